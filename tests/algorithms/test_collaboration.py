@@ -23,7 +23,7 @@ from fljax.run.one_round import as_traced, split_key
 from fljax.types import Batch, Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted
-from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
+from tests.algorithms.test_oracles import LR, WORK, assert_models, assert_sent, reference, rounds_of, run  # noqa: F401
 from tests.algorithms.test_personal import averaged, final, numpy_features
 from tests.oracle import as_float64
 from tests.slow import slow
@@ -235,8 +235,9 @@ def by_slsqp(place, h, v):
 
 def test_fedpac_in_numpy(key, model, federation, reference):  # noqa: F811
     lam, body, own = 0.8, reference.start["fc1"], reference.everyone()
-    prototypes, known = np.zeros((N_CLASSES, 6)), np.zeros(N_CLASSES, bool)
+    prototypes, known, up, down = np.zeros((N_CLASSES, 6)), np.zeros(N_CLASSES, bool), [], []
     for cohort in reference.rounds():
+        up.append({})
         sent, place, variance, total, count = [], [], [], np.zeros((N_CLASSES, 6)), np.zeros(N_CLASSES)
         for i, k, size in cohort:
             (x, y), w = own_examples(reference, i), own[i] | {"fc1": body}
@@ -251,15 +252,21 @@ def test_fedpac_in_numpy(key, model, federation, reference):  # noqa: F811
                 w = stepped(w, "fc1", {name: g[name] + pull[name] for name in g})
             mean, n = mean_features(w, x, y)
             total, count = total + n[:, None] * mean, count + n
+            up[-1][i] = 130 + (n > 0).sum() * 13 + 1
             sent.append(w)
         body = oracle.average(sent, [size for *_, size in cohort])["fc1"]
         prototypes = np.where(count[:, None] > 0, total / np.maximum(count, 1)[:, None], prototypes)
         known = known | (count > 0)
+        down.append({i: 130 + 6 * known.sum() for i, *_ in cohort})
         for spot, (i, *_) in enumerate(cohort):
             alpha = by_slsqp(spot, np.stack(place), np.array(variance))
             heads = [{"fc2": w["fc2"]} for w in sent]
             own[i] = own[i] | oracle.combine(lambda *leaves, a=alpha: sum(map(np.multiply, a, leaves)), *heads)
-    deployed, state = run(fedpac(model, WORK, head_epochs=3), fedpac.Hyper(lr=LR, lam=lam), federation, key)
+    algorithm, hyper = fedpac(model, WORK, head_epochs=3), fedpac.Hyper(lr=LR, lam=lam)
+    deployed, state = run(algorithm, hyper, federation, key)
+    metrics = rounds_of(algorithm, hyper, federation, key)[1]
+    assert_sent(metrics, "uplink", up)
+    assert_sent(metrics, "downlink", down)
     expected = jax.tree.map(lambda *leaves: np.stack(leaves), *[w | {"fc1": body} for w in own])
     chex.assert_trees_all_close(tree.split_statistics(deployed)[0], expected, rtol=2e-3, atol=2e-3)
     np.testing.assert_allclose(state.server["prototypes"]["mean"], prototypes, rtol=2e-3, atol=2e-3)

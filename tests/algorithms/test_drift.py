@@ -20,7 +20,7 @@ from fljax.run.one_round import as_traced
 from fljax.types import ClientData, Examples, Federation, Model, Work
 from tests import oracle
 from tests.algorithms.round_by_round import simulate
-from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
+from tests.algorithms.test_oracles import LR, WORK, Reference, assert_models, reference, run, without_a_class  # noqa: F401
 from tests.oracle import rows_of
 from tests.slow import slow, slow_rows
 
@@ -177,14 +177,14 @@ def test_scaffold_in_numpy(key, model, federation, reference, weighting, rule): 
     zero = oracle.combine(np.zeros_like, reference.start)
     theta, c, own = reference.start, zero, [zero] * 8
     weights = [1.0 if weighting == "uniform" else float(n) for n in np.asarray(federation.train.size)]
-    for cohort in reference.rounds():
-        sent, moved, came = [], [], [weights[i] for i, *_ in cohort]
+    for r, cohort in enumerate(reference.rounds()):
+        sent, moved, came, lr = [], [], [weights[i] for i, *_ in cohort], LR * 0.8**r
         for i, k, _ in cohort:
             batches, w = reference.batches(i, k), theta
             for x, y in batches:
                 step = oracle.combine(lambda g, a, b: g - a + b, oracle.gradient(w, x, y), own[i], c)
-                w = oracle.combine(lambda w, g: w - LR * g, w, step)
-            length = len(batches) * LR
+                w = oracle.combine(lambda w, g, lr=lr: w - lr * g, w, step)
+            length = len(batches) * lr
             new = oracle.combine(lambda a, b, t, w, s=length: a - b + (t - w) / s, own[i], c, theta, w)
             moved.append(oracle.combine(lambda new, old: new - old, new, own[i]))
             own[i] = new
@@ -192,7 +192,8 @@ def test_scaffold_in_numpy(key, model, federation, reference, weighting, rule): 
         target, share = average(sent, came), sum(came) / sum(weights)
         c = oracle.combine(lambda c, d, s=share: c + s * d, c, average(moved, came))
         theta = oracle.combine(lambda t, to: t + 0.7 * (to - t), theta, target)
-    algorithm, hyper = scaffold(model, WORK, weighting=weighting, combine=combine), scaffold.Hyper(lr=LR, step=0.7)
+    algorithm = scaffold(model, WORK, weighting=weighting, combine=combine)
+    hyper = scaffold.Hyper(lr=LR, lr_decay=0.8, step=0.7)
     deployed, state = run(algorithm, hyper, federation, key)
     assert_models(deployed, [theta] * 8)
     assert_models(state.clients, own)
@@ -276,8 +277,10 @@ def test_steps_that_a_displacement_cannot_tell_are_refused(key, model, federatio
             jax.eval_shape(algorithm.round, key, as_traced(hyper), state, cohort)
 
 
-def test_fedlc_in_numpy(key, model, federation, reference):  # noqa: F811
-    """A gradient of calibrated logits is that at biases shifted by the margins."""
+def test_fedlc_in_numpy(key, model, federation):
+    """A gradient of calibrated logits is that at biases shifted by the margins, also of a class that clients lack."""
+    federation = without_a_class(federation)
+    reference = Reference(key, model, federation)  # noqa: F811
     theta, data = reference.start, federation.train
     for cohort in reference.rounds():
         sent = []
@@ -295,19 +298,19 @@ def test_fedlc_in_numpy(key, model, federation, reference):  # noqa: F811
 
 @pytest.mark.parametrize("q", [0.0, 2.0])
 def test_qffl_in_numpy(key, model, federation, reference, q):  # noqa: F811
-    theta, data = reference.start, federation.train
-    for cohort in reference.rounds():
-        total, h = oracle.combine(np.zeros_like, theta), 0.0
+    theta, data, decay = reference.start, federation.train, 0.8
+    for r, cohort in enumerate(reference.rounds()):
+        total, h, lr = oracle.combine(np.zeros_like, theta), 0.0, LR * decay**r
         for i, k, _ in cohort:
             rows = rows_of(data, i)
             loss = oracle.training_loss(theta, reference.x[rows], reference.y[rows])
-            w = oracle.local_sgd(theta, reference.batches(i, k), LR)
-            gradient = oracle.combine(lambda t, w: (t - w) / LR, theta, w)
+            w = oracle.local_sgd(theta, reference.batches(i, k), lr)
+            gradient = oracle.combine(lambda t, w, lr=lr: (t - w) / lr, theta, w)
             norm = sum(np.square(leaf).sum() for leaf in jax.tree.leaves(gradient))
             total = oracle.combine(lambda t, g, f=loss**q: t + f * g, total, gradient)
-            h += q * loss ** (q - 1) * norm + loss**q / LR
+            h += q * loss ** (q - 1) * norm + loss**q / lr
         theta = oracle.combine(lambda t, d, h=h: t - d / h, theta, total)
-    deployed = run(fljax.qffl(model, WORK), fljax.qffl.Hyper(lr=LR, q=q), federation, key)[0]
+    deployed = run(fljax.qffl(model, WORK), fljax.qffl.Hyper(lr=LR, lr_decay=decay, q=q), federation, key)[0]
     assert_models(deployed, [theta] * 8)
 
 

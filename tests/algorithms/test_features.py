@@ -1,6 +1,7 @@
 """Methods at the layer of features: what clients share of it, and what they are without."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import chex
 import jax
@@ -21,16 +22,28 @@ from fljax.algorithms.fedproto import fedproto
 from fljax.algorithms.fedrod import PERSONAL, fedrod
 from fljax.algorithms.gpfl import EMBEDDING, SHARE, TRAINED, VALVE, gpfl, two_ways
 from fljax.algorithms.moon import contrasted, moon
+from fljax.client.class_means import ClassSums
 from fljax.client.features import linear, see
 from fljax.data.synthetic import linear_groups
 from fljax.models import cnn, lenet, lora, mlp, only_trained, resnet18
 from fljax.rounds.cohort import everyone
+from fljax.rounds.prototypes import average_prototypes
 from fljax.run.newcomers import new_models
 from fljax.run.one_round import as_traced, split_key
 from fljax.types import Batch, State, Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate
-from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
+from tests.algorithms.test_oracles import (  # noqa: F401
+    LR,
+    WORK,
+    Reference,
+    assert_models,
+    assert_sent,
+    reference,
+    rounds_of,
+    run,
+    without_a_class,
+)
 from tests.algorithms.test_personal import averaged, final, numpy_features
 from tests.oracle import as_float64, examples_of, rows_of
 from tests.slow import slow
@@ -39,9 +52,10 @@ from tests.slow import slow
 def test_fedproto_in_numpy(key, model, federation, reference):  # noqa: F811
     """Half of the clients a round: features are pulled to the prototypes of those who came before."""
     own, lam = reference.everyone(), 3.0
-    mean, known = np.zeros((4, 6)), np.zeros(4)
+    mean, known, up, down = np.zeros((4, 6)), np.zeros(4), [], []
     for cohort in reference.rounds():
         total, count = np.zeros((4, 6)), np.zeros(4)
+        up, down = [*up, {}], [*down, {i: 6 * known.sum() for i, *_ in cohort}]
         for i, k, _ in cohort:
             for x, y in reference.batches(i, k):
                 g, h = oracle.gradient(own[i], x, y), numpy_features(own[i], x)
@@ -52,9 +66,12 @@ def test_fedproto_in_numpy(key, model, federation, reference):  # noqa: F811
             x, y = examples_of(federation.train, i)
             np.add.at(total, y, numpy_features(own[i], x))
             np.add.at(count, y, 1)
+            up[-1][i] = len(np.unique(y)) * 7
         mean = np.where(count[:, None] > 0, total / np.maximum(count, 1)[:, None], mean)
         known = np.maximum(known, count > 0)
-    _, state = run(fedproto(model, WORK), fedproto.Hyper(lr=LR, lam=lam), federation, key)
+    state, metrics = rounds_of(fedproto(model, WORK), fedproto.Hyper(lr=LR, lam=lam), federation, key)
+    assert_sent(metrics, "uplink", up)
+    assert_sent(metrics, "downlink", down)
     assert_models(state.clients, own)
     np.testing.assert_allclose(state.server["mean"], mean, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(state.server["known"], known)
@@ -66,15 +83,32 @@ def test_fedproto_in_numpy(key, model, federation, reference):  # noqa: F811
     np.testing.assert_array_equal(scores.argmax(1), np.where(shown, near, np.inf).argmin(1))
 
 
+@pytest.mark.parametrize("weighting", ["size", "uniform"])
+def test_a_classs_prototype_is_the_mean_over_those_who_came_and_have_it(weighting):
+    rng = np.random.default_rng(0)
+    before = {"mean": rng.normal(size=(4, 3)).astype(np.float32), "known": np.array([1, 0, 1, 0], np.float32)}
+    count = np.array([[3, 1, 0, 0], [1, 5, 0, 0], [7, 0, 2, 0], [2, 2, 2, 2]])
+    mean = rng.normal(size=(4, 4, 3)) * (count > 0)[..., None]
+    ok, active = np.array([True, True, False, True]), np.array([True, True, True, False])
+    sums = ClassSums(np.float32(mean * count[..., None]), np.float32(count))
+    cohort = SimpleNamespace(active=active, data=SimpleNamespace(size=jnp.asarray(count.sum(1))))
+    after = jax.jit(lambda *given: average_prototypes(*given, weighting, cohort, ok))(before, sums)
+    weight = count[:2] if weighting == "size" else count[:2] > 0
+    for c in range(2):
+        np.testing.assert_allclose(after["mean"][c], np.average(mean[:2, c], 0, weight[:, c]), rtol=1e-5)
+    np.testing.assert_array_equal(after["mean"][2:], before["mean"][2:])
+    np.testing.assert_array_equal(after["known"], [1, 1, 1, 0])
+
+
 def test_feddistill_in_numpy(key, model, federation, reference):  # noqa: F811
     """Each learns what the others put out on average for an example's class, never what it put out itself."""
     method, gamma, own = fljax.ALGORITHMS["feddistill"], 0.7, reference.everyone()
-    total, count = np.zeros((8, 4, 4)), np.zeros((8, 4))
+    total, count, up, down = np.zeros((8, 4, 4)), np.zeros((8, 4)), [], []
     for cohort in reference.rounds():
-        before = total.copy(), count.copy()
+        before, up, down = (total.copy(), count.copy()), [*up, {}], [*down, {}]
         for i, k, _ in cohort:
-            others = (np.delete(table, i, 0).sum(0) for table in before)
-            teacher = next(others) / np.maximum(next(others), 1)[:, None]
+            said, n_others = (np.delete(table, i, 0).sum(0) for table in before)
+            teacher, down[-1][i] = said / np.maximum(n_others, 1)[:, None], 4 * (n_others > 0).sum()
             for x, y in reference.batches(i, k):
                 g, target = oracle.gradient(own[i], x, y), teacher[y].ravel()  # of an example for each class
                 if target.any():
@@ -86,7 +120,10 @@ def test_feddistill_in_numpy(key, model, federation, reference):  # noqa: F811
             p = softmax(oracle.forward(own[i], x)[0], axis=1)
             for c in np.unique(y):
                 total[i, c], count[i, c] = p[y == c].mean(0), 1
-    _, state = run(method(model, WORK), method.Hyper(lr=LR, gamma=gamma), federation, key)
+            up[-1][i] = 4 * count[i].sum()
+    state, metrics = rounds_of(method(model, WORK), method.Hyper(lr=LR, gamma=gamma), federation, key)
+    assert_sent(metrics, "uplink", up)
+    assert_sent(metrics, "downlink", down)
     assert_models(state.clients["w"], own)
     np.testing.assert_allclose(state.server["taught"]["total"], total.sum(0), rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(state.clients["taught"]["count"], count)
@@ -113,8 +150,10 @@ def test_newcomers_to_feddistill_are_taught_by_all_others_in_every_round(key, mo
     assert (taught["count"] > 0).all()
 
 
-def test_fedrod_in_numpy(key, model, federation, reference):  # noqa: F811
-    """A gradient of the balanced softmax is that of the softmax at biases shifted by log n_c."""
+def test_fedrod_in_numpy(key, model, federation):
+    """A gradient of the balanced softmax is that of the softmax at biases shifted by log n_c, -18 where it is of 0."""
+    federation = without_a_class(federation)
+    reference = Reference(key, model, federation)  # noqa: F811
     theta = reference.start
     own = [dict(theta["fc2"]) for _ in range(8)]
     data = federation.train
@@ -278,11 +317,12 @@ def test_gpfls_loss_in_numpy(key, model, federation):
     fc2, common = as_float64(params["fc2"]), opened(rows.mean(0))
     cosine = common @ rows.T / np.linalg.norm(common, axis=1)[:, None] / np.linalg.norm(rows, axis=1)
     expected = cross_entropy(opened(condition) @ fc2["kernel"] + fc2["bias"]) + cross_entropy(cosine)
-    expected = (expected + 0.7 * np.linalg.norm(common - rows[y], axis=1)).mean()
+    received = rows[::-1]  # the distance is to the embeddings that it was sent
+    expected = (expected + 0.7 * np.linalg.norm(common - received[y], axis=1)).mean()
     lengths = sum(np.square(leaf).sum() for leaf in (rows, *jax.tree.leaves(valve)))
     batch = Batch(jnp.asarray(x, jnp.float32), jnp.asarray(y), jnp.ones(9))
     value, _ = jax.jit(two_ways(model, hyper))(
-        params, batch, key, rows_32 := params[EMBEDDING]["rows"], rows_32, params[SHARE]
+        params, batch, key, np.float32(received), params[EMBEDDING]["rows"], params[SHARE]
     )
     np.testing.assert_allclose(value, expected + 0.15 * lengths, rtol=1e-4)
     told = jax.jit(algorithm.predict)(params, batch.x)

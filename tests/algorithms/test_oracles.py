@@ -8,6 +8,7 @@ from functools import partial
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -90,11 +91,31 @@ def reference(key, model, federation):
     return Reference(key, model, federation)
 
 
+def without_a_class(federation):
+    """The federation whose clients have no example of the last of four classes."""
+    pool = federation.train.pool
+    return federation._replace(train=federation.train._replace(pool=pool._replace(y=jnp.minimum(pool.y, 2))))
+
+
+def rounds_of(algorithm, hyper, federation, key):
+    """(final state, metrics) of the library; what has been run is not compiled again."""
+    return simulate(algorithm, hyper, federation, key, ROUNDS, participation=PLACES / 8, dropout=DROPOUT)
+
+
 def run(algorithm, hyper, federation, key):
     """(deployed models, a row per client; final state) of the library, as NumPy."""
-    state, _ = simulate(algorithm, hyper, federation, key, ROUNDS, participation=PLACES / 8, dropout=DROPOUT)
+    state, _ = rounds_of(algorithm, hyper, federation, key)
     models = jitted(algorithm.deploy)(split_key(key).deploy, hyper, state, federation.train)
     return jax.tree.map(lambda leaf: np.asarray(leaf[models.row]), models.params), state
+
+
+def assert_sent(metrics, way, expected):
+    """That participants have sent so many floats: ``expected`` has those of each round by client."""
+    floats = [
+        {int(i): floats for i, floats, there in zip(*round, strict=True) if there}
+        for round in zip(metrics["ids"], metrics[way], metrics["active"], strict=True)
+    ]
+    assert floats == expected
 
 
 def assert_models(ours, expected):

@@ -66,24 +66,26 @@ def test_pfedme_in_numpy(key, model, federation, reference):  # noqa: F811
 
 @pytest.mark.parametrize("alpha_lr", [None, *slow(0.5)])
 def test_apfl_in_numpy(key, model, federation, reference, alpha_lr):  # noqa: F811
-    w, own, alpha, rate = reference.start, reference.everyone(), [0.9] * 8, alpha_lr or LR
+    w, own, alpha, decay = reference.start, reference.everyone(), [0.9] * 8, 0.8
 
     def mixed(a, v, w):
         return oracle.combine(lambda v, w: a * v + (1 - a) * w, v, w)
 
-    for cohort in reference.rounds():
-        sent = []
+    for r, cohort in enumerate(reference.rounds()):
+        sent, lr = [], LR * decay**r
+        rate = alpha_lr or lr
         for i, k, _ in cohort:
             copy = w
             for x, y in reference.batches(i, k):
                 g = oracle.gradient(mixed(alpha[i], own[i], copy), x, y)
                 slope = sum(jax.tree.leaves(oracle.combine(lambda v, c, g: ((v - c) * g).sum(), own[i], copy, g)))
-                stepped = oracle.combine(lambda v, g, a=alpha[i]: v - LR * a * g, own[i], g)
-                copy = oracle.combine(lambda c, g: c - LR * g, copy, oracle.gradient(copy, x, y))
+                stepped = oracle.combine(lambda v, g, step=lr * alpha[i]: v - step * g, own[i], g)
+                copy = oracle.combine(lambda c, g, lr=lr: c - lr * g, copy, oracle.gradient(copy, x, y))
                 own[i], alpha[i] = stepped, float(np.clip(alpha[i] - rate * slope, 0, 1))
             sent.append(copy)
         w = oracle.average(sent, [size for *_, size in cohort])
-    deployed, state = run(apfl(model, WORK), apfl.Hyper(lr=LR, alpha=0.9, alpha_lr=alpha_lr), federation, key)
+    hyper = apfl.Hyper(lr=LR, lr_decay=decay, alpha=0.9, alpha_lr=alpha_lr)
+    deployed, state = run(apfl(model, WORK), hyper, federation, key)
     np.testing.assert_allclose(state.clients["alpha"], alpha, rtol=1e-4)
     assert np.ptp(alpha) > 0.1 if alpha_lr is None else (min(alpha), max(alpha)) == (0, 1)
     assert_models(deployed, [mixed(a, v, w) for a, v in zip(alpha, own, strict=True)])
