@@ -395,7 +395,7 @@ def test_fedgens_generator_needs_the_size_of_a_batch(model):
 def test_fedgens_loss_on_generated_features_in_numpy(key, model):
     generator = jax.device_get(jax.jit(lambda key: generator_of(key, 3, 5, 6, 4))(key))
     generator = generator | {"scale": np.linspace(0.5, 2, 5, dtype=np.float32), "shift": np.full(5, 0.1, np.float32)}
-    head, prior = jax.device_get(jax.jit(model.init)(key))["fc2"], jnp.array([0.0, 0.0, 7.0, 0.0])
+    head, prior = jax.device_get(jax.jit(model.init)(key))["fc2"], jnp.array([0.0, 0.0, 1.0, 0.0])
     value = jax.jit(partial(on_generated, model=model, n=9))(generator, key, head=head, prior=prior)
     key_noise, made = jax.random.split(key)[1], as_float64(generator)
     eps, y = np.asarray(jax.random.uniform(key_noise, (9, 3), jnp.float32)), np.eye(4)[np.full(9, 2)]
@@ -416,6 +416,31 @@ def test_a_client_of_fedgen_learns_its_own_examples_and_alpha_times_generated_on
     more = jax.jit(drawn)(server.generator, jax.random.split(key)[1])
     plain = oracle.training_loss(as_float64(params), np.asarray(x, np.float64), np.asarray(y))
     np.testing.assert_allclose(value, plain + 3 * float(more), rtol=1e-5)
+
+
+def test_fedgens_generator_takes_adams_steps_along_the_loss_of_the_new_head(key, model, federation):
+    """Two rounds of two steps each, whose moments go on from round to round."""
+    algorithm = fedgen(model, Work(1, 8), noise_width=3, generator_width=5, server_steps=2)
+    hyper, cohort = fedgen.Hyper(lr=0.1, generator_lr=0.05), everyone(key, jnp.int32(0), federation.train)
+    state = jitted(algorithm.init)(key, hyper, federation.train)
+    slope = jax.jit(jax.grad(partial(on_generated, model=model, n=8)))
+    made = as_float64(state.server.generator)
+    mean, square = (jax.tree.map(np.zeros_like, made) for _ in range(2))
+    for number in range(2):
+        key_round = jax.random.fold_in(key, number)
+        state, _ = jitted(algorithm.round)(key_round, hyper, state, cohort)
+        for t, k in enumerate(jax.random.split(jax.random.fold_in(key_round, 1), 2), start=1 + 2 * number):
+            now = jax.tree.map(np.float32, made)
+            g = as_float64(slope(now, k, head=state.server.own["fc2"], prior=state.server.prior))
+            mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, mean, g)
+            square = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g**2, square, g)
+            made = jax.tree.map(
+                lambda p, m, v, t=t: p - 0.05 * m / (1 - 0.9**t) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8),
+                made,
+                mean,
+                square,
+            )
+    chex.assert_trees_all_close(as_float64(state.server.generator), made, rtol=1e-3, atol=1e-4)
 
 
 def test_a_batch_of_one_is_taught_features_that_differ(key, model):

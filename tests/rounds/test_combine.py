@@ -11,9 +11,12 @@ import pytest
 
 from fljax.rounds import combine
 from fljax.rounds.combine import as_combine, members_of, memory_of
+from fljax.rounds.extrapolation import extrapolated
 from tests.slow import slow
 
-HYPER = SimpleNamespace(trim=0.25, n_attackers=1, n_selected=3, server_lr=0.5, beta1=0.0, beta2=0.9, tau=1e-2)
+HYPER = SimpleNamespace(
+    trim=0.25, n_attackers=1, n_selected=3, server_lr=0.5, beta1=0.0, beta2=0.9, tau=1e-2, epsilon=0.05
+)
 ROWS, CLUSTERS = 9, 3
 
 
@@ -124,6 +127,25 @@ def test_clusters_step_each_by_its_own_optimiser_and_empty_ones_rest(name, recei
     model, moments = jax.tree.map(lambda leaf: leaf[0], (ours, after))
     nobody = applied(stepped)(moments, model, received, np.zeros(ROWS, np.float32))
     chex.assert_trees_all_equal(nobody, (model, moments))
+    gone = applied_to_clusters(stepped)(after, ours, received, weight, np.where(label == 0, np.int32(-1), label))
+    chex.assert_trees_all_equal(jax.tree.map(lambda leaf: leaf[0], gone), (model, moments))
+
+
+@pytest.mark.parametrize("apart", [1.0, 0.1])
+def test_a_server_goes_beyond_the_mean_as_far_as_updates_point_apart(received, apart):
+    """FedExP's step in NumPy, never less than the whole way; who does not count never matters."""
+    weight = np.float32([1.0, 2, 0, 3, 1, 1, 0, 2, 1])
+    shared = jax.tree.map(lambda leaf: leaf[0] + 5 * (1 - apart), received)
+    models = jax.tree.map(lambda leaf, t: t + apart * (leaf - leaf.mean(0)) + np.float32(0.2), received, shared)
+    for leaf in models.values():
+        leaf[2] = np.nan
+    ours, _ = applied(extrapolated(combine.mean))((), shared, models, weight)
+    way, counts = flat(models, ROWS) - flat(shared, 1), weight > 0
+    step = np.average(way[counts], axis=0, weights=weight[counts])
+    spread = np.average((way[counts] ** 2).sum(1), weights=weight[counts])
+    eta = spread / (2 * (step @ step + HYPER.epsilon))
+    assert eta > 1 if apart == 1 else eta < 1
+    np.testing.assert_allclose(flat(ours, 1)[0], flat(shared, 1)[0] + max(1, eta) * step, rtol=1e-5, atol=1e-5)
 
 
 def test_part_of_the_way_and_some_layers_only(received):
