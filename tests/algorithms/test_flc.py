@@ -42,9 +42,9 @@ def test_groups_start_from_the_model_that_all_had(key, model, work, federation):
 
 @pytest.fixture(scope="module")
 def parted(model):
-    """Seven rounds of eight clients in two hidden groups, which form in the third."""
+    """Seven rounds of eight clients in two hidden groups, which form in the third, as two and a half are over then."""
     federation = linear_groups(8, 2, examples=60)
-    run = simulate(flc(model, Work(2, 8)), flc.Hyper(lr=0.2, warmup=3.0), federation, jax.random.key(0), 7)
+    run = simulate(flc(model, Work(2, 8)), flc.Hyper(lr=0.2, warmup=2.5), federation, jax.random.key(0), 7)
     plain = simulate(fedavg(model, Work(2, 8)), fedavg.Hyper(lr=0.2), federation, jax.random.key(0), 7)
     return federation, run, plain
 

@@ -10,10 +10,12 @@ from scipy.sparse.csgraph import connected_components
 import fljax
 from fljax.algorithms.dpsgd import dpsgd
 from fljax.algorithms.pgossip import pgossip
+from fljax.rounds.cohort import everyone
 from fljax.rounds.gossip import consensus_distance, graph_of, metropolis, neighbours_mean, renamed, spectral_gap
+from fljax.types import Work
 from tests import oracle
-from tests.algorithms.round_by_round import simulate
-from tests.algorithms.test_oracles import LR, MOMENTUM, WORK, assert_models, reference, run  # noqa: F401
+from tests.algorithms.round_by_round import jitted, simulate
+from tests.algorithms.test_oracles import LR, MOMENTUM, WORK, assert_models, assert_sent, reference, rounds_of, run  # noqa: F401
 
 weights, gap_of = jax.jit(metropolis), jax.jit(spectral_gap)
 
@@ -106,9 +108,10 @@ def mixing(near, ids):
 
 @pytest.mark.parametrize("order", ["after", "beside"])
 def test_dpsgd(key, model, federation, reference, order):  # noqa: F811
-    near, models = graph_of("ring", 8), reference.everyone()
+    near, models, sent = graph_of("ring", 8), reference.everyone(), []
     for cohort in reference.rounds():
         ids = [i for i, *_ in cohort]
+        sent.append({i: 130 * near[i, ids].sum() for i in ids})
         trained = {i: reference.train(models[i], i, k) for i, k, _ in cohort}
         W, new = mixing(near, ids), {}
         for a, i in enumerate(ids):
@@ -119,6 +122,22 @@ def test_dpsgd(key, model, federation, reference, order):  # noqa: F811
             models[i] = new[i]
     algorithm, hyper = dpsgd(model, WORK, mixing=order), fljax.dpsgd.Hyper(lr=LR, momentum=MOMENTUM)
     assert_models(run(algorithm, hyper, federation, key)[0], models)
+    assert_sent(rounds_of(algorithm, hyper, federation, key)[1], "uplink", sent)
+
+
+def test_a_graph_that_varies_pairs_others_in_every_round(key, model, federation):
+    """Of clients that learn nothing two are alike after a round, who were neighbours."""
+    algorithm = dpsgd(model, Work(1, 64), graph="pairs", time_varying=True)
+    hyper, cohort = fljax.dpsgd.Hyper(lr=1e-12), everyone(key, jnp.int32(0), federation.train)
+    models = jax.jit(jax.vmap(model.init))(jax.random.split(key, 8))
+    state = jitted(algorithm.init)(key, hyper, federation.train)._replace(clients=models)
+    pairs = set()
+    for k in jax.random.split(key, 4):
+        bias = np.asarray(jitted(algorithm.round)(k, hyper, state, cohort)[0].clients["fc1"]["kernel"]).reshape(8, -1)
+        alike = np.isclose(bias[:, None], bias[None], atol=1e-6).all(-1) & ~np.eye(8, dtype=bool)
+        assert (alike.sum(0) == 1).all()
+        pairs.add(tuple(alike.argmax(0).tolist()))
+    assert len(pairs) > 1
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.7])

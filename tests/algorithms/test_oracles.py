@@ -79,8 +79,8 @@ class Reference:
                 batches.append((self.x[rows], self.y[rows]))
         return batches
 
-    def train(self, params, i, key, **options):
-        return oracle.local_sgd(params, self.batches(i, key), LR, MOMENTUM, **options)
+    def train(self, params, i, key, lr=LR, **options):
+        return oracle.local_sgd(params, self.batches(i, key), lr, MOMENTUM, **options)
 
     def everyone(self):
         return [dict(self.start) for _ in range(self.data.n_clients)]
@@ -185,9 +185,10 @@ def test_fedrep(key, model, federation, reference):
 
 @pytest.mark.parametrize("ft_epochs", [2, *slow(0)])
 def test_fedbabu(key, model, federation, reference, ft_epochs):
+    """Clients' learning rate falls from round to round, that of fine-tuning does not."""
     theta = reference.start
-    for cohort in reference.rounds():
-        sent = [reference.train(theta, i, k, moving=BODY) for i, k, _ in cohort]
+    for r, cohort in enumerate(reference.rounds()):
+        sent = [reference.train(theta, i, k, LR * 0.8**r, moving=BODY) for i, k, _ in cohort]
         theta = oracle.average(sent, [1.0] * len(sent)) | {"fc2": reference.start["fc2"]}
     expected = [theta] * 8
     if ft_epochs:
@@ -196,7 +197,7 @@ def test_fedbabu(key, model, federation, reference, ft_epochs):
         expected = [oracle.local_sgd(theta, batches[i], 0.1, MOMENTUM) for i in range(8)]
     algorithm, hyper = (
         fedbabu(model, WORK, ft_epochs=ft_epochs),
-        fljax.fedbabu.Hyper(lr=LR, ft_lr=0.1, momentum=MOMENTUM),
+        fljax.fedbabu.Hyper(lr=LR, lr_decay=0.8, ft_lr=0.1, momentum=MOMENTUM),
     )
     assert_models(run(algorithm, hyper, federation, key)[0], expected)
 

@@ -25,6 +25,7 @@ from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
 from fljax.rounds import train
 from fljax.rounds.joining import everyone
+from fljax.rounds.phases import Phase, train_in_phases
 from fljax.rounds.sharing import compose, split
 from fljax.run.one_round import as_traced, split_key
 from fljax.run.train import run_chunk
@@ -227,6 +228,29 @@ def test_a_trained_head_is_another_method_than_fedbabu(key, model, work, federat
     body = final(fedbabu(model, work, weighting="size"), fljax.fedbabu.Hyper(lr=0.1), federation, key).server
     both = averaged(model, work, federation, key)
     assert not np.allclose(body["fc1"]["kernel"], both["fc1"]["kernel"], atol=1e-4)
+
+
+def test_phases_tell_the_mean_over_their_epochs_and_one_that_fails_undoes_them(key, model, federation):
+    """Full batches, a step of 0.1 an epoch; client 2 fails in the first phase, client 5 in the second."""
+
+    def of(value):
+        def loss(params, batch, key, spoilt):
+            moves = params["fc1"]["bias"].sum()
+            return value + spoilt + moves - jax.lax.stop_gradient(moves), params
+
+        return loss
+
+    spoilt = np.where(np.arange(8) == [[2], [5]], np.nan, 0).astype(np.float32)
+    phases = [
+        Phase((), epochs, of(value), (rows,)) for epochs, value, rows in zip((1, 3), (2.0, 6.0), spoilt, strict=True)
+    ]
+    start, cohort = tree.everyone(model.init(key), 8), everyone(key, jnp.int32(0), federation.train)
+    hyper, fine = as_traced(fljax.fedavg.Hyper(lr=0.1)), ~np.isnan(spoilt).any(0)
+    trained = jax.jit(lambda hyper, start: train_in_phases(hyper, start, cohort, Work(4, 64), phases))(hyper, start)
+    np.testing.assert_array_equal(trained.ok, fine)
+    np.testing.assert_allclose(np.asarray(trained.loss)[fine], (1 * 2 + 3 * 6) / 4)
+    moved = np.asarray(trained.params["fc1"]["bias"]) - np.asarray(start.params["fc1"]["bias"])
+    np.testing.assert_allclose(moved, np.broadcast_to(np.where(fine, -0.4, 0)[:, None], moved.shape), atol=1e-6)
 
 
 def test_parts_carry_their_running_statistics():

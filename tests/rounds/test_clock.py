@@ -11,7 +11,7 @@ from fljax import tree
 from fljax.attacks import attacked, label_flip
 from fljax.models import mlp
 from fljax.numbers import joined
-from fljax.rounds import poisson, table, uniform
+from fljax.rounds import fixed, poisson, table, uniform
 from fljax.rounds.averaging import Each
 from fljax.rounds.clock import (
     BufferHyper,
@@ -53,6 +53,7 @@ def test_speeds_are_drawn_about_their_medians_or_read_and_none_is_zero(tmp_path)
     made = drawn_devices(4000, speed=20.0, spread=0.5)
     assert abs(np.log(np.median(made.speed) / 20)) < 0.05
     assert abs(np.std(np.log(made.up)) - 0.5) < 0.03
+    assert np.abs(np.corrcoef(np.log([made.speed, made.up, made.down])) - np.eye(3)).max() < 0.06  # 4 / sqrt(4000)
     assert len(set(drawn_devices(5, spread=0.0).speed)) == 1
     path = tmp_path / "trace.csv"
     path.write_text("speed,up,down\n1,2,3\n4,5,6\n")
@@ -154,6 +155,12 @@ def test_clients_answer_as_often_as_their_devices_say(tmp_path):
     ids, there = draw(jax.random.split(jax.random.key(0), 4000))
     np.testing.assert_array_equal(np.asarray(ids), np.broadcast_to(np.arange(6), (4000, 6)))
     np.testing.assert_allclose(there.mean(axis=0), chances, atol=0.03)
+    # A client answers in a round or not, whoever is asked beside it; and not because it is asked.
+    few = jax.vmap(lambda key: answering(fixed((1, 4)), chances).draw(key, jnp.int32(0), jnp.ones(6, jnp.int32), 2)[1])
+    np.testing.assert_array_equal(few(jax.random.split(jax.random.key(0), 4000)), there[:, [1, 4]])
+    half = answering(uniform(0.5), (0.5,) * 6)
+    asked = jax.vmap(lambda key: half.draw(key, jnp.int32(0), jnp.ones(6, jnp.int32), 3)[1])
+    np.testing.assert_allclose(asked(jax.random.split(jax.random.key(0), 4000)).mean(), 0.5, atol=0.03)
     assert drawn_devices(3, available=0.5).available == (0.5,) * 3
     path = tmp_path / "trace.csv"
     path.write_text("speed,up,down,available\n1,2,3,0.5\n4,5,6,1\n")
@@ -273,8 +280,12 @@ def test_every_clock_has_a_sampling_with_seconds(averaging, federation, name):
     clock = CLOCKS[name]()
     assert clock == CLOCKS[name]()  # static: one program for equal clocks
     asked = Asked(averaging, uniform(0.34), drawn_devices(9), tuple(np.arange(1.0, 10.0)), (4,) * 9, 4, 0)
-    _, sampling = clock.start(asked if name != "fedbuff" else asked._replace(sampling=uniform(0.6)))
+    algorithm, sampling = clock.start(asked if name != "fedbuff" else asked._replace(sampling=uniform(0.6)))
     assert sampling.timing is not None
+    # Over-selection asks half as many more of the 3; a tier, a deadline and waiting ask those.
+    assert sampling.n_places(9) == {"over_select": 4, "fedbuff": 5, "fedasync": 1}.get(name, 3)
+    mixing = {"fedbuff": "updates", "fedasync": "models"}
+    assert dict(algorithm.about.choices).get("mixing") == mixing.get(name)
 
 
 def test_stale_updates_are_damped_and_added_to_the_present_model_as_numpy_does(averaging, federation, key):

@@ -22,7 +22,7 @@ def test_heads_are_those_of_features_taken_in_every_step(key):
     federation = linear_groups(3, 3, examples=9, ragged=0.5)
     model, work = fljax.MODELS["mlp"](SHAPE, n_classes=CLASSES, hidden=(6,)), fljax.Work(1, 4)
     params = model.init(key)
-    numbers = as_traced(TunedHyper(lr=0.2, momentum=0.5, weight_decay=0.1))
+    numbers = as_traced(TunedHyper(lr=0.1, lr_decay=0.5, ft_lr=0.2, momentum=0.5, weight_decay=0.1))
 
     def deploy(key, hyper, state, data):
         return tree.everyone(params, data.n_clients)

@@ -64,6 +64,8 @@ def test_dropout_has_its_rate_and_leaves_someone(key, federation):
     # Those whom the rule keeps: P(all four drop) = 0.7^4, one of four then stays.
     expected = 0.3 + 0.7**4 / 4
     np.testing.assert_allclose(active.mean(), expected, atol=5 * np.sqrt(0.25 / 8000))
+    # Whoever stays where more drop out stays where fewer do: the last one was the nearest to staying.
+    assert (active | ~cohorts(key, federation, 4, 0.95)[1]).all()
 
 
 def test_with_poisson_sampling_nobody_stays_because_the_others_dropped_out(key, federation):
@@ -95,6 +97,13 @@ def test_as_many_are_expected_as_come_on_average(key, federation, sampling, expe
     drawn = jax.jit(jax.vmap(lambda t: draw_cohort(key, t, federation, draw, None).active.sum()))
     came = float(drawn(jnp.arange(2000, dtype=jnp.int32)).mean())
     np.testing.assert_allclose(came, draw.size if expected is None else expected, atol=5 * 3 / np.sqrt(2000))
+
+
+def test_of_the_first_few_others_take_the_places_of_those_who_drop_out():
+    """Of nine clients half are left on average, of whom three count; of four, two."""
+    for n_clients, expected in ((9, 3.0), (4, 2.0)):
+        sampling = first_of(uniform(), np.arange(1.0, 1.0 + n_clients), 3)
+        np.testing.assert_allclose(sampling.expected(n_clients, 0.5), expected)
 
 
 def test_a_clients_key_depends_on_seed_round_and_id_only(key, federation):
@@ -206,8 +215,8 @@ def test_fixed_clients_and_tables_are_taken_at_their_word(key, federation):
 
 def test_dropout_is_among_those_who_are_there(key, federation):
     draw = table([[4], [0, 3]]).of(9)
-    for r in range(6):
-        cohort = draw_cohort(key, np.int32(r), federation, draw, np.float32(0.9))
+    for r in range(20):
+        cohort = draw_cohort(key, np.int32(r), federation, draw, np.float32(0.5 + 0.4 * (r < 6)))
         named = {4} if r % 2 == 0 else {0, 3}
         assert set(np.asarray(cohort.ids)[np.asarray(cohort.active)].tolist()) <= named
         assert cohort.active.any()
