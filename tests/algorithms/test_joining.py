@@ -1,5 +1,7 @@
 """What methods with a way of their own make of new clients, against NumPy: three rounds of one full batch each."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,12 +10,14 @@ import pytest
 import fljax
 from fljax import tree
 from fljax.data.synthetic import linear_groups
+from fljax.rounds.joining import trained_alone
+from fljax.rounds.local import local_of
 from fljax.run.newcomers import new_models
-from fljax.run.one_round import as_traced
+from fljax.run.one_round import as_traced, split_key
 from fljax.types import Work
 from tests import oracle
 from tests.algorithms.round_by_round import simulate
-from tests.algorithms.test_oracles import assert_models
+from tests.algorithms.test_oracles import WORK, Reference, assert_models
 from tests.slow import slow
 
 LR, ROUNDS = 0.3, 3
@@ -99,3 +103,18 @@ def test_newcomers_in_numpy(key, model, federation, name):
     pool = np.asarray(data.pool.x, np.float64), np.asarray(data.pool.y)
     models = tree.split_statistics(tree.stacked(joined))[0]
     assert_models(models, [expected(state.server, state.clients, *(value[own] for value in pool)) for own in rows])
+
+
+def test_newcomers_meet_other_batches_in_every_round_at_rates_that_fall(key, model, federation):
+    """Client i draws from the key, the round and i, as participants do."""
+    reference, decay = Reference(key, model, federation), 0.5
+    train = partial(local_of(WORK, model), as_traced(fljax.fedavg.Hyper(lr=LR, lr_decay=decay)))
+    begun = tree.broadcast(model.init(split_key(key).init), 8)
+    alone = jax.jit(lambda begun, data: trained_alone(key, begun, data, jnp.int32(ROUNDS), train))
+    expected = reference.everyone()
+    for r in range(ROUNDS):
+        of_round = jax.random.fold_in(jax.random.fold_in(key, r), 1)
+        for i, w in enumerate(expected):
+            batches = reference.batches(i, jax.random.fold_in(of_round, i))
+            expected[i] = oracle.local_sgd(w, batches, LR * decay**r)
+    assert_models(alone(begun, federation.train), expected)
