@@ -73,6 +73,13 @@ def test_who_drifts_is_alone_and_who_is_alike_merges(choice, federation):
     np.testing.assert_allclose(after.kept.loss, LOSS[:, held].min(1), rtol=1e-6)
     assert float(after.kept.asked) == 4
     assert after.kept.renewed.tolist() == [True, True, False, False, False, True]  # merged, and the new ones
+    numbers = set()
+    for height in np.linspace(0.05, 3.0, 60):
+        groups = list(scipy.cluster.hierarchy.fcluster(tree_of_models, height, "distance"))
+        expected = [held[groups.index(groups[held.index(k)])] if k in held else k for k in own]
+        np.testing.assert_array_equal(choice(feddrift.Hyper(rise=DELTA, merge=height), LABEL).label, expected)
+        numbers.add(len(set(expected)))
+    assert len(numbers) == 4  # from all that there are to one, besides the new ones
 
 
 def test_a_model_without_a_loss_is_chosen_by_nobody(choice):

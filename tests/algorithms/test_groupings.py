@@ -17,7 +17,7 @@ from fljax.algorithms.fedrc import fedrc, label_shares
 from fljax.algorithms.flexcfl import drawn_together, flexcfl, groups
 from fljax.algorithms.flhc import flhc
 from fljax.algorithms.pacfl import pacfl
-from fljax.algorithms.stocfl import merged, stocfl
+from fljax.algorithms.stocfl import largest_part, merged, stocfl
 from fljax.client.directions import main_directions
 from fljax.data.synthetic import linear_groups
 from fljax.rounds.joining import everyone
@@ -118,12 +118,13 @@ def assert_are_groups(label, update, formed):
 
 
 def test_flexcfls_groups_are_those_of_k_means_on_cosines_with_the_main_directions(key):
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(7)
     update = np.concatenate([c * (rng.normal(size=30) + rng.normal(size=(6, 30)) * 0.6) for c in (1, 3, 10)])
     formed = np.arange(18) % 3 > 0
     found = jax.jit(lambda key, update, formed: groups(key, gram(update), formed, 3))
     label = np.asarray(found(key, update.astype(np.float32), formed))
     means = assert_are_groups(label, update, formed)
+    assert ((update @ means.T).argmax(1) != label)[~formed].any()  # whom longer means would draw
     drawn = jax.jit(drawn_together)({"fc": {"w": means.astype(np.float32)}}, 0.1, np.ones(3, bool))["fc"]["w"]
     unit = means / np.linalg.norm(means, axis=1, keepdims=True)
     weight = 0.1 / np.linalg.norm(means, axis=1)
@@ -170,23 +171,34 @@ def test_a_group_of_flexcfl_without_members_draws_nobody(key, model):
 def test_stocfl_merges_the_clusters_that_are_present_and_alike(key, federation):
     rng = np.random.default_rng(5)
     move = np.concatenate([rng.normal(size=8) * 3 + rng.normal(size=(4, 8)) for _ in range(2)])
-    label, ids, tau = np.array([0, 0, 2, 3, 4, 4, 4, 7]), np.array([0, 1, 2, 4, 5, 7]), 0.3
+    label, ids = np.array([0, 0, 2, 3, 4, 4, 4, 7]), np.array([0, 1, 2, 4, 5, 7])  # and 6, who drops out
 
     @jax.jit
-    def found(move, label, ids):
+    def found(move, label, ids, tau):
         cohort = everyone(key, jnp.int32(0), federation.train)
-        return merged({"w": move}, label, cohort._replace(ids=ids, active=jnp.ones(6, bool)), tau)
+        asked = cohort._replace(ids=jnp.append(ids, 6), active=jnp.arange(7) < 6)
+        return merged({"w": move}, label, asked, tau)
 
-    ours = found(move.astype(np.float32), label, ids)
     mean = {k: move[[i for i in ids if label[i] == k]].mean(0) for k in sorted(set(label[ids]))}
-    root = {k: k for k in set(label)}
-    for a in mean:
-        for b in mean:
-            if 1 - scipy.spatial.distance.cosine(mean[a], mean[b]) >= tau:
-                root = {k: root[a] if r == root[b] else r for k, r in root.items()}
-    expected = [root[k] for k in label]
-    assert adjusted_rand_score(expected, ours) == 1
-    assert 1 < len({expected[i] for i in ids}) < len(mean)  # some merge, some do not
+    numbers = set()
+    for tau in np.linspace(-0.5, 0.9, 29):
+        root = {k: k for k in set(label)}
+        for a in mean:
+            for b in mean:
+                if 1 - scipy.spatial.distance.cosine(mean[a], mean[b]) >= tau:
+                    root = {k: root[a] if r == root[b] else r for k, r in root.items()}
+        expected = [root[k] for k in label]
+        assert adjusted_rand_score(expected, found(move.astype(np.float32), label, ids, np.float32(tau))) == 1
+        numbers.add(len({expected[i] for i in ids}))
+    assert numbers == {1, 2}  # of four, by the likest of two merged ones
+
+
+def test_a_merged_cluster_of_stocfl_keeps_the_model_of_its_part_of_most_clients_seen():
+    old, new = jnp.array([0, 0, 0, 3, 4, 5]), jnp.array([0, 0, 0, 0, 1, 1])
+    kept = jax.jit(largest_part)
+    # Three clients that nobody has seen are fewer than one that was; of equal ones the lowest id's is kept.
+    np.testing.assert_array_equal(kept(old, new, jnp.arange(6) == 3), [3, 3, 3, 3, 4, 4])
+    np.testing.assert_array_equal(kept(old, new, jnp.arange(6) != 4), [0, 0, 0, 0, 5, 5])
 
 
 def test_in_stocfl_a_client_that_has_not_moved_joins_nobody(key, federation):
@@ -295,6 +307,8 @@ def test_fedrc_in_numpy(key, model, federation):
     np.testing.assert_allclose(state.clients.omega, omega, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(state.server.mass, mass.sum(axis=0), rtol=1e-4, atol=1e-4)
     assert_models(state.server.learners, learners)
+    shares = jax.jit(label_shares)(np.float32([[0, 3]]))  # a label that a cluster has nothing of has a mass of 1e-8
+    np.testing.assert_allclose(shares, [[1e-8 / 3, 1]], rtol=1e-5)
 
 
 @pytest.mark.slow
