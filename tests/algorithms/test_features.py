@@ -543,12 +543,14 @@ def test_knnpers_memory_votes_as_scikit_learns(key, model, work, federation):
     expected[:, vote.classes_] += 0.6 * vote.predict_proba(numpy_features(theta, x))
 
     @jax.jit
-    def told(state, x):
+    def told(state, x, data):
         deployed = algorithm.deploy(key, method.Hyper(lam=0.6, scale=0.5), state, data)
         return algorithm.predict(tree.take(tree.stacked(deployed), 3), x)
 
-    ours = np.exp(told(state, x.astype(np.float32)))
+    ours = np.exp(told(state, x.astype(np.float32), data))
     np.testing.assert_allclose(ours, expected, rtol=1e-3, atol=1e-5)
+    forgetful = data._replace(size=data.size.at[3].set(0))  # who remembers nothing believes the model
+    np.testing.assert_allclose(np.exp(told(state, x.astype(np.float32), forgetful)), softmax, rtol=1e-3, atol=1e-5)
 
 
 class Inner(nn.Module):

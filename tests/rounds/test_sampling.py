@@ -99,13 +99,6 @@ def test_as_many_are_expected_as_come_on_average(key, federation, sampling, expe
     np.testing.assert_allclose(came, draw.size if expected is None else expected, atol=5 * 3 / np.sqrt(2000))
 
 
-def test_of_the_first_few_others_take_the_places_of_those_who_drop_out():
-    """Of nine clients half are left on average, of whom three count; of four, two."""
-    for n_clients, expected in ((9, 3.0), (4, 2.0)):
-        sampling = first_of(uniform(), np.arange(1.0, 1.0 + n_clients), 3)
-        np.testing.assert_allclose(sampling.expected(n_clients, 0.5), expected)
-
-
 def test_a_clients_key_depends_on_seed_round_and_id_only(key, federation):
     few = draw_cohort(key, np.int32(3), federation, 4, None)
     everyone, later = (
