@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 
-from fljax import tree
+from fljax import rounds, tree
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.flc import flc, scaled_layers
 from fljax.data.synthetic import linear_groups
+from fljax.rounds import part_way
+from fljax.rounds.one_shot import unseen_to_largest
 from fljax.types import Work
 from tests.algorithms.round_by_round import simulate
 
@@ -30,10 +32,11 @@ def test_before_groups_form_and_with_one_group_it_is_fedavg(key, model, work, fe
 
 @pytest.mark.slow
 def test_groups_start_from_the_model_that_all_had(key, model, work, federation):
-    """They differ by their members' last updates alone: together they give FedAvg's model of that round."""
-    hyper = flc.Hyper(lr=0.1, warmup=3.0)
-    server, metrics = simulate(flc(model, work, weighting="uniform"), hyper, federation, key, 3)
-    averaged = simulate(fedavg(model, work, weighting="uniform"), fedavg.Hyper(lr=0.1), federation, key, 3)[0].server
+    """They go half of the way to their members' means: together they give FedAvg's model of such a round."""
+    hyper, half = flc.Hyper(lr=0.1, warmup=3.0), part_way(rounds.mean, share=lambda hyper, weight: 0.5)
+    alike = {"weighting": "uniform", "combine": half}
+    server, metrics = simulate(flc(model, work, **alike), hyper, federation, key, 3)
+    averaged = simulate(fedavg(model, work, **alike), fedavg.Hyper(lr=0.1), federation, key, 3)[0].server
     members = np.bincount(metrics["label"][-1], minlength=2)
     assert (members > 0).all()
     mean = jax.tree.map(lambda leaf: np.average(leaf, axis=0, weights=members), server.server.centers)
@@ -71,14 +74,22 @@ def test_groups_equal_those_of_scikit_learn_on_scaled_layers(parted):
 
 @pytest.mark.slow
 def test_who_has_no_update_joins_the_largest_group(key, model, work):
-    """Four of eight clients take part until the groups form: the others, whose updates are 0, are in the larger one."""
+    """Of eight clients some drop out until the groups form: these, whose updates are 0, are in the larger one."""
     federation = linear_groups(8, 2, examples=60)
     algorithm, hyper = flc(model, work), flc.Hyper(lr=0.2, warmup=1.0)
-    state, metrics = simulate(algorithm, hyper, federation, key, 1, participation=0.5)
-    came = np.isin(np.arange(8), metrics["ids"][0])
+    state, metrics = simulate(algorithm, hyper, federation, key, 1, dropout=0.4)
+    came = np.isin(np.arange(8), metrics["ids"][0][metrics["active"][0]])
+    assert not came.all()
+    moved = [np.abs(leaf).reshape(8, -1).max(axis=1) > 0 for leaf in jax.tree.leaves(state.server.kept)]
+    np.testing.assert_array_equal(np.any(moved, axis=0), came)
     largest = np.bincount(state.server.label[came]).argmax()
     np.testing.assert_array_equal(state.server.label[~came], largest)
     assert set(state.server.label[came].tolist()) == {0, 1}
+
+
+def test_the_largest_group_is_that_of_most_who_came():
+    label, came = jnp.array([1, 1, 0, 0, 0, 0]), jnp.array([True, True, True, False, False, False])
+    np.testing.assert_array_equal(jax.jit(unseen_to_largest)(label, came), [1, 1, 0, 1, 1, 1])
 
 
 def test_a_layer_that_did_not_move_stays():

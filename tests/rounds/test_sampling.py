@@ -11,7 +11,7 @@ from scipy import stats
 
 import fljax
 from fljax.rounds.clock import answering, first_of, until
-from fljax.rounds.cohort import dealt, sample_cohort
+from fljax.rounds.cohort import CohortKeys, cohort_of, dealt, sample_cohort
 from fljax.rounds.sampling import (
     SAMPLINGS,
     Sampling,
@@ -66,6 +66,18 @@ def test_dropout_has_its_rate_and_leaves_someone(key, federation):
     np.testing.assert_allclose(active.mean(), expected, atol=5 * np.sqrt(0.25 / 8000))
     # Whoever stays where more drop out stays where fewer do: the last one was the nearest to staying.
     assert (active | ~cohorts(key, federation, 4, 0.95)[1]).all()
+
+
+def test_who_drops_out_does_not_follow_what_clients_draw(key, federation):
+    one, other = jax.random.split(key)
+
+    @jax.jit
+    def there(dropout, clients):
+        keys = CohortKeys(key, dropout, clients)
+        return cohort_of(keys, jnp.int32(0), federation, 9, jnp.float32(0.5)).active
+
+    np.testing.assert_array_equal(there(one, one), there(one, other))
+    assert (np.asarray(there(one, one)) != there(other, one)).any()
 
 
 def test_with_poisson_sampling_nobody_stays_because_the_others_dropped_out(key, federation):
