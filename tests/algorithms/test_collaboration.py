@@ -12,7 +12,7 @@ from scipy.special import log_softmax, softmax
 
 import fljax
 from fljax import tree
-from fljax.algorithms.fedas import ALIGN, FISHER, fedas, near_prototypes
+from fljax.algorithms.fedas import ALIGN, FISHER, as_tested, fedas, near_prototypes
 from fljax.algorithms.fedcac import alike, fedcac, most_sensitive, overlap
 from fljax.algorithms.fedntd import fedntd, not_true_distilled
 from fljax.algorithms.fedpac import estimates, fedpac
@@ -211,6 +211,12 @@ def test_fedas_in_numpy(key, model, federation, reference, align_epochs):  # noq
     )
     assert_models(deployed, own)
     chex.assert_trees_all_close(state.server["fc1"], body, rtol=1e-5, atol=1e-5)
+
+
+def test_fedass_trace_is_of_the_network_as_it_is_tested(key):
+    given = []
+    as_tested(lambda params, batch, key, *own: given.append(key))({}, (), key)
+    assert given == [None]
 
 
 def test_fedass_alignment_leaves_what_fills_a_batch_up(key, model, federation):

@@ -11,11 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fljax import tree
 from fljax.data.synthetic import linear_groups
+from fljax.rounds.cohort import sample_cohort
 from fljax.rounds.sampling import uniform
 from fljax.run.one_round import as_traced, split_key
 from fljax.run.train import run_chunk
 from fljax.types import Examples
+from tests.algorithms.round_by_round import jitted
 from tests.algorithms.table import CASES
 from tests.algorithms.test_contract import FIRST, jitted_init, of
 
@@ -180,6 +183,19 @@ def test_what_one_that_drops_out_has_moves_nobody(case, federation):
         chex.assert_trees_all_equal(*(jax.tree.map(lambda leaf: leaf[others], of.clients) for of in (after, state)))
         for name in (name for name in metrics if name.startswith("client_")):
             np.testing.assert_array_equal(also[name][:, others], metrics[name][:, others], err_msg=name)
+
+
+@of(("feddyn",), [name for name in FIRST if name != "flexcfl"])
+def test_a_round_of_nobody_leaves_what_is_deployed(key, name, case, federation):
+    """As Poisson sampling has them; the round before was of everyone. FlexCFL's groups draw each other in any round."""
+    algorithm, hyper = case
+    cohort = sample_cohort(key, jnp.int32(0), federation, 8, None)
+    round = jitted(algorithm.round)
+    state = round(key, hyper, jitted_init(algorithm)(key, hyper, federation.train), cohort)[0]
+    nobody = cohort._replace(round=jnp.int32(1), active=jnp.zeros(8, bool))
+    after = round(key, hyper, state, nobody)[0]._replace(clients=state.clients)  # who is absent keeps its own
+    before, then = (jitted(algorithm.deploy)(key, hyper, one, federation.train) for one in (state, after))
+    chex.assert_trees_all_close(tree.stacked(before), tree.stacked(then), rtol=1e-5, atol=1e-6)
 
 
 @of((), FIRST)
