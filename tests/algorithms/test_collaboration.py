@@ -23,7 +23,17 @@ from fljax.run.one_round import as_traced, split_key
 from fljax.types import Batch, Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted
-from tests.algorithms.test_oracles import LR, WORK, assert_models, assert_sent, reference, rounds_of, run  # noqa: F401
+from tests.algorithms.test_oracles import (  # noqa: F401
+    LR,
+    WORK,
+    Reference,
+    assert_models,
+    assert_sent,
+    reference,
+    rounds_of,
+    run,
+    without_a_class,
+)
 from tests.algorithms.test_personal import averaged, final, numpy_features
 from tests.oracle import as_float64
 from tests.slow import slow
@@ -239,7 +249,10 @@ def by_slsqp(place, h, v):
     return minimize(lost, begin, jac=slope, bounds=[(0, 1)] * n, constraints=whole, method="SLSQP", options=options).x
 
 
-def test_fedpac_in_numpy(key, model, federation, reference):  # noqa: F811
+def test_fedpac_in_numpy(key, model, federation):
+    """Of a class that nobody has there is no prototype."""
+    federation = without_a_class(federation)
+    reference = Reference(key, model, federation)  # noqa: F811
     lam, body, own = 0.8, reference.start["fc1"], reference.everyone()
     prototypes, known, up, down = np.zeros((N_CLASSES, 6)), np.zeros(N_CLASSES, bool), [], []
     for cohort in reference.rounds():
