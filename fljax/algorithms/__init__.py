@@ -1,4 +1,4 @@
-"""The methods: a file each, named as its paper names it; `ALGORITHMS` finds them by name."""
+"""The methods: one file each, named as in its paper; `ALGORITHMS` finds them by name."""
 
 import pkgutil
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from fljax.rounds.method import KINDS, Method
 
 
 class _Methods(Mapping[str, Method]):
-    """Name -> method: every file and folder here is one, and is imported when it is asked for."""
+    """Name -> method: each file or folder here is one method, imported on first use."""
 
     def __getitem__(self, name: str) -> Method:
         if name not in self._names():
@@ -34,47 +34,47 @@ class _Methods(Mapping[str, Method]):
 
 
 ALGORITHMS: Mapping[str, Method] = _Methods()
-"""Name -> method, by alphabet."""
+"""Name -> method, in alphabetical order."""
 
 
 def by_kind() -> dict[str, Method]:
-    """Every method, baselines first."""
+    """Name -> method for all methods, ordered by kind: baselines first."""
     return dict(sorted(ALGORITHMS.items(), key=lambda item: KINDS.index(item[1].kind)))
 
 
 def compose(method: str | Method, *bricks: str) -> Method:
-    """A method with bricks put in: of its name, "fedprox+median+adam", or of your own method, ``(mine, "median")``.
+    """A method with bricks in its slots: ``compose("fedprox+median+adam")``, or ``compose(mine, "median")``.
 
     Args:
-        method: its name and those of bricks, joined by "+", or the method.
-        *bricks: names of bricks that are put in after these, one after another.
+        method: names of a method and of bricks, joined by "+", or a method of your own.
+        *bricks: names of further bricks, put in after those of ``method``, in this order.
 
     Raises:
-        ValueError: there is no such method or brick, or the method has no slot for it.
+        ValueError: there is no such method or brick, or the method has no slot for the brick.
     """
     if not isinstance(method, Method):
-        check_kind("method", method, str, "give a name, as 'fedprox+median', or a method of your own")
+        check_kind("method", method, str, "give a name, such as 'fedprox+median', or a method of your own")
         method = "+".join(name.strip() for name in method.split("+"))
     for brick in bricks:
-        check_kind("brick", brick, str, "give the name of one, as 'median'; a function of your own goes into a slot")
+        check_kind("brick", brick, str, "give its name, such as 'median'; pass a function of your own to a slot")
     return _composed(method, *bricks)
 
 
-@cache  # so that what is composed alike is one method, and one program
+@cache  # equal compositions are one method, and so compile to one program
 def _composed(method: str | Method, *bricks: str) -> Method:
     if not isinstance(method, Method):
         base, *first = method.split("+")
         if base in BRICKS and base not in ALGORITHMS:
-            raise ValueError(f"{base} is a brick; name the method that it is put into first, as 'fedavg+{base}'")
+            raise ValueError(f"{base} is a brick; name a method first, such as 'fedavg+{base}'")
         if base not in ALGORITHMS:
-            own = "; of a method of your own give the method itself: fljax.compose(mine, 'prox')" if ":" in base else ""
+            own = "; for your own method, pass the method itself: fljax.compose(mine, 'prox')" if ":" in base else ""
             raise ValueError(f"{unknown('algorithm', base, ALGORITHMS)}; choose one of {', '.join(ALGORITHMS)}{own}")
         method, bricks = ALGORITHMS[base], (*first, *bricks)
     for brick in bricks:
         if brick not in BRICKS:
             fitting = [one.name for one in BRICKS.values() if one.slot in method.slots]
             meant = unknown("brick", brick, BRICKS)
-            raise ValueError(f"{method.name}: {meant}; those that fit {method.name}: {', '.join(fitting) or 'none'}")
+            raise ValueError(f"{method.name}: {meant}; bricks that fit {method.name}: {', '.join(fitting) or 'none'}")
         method += BRICKS[brick]
     return method
 

@@ -1,11 +1,11 @@
 """AdaCFL: clusters split in two by the distance between their members' dense layers.
 
-Known here only through its comparison in Yuan et al.: LayerCFL, Cybersecurity 2023.
-CFL's recursive bipartition with the L2 distance of the classifier's weights as the measure.
+Known only from its description as a baseline in Yuan et al.: LayerCFL, Cybersecurity 2023.
+CFL's recursive bipartition, with the L2 distance between the classifiers' weights.
 
-Differences from the paper: its own adaptive rules are not described there, so CFL's stopping rule stands in. A distance
-has no test of gamma; without another one every cluster would be split until it is too small. Hence ``spacing``, and a
-larger ``min_size``.
+Differences from the paper: it does not describe AdaCFL's adaptive rules, so CFL's stopping rule replaces them. The test
+of gamma does not apply to a distance; without another test, every cluster would be split until it is too small. Hence
+``spacing``, and a larger ``min_size``.
 """
 
 from fljax.algorithms.layercfl import SplitHyper, layercfl
@@ -19,11 +19,11 @@ from fljax.types import Algorithm, Model, Work
 class AdaCFLHyper(SplitHyper):
     spacing: Scalar | None = number(
         1.5,
-        "a split needs its halves farther apart than this many times the median distance of a member to its nearest "
-        "neighbour; None: every split that CFL's rule asks for is made",
+        "a cluster is split only if its halves are farther apart than this many times the median distance of a member "
+        "to its nearest neighbour; None: without this test",
         least=0,
     )
-    min_size: Scalar = number(3, "a cluster of so many members or fewer is not split", least=0, infinite=True)
+    min_size: Scalar = number(3, "a cluster with this many members or fewer is not split", least=0, infinite=True)
 
 
 @method(AdaCFLHyper, "as compared in Yuan et al., Cybersecurity 2023", kind="clustered")
@@ -39,7 +39,7 @@ def adacfl(
     """AdaCFL: `layercfl` with ``measure="l2_weight_part"``.
 
     Args:
-        layers: "dense" (all dense layers), another of `layercfl`'s words, or names.
+        layers: "dense" (all dense layers), another keyword of `layercfl`, or layer names.
         linkage: "single" or "complete".
     """
     return layercfl(

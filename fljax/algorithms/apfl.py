@@ -1,15 +1,15 @@
-"""APFL: each client mixes a model of its own with the global one, by a weight that it learns.
+"""APFL: each client mixes its own model with the global model, by a weight that it learns.
 
 Deng, Kamani, Mahdavi: Adaptive Personalized Federated Learning, 2020, https://arxiv.org/abs/2003.13461.
 Official code: https://github.com/MLOPTPSU/FedTorch.
-Beside FedAvg each client trains a model v_i of its own so that ``alpha_i v_i + (1 - alpha_i) w`` is good, and moves
-alpha_i along the gradient of the same loss.
+In addition to FedAvg, each client trains its own model v_i to minimise the loss of ``alpha_i v_i + (1 - alpha_i) w``,
+and updates alpha_i with the gradient of the same loss.
 
-Differences from the paper: clients count by their sizes; all alike in the paper and in the official code
-(``weighting="uniform"``). The mixture is with the client's copy w_i of the global model while it trains, and with the
-server's model when it is tested. alpha_i moves once a batch, as in PFLlib; in the paper and the official code once a
-round. That code mixes outputs, not weights, and adds 0.02 alpha_i to the gradient of alpha_i, as PFLlib does, which
-steps v_i along the gradient at v_i itself and keeps the mixture for v_i; none of these is done here.
+Differences from the paper: clients are weighted by size; equally in the paper and the official code
+(``weighting="uniform"``). In training, the mixture uses the client's copy w_i of the global model; in a test, the
+server's model. alpha_i is updated once per batch, as in PFLlib; in the paper and the official code, once per round. The
+official code mixes outputs, not weights, and adds 0.02 alpha_i to the gradient of alpha_i; so does PFLlib, which also
+steps v_i along the gradient at v_i itself and keeps the mixture as v_i. None of these is done here.
 """
 
 from typing import Any
@@ -30,15 +30,15 @@ from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelT
 @hyper
 class APFLHyper(LocalHyper):
     alpha: Scalar = number(
-        0.5, "weight of a client's own model in its mixture, at first; 0 is FedAvg where it stays so", least=0, most=1
+        0.5, "initial weight of a client's own model in its mixture; 0 with alpha_lr=0 is FedAvg", least=0, most=1
     )
-    alpha_lr: Scalar | None = number(None, "learning rate of that weight, not decayed; 0 keeps it, None: lr", least=0)
+    alpha_lr: Scalar | None = number(None, "learning rate of alpha, not decayed; 0 keeps alpha, None: lr", least=0)
 
 
 COPY_AND_MIXTURE = Sharing(
     split=lambda held: (held["w"], {name: held[name] for name in ("own", "alpha")}), join=lambda w, own: {"w": w} | own
 )
-"""A client holds its copy w_i of the server's model, which travels, its own v_i, and their weight alpha_i."""
+"""A client holds its copy w_i of the server's model, which is exchanged, its own v_i, and their weight alpha_i."""
 
 
 @method(APFLHyper, "Deng et al., 2020", "https://arxiv.org/abs/2003.13461", kind="personalised", trains=False)
@@ -76,14 +76,14 @@ def apfl(model: Model, work: Work, *, weighting: Weighting = "size", combine: Co
 
 
 def mixture(alpha: Array, own: Params, w: Params) -> Params:
-    """``alpha v + (1 - alpha) w`` of one client, or of a row each; running statistics too."""
+    """``alpha v + (1 - alpha) w`` for one client, or row by row for stacked clients; running statistics too."""
     return tree.as_before(jax.tree.map(lambda v, w: w + tree.along(alpha, v) * (v - w), own, w), w)
 
 
 def mixed(loss: Loss) -> Loss:
-    """``loss(w) + loss(mixture)``, the first with a gradient for w alone, the second for v and alpha alone.
+    """``loss(w) + loss(mixture)``: the first term has a gradient for w only, the second for v and alpha only.
 
-    The value is that of the mixture.
+    The value is the loss of the mixture.
     """
 
     def both(held: Params, statistics: Params, batch: Batch, key: Key) -> tuple[Array, Params]:
@@ -97,5 +97,5 @@ def mixed(loss: Loss) -> Loss:
 
 
 def _within_unit(updates: Any, params: Any = None) -> Any:
-    """Cuts steps short where they would leave [0, 1]."""
+    """Shortens steps that would leave [0, 1]."""
     return jax.tree.map(lambda u, p: jnp.clip(p + u, 0, 1) - p, updates, params)

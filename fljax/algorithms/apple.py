@@ -2,15 +2,15 @@
 
 Luo, Wu: Adapt to Adaptation: Learning Personalization for Cross-Silo Federated Learning, IJCAI 2022,
 https://arxiv.org/abs/2110.08394. Official code: https://github.com/ljaiverson/pFL-APPLE.
-The server keeps a core model of every client. A client downloads them all, steps its own core and its directed
-relationship vector p_i along the gradient of one loss, that of the mixture, and uploads its core; a pull of p_i to the
-clients' shares of the data fades over the rounds.
+The server keeps a core model of every client. A client downloads all of them, updates its own core and its directed
+relationship vector p_i with the gradient of the mixture's loss, and uploads its core. A proximal term that holds p_i
+near the clients' shares of the data fades over the rounds.
 
-Differences from the paper: there is no limit on the cores that are downloaded. All cores start alike, as in PFLlib; the
-authors' code draws one each; it steps with momentum 0.9, has mu where half of it is here, and tests a client with the
-cores of others that it trained beside. A client that never took part trains alone, from the mixture by shares. PFLlib
+Differences from the paper: the number of downloaded cores is not limited. All cores start equal, as in PFLlib. The
+authors' code initialises each core separately, uses momentum 0.9, has mu where mu / 2 is here, and tests a client with
+the other cores as they were when it trained. A new client trains alone, from the mean of the cores by p0. PFLlib
 multiplies the learning rate by the number of clients, starts p_i at equal weights, averages its gradient over the
-parameters of each array, and uploads the mixture in place of the core.
+parameters of each array, and uploads the mixture instead of the core.
 """
 
 import jax
@@ -45,10 +45,10 @@ from fljax.types import (
 @hyper
 class APPLEHyper(LocalHyper):
     p_lr: Scalar = number(
-        0.001, "eta_2: learning rate of the weights of the mixture, with lr_decay; 0 keeps them", least=0
+        0.001, "eta_2: learning rate of the mixture weights p_i, with lr_decay; 0 keeps them", least=0
     )
-    mu: Scalar = number(0.1, "mu: pull of the weights to the shares of the data", least=0)
-    fades: Scalar = number(20.0, "L: rounds over which that pull falls to 0, as half a cosine", above=0)
+    mu: Scalar = number(0.1, "mu: weight of the proximal term that holds p_i near the shares of the data", least=0)
+    fades: Scalar = number(20.0, "L: rounds over which the proximal term falls to 0, as half a cosine", above=0)
 
 
 @method(APPLEHyper, "Luo and Wu, IJCAI 2022", "https://arxiv.org/abs/2110.08394", kind="personalised", trains=False)
@@ -56,12 +56,12 @@ def apple(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorit
     """APPLE: with ``m_i = sum_j p_ij c_j``: ``c_i <- c_i - eta p_ii g_i(m_i)``; ``p_ij <- p_ij - eta_2 (<c_j, g_i(m_i)>
     + lambda(t) mu (p_ij - p0_j))``.
 
-    ``lambda(t) = (1 + cos(pi t / L)) / 2`` before round L, and 0 from then on. The c_j of others are those that the
-    server sent. Clients are tested with their mixtures.
+    ``lambda(t) = (1 + cos(pi t / L)) / 2`` before round L, and 0 from round L on. The other clients' c_j are as the
+    server sent them. Clients are tested with their mixtures.
 
     Args:
-        work: local effort. A step along a core is p_ii times as long as a step alone.
-        weighting: of p0, where p_i begins: "size" (n_j / n) or "uniform".
+        work: local work. A step of a core is p_ii times as long as a step without a mixture.
+        weighting: of p0, the initial p_i: "size" (n_j / n) or "uniform".
     """
 
     def init(key: Key, hyper: APPLEHyper, data: ClientData) -> State:
@@ -95,13 +95,13 @@ def faded(hyper: APPLEHyper, round: Array) -> Array:
 
 
 def mixed(model: Model, cores: Stacked, p0: Array, pull: Array) -> Loss:
-    """The loss of a client's parts, its core and its weights; its own row is its id.
+    """The loss of a client's parts, its core and its mixture weights; the client's own row is its id.
 
     Args:
         model: the network.
         cores: (clients, ...) of all clients, as the server sent them.
-        p0: (clients,) what the weights are pulled to.
-        pull: how strongly, ``pull / 2 |p - p0|^2``.
+        p0: (clients,) anchor of the proximal term.
+        pull: its weight: ``pull / 2 |p - p0|^2``.
     """
     others = tree.trainable(cores)
 
@@ -121,7 +121,7 @@ def mixture(p: Array, i: Array, core: Params, cores: Stacked) -> Params:
 
     def of(core: Array, leaf: Array) -> Array:
         leaf = tree.at_least_float32(leaf)
-        # As a matrix: of more axes the gradient for p is five times as slow on a CPU.
+        # As a matrix: with more axes, the gradient for p is five times slower on a CPU.
         mixed = tree.product(others.astype(leaf.dtype), tree.as_matrix(leaf))
         return mixed.reshape(core.shape) + own * core
 

@@ -1,13 +1,13 @@
-"""CFL: clusters split in two while their members still pull in different directions.
+"""CFL: clusters split in two while their members' updates still point in different directions.
 
 Sattler, Mueller, Samek: Clustered Federated Learning: Model-Agnostic Distributed Multitask Optimization Under Privacy
 Constraints, IEEE TNNLS 2020, https://arxiv.org/abs/1910.01991; also called FMTL and FedCluster.
 Official code: https://github.com/felisat/clustered-federated-learning.
-LayerCFL with whole updates compared: see `fljax.algorithms.layercfl` for the rule of splitting.
+LayerCFL that compares whole updates: see `fljax.algorithms.layercfl` for the splitting rule.
 
 Differences from the paper: those of `fljax.algorithms.layercfl`. The official code has complete linkage, uniform
-weights and no test of gamma: ``linkage="complete"``, ``weighting="uniform"``, ``gamma_max=None``. Where a half is split
-again, its notebook takes places in the half for numbers of clients; here they are the half's own members.
+weights and no test of gamma: ``linkage="complete"``, ``weighting="uniform"``, ``gamma_max=None``. When a half is split
+again, its notebook uses positions within the half as client numbers; here they are the half's own members.
 """
 
 from fljax.algorithms.layercfl import LayerCFLHyper, layercfl

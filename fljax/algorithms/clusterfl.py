@@ -1,18 +1,19 @@
-"""ClusterFL: a model for each client, held near the mean of its cluster, with clusters found by k-means on the models.
+"""ClusterFL: one model per client, held near the mean of its cluster; k-means on the models finds the clusters.
 
 Ouyang, Xie, Zhou, Huang, Xing: ClusterFL: A Similarity-Aware Federated Learning System for Human Activity Recognition,
 MobiSys 2021, https://doi.org/10.1145/3458864.3467681. Official code: https://github.com/xmouyang/ClusterFL.
 Minimises ``sum_i L_i(w_i) + alpha tr(W W') - beta tr(F' W W' F)`` over the models W and the indicator F of clusters
 (``F_ic = 1/sqrt(n_c)``), in turn; with alpha = beta the penalty is alpha times the cost of k-means.
 
-Differences from the paper: the clients take the gradient of the penalty with the means of the last round in place of
-the code's ADMM with multipliers, and F comes from k-means on the models instead of principal components of the
-divergence of softened outputs. Until the first clustering nobody is held; in the code alpha |w|^2 is there from the
-first round, and a new F goes with the Omega of the last one for a round. Its local loss adds the inner product with
-Omega and the multipliers that the Lagrangian takes off, and has a client's own part of |F' W|^2 alone. Before they take
-part clients are clustered by the first model, so let all come before a clustering that is kept. A client that never
-took part starts from the cluster mean of least training loss, and is held there. Updates are from what the server has
-of a client: what a lossy brick leaves out comes in the next by itself, and `error_feedback` is refused.
+Differences from the paper: clients use the gradient of the penalty with the means of the last round, instead of the
+code's ADMM with multipliers, and F comes from k-means on the models instead of principal components of the divergence
+of softened outputs. There is no penalty before the first clustering; the code has alpha |w|^2 from the first round, and
+uses a new F with the previous Omega for one round. The code's local loss adds the inner product with Omega and the
+multipliers, which the Lagrangian subtracts, and has only the client's own part of |F' W|^2. Before a client first
+participates, it is clustered by the initial model; so let all clients participate before a clustering that is kept. A
+new client starts from the cluster mean with the least training loss, and is held near it. A client's update is relative
+to the server's copy of its model, so its next update contains what a lossy brick left out, and `error_feedback` is
+rejected.
 """
 
 from typing import Any, NamedTuple
@@ -50,14 +51,14 @@ from fljax.types import (
 
 @hyper
 class ClusterFLHyper(LocalHyper):
-    """Numbers of ClusterFL; the official code has alpha 1e-3, beta 5e-4, every 3. alpha = beta = 0: standalone."""
+    """Hyperparameters of ClusterFL. Official code: alpha 1e-3, beta 5e-4, every 3. alpha = beta = 0: standalone."""
 
     alpha: Scalar = number(1e-3, "weight of the models' squared norms", least=0, not_below="beta")
     beta: Scalar = number(5e-4, "weight of the clusters' means", least=0)
     warmup: Scalar = number(1.0, "rounds before the first clustering, rounded", least=1, infinite=True)
     every: Scalar = number(
         3.0,
-        "rounds between two clusterings, rounded; inf keeps the first, before which all should have come",
+        "rounds between two clusterings, rounded; inf keeps the first (let all clients participate before it)",
         least=1,
         infinite=True,
     )
@@ -66,10 +67,10 @@ class ClusterFLHyper(LocalHyper):
 class ClusterFLServer(NamedTuple):
     """The server's tables."""
 
-    models: Stacked  # (clients, ...) W, each client's model as it was received
+    models: Stacked  # (clients, ...) W, each client's model as received
     means: Stacked  # (clusters, ...) of the members' models
     label: Array  # (clients,)
-    memory: Any  # (clusters, ...) what `combine` remembers
+    memory: Any  # (clusters, ...) the state of `combine`
 
 
 @method(ClusterFLHyper, "Ouyang et al., MobiSys 2021", "https://doi.org/10.1145/3458864.3467681", kind="clustered")
@@ -88,7 +89,7 @@ def clusterfl(
         start = model.init(key)
         models, means = tree.broadcast(start, data.n_clients), tree.broadcast(start, n_clusters)
         memory = memory_of(combining, hyper, means)
-        # A client goes on from its own model as it is, whatever is done to what it sends.
+        # A client continues from its own model, unchanged by what uplink bricks do to its message.
         return State(ClusterFLServer(models, means, jnp.zeros(data.n_clients, jnp.int32), memory), models)
 
     def send(key: Key, hyper: ClusterFLHyper, state: State, cohort: Cohort) -> Upload:
@@ -101,7 +102,7 @@ def clusterfl(
     def receive(key: Key, hyper: ClusterFLHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         (models, means, label, memory), trained = state.server, upload.rest
         models = tree.put(models, cohort.ids, upload.params, upload.weight > 0)
-        # F: k-means on W, every few rounds; the means in every round.
+        # F: k-means on W, once per `every` rounds; the means are updated in every round.
         since = cohort.round.astype(jnp.float32) + 1 - jnp.round(hyper.warmup)
         due = (since >= 0) & (jnp.mod(since, jnp.round(hyper.every)) == 0)
         label = lax.cond(due, lambda: kmeans(key, models, n_clusters, n_init=n_init).label, lambda: label)
@@ -136,8 +137,8 @@ def clusterfl(
 def attracted(loss: Loss, alpha: Scalar, beta: Scalar) -> Loss:
     """``loss(w) + (alpha - beta) |w|^2 + beta |w - mean|^2``; its gradient adds ``2 alpha w - 2 beta mean``.
 
-    The mean is the first of the client's own rows. Summed over the clients, with every mean that of its members'
-    models, the penalty is ``alpha tr(W W') - beta tr(F' W W' F)``.
+    The mean is the first of the client's own rows. Summed over all clients, each cluster's mean being the mean of its
+    members' models, the penalty is ``alpha tr(W W') - beta tr(F' W W' F)``.
     """
 
     def penalised(params: Params, batch: Batch, key: Key, mean: Params, *own: Any) -> tuple[Array, Params]:

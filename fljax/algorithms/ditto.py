@@ -1,12 +1,12 @@
-"""Ditto: a personal model for each client, held near the model of FedAvg.
+"""Ditto: one personal model per client, held near the model of FedAvg.
 
 Li, Hu, Beirami, Smith: Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021,
 https://arxiv.org/abs/2012.04221. Official code: https://github.com/litian96/ditto.
-The clients run FedAvg; beside it each trains a personal model on its loss plus ``lambda/2 |v - theta|^2``.
+The clients run FedAvg; each also trains a personal model on its loss plus ``lambda/2 |v - theta|^2``.
 
-Differences from the paper: as in the official code, both branches see the same batches and the anchor is the model
-received in the round; its dynamic choice of lambda by validation loss is left out, and a mean weighted by sizes is the
-default (``weighting="uniform"`` is the code's). Personal models start at the first theta, a newcomer's at the last.
+Differences from the paper: as in the official code, both branches see the same batches, and the anchor is the model
+received in the round. The dynamic choice of lambda by validation loss is left out. The default mean is weighted by
+size; the code's is ``weighting="uniform"``. Personal models start at the first theta, a new client's at the last.
 """
 
 from typing import Annotated
@@ -21,15 +21,15 @@ from fljax.types import Algorithm, Cohort, Model, ModelTable, Trained, Work
 
 @hyper
 class DittoHyper(LocalHyper):
-    """Numbers of Ditto; decay and momentum are those of both branches."""
+    """Hyperparameters of Ditto; both branches use the same decay and momentum."""
 
     lam: Scalar = number(
         1.0,
-        "lambda: the penalty is lambda/2 |v - theta|^2; 0 is FedAvg beside standalone training. The official scripts "
-        "have 1, FedCR's 0.1",
+        "lambda: the proximal term is lambda/2 |v - theta|^2; 0 is FedAvg and standalone training. The official "
+        "scripts have 1, FedCR's 0.1",
         least=0,
     )
-    personal_lr: Scalar | None = number(None, "learning rate on the personal models, with lr_decay; None: lr", above=0)
+    personal_lr: Scalar | None = number(None, "learning rate of the personal models, with lr_decay; None: lr", above=0)
 
 
 @method(DittoHyper, "Li et al., ICML 2021", "https://arxiv.org/abs/2012.04221", kind="personalised")
@@ -43,15 +43,15 @@ def ditto(
 ) -> Algorithm:
     """Ditto: ``theta`` by FedAvg; ``V_i <- V_i - eta_p (g(V_i) + lambda (V_i - theta))``.
 
-    The reported loss is that of the personal models, the distance included.
+    The reported loss is that of the personal models, including the proximal term.
 
     Args:
-        personal_epochs: epochs on the personal model in a round; None: ``work.epochs``.
+        personal_epochs: epochs on the personal model per round; None: ``work.epochs``.
     """
     own_work, loss = work._replace(epochs=personal_epochs or work.epochs, terms=()), training_loss(model)
 
     def local(hyper: DittoHyper, start: ModelTable, cohort: Cohort) -> Trained:
-        # Global branch: w_i = LocalTrain(theta), without the pull.
+        # Global branch: w_i = LocalTrain(theta), without the proximal term.
         theta = ModelTable(start.params["global"], start.row)
         sent = train(hyper, theta, cohort, loss, work)
         # Personal branch: V_i <- V_i - eta_p (g(V_i) + lambda (V_i - theta)), on the same batches.

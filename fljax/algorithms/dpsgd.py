@@ -2,12 +2,13 @@
 
 Lian, Zhang, Zhang, Hsieh, Zhang, Liu: Can Decentralized Algorithms Outperform Centralized Algorithms? A Case Study for
 Decentralized Parallel Stochastic Gradient Descent, NeurIPS 2017, https://arxiv.org/abs/1705.09056.
-Models spread over a graph by a mixing matrix W: the nearer its second eigenvalue is to 0, the sooner all agree.
+Models spread over a graph by a mixing matrix W: the nearer its second eigenvalue is to 0, the sooner all models agree.
 
-Differences from the paper: a client may make several steps a round, as in DFedAvg (Sun, Li, Wang, TPAMI 2023), and by
-default the trained models are mixed; ``mixing="beside"`` is the paper's order, in which a client's own step is added to
-its neighbours' models before theirs. Clients are tested with their own models. W is Metropolis' of those who take part,
-so that it is doubly stochastic whoever is there; on a complete graph with everyone this is FedAvg of equal weights.
+Differences from the paper: a client may make several steps per round, as in DFedAvg (Sun, Li, Wang, TPAMI 2023), and by
+default the trained models are mixed. ``mixing="beside"`` is the paper's order: a client's own step is added to the mean
+of its neighbours' models from before their steps. Clients are tested with their own models. W has Metropolis weights
+between the participants, so it is doubly stochastic for any set of them; on a complete graph with full participation
+this is FedAvg with equal weights.
 """
 
 from typing import Literal
@@ -49,7 +50,7 @@ def dpsgd(
         mixed = mix(W, trained.params)
         if mixing == "beside":
             moved = jax.tree.map(jnp.add, mix(W, models), tree.subtract(trained.params, models))
-            # Running statistics are mixed after training: a variance and a difference of two may be below 0.
+            # Running statistics are mixed after training: a variance plus a difference of two could be negative.
             mixed = tree.join_statistics(tree.trainable(moved), tree.split_statistics(mixed)[1])
         return trained._replace(params=mixed)
 

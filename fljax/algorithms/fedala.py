@@ -2,12 +2,12 @@
 
 Zhang, Hua, Wang, Song, Xue, Ma, Guan: FedALA: Adaptive Local Aggregation for Personalized Federated Learning, AAAI
 2023, https://arxiv.org/abs/2212.01197. Official code: https://github.com/TsingZ0/FedALA.
-Before it trains, a client starts from the received lower layers and, in the upper ones, from a mixture of its own and
-the received weights that fits its data.
+A client starts local training from the received lower layers and, in the upper layers, from a mixture of its own and
+the received weights, fitted to its data.
 
-Differences from the paper: none known; in PFLlib and the official code absent clients too hold, and fit, the mixture of
-every round. As in the official code the mixture is fitted over and over the first time, then one epoch a round; here
-for at most ``max_epochs``. A client is tested with the mixture that it would start from.
+Differences from the paper: none known. In PFLlib and the official code, absent clients also hold and fit the mixture of
+every round. As in the official code, the first fit of the mixture runs until its loss settles, later ones for one epoch
+per round; here the first fit has at most ``max_epochs``. A client is tested with the mixture that it would start from.
 """
 
 from functools import partial
@@ -36,8 +36,10 @@ WINDOW = 10
 @hyper
 class FedALAHyper(LocalHyper):
     eta: Scalar = number(1.0, "learning rate of the mixture's weights; 0 is FedAvg", least=0)
-    share: Scalar = number(0.8, "share of a client's examples that the mixture is fitted on", above=0, most=1)
-    spread: Scalar = number(0.1, "the first fit ends when the last 10 epochs' losses have this deviation", least=0)
+    share: Scalar = number(0.8, "share of a client's examples used to fit the mixture", above=0, most=1)
+    spread: Scalar = number(
+        0.1, "the first fit ends when the last 10 epochs' losses have a standard deviation below this", least=0
+    )
 
 
 @method(FedALAHyper, "Zhang et al., AAAI 2023", "https://arxiv.org/abs/2212.01197", kind="personalised")
@@ -56,14 +58,14 @@ def fedala(
 
     Args:
         n_mixed: how many of the last layers are mixed.
-        max_epochs: of the first fit.
+        max_epochs: most epochs of the first fit.
     """
-    check_not_private(work, "clients of FedALA fit what they begin from to their examples, without noise")
+    check_not_private(work, "clients of FedALA fit their initial models to their examples, without noise")
     layers = last_layers(model, n_mixed, "n_mixed")
     fit = partial(mixture_fit, model, work, max_epochs)
 
     def begin(key: Key) -> dict[str, Any]:
-        # A client keeps the upper layers that it trained, the mixture's weights, and whether these were ever fitted.
+        # A client keeps its trained upper layers, the mixture weights, and whether they were ever fitted.
         theta = model.init(key)
         upper = tree.select(theta, layers)
         own = {"upper": upper, "mix": jax.tree.map(jnp.ones_like, upper), "fitted": jnp.bool_(False)}
@@ -73,7 +75,7 @@ def fedala(
         begun, mix, fitted = fit(hyper, cohort.key, start, cohort.data)
         trained = train(hyper, begun, cohort, training_loss(model), work)
         own = {"upper": tree.select(trained.params, layers), "mix": mix, "fitted": fitted}
-        own = tree.where(trained.ok, own, start.params["own"])  # one that diverged keeps what it had
+        own = tree.where(trained.ok, own, start.params["own"])  # a diverged client keeps its old values
         return trained._replace(params={"global": trained.params, "own": own})
 
     rounds = averaging(model, local, sharing=GLOBAL_AND_OWN, combine=combine, weighting=weighting, begin=begin)
@@ -88,7 +90,10 @@ def fedala(
 def mixture_fit(
     model: Model, work: Work, max_epochs: int, hyper: FedALAHyper, key: Array, held: ModelTable, data: ClientData
 ) -> tuple[Params, Params, Array]:
-    """Each client's start, its weights W_i, and whether they were ever fitted; ``key`` and ``held`` have a row each."""
+    """Each client's initial model, its weights W_i, and whether they were ever fitted.
+
+    ``key`` and ``held`` have one row per client.
+    """
     loss = training_loss(model)
 
     def one(pool: Examples, index: Array, size: Array, key: Key, held: Params) -> tuple[Params, Params, Array]:

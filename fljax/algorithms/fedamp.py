@@ -1,14 +1,14 @@
-"""FedAMP: each client is drawn to a mixture of all models, in which those near its own weigh more.
+"""FedAMP: each client is held near a mixture of all models, in which models near its own have larger weights.
 
 Huang, Chu, Zhou, Wang, Liu, Pei, Zhang: Personalized Cross-Silo Federated Learning on Non-IID Data, AAAI 2021,
 https://arxiv.org/abs/2007.03797.
-The server keeps a mixture u_i for each client, by weights that fall with the distance between models (attentive message
-passing); the client trains its own model near u_i.
+The server computes a mixture u_i for each client, with weights that fall with the distance between models (attentive
+message passing); the client trains its own model near u_i.
 
-Differences from the paper: the mixtures of a round are made of the models of its participants. Where a client's weights
-on the others would exceed 1 they are scaled to sum to 1, as the paper asks of alpha. PFLlib's local loss has the
-distance to the mixture without its gradient, so that its clients train alone, as here with lambda 0. All begin with
-one model; a newcomer to a trained server starts from the mean of all and trains alone.
+Differences from the paper: the mixtures of a round use the models of its participants only. If the sum of a client's
+weights on the others would exceed 1, they are scaled to sum to 1, which the paper requires of alpha. PFLlib's local
+loss has the distance to the mixture without its gradient, so its clients train alone, as here with lambda 0. All
+clients start from the same model; a new client starts from the mean of all models and trains alone.
 """
 
 import jax.numpy as jnp
@@ -26,16 +26,16 @@ from fljax.types import Algorithm, Cohort, Key, Metrics, Model, State, Work
 
 @hyper
 class FedAMPHyper(LocalHyper):
-    lam: Scalar = number(1.0, "lambda: the pull to a mixture is lambda / alpha; 0: standalone training", least=0)
-    alpha: Scalar = number(1.0, "alpha_k: step of the message passing, on the scale of A'", above=0)
-    sigma: Scalar = number(1.0, "squared distance at which a model's weight has fallen to 1/e", above=0)
+    lam: Scalar = number(1.0, "lambda: the proximal weight is lambda / alpha; 0: standalone training", least=0)
+    alpha: Scalar = number(1.0, "alpha_k: step size of the message passing, on the scale of A'", above=0)
+    sigma: Scalar = number(1.0, "squared distance at which a model's weight falls to 1/e", above=0)
 
 
 @method(FedAMPHyper, "Huang et al., AAAI 2021", "https://arxiv.org/abs/2007.03797", kind="personalised")
 def fedamp(model: Model, work: Work) -> Algorithm:
     """FedAMP: ``u_i = sum_j xi_ij w_j``; ``w_i <- argmin F_i(w) + lambda / (2 alpha) |w - u_i|^2``, from w_i.
 
-    ``xi_ij = alpha A'(|w_i - w_j|^2)`` with ``A'(x) = exp(-x / sigma) / sigma``; ``xi_ii`` is what is left to 1.
+    ``xi_ij = alpha A'(|w_i - w_j|^2)`` with ``A'(x) = exp(-x / sigma) / sigma``; ``xi_ii`` is 1 minus their sum.
     """
 
     def round(key: Key, hyper: FedAMPHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
@@ -49,7 +49,7 @@ def fedamp(model: Model, work: Work) -> Algorithm:
 
 
 def attention(hyper: FedAMPHyper, squared: Array, active: Array) -> Array:
-    """xi (clients, clients), whose rows sum to 1: of squared distances, between those that are there."""
+    """xi (clients, clients) between the active clients, from squared distances; each row sums to 1."""
     others = ~jnp.eye(squared.shape[0], dtype=bool) & active[None]
     weight = jnp.where(others, hyper.alpha / hyper.sigma * jnp.exp(-squared / hyper.sigma), 0.0)
     weight = weight / jnp.maximum(weight.sum(1, keepdims=True), 1.0)

@@ -1,13 +1,14 @@
-"""FedAS: a client first teaches the received body what its own one knew, and counts by how much it has learnt.
+"""FedAS: a client first aligns the received body with its own, and is weighted by its Fisher information.
 
 Yang, Huang, Ye: FedAS: Bridging Inconsistency in Personalized Federated Learning, CVPR 2024, pages 11986-11995.
 Official code: https://github.com/xiyuanyang45/FedAS.
-Heads stay with the clients. Before a client trains, the received body is moved so that its features are those that the
-client's last model has of each class on average; the server weighs bodies by the trace of their Fisher information.
+Heads stay with the clients. Before a client trains, it moves the received body so that its features approach the mean
+features of each class under the client's last model. The server weights bodies by the trace of their Fisher
+information.
 
-Differences from the paper: as in the code, the trace is the sum of the squared gradients of a pass over the client's
-batches, and clients are tested with the model that they trained last. The body is aligned in batches of the clients'
-own size by plain steps; the code has 16.
+Differences from the paper: as in the code, the trace is the sum of the squared gradients over one pass of the client's
+batches, and clients are tested with the model that they trained last. The alignment uses the batch size of local
+training and plain SGD steps; the code uses batches of 16.
 """
 
 import jax.numpy as jnp
@@ -44,7 +45,7 @@ from fljax.types import (
 )
 
 ALIGN, FISHER = 0xA11, 0xF15
-"""Folded into a client's key for the batches of the alignment and of the trace; local training's are every method's."""
+"""Folded into a client's key for the batches of the alignment and the trace; local training draws as in any method."""
 
 
 @hyper
@@ -65,7 +66,7 @@ def fedas(model: Model, work: Work, *, align_epochs: Natural = 1) -> Algorithm:
         model: the network, whose last layer is dense.
         align_epochs: epochs of the alignment; 0: none.
     """
-    check_not_private(work, "clients of FedAS align the body to their examples, and count by them, without noise")
+    check_not_private(work, "clients of FedAS align the body and compute their weights from examples, without noise")
     head, loss = model.layers[-1:], training_loss(model)
     sharing = all_but(head)
 

@@ -1,8 +1,8 @@
-"""FedAvg: average what clients train.
+"""FedAvg: the server averages the models that clients train.
 
 McMahan, Moore, Ramage, Hampson, Aguera y Arcas: Communication-Efficient Learning of Deep Networks from Decentralized
 Data, AISTATS 2017, https://arxiv.org/abs/1602.05629.
-Clients train the server's model on their own data; the server averages what comes back.
+Clients train the server's model on their own data; the server averages the trained models.
 
 Differences from the paper: ``weighting="uniform"`` averages the participants equally, as several code bases do.
 """

@@ -1,4 +1,4 @@
-"""FedAvg-FT: FedAvg, fine-tuned by each client before it is tested.
+"""FedAvg-FT: FedAvg; each client fine-tunes the global model before its test.
 
 McMahan, Moore, Ramage, Hampson, Aguera y Arcas: Communication-Efficient Learning of Deep Networks from Decentralized
 Data, AISTATS 2017, https://arxiv.org/abs/1602.05629; fine-tuning as the baseline of personalised methods.
@@ -29,8 +29,8 @@ def fedavg_ft(
     """FedAvg; client i is tested with ``LocalTrain(theta)`` of ``ft_epochs`` epochs.
 
     Args:
-        ft_epochs: epochs that a client fine-tunes; 0 is FedAvg.
-        ft_layers: "head" fine-tunes the last layer, "all" every one.
+        ft_epochs: epochs of fine-tuning; 0 is FedAvg.
+        ft_layers: "head" fine-tunes the last layer, "all" fine-tunes all layers.
     """
     rounds = fedavg(model, work, weighting=weighting, combine=combine)
     if ft_layers == "head":

@@ -1,13 +1,13 @@
-"""FedBABU: learn the body under a head that is never trained, then fine-tune on each client.
+"""FedBABU: clients learn the body under a fixed random head, then each fine-tunes the whole model.
 
 Oh, Kim, Yun: FedBABU: Toward Enhanced Representation for Federated Image Classification, ICLR 2022,
 https://arxiv.org/abs/2106.06042. Official code: https://github.com/jhoon-oh/FedBABU.
-Clients train the body under the common random head and send it; the server averages it; before a test each client
-fine-tunes the whole model on its own training data.
+Clients train the body under a common random head and send it; the server averages the bodies. Before a test, each
+client fine-tunes the whole model on its own training data.
 
-Differences from the paper: the learning rate decays by a constant factor a round, not at one half and three quarters of
-the rounds. Accuracy before fine-tuning, which the paper reports too, is that of ``ft_epochs=0``. FedCR's code trains
-the head in the rounds, which makes its "FedBABU" FedPer; this is the original.
+Differences from the paper: the learning rate decays by a constant factor per round, not at one half and three quarters
+of the rounds. The accuracy before fine-tuning, which the paper also reports, is that of ``ft_epochs=0``. FedCR's code
+trains the head in the rounds, which makes its "FedBABU" FedPer; this is the original.
 """
 
 from fljax import tree
@@ -33,8 +33,8 @@ def fedbabu(
     The official code has lr 0.1 and momentum 0.9.
 
     Args:
-        n_head: how many of the last layers are the head; 0 is FedAvg with fine-tuning.
-        ft_epochs: epochs that a client fine-tunes before it is tested; 0 tests the global model itself.
+        n_head: number of last layers that form the head; 0 is FedAvg with fine-tuning.
+        ft_epochs: epochs of fine-tuning before a test; 0 tests the global model itself.
     """
     head = last_layers(model, n_head, "n_head")
     body = tuple(name for name in model.layers if name not in head)

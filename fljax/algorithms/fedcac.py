@@ -1,15 +1,15 @@
-"""FedCAC: clients share all parameters but those that matter to them, which they share with clients like them.
+"""FedCAC: all clients share their non-critical parameters, and similar clients share their critical ones.
 
 Wu, Liu, Niu, Zhu, Tang: Bold but Cautious: Unlocking the Potential of Personalized Federated Learning through
 Cautiously Aggressive Collaboration, ICCV 2023, https://arxiv.org/abs/2309.11103.
 Code of the authors: https://github.com/kxzxvbk/Fling.
-A client's critical parameters are, in each kernel and bias, those whose change in a round counts most. Clients whose
-critical parameters lie in the same places average them; the others are averaged over all, as in FedAvg. Fewer and fewer
-clients count as alike, until after beta rounds each keeps its critical parameters to itself.
+A client's critical parameters are, in each kernel and bias, those with the largest sensitivity in a round. Clients with
+similar sets of critical parameters average them; all other parameters are averaged over all clients, as in FedAvg.
+Fewer and fewer clients count as similar, until after beta rounds each client keeps its critical parameters to itself.
 
-Differences from the paper: a parameter of no sensitivity is never critical. Not everybody has to take part: who was
-absent has the newest mean of all beside the critical parameters of the round that it last took part in. In PFLlib's
-code the critical parameters after the first round are those of the first model.
+Differences from the paper: a parameter with sensitivity 0 is never critical. Participation may be partial: an absent
+client has the newest global mean, with the critical parameters of the round in which it last participated. In PFLlib's
+code, the critical parameters after the first round are those of the first model.
 """
 
 from typing import NamedTuple
@@ -33,25 +33,26 @@ from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Mode
 @hyper
 class FedCACHyper(LocalHyper):
     tau: Scalar = number(0.5, "share of critical parameters; 0 is FedAvg; the code has 0.4 and 0.5", least=0, most=1)
-    beta: Scalar = number(100.0, "rounds after which nobody is alike; the code has 100 and 170", above=0)
+    beta: Scalar = number(100.0, "rounds after which no clients are similar; the code has 100 and 170", above=0)
 
 
 class FedCACClient(NamedTuple):
-    """What is a client's own of the model that it begins with."""
+    """The client's own part of its initial model."""
 
-    critical: Stacked  # (clients, ...) bool M_i, by trainable parameter; nothing before it has taken part
-    own: Stacked  # (clients, ...) mean over the clients alike, which counts where M_i is
+    critical: Stacked  # (clients, ...) bool M_i, by trainable parameter; all False before it participates
+    own: Stacked  # (clients, ...) mean over the similar clients, used where M_i is true
 
 
 @method(FedCACHyper, "Wu et al., ICCV 2023", "https://arxiv.org/abs/2309.11103", kind="personalised")
 def fedcac(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorithm:
     """FedCAC: ``w_i = LocalTrain(start_i)``; ``start_i <- M_i * mean_{j in C_i} w_j + (1 - M_i) * mean_j w_j``.
 
-    ``M_i`` marks the share tau of largest ``|w * (w - start)|``; ``C_i`` are i and who has ``O_ij >= O_mean + t / beta
-    (O_max - O_mean)`` in round t, from 1; ``O_ij = 1 - |M_i - M_j|_1 / (2 |M_i|_1)``. A client is tested with start_i.
+    ``M_i`` marks the share tau with the largest ``|w * (w - start)|``. ``C_i`` contains i and every j with
+    ``O_ij >= O_mean + t / beta (O_max - O_mean)`` in round t, from 1; ``O_ij = 1 - |M_i - M_j|_1 / (2 |M_i|_1)``. A
+    client is tested with start_i.
 
     Args:
-        weighting: of the mean over all clients, "size" or "uniform"; that of clients alike is uniform.
+        weighting: of the mean over all clients, "size" or "uniform"; the mean over similar clients is uniform.
     """
 
     def init(key: Key, hyper: FedCACHyper, data: ClientData) -> State:
@@ -72,10 +73,10 @@ def fedcac(model: Model, work: Work, *, weighting: Weighting = "size") -> Algori
         here = cohort.active & trained.ok
         own = mix(alike(overlap(critical), here, (cohort.round + 1).astype(jnp.float32) / hyper.beta), w)
         theta = weighted_mean(trained.params, client_weight(weighting, cohort, trained.ok), state.server)
-        # Who diverged keeps what it had.
+        # A diverged client keeps its old values.
         clients = tree.where(trained.ok, FedCACClient(critical, own), state.clients)
         n = tree.size(theta)
-        # A bit for each parameter beside it: whether it is critical.
+        # One bit per parameter in addition: whether it is critical.
         return State(theta, clients), reported(trained, n + tree.size(tree.first(w)) / 32, n)
 
     def deploy(key: Key, hyper: FedCACHyper, state: State, data: ClientData) -> ModelTable:
@@ -86,7 +87,7 @@ def fedcac(model: Model, work: Work, *, weighting: Weighting = "size") -> Algori
 
 
 def most_sensitive(new: Array, old: Array, tau: Array | float) -> Array:
-    """(clients, ...) bool: the share tau of each client's parameters w in a leaf whose ``|w * change|`` is largest."""
+    """(clients, ...) bool: in a leaf, the share tau of each client's parameters w with the largest ``|w * change|``."""
     sensitivity = tree.as_matrix(new * (new - old)).astype(jnp.float32)
     k = jnp.int32(tau * sensitivity.shape[1])
     found = largest(sensitivity, jnp.maximum(k, 1))[0] & (sensitivity != 0) & (k > 0)
@@ -94,8 +95,10 @@ def most_sensitive(new: Array, old: Array, tau: Array | float) -> Array:
 
 
 def overlap(critical: Stacked) -> Array:
-    """(clients, clients) O: which share of row i's critical parameters is critical for column j too, half their
-    differences in number taken off."""
+    """(clients, clients) ``O_ij = 1 - |M_i - M_j|_1 / (2 |M_i|_1)`` for row i and column j.
+
+    If M_i and M_j have equally many entries, it is the share of i's critical parameters that are critical for j too.
+    """
     both = gram(critical)
     count = jnp.diagonal(both)
     differ = count[:, None] + count[None] - 2 * both
@@ -103,13 +106,13 @@ def overlap(critical: Stacked) -> Array:
 
 
 def alike(overlaps: Array, here: Array, progress: Array) -> Array:
-    """(clients, clients) weights of sum 1 of each row on itself and the clients that are alike.
+    """(clients, clients) weights of each row on itself and the similar clients; each row sums to 1.
 
     Args:
         overlaps: (clients, clients) O.
-        here: (clients,) bool, who counts.
-        progress: t / beta; at 0 who overlaps as much as two clients do on average is alike, from 1 on no more than the
-            most alike of all.
+        here: (clients,) bool: clients that count.
+        progress: t / beta. At 0, clients whose overlap is at least the mean overlap are similar; at 1, only those with
+            the largest overlap of all; above 1, none.
     """
     oneself = jnp.eye(here.shape[0], dtype=bool)
     others = here[:, None] & here[None] & ~oneself

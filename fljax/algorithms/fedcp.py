@@ -1,13 +1,14 @@
-"""FedCP: for each example a gate parts its features between the client's own head and the global one.
+"""FedCP: for each example, a gate splits the features between the client's own head and the global head.
 
 Zhang, Hua, Wang, Song, Xue, Ma, Guan: FedCP: Separating Feature Information for Personalized Federated Learning via
 Conditional Policy, KDD 2023, https://arxiv.org/abs/2307.01217. Official code: https://github.com/TsingZ0/FedCP.
-A shared conditional policy looks at the features and at the client's head and says how much of every feature is
-personal; the personal part goes to the client's head, the rest to a frozen global head.
+A shared conditional policy computes from the features and the client's head how much of each feature is personal; the
+personal part goes to the client's head, the rest to a frozen global head.
 
-Differences from the paper: in a test the policy gives its expectation; the code draws Gumbel noise there too. The
-client's context follows from its head at the start of each round, in the first as well. PFLlib gives the new global
-head and policy to the clients of the round alone, and the new body to all; here who takes part begins with all of them.
+Differences from the paper: in a test the policy returns its expectation; the code draws Gumbel noise there too. The
+client's context is computed from its head at the start of each round, including the first. PFLlib sends the new global
+head and policy only to the participants of the round, and the new body to all clients; here a participant starts with
+all three.
 """
 
 from typing import Any
@@ -26,9 +27,9 @@ from fljax.rounds import Combining, Weighting, all_but, averaging, mean, method,
 from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params, Trained, Work
 
 GLOBAL, POLICY = "global_head", "policy"
-"""Beside the layers: the global head, which the client does not train, and the conditional policy."""
+"""Names beside the layers: the global head, which the client does not train, and the conditional policy."""
 BANDWIDTHS = (10.0, 15.0, 20.0, 50.0)
-"""Of the Gaussian kernels of the discrepancy, as in the code."""
+"""Bandwidths of the discrepancy's Gaussian kernels, as in the code."""
 
 
 @hyper
@@ -49,7 +50,7 @@ def fedcp(model: Model, work: Work, *, weighting: Weighting = "size", combine: C
     check_free(model, "fedcp", GLOBAL, POLICY)
     if task_of(model.loss) == "regression":  # whose outputs are scaled after the last layer
         raise ValueError(
-            "fedcp: its outputs are those of two last layers; a regression scales them, choose another method"
+            "fedcp: adds the outputs of two last layers, but a regression scales its outputs; choose another method"
         )
     head = model.layers[-1]
 
@@ -75,7 +76,7 @@ def fedcp(model: Model, work: Work, *, weighting: Weighting = "size", combine: C
 
 
 def gated(model: Model, hyper: FedCPHyper) -> Loss:
-    """FedCP's loss; the client's own rows are the model that it received and its context (d,)."""
+    """FedCP's loss; the client's own rows are the received model and the context (d,)."""
     head = model.layers[-1]
 
     def loss(params: Params, batch: Batch, key: Key, received: Params, context: Array) -> tuple[Array, Params]:
@@ -92,13 +93,13 @@ def gated(model: Model, hyper: FedCPHyper) -> Loss:
 
 
 def context_of(head: Any) -> Array:
-    """(d,) the sum of a head's rows, one a class, divided by its length."""
+    """(d,) the sum of a head's rows, one per class, scaled to length 1."""
     total = head["kernel"].sum(1)
     return total / jnp.maximum(jnp.sqrt(jnp.square(total).sum()), 1e-12)
 
 
 def policy_scores(policy: Params, h: Array) -> Array:
-    """(batch, 2, d) how much of a feature is personal, and how much is not: a dense layer, layer norm and ReLU."""
+    """(batch, 2, d) scores of a feature's personal and global part: a dense layer, layer norm and ReLU."""
     return jax.nn.relu(normalised(policy, linear(policy, h), axis=1)).reshape(h.shape[0], 2, -1)
 
 
@@ -108,7 +109,7 @@ def both_heads(params: Params, head: str, h: Array, personal: Array) -> Array:
 
 
 def discrepancy(a: Array, b: Array, weight: Array) -> Array:
-    """Squared maximum mean discrepancy of two batches (batch, d) of rows that count by ``weight`` (batch,)."""
+    """Squared maximum mean discrepancy of two batches (batch, d), whose rows are weighted by ``weight`` (batch,)."""
     share = weight / jnp.maximum(weight.sum(), 1e-12)
 
     def kernel(x: Array, y: Array) -> Array:

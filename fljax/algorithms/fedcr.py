@@ -3,13 +3,13 @@
 Zhang, Li, Dai, Zou, Xiong: FedCR: Personalized Federated Learning Based on Across-Client Common Representation with
 Conditional Mutual Information Regularization, ICML 2023, https://openreview.net/forum?id=YDC5jTS3LR.
 Official code: https://github.com/haozzh/FedCR.
-Clients train body and head under a divergence from the global Gaussian of each example's class; the server averages the
-bodies and multiplies the clients' class Gaussians.
+Clients train body and head with a penalty: the divergence from the global Gaussian of each example's class. The server
+averages the bodies and multiplies the clients' class Gaussians.
 
-Differences from the paper: a client's class Gaussians are those of its trained body, the code gathers them batch by
+Differences from the paper: a client's class Gaussians are those of its trained body; the code collects them batch by
 batch during the last epoch. Clients are tested with the logits of the mean, which is the limit of mean logits over many
-draws, since the head is linear. As in the code, heads are fitted once more before a test (``ft_epochs``), here by one
-draw a step, there by as many as in the rounds.
+draws, since the head is linear. As in the code, heads are fitted once more before a test (``ft_epochs``), here with one
+draw per step, in the code with as many as in the rounds.
 """
 
 from typing import Any, NamedTuple
@@ -46,7 +46,7 @@ from fljax.types import (
 
 @hyper
 class FedCRHyper(TunedHyper):
-    """Numbers of FedCR; the official code has lr 0.05 and beta 1e-4 and 1e-3."""
+    """Hyperparameters of FedCR; the official code has lr 0.05, and beta 1e-4 and 1e-3."""
 
     beta: Scalar = number(1e-3, "weight of the divergence from the global class Gaussian", least=0)
     blend: Scalar = number(1.0, "share of the new class Gaussians in the server's; 1 replaces them", above=0, most=1)
@@ -58,7 +58,7 @@ class FedCRServer(NamedTuple):
 
     base: Params  # the network without its head
     common: Gaussian  # (classes, latent) G, the global Gaussian of each class
-    memory: Any  # what `combine` remembers
+    memory: Any  # the state of `combine`
 
 
 @method(FedCRHyper, "Zhang et al., ICML 2023", "https://openreview.net/forum?id=YDC5jTS3LR", kind="personalised")
@@ -75,8 +75,8 @@ def fedcr(
 
     Args:
         model: a probabilistic network, such as `fljax.models.variational_cnn`.
-        n_draws: draws z of each example's representation in a step.
-        ft_epochs: epochs on the head alone before a client is tested; 0: none.
+        n_draws: draws z of each example's representation per step.
+        ft_epochs: epochs on the head only, before a client is tested; 0: none.
 
     Raises:
         ValueError: the model is not probabilistic.
@@ -104,7 +104,7 @@ def fedcr(
         (base, common, memory), (kept, evidence) = state.server, upload.rest
         base, memory = combining.apply(hyper, memory, base, upload.params, upload.weight)
         common = product_of_experts(evidence, upload.weight > 0, common, hyper.blend)
-        # The base and Gaussians travel: up of the classes that the client has, down of all.
+        # The base and Gaussians are exchanged: up, those of the client's classes; down, those of all classes.
         n, n_held = tree.size(base), (evidence.precision > 0).any(axis=-1).sum(axis=-1).astype(jnp.float32)
         metrics = reported(kept, n + 2.0 * latent * n_held, n + 2 * latent * n_classes)
         return State(FedCRServer(base, common, memory), kept.params), metrics
@@ -135,15 +135,15 @@ def aligned(model: Model, beta: Scalar, n_draws: int) -> Loss:
 
 
 def product_of_experts(evidence: Evidence, counts: Array, common: Gaussian, blend: Scalar) -> Gaussian:
-    """The unit Gaussian times the clients' experts, class by class; a class that nobody has keeps its Gaussian.
+    """The unit Gaussian times the clients' experts, class by class; a class that no client has keeps its Gaussian.
 
     ``prec = 1 + sum_i s_ic^-2``, ``mean = sum_i m_ic s_ic^-2 / prec``, ``sigma = prec^-1/2``, blended with the old.
 
     Args:
         evidence: (clients, classes, latent) of each client.
-        counts: (clients,) bool; the others never matter.
+        counts: (clients,) bool: clients that count.
         common: (classes, latent) before the round.
-        blend: share of the new, in (0, 1].
+        blend: share of the new Gaussian, in (0, 1].
     """
     precision, weighted = (
         jnp.where(counts[:, None, None], of_clients, 0.0).sum(axis=0)

@@ -1,13 +1,13 @@
-"""FedDANE: clients' steps are corrected by the difference between everyone's gradient and their own.
+"""FedDANE: clients correct their steps by the difference between the global gradient and their own.
 
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: FedDANE: A Federated Newton-Type Method, Asilomar 2019,
 https://arxiv.org/abs/2001.01920. Official code: https://github.com/litian96/FedDANE.
-Participants send their gradients at the server's model; each then minimises its loss, shifted so that its gradient
-there is everyone's, plus ``mu/2 |w - theta|^2``; the server averages.
+Participants send their gradients at the server's model. Each then minimises its loss plus ``mu/2 |w - theta|^2`` and a
+linear term that makes its gradient at the server's model equal to the mean gradient; the server averages.
 
 Differences from the paper: both communications of a round are with the same participants, as in the code, whose sampler
-is seeded by the round; the paper draws them anew. They count by their sizes in both means, as in the code; the paper
-draws them by size and counts them alike.
+is seeded by the round; the paper samples them anew. Both means are weighted by size, as in the code; the paper samples
+participants by size and weights them equally.
 """
 
 import jax
@@ -38,9 +38,9 @@ def feddane(model: Model, work: Work, *, weighting: Weighting = "size", combine:
         weighting: of both means, "size" (omega_i = n_i) or "uniform".
 
     Raises:
-        ValueError: private gradients, of which the first communication would tell.
+        ValueError: gradients are private; the first communication would reveal them.
     """
-    check_not_private(work, "clients of FedDANE send their whole gradients too, which get no noise")
+    check_not_private(work, "clients of FedDANE also send their whole gradients, without noise")
     loss = training_loss(model)
 
     def local(hyper: FedDANEHyper, theta: ModelTable, cohort: Cohort) -> Trained:

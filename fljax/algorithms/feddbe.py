@@ -1,13 +1,13 @@
-"""FedDBE: each client keeps the mean of its features to itself, and the shared body learns the rest.
+"""FedDBE: each client keeps the mean of its features, and the shared body learns the rest.
 
 Zhang, Hua, Cao, Wang, Song, Xue, Ma, Guan: Eliminating Domain Bias for Federated Learning in Representation Space,
 NeurIPS 2023, https://arxiv.org/abs/2311.14975. Official code: https://github.com/TsingZ0/DBE.
-A trainable vector of the client's own is added to its features, and a term pulls the features' running mean to a
-consensus that is found once, before the first round.
+Each client adds its own trainable vector to its features. A penalty holds the running mean of the features near a
+consensus, which is computed once, before the first round.
 
-Differences from the paper: the consensus is the mean of the features of models that every client trains for one round
-before the first, over all its examples, not their running mean; it is counted nowhere. With kappa = 0, the default,
-only the clients' own vectors are left.
+Differences from the paper: for the consensus, every client trains for one round before the first; the consensus is the
+mean of the trained models' features over all examples, not their running mean. It is counted neither as a
+round nor as traffic. With kappa = 0, the default, only the clients' own vectors remain.
 """
 
 from typing import Any
@@ -30,15 +30,15 @@ from fljax.rounds.local import train_beforehand
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelTable, Params, State, Trained, Work
 
 BIAS = "own_mean"
-"""Where a client's own vector stands beside the layers of a model that is tested."""
+"""Name of a client's own vector, beside the layers of a tested model."""
 
 
 @hyper
 class FedDBEHyper(LocalHyper):
     kappa: Scalar = number(
-        0.0, "weight of the pull to the consensus; PFLlib's default is 0, the paper's 1 to 50", least=0
+        0.0, "weight of the penalty to the consensus; PFLlib's default is 0, the paper's 1 to 50", least=0
     )
-    rate: Scalar = number(0.1, "mu: what a batch counts in the running mean; the paper has 0.1 and 1", above=0, most=1)
+    rate: Scalar = number(0.1, "mu: weight of a batch in the running mean; the paper has 0.1 and 1", above=0, most=1)
 
 
 SHARED_AND_OWN = Sharing(
@@ -48,7 +48,7 @@ SHARED_AND_OWN = Sharing(
 
 
 def without(held: Params, *names: str) -> Params:
-    """What a client holds, but the parts of these names."""
+    """What a client holds, without the parts of these names."""
     return {name: part for name, part in held.items() if name not in names}
 
 
@@ -58,7 +58,8 @@ def without(held: Params, *names: str) -> Params:
 def feddbe(model: Model, work: Work, *, weighting: Weighting = "size", combine: Combining = mean) -> Algorithm:
     """FedDBE: ``(w_i, z_i) = argmin mean_x l(head(h(x) + z_i)) + kappa mean_d (r_i - z)^2 / 2``; ``w <- mean of w_i``.
 
-    ``r_i <- (1 - mu) r_i + mu mean_batch h``, from 0 in each round; z, the consensus, is the clients' mean of features.
+    ``r_i <- (1 - mu) r_i + mu mean_batch h``, from 0 in each round; z, the consensus, is the mean of all clients'
+    features.
 
     Args:
         model: the network, whose last layer is dense.
@@ -115,7 +116,7 @@ def debiased(model: Model, hyper: FedDBEHyper, consensus: Array) -> Loss:
     Args:
         model: the network.
         hyper: kappa and the rate of the running mean.
-        consensus: (features,) what the running mean is pulled to.
+        consensus: (features,) anchor of the penalty on the running mean.
     """
 
     def loss(held: Params, statistics: Params, batch: Batch, key: Key) -> tuple[Array, Params]:
@@ -126,7 +127,7 @@ def debiased(model: Model, hyper: FedDBEHyper, consensus: Array) -> Loss:
         running = (1 - hyper.rate) * before + hyper.rate * now
         value = batch_mean(model.loss(seen.logits, batch.y), batch.weight)
         value = value + hyper.kappa * jnp.square(running - consensus).mean() / 2
-        # A step of length 1 along this gradient puts the running mean where it is now.
+        # A step of length 1 along this gradient sets the running mean to its present value.
         moved = jnp.vdot(jax.lax.stop_gradient(before - running), held["running"] - before)
         return value + moved, seen.params
 

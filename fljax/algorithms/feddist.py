@@ -1,11 +1,11 @@
-"""FedDist: the server goes part of the way to the clients' mean, as Reptile does.
+"""FedDist: the server moves part of the way to the clients' mean, as in Reptile.
 
 As in the code of Long, Xie, Shen, Zhou, Wang, Jiang: Multi-center federated learning: clients clustering for better
 personalization, World Wide Web Journal 2023, https://arxiv.org/abs/2005.01026 (a baseline there), after Nichol, Achiam,
 Schulman: On First-Order Meta-Learning Algorithms, 2018, https://arxiv.org/abs/1803.02999.
 Clients train the server's model; the server moves towards their mean by a step of 0.6.
 
-Differences from the code: none. The method of the same name of Ek et al., PerCom 2021, is another one.
+Differences from the code: none. Ek et al., PerCom 2021, use the same name for a different method.
 """
 
 from fljax.numbers import LocalHyper, Scalar, hyper, number
@@ -16,7 +16,7 @@ from fljax.types import Algorithm, Model, Work
 @hyper
 class FedDistHyper(LocalHyper):
     step: Scalar = number(
-        0.6, "share of the way to the clients' mean; 1 is FedAvg of equal weights, 0.6 in the code", above=0, most=1
+        0.6, "share of the way to the clients' mean; 1 is FedAvg with equal weights, 0.6 in the code", above=0, most=1
     )
 
 

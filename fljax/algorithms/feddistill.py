@@ -1,14 +1,14 @@
-"""FedDistill: clients share their mean output for each class, and learn from that of the others.
+"""FedDistill: clients share their mean output for each class, and learn from the other clients' mean outputs.
 
 Jeong, Oh, Kim, Park, Bennis, Kim: Communication-Efficient On-Device Machine Learning: Federated Distillation and
 Augmentation under Non-IID Private Data, 2018, https://arxiv.org/abs/1811.11479.
-An output is a probability of each class, the softmax of the logits. The server averages the mean outputs class by
+An output is the vector of class probabilities, the softmax of the logits. The server averages the mean outputs class by
 class; a client's loss on an example also compares its output with the others' mean output for that class.
 
-Differences from the paper: without its augmentation. Mean outputs are those of the trained model, not of the batches it
-met. PFLlib averages logits, and takes an output's cross-entropy against their softmax, since 29 November 2025 against
-the logits themselves. A class that no other client has shown teaches nothing. A client that never took part begins as
-all did, and is taught by all others as they stand.
+Differences from the paper: without its augmentation. Mean outputs are those of the trained model, not of the batches
+during training. PFLlib averages logits and takes the cross-entropy of an output against their softmax, since 29
+November 2025 against the logits themselves. A class that no other client has sent adds no distillation loss. A new
+client starts from the initial model, and learns from the present mean outputs of all other clients.
 """
 
 from functools import partial
@@ -42,14 +42,14 @@ def feddistill(model: Model, work: Work) -> Algorithm:
     ``F_{-i, c}`` is the mean over all other clients that have class c of their mean softmax outputs on it; H is
     cross-entropy.
     """
-    check_not_private(work, "clients of FedDistill send means of their outputs alone, which get no noise")
+    check_not_private(work, "clients of FedDistill send only means of their outputs, which get no noise")
 
     def init(key: Key, hyper: FedDistillHyper, data: ClientData) -> State:
         check_classes(data.pool.y)
         params = model.init(key)
         n_classes = head_shape(model, params)[1]
         taught = {"total": jnp.zeros((n_classes, n_classes), jnp.float32), "count": jnp.zeros(n_classes, jnp.float32)}
-        server = {"taught": taught, "start": params}  # what a newcomer begins with, too
+        server = {"taught": taught, "start": params}  # a new client starts with it too
         return State(server, own_rows({"w": params, "taught": taught}, data.n_clients))
 
     def round(key: Key, hyper: FedDistillHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
@@ -70,7 +70,7 @@ def feddistill(model: Model, work: Work) -> Algorithm:
 
     def join(key: Key, hyper: FedDistillHyper, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
         loss = distilled(model, hyper)
-        # The server's sums stand still without a newcomer's own outputs, so none are taken out of them.
+        # The server's sums stay fixed and have no outputs of the new client, so none are subtracted.
         teacher = tree.everyone(state.server["taught"], data.n_clients)
         begun = tree.broadcast(state.server["start"], data.n_clients)
         return tree.own(
@@ -83,7 +83,7 @@ def feddistill(model: Model, work: Work) -> Algorithm:
 def distilled(model: Model, hyper: FedDistillHyper) -> Loss:
     """The training loss plus gamma times the cross-entropy to the teacher's mean output for the example's class.
 
-    The teacher is the client's own row: sums over the others of mean outputs by class, and how many have the class.
+    The teacher is the client's own row: sums of the other clients' mean outputs by class, and how many have the class.
     """
 
     def loss(params: Params, batch: Batch, key: Key, teacher: Params) -> tuple[Array, Params]:

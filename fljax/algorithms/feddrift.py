@@ -1,16 +1,16 @@
-"""FedDrift: clients whose loss rises leave for a model of their own, and models that do as well for each other merge.
+"""FedDrift: a client whose loss rises starts a new model, and models that fit each other's clients merge.
 
 Jothimurugesan, Hsieh, Wang, Joshi, Gibbons: Federated Learning under Distributed Concept Drift, AISTATS 2023,
 https://arxiv.org/abs/2206.00799. Official code: https://github.com/microsoft/FedDrift.
-Every some rounds a participant takes the model of least loss on its data as they are now. Where that loss is higher
-than last time by more than ``rise`` (the paper's delta), its data have drifted: it begins a new model alone, which can
-merge the next time. `fljax.drift` makes federations that change.
+Every ``every`` rounds a participant chooses the model with the least loss on its present data. If that loss is higher
+than last time by more than ``rise`` (the paper's delta), its data have drifted: it starts a new model alone, which can
+be merged the next time. `fljax.drift` makes federations that change.
 
-Differences from the code: losses are compared, as in the paper, where the code has accuracies; a cluster's data are
-those that its participants have now, without those of the past; a model that nobody holds is forgotten at once. All
-clients begin with one model, as in one of the code's commands; in another with one each. A new model begins where the
-first one did, in the code as a copy of the client's best. A merged model is weighted by examples, there by clients and
-times. A client that never took part joins the cluster of least training loss.
+Differences from the code: losses are compared, as in the paper; the code compares accuracies. A cluster's data are its
+participants' present data, without past data. A model that no client holds is deleted at once. All clients start with
+one model, as in one of the code's commands; in another, with one model each. A new model starts from the initial model;
+in the code, from a copy of the client's best model. A merged model is weighted by examples; in the code, by clients and
+times. A new client joins the cluster with the least training loss.
 """
 
 from typing import NamedTuple
@@ -34,18 +34,18 @@ from fljax.types import Algorithm, ClientData, Cohort, Key, Model, Params, Work
 
 @hyper
 class FedDriftHyper(LocalHyper):
-    rise: Scalar = number(0.1, "rise of a client's loss that is a drift; inf is FedAvg", least=0, infinite=True)
-    merge: Scalar = number(0.1, "clusters are merged up to this distance; the paper has the rise", least=0)
-    every: Scalar = number(5.0, "rounds from one choice of models to the next", least=1)
+    rise: Scalar = number(0.1, "rise of a client's loss that counts as drift; inf is FedAvg", least=0, infinite=True)
+    merge: Scalar = number(0.1, "clusters merge up to this distance; in the paper equal to rise", least=0)
+    every: Scalar = number(5.0, "rounds between two choices of models", least=1)
 
 
 class Known(NamedTuple):
     """What the server remembers."""
 
     loss: Array  # (clients,) least loss of the last choice; the largest float before the first
-    fresh: Params  # how a new model begins
-    asked: Array  # () models that participants were sent in this round to choose from; 0: none
-    renewed: Array  # (models,) bool, those that are none of them: begun or merged since
+    fresh: Params  # the initial model, from which a new model starts
+    asked: Array  # () number of models sent to participants in this round to choose from; 0: none
+    renewed: Array  # (models,) bool: models not among them, started or merged since
 
 
 @method(FedDriftHyper, "Jothimurugesan et al., AISTATS 2023", "https://arxiv.org/abs/2206.00799", kind="clustered")
@@ -58,7 +58,7 @@ def feddrift(
     model i on the data of cluster j. A merged model is the mean by examples.
 
     Args:
-        n_models: most models at a time; a client that drifts when there are so many keeps the best of them.
+        n_models: largest number of models; when it is reached, a drifting client keeps the best model instead.
     """
     combining = as_combine(combine)
 
@@ -70,7 +70,7 @@ def feddrift(
     def before(hyper: FedDriftHyper, clusters: Clusters, cohort: Cohort) -> Clusters:
         def choose() -> Clusters:
             after = chosen(hyper, clusters, cohort, cross_loss(model, clusters.centers, cohort.data))
-            # A model that was forgotten leaves no momentum to the one that begins in its place.
+            # A deleted model leaves no momentum to a new one in its row.
             begun = memory_of(combining, hyper, tree.broadcast(clusters.kept.fresh, n_models))
             return after._replace(memory=tree.where(occupied(clusters.label, n_models), clusters.memory, begun))
 
@@ -88,29 +88,31 @@ def feddrift(
 
 
 def chosen(hyper: FedDriftHyper, clusters: Clusters, cohort: Cohort, loss: Array) -> Clusters:
-    """The clusters after participants have chosen among the models that somebody holds.
+    """The clusters after participants have chosen among the models that have a client.
 
     Args:
         hyper: rise and merge.
         clusters: before.
-        cohort: who chooses.
+        cohort: the clients that choose.
         loss: (cohort, models) of every model on each participant's data.
     """
     (last, fresh, *_), ids, n_models = clusters.kept, cohort.ids, loss.shape[1]
-    loss = jnp.where(jnp.isnan(loss), jnp.inf, loss)  # nobody chooses a model without a loss
+    loss = jnp.where(jnp.isnan(loss), jnp.inf, loss)  # no client chooses a model whose loss is NaN
     held = occupied(clusters.label, n_models)
     least = jnp.where(held[None], loss, jnp.inf).min(1)
     best = jnp.where(held[None], loss, jnp.inf).argmin(1).astype(jnp.int32)
     counts = cohort.active & (cohort.data.size > 0) & jnp.isfinite(least)
     drifted = counts & (least > last[ids] + hyper.rise)
-    place = (drifted[None] & (ids[None] < ids[:, None])).sum(1)  # of those that drift the lowest id has the first model
+    place = (drifted[None] & (ids[None] < ids[:, None])).sum(
+        1
+    )  # among drifting clients, the lowest id gets the first model
     free = jnp.argsort(held, stable=True).astype(jnp.int32)
     alone = drifted & (place < (~held).sum())
     own = jnp.where(alone, free[jnp.minimum(place, n_models - 1)], best)
     label = clusters.label.at[ids].set(jnp.where(counts, own, clusters.label[ids]))
     new = ~held
     centers = tree.where(new, tree.broadcast(fresh, n_models), clusters.centers)
-    # Those that were there before are compared on the data of who holds them now.
+    # Existing models are compared on the data of the clients that hold them now.
     mass = jnp.where((own[:, None] == jnp.arange(n_models)[None]) & counts[:, None], cohort.data.size[:, None], 0)
     slot = merged(loss, jnp.where(new[None], 0, mass).astype(jnp.float32), hyper.merge)
     total = jnp.where(new, 0, mass.sum(0)).astype(jnp.float32)
@@ -121,12 +123,12 @@ def chosen(hyper: FedDriftHyper, clusters: Clusters, cohort: Cohort, loss: Array
 
 
 def merged(loss: Array, mass: Array, height: Scalar) -> Array:
-    """(models,) int32 which model each becomes part of: the first of those that it merges with, or itself.
+    """(models,) int32: the model that each one is merged into, the first of its group; itself if it does not merge.
 
     Args:
         loss: (cohort, models) of every model on each participant's data.
-        mass: (cohort, models) examples of a participant, in the column of its model; a column of 0 merges with none.
-        height: largest distance of models that merge.
+        mass: (cohort, models) examples of a participant, in the column of its model; a column of 0 does not merge.
+        height: largest distance between models that merge.
     """
     total, n = mass.sum(0), loss.shape[1]
     present = total > 0

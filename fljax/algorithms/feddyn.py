@@ -1,13 +1,13 @@
-"""FedDyn: a linear term for each client moves its optimum to everybody's.
+"""FedDyn: a linear term per client aligns its local optimum with the global one.
 
 Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama: Federated Learning Based on Dynamic Regularization, ICLR 2021,
 https://arxiv.org/abs/2111.04263. Official code: https://github.com/alpemreacar/FedDyn.
-Client i minimises its loss less ``<g_i, w>`` plus a proximal term, where ``g_i`` is its gradient where it ended last
-time; the server takes off its mean the sum of what clients have moved so far.
+Client i minimises its loss minus ``<g_i, w>`` plus a proximal term, where ``g_i`` is its gradient at its last local
+model; the server corrects the mean by the accumulated moves of the clients.
 
-Differences from the paper: local problems are solved by ``work``, not exactly. As in the paper alpha is one number; the
-official code divides it by the client's share of the examples. The server's model is tested, not the mean of all
-clients' last models, which the code tests too. PFLlib has the distance itself in the proximal term, not its square.
+Differences from the paper: local problems are solved approximately, by ``work``. As in the paper, alpha is the same for
+all clients; the official code divides it by the client's share of the examples. The tested model is the server's; the
+code also tests the mean of all clients' last models. PFLlib's proximal term has the distance, not its square.
 """
 
 from typing import Any, NamedTuple
@@ -36,10 +36,10 @@ class Dynamic(NamedTuple):
     """What the server keeps."""
 
     shared: Params  # theta
-    drift: Params  # h / alpha: less the sum of moves, as a share of all clients
+    drift: Params  # h / alpha: minus the sum of moves, divided by the total weight of all clients
     total: Array  # () sum of omega_i over all clients
-    memory: Any  # of `combine`, for theta
-    for_h: Any  # of `combine`, for h
+    memory: Any  # state of `combine`, for theta
+    for_h: Any  # state of `combine`, for h
 
 
 @method(FedDynHyper, "Acar et al., ICLR 2021", "https://arxiv.org/abs/2111.04263")
@@ -50,7 +50,7 @@ def feddyn(model: Model, work: Work, *, weighting: Weighting = "uniform", combin
     The reported loss includes all terms.
 
     Args:
-        combine: what the server makes of the w_i, for theta and for h.
+        combine: how the server combines the w_i, for theta and for h.
     """
     combining, rule, loss = as_combine(combine), goal_of(combine), training_loss(model)
 

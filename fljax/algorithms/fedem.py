@@ -1,14 +1,14 @@
-"""FedEM: each client's data is a mixture of shared learners, fitted by expectation maximisation.
+"""FedEM: each client mixes shared learners; mixture and learners are fitted by expectation maximisation.
 
 Marfoq, Neglia, Bellet, Kameni, Vidal: Federated Multi-Task Learning under a Mixture of Distributions, NeurIPS 2021,
 https://arxiv.org/abs/2108.10252. Official code: https://github.com/omarfoq/FedEM.
-A client says how well each learner explains each of its examples, trains all learners with these weights, and predicts
-by the mixture of their probabilities; the server averages each learner.
+A client computes how well each learner explains each of its examples, trains all learners with these weights, and
+predicts with the mixture of their probabilities; the server averages each learner.
 
-Differences from the paper: none by default; an example's responsibilities are those of the start of the round, as in
-the code. ``normalise="mass"`` divides a weighted batch by its mass of weights, another reading of the M step; learners
-then hardly come apart, because a client moves those that it does not use as far as its own. Where clients sit out, the
-code averages over all clients, those with the server's learners; here the average is over those that take part.
+Differences from the paper: none by default; an example's responsibilities are computed at the start of the round, as in
+the code. ``normalise="mass"`` divides a batch's weighted loss by the sum of its weights, another reading of the M step;
+learners then hardly differ, because a client moves learners that it does not use as far as its own. With partial
+participation, the code averages over all clients, absent ones with the server's learners; here, over the participants.
 """
 
 from collections.abc import Callable
@@ -50,11 +50,11 @@ def fedem(
     Args:
         model: the network of every learner.
         n_learners: M; 1 is FedAvg. The paper has 3.
-        normalise: a learner's batch loss divides by the number of "examples", so that a client moves a learner as far
-            as it uses it, or by the "mass" of their weights, so that all clients move all learners alike.
-        combine: what the server makes of the clients' copies of a learner.
+        normalise: a learner's batch loss is divided by the number of "examples", so that a client moves a learner in
+            proportion to its use of it, or by the "mass" of their weights, so that a client moves all learners equally.
+        combine: how the server combines the clients' copies of a learner.
     """
-    check_not_private(work, "clients of FedEM weight learners by shares of their examples, which get no noise")
+    check_not_private(work, "clients of FedEM weight learners by their examples' responsibilities, without noise")
     objective = shared_out(model, explained, normalise)
 
     def begin(key: Key) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def fedem(
         deployed=deployed,
         tells=lambda state, cohort: memberships(state.clients, cohort),
     )
-    # All clients' learners are the same ones when a round begins.
+    # All clients have the same learners when a round begins.
     return with_halves(rounds._replace(predict=mixed(model)), starts_anywhere=False)
 
 
@@ -100,15 +100,16 @@ def mixed(model: Model) -> Callable[[Params, Array], Array]:
 
 
 def explained(losses: Array, y: Array, pi: Array) -> Array:
-    """The E step: ``q_m(x) ~ pi_m exp(-loss_m(x))``, whatever the labels y."""
+    """The E step: ``q_m(x) ~ pi_m exp(-loss_m(x))``; it does not use the labels y."""
     return responsibilities(losses, pi)
 
 
 def shared_out(model: Model, e_step: Callable[..., Array], normalise: Literal["examples", "mass"] = "examples") -> Loss:
-    """Sum over learners of the batch's loss weighted by ``q_m``, where ``q`` follows from the client's own rows.
+    """Sum over learners of the batch's loss weighted by ``q_m``, where ``q`` is computed from the client's own rows.
 
-    The first are the learners at the start of the round; ``e_step(losses, labels, *others)`` makes q of their losses
-    (batch, learners) and the others. A learner's gradient is that of its own term, so one pass trains them all.
+    The first of these rows are the learners at the start of the round; ``e_step(losses, labels, *others)`` computes q
+    from their losses (batch, learners) and the other rows. A learner's gradient is that of its own term, so one pass
+    trains all learners.
     """
     loss = training_loss(model)
 

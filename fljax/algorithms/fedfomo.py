@@ -1,15 +1,16 @@
-"""FedFomo: each client moves towards the models of others that are better on its validation data than its last start.
+"""FedFomo: each client moves towards other clients' models that have a lower loss on its validation data.
 
 Zhang, Sapra, Fidler, Yeung, Alvarez: Personalized Federated Learning with First Order Model Optimization, ICLR 2021,
 https://arxiv.org/abs/2012.08565.
-The server sends a client the models of those that have helped it most so far; the client weighs each, and the one that
-it trained itself, by how much it lowers the validation loss of the model that this training began with, per distance;
-it starts from that mixture, and trains.
+The server sends a client the models that have helped it most so far. The client weights each of them, and its own last
+trained model, by how much it lowers the validation loss relative to the initial model of its last training, divided by
+the distance to that initial model; it starts from the weighted mixture and trains.
 
-Differences from the paper: models are those of the round's participants, as they were when it began; PFLlib sends those
-of absent clients too. Validation data is the federation's validation split; where it has none, every fifth of each
-client's training examples, which are then not trained on; PFLlib takes the last fifth of shuffled ones. ``explore``
-does not decay. All begin with one model; a newcomer to a trained server starts from the mean of all and trains alone.
+Differences from the paper: a client receives models of the round's participants, from before the round; PFLlib also
+sends those of absent clients. Validation data is the federation's validation split; if there is none, every fifth of
+each client's training examples, which are then not trained on; PFLlib takes the last fifth of the shuffled examples.
+``explore`` does not decay. All clients start from the same model; a new client starts from the mean of all models and
+trains alone.
 """
 
 from typing import NamedTuple
@@ -31,32 +32,32 @@ from fljax.server.distance import cross_squared_l2
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, State, Work
 
 HELD_OUT = 5
-"""One of so many training examples is held out where there is no validation data."""
+"""One of this many training examples is held out if there is no validation data."""
 
 
 @hyper
 class FedFomoHyper(LocalHyper):
-    explore: Scalar = number(0.3, "probability that a client is sent models at random", least=0, most=1)
+    explore: Scalar = number(0.3, "probability that a client receives random models", least=0, most=1)
 
 
 class FedFomoClient(NamedTuple):
     """What each client keeps."""
 
     model: Stacked  # (clients, ...) w_i, as last trained
-    begun: Stacked  # (clients, ...) b_i, which that training began with
+    begun: Stacked  # (clients, ...) b_i, the initial model of that training
 
 
 @method(FedFomoHyper, "Zhang et al., ICLR 2021", "https://arxiv.org/abs/2012.08565", kind="personalised")
 def fedfomo(model: Model, work: Work, *, n_received: Positive = 5) -> Algorithm:
     """FedFomo: ``b_i <- b_i + sum_j p_ij (w_j - b_i)``; ``w_i <- LocalTrain(b_i)``; ``P_ij <- P_ij + v_ij``.
 
-    ``v_ij = (L_i(b_i) - L_i(w_j)) / |b_i - w_j|`` on validation data; p_ij are the positive ones, divided by their sum.
-    The j are i itself and the ``n_received`` other participants of largest ``P_ij``; P starts as the identity.
+    ``v_ij = (L_i(b_i) - L_i(w_j)) / |b_i - w_j|`` on validation data; p_ij are the positive v_ij divided by their sum.
+    The j are i itself and the ``n_received`` other participants with the largest ``P_ij``; P starts as the identity.
 
     Args:
-        n_received: M, models of others that a client is sent in a round.
+        n_received: M, number of other clients' models that a client receives per round.
     """
-    check_not_private(work, "clients of FedFomo mix models by their losses on examples of their own, without noise")
+    check_not_private(work, "clients of FedFomo mix models by losses on their own examples, without noise")
 
     def round(key: Key, hyper: FedFomoHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         data, val = (cohort.data, cohort.val) if cohort.val is not None else held_out(cohort.data)
@@ -67,9 +68,11 @@ def fedfomo(model: Model, work: Work, *, n_received: Positive = 5) -> Algorithm:
         trained = train(hyper, start, cohort._replace(data=data), training_loss(model), work)
         affinity = affinity.at[ids[:, None], ids[None]].add(jnp.where(cohort.active[:, None], value, 0.0))
         n_parameters = tree.size(tree.first(w))
-        others = cohort.active[chosen] & (chosen != jnp.arange(ids.shape[0])[:, None])  # one's own needs no sending
+        others = cohort.active[chosen] & (
+            chosen != jnp.arange(ids.shape[0])[:, None]
+        )  # a client has its own model already
         n_models = others.sum(1).astype(jnp.float32)
-        n_values = n_models + 1  # v_ij of the models that it was sent, and of its own
+        n_values = n_models + 1  # v_ij of the models received, and of its own
         metrics = reported(trained, n_parameters + n_values, n_models * n_parameters)
         return State(affinity, FedFomoClient(trained.params, start)), metrics
 
@@ -84,7 +87,7 @@ def fedfomo(model: Model, work: Work, *, n_received: Positive = 5) -> Algorithm:
 
 
 def held_out(data: ClientData) -> tuple[ClientData, ClientData]:
-    """The clients' examples without every fifth, and those; spread, for they may lie in the order of their classes."""
+    """The clients' examples without every fifth, and every fifth: spread, since examples may be sorted by class."""
     every_fifth, n_val = slice(HELD_OUT - 1, None, HELD_OUT), data.size // HELD_OUT
     n_places = data.index.shape[1]
     val = data.index[:, every_fifth] if n_places >= HELD_OUT else data.index[:, :1]  # of size 0
@@ -93,9 +96,9 @@ def held_out(data: ClientData) -> tuple[ClientData, ClientData]:
 
 
 def most_helpful(key: Key, hyper: FedFomoHyper, affinity: Array, ids: Array, active: Array, n_models: int) -> Array:
-    """(cohort, n_models) places of the models that each looks at: its own, and those of largest affinity or at random.
+    """(cohort, n_models) cohort positions of each client's candidates: its own, and by largest affinity or at random.
 
-    What is drawn follows the ids, and of equals the lowest id is first, so that the cohort's order does not matter.
+    Draws depend on ids, and ties go to the lowest id, so the cohort's order does not matter.
     """
     lucky, score = jax.vmap(lambda i: drawn(jax.random.fold_in(key, i), hyper, affinity[i]))(ids)
     score = jnp.where(lucky[:, None], score, affinity[ids])[:, ids]
@@ -105,21 +108,21 @@ def most_helpful(key: Key, hyper: FedFomoHyper, affinity: Array, ids: Array, act
 
 
 def drawn(key: Key, hyper: FedFomoHyper, affinity: Array) -> tuple[Array, Array]:
-    """Whether a client is sent models at random, and a random number for each client."""
+    """Whether a client receives random models, and a random number for each client."""
     key_row, key_place = jax.random.split(key)
     is_random = jax.random.uniform(key_row, (), jnp.float32) < hyper.explore
     return is_random, jax.random.uniform(key_place, affinity.shape, jnp.float32)
 
 
 def helpfulness(model: Model, w: Stacked, val: ClientData, chosen: Array, begun: Stacked) -> Array:
-    """(cohort, cohort) v_ij of the models that client i looks at; 0 of the others, and where it is not finite.
+    """(cohort, cohort) v_ij for client i's candidates j; 0 for other j, and where it is not finite.
 
     Args:
         model: the network.
-        w: (cohort, ...) what each trained last.
-        val: validation examples of each.
-        chosen: (cohort, n_models) places of the models that each looks at.
-        begun: (cohort, ...) b_i, which the models are compared with.
+        w: (cohort, ...) each client's last trained model.
+        val: each client's validation examples.
+        chosen: (cohort, n_models) cohort positions of each client's candidates.
+        begun: (cohort, ...) b_i, with which the models are compared.
     """
     n = chosen.shape[0]
     own = client_loss(model, begun, val)
@@ -131,7 +134,7 @@ def helpfulness(model: Model, w: Stacked, val: ClientData, chosen: Array, begun:
 
 
 def mixing(value: Array) -> Array:
-    """(cohort, cohort) p_ij, whose rows sum to 1; a client that nobody helps keeps its own model."""
+    """(cohort, cohort) p_ij; rows sum to 1. A client without a positive v_ij keeps its own model."""
     positive, alone = jnp.maximum(value, 0.0), jnp.eye(value.shape[0], dtype=value.dtype)
     total = positive.sum(1)[:, None]
     return jnp.where(total > 0, positive / jnp.maximum(total, 1e-30), alone)

@@ -1,17 +1,17 @@
-"""FedGen: the server learns to draw features that the clients' heads agree on, and clients train on them too.
+"""FedGen: the server trains a generator of features with the clients' heads, and clients also train on its features.
 
 Zhu, Hong, Zhou: Data-Free Knowledge Distillation for Heterogeneous Federated Learning, ICML 2021,
 https://arxiv.org/abs/2105.10056. Official code: https://github.com/zhuangdizhu/FedGen.
-Beside FedAvg the server trains a generator of features, a class and noise given, so that the mean of the participants'
-logits on them is right; each client adds to its loss that of its head on such features, of classes that all clients
-have.
+In addition to FedAvg, the server trains a generator of features, given a class and noise, so that the mean of the
+participants' logits predicts the class. Each client adds to its loss the loss of its head on generated features, whose
+classes are drawn by the label counts of all clients.
 
-Differences from the paper: noise is uniform in [0, 1), and clients count by their sizes, as in the authors' code and
-PFLlib. The generator always normalises by the batch that it draws. The mean of the logits is taken as the averaged
-head's, which it is where heads are averaged. Counts of labels are sent once, with the first models. Not in the paper's
-algorithm, nor here, are in the authors' code: a term for diverse features, a second term in the clients' loss, weights
-that fall over the rounds, the mean of the heads' losses by their clients' shares of the class, classes drawn evenly,
-and clients without the generator in the first round.
+Differences from the paper: noise is uniform in [0, 1), and clients are weighted by size, as in the authors' code and
+PFLlib. The generator always normalises by the batch that it draws. The averaged head's logits stand for the mean of the
+logits, to which they are equal where heads are averaged. Label counts are sent once, with the first models. The
+authors' code also has the following, which are neither in the paper's algorithm nor here: a term for diverse features,
+a second term in the clients' loss, weights that fall over the rounds, the mean of the heads' losses weighted by the
+clients' shares of the class, classes drawn uniformly, and clients without the generator in the first round.
 """
 
 from typing import Any, NamedTuple
@@ -49,7 +49,7 @@ from fljax.types import (
 )
 
 FEWEST = 8
-"""Generated features in place of a batch of one."""
+"""Number of generated features instead of a batch of one."""
 
 
 @hyper
@@ -63,8 +63,8 @@ class Generating(NamedTuple):
 
     own: Any  # FedAvg's
     generator: Params
-    moments: Any  # of the generator's optimiser
-    prior: Array  # (classes,) how many training examples all clients have of each
+    moments: Any  # state of the generator's optimiser
+    prior: Array  # (classes,) number of training examples of each class, over all clients
 
 
 @method(FedGenHyper, "Zhu et al., ICML 2021", "https://arxiv.org/abs/2105.10056", kind="one model")
@@ -81,24 +81,24 @@ def fedgen(
     """FedGen: ``F_i = mean_x l(w(x), y) + alpha mean_y' l(head(G(y', eps)), y')``; ``w <- mean of w_i``; then G's steps
     along ``mean_y' l(head(G(y', eps)), y')`` with the new head.
 
-    y' are drawn by how often all clients' examples have a class, as many as a batch has examples.
+    y' are drawn by the class frequencies over all clients, as many as a batch has examples.
 
     Args:
         model: the network, whose last layer is dense.
         noise_width: length of eps.
-        generator_width: of the generator's hidden layer.
-        server_steps: steps of the generator in a round, each on ``work.batch_size`` features.
+        generator_width: width of the generator's hidden layer.
+        server_steps: steps of the generator per round, each on ``work.batch_size`` features.
     """
     n_features = work.batch_size
     if n_features is None:
         raise ValueError(
-            "fedgen: batch_size=None does not say how many features the generator makes in a step; give one"
+            "fedgen: batch_size=None does not set the number of generated features per step; give a batch size"
         )
-    check_not_private(work, "clients of FedGen train on classes drawn by their counts of labels, which get no noise")
+    check_not_private(work, "clients of FedGen send their label counts, which get no noise")
     head = model.layers[-1]
 
     def local(given: tuple[FedGenHyper, Generating], start: ModelTable, cohort: Cohort) -> Trained:
-        # The skeleton hands on what it is given for numbers: here, beside them, the server that has the generator.
+        # The skeleton passes its hyperparameters on; here they come with the server's state, for its generator.
         hyper, server = given
         return train(hyper, start, cohort, taught(model, hyper, server), work)
 
@@ -121,12 +121,14 @@ def fedgen(
         after, metrics = halves.receive(key, hyper, within_server(state), cohort, upload)
         server = state.server._replace(own=after.server)
         n_parameters = tree.size(shared_part(after.server))
-        counts = in_first_round(cohort, server.prior.shape[0])  # a client's own go up, those of all come down
+        counts = in_first_round(
+            cohort, server.prior.shape[0]
+        )  # up: the client's own counts; down: the sums over all clients
         metrics |= traffic(n_parameters + counts, n_parameters + tree.size(server.generator) + counts)
         return State(agreed(jax.random.fold_in(key, 1), hyper, server), ()), metrics
 
     def agreed(key: Key, hyper: FedGenHyper, server: Generating) -> Generating:
-        """The generator after its steps of a round."""
+        """The generator after its steps of the round."""
         adam, last = optax.adam(hyper.generator_lr), shared_part(server.own)[head]
 
         def step(carry: tuple[Params, Any], key: Key) -> tuple[tuple[Params, Any], None]:
@@ -140,12 +142,12 @@ def fedgen(
         (generator, moments), _ = lax.scan(step, begun, jax.random.split(key, server_steps))
         return server._replace(generator=generator, moments=moments)
 
-    # The generator draws classes as all clients have them, so that no update follows from one client's data alone.
+    # Class frequencies are those of all clients, so no update depends on a single client's data only.
     return not_alone(inside(fedavg, init, within_server, send=send, receive=receive))
 
 
 def taught(model: Model, hyper: FedGenHyper, server: Generating) -> Loss:
-    """A client's loss: the training loss plus alpha times the head's on generated features."""
+    """A client's loss: the training loss plus alpha times the head's loss on generated features."""
 
     def loss(params: Params, batch: Batch, key: Key, *own: Any) -> tuple[Array, Params]:
         key_net, key_drawn = jax.random.split(key)
@@ -157,7 +159,7 @@ def taught(model: Model, hyper: FedGenHyper, server: Generating) -> Loss:
 
 
 def on_generated(generator: Params, key: Key, model: Model, head: Params, prior: Array, n: int) -> Array:
-    """Mean loss of a head on ``n`` generated features, `FEWEST` for one, of classes drawn by ``prior`` counts."""
+    """Mean loss of a head on ``n`` generated features (`FEWEST` if n is 1), with classes drawn by ``prior`` counts."""
     key_class, key_noise = jax.random.split(key)
     n = n if n > 1 else FEWEST  # normalised over one, every feature would be the same
     y = jax.random.categorical(key_class, jnp.log(prior), shape=(n,)).astype(jnp.int32)
@@ -175,8 +177,8 @@ def generated(generator: Params, key: Key, y: Array) -> Array:
 
 
 def generator_of(key: Key, noise: int, hidden: int, d: int, n_classes: int) -> dict[str, Any]:
-    """What `generated` takes."""
+    """The initial parameters of the generator, see `generated`."""
     key_first, key_last = jax.random.split(key)
     one = jnp.ones(hidden, jnp.float32)
-    first = dense(key_first, noise + n_classes, hidden)["kernel"]  # no bias, which the normalisation would take away
+    first = dense(key_first, noise + n_classes, hidden)["kernel"]  # no bias: the normalisation would remove it
     return {"first": first, "scale": one, "shift": jnp.zeros_like(one), "last": dense(key_last, hidden, d)}

@@ -1,19 +1,20 @@
-"""FedGWC: clusters of clients whose losses fall alike, found by how often each looks like the others it trains with.
+"""FedGWC: clusters of clients with similar training losses, found from their rewards in common rounds.
 
 Licciardi, Leo, Fani, Caputo, Ciccone: Interaction-Aware Gaussian Weighting for Clustered Federated Learning, ICML
 2025, https://arxiv.org/abs/2502.03340. Official code: https://github.com/davedleo/FedGWC.
-A client sends the losses of its first S steps. Its reward is high where they are near its cluster's mean; a matrix P
-keeps its mean reward in the company of each other client. Where P has settled, a cluster is split by spectral
-clustering of P's rows.
+A client sends the losses of its first S steps. Its reward is high if they are near its cluster's mean. A matrix P keeps
+each client's mean reward over the rounds in which it participated together with each other client. When P has
+converged, a cluster is split by spectral clustering of P's rows.
 
-Differences from the code: rows of P are compared, there columns, of rewards divided by their sum, scaled to [0, 1]. P
-has settled when the running mean of its squared changes is below eps once, without patience; one cluster is split a
-round. Parts have on average at least two members, and as many as a round has participants, as in the code, or a share
-1 / max_parts of all clients where that is less, so that clients are split where everybody takes part too. Members count
-alike in a cluster's mean loss and variance, a mean of squares; the code weights both by examples, and fills up losses
-of fewer than ten participants with draws of their Gaussian, of a variance divided by nine. Participants are of all
-clients, in the code as many of each cluster. A client that never took part joins the cluster of least training loss.
-Where everybody takes part in every round, company says nothing, and rewards alone tell clients apart.
+Differences from the code: rows of P are compared; the code compares columns of the rewards divided by their sum, scaled
+to [0, 1]. P has converged when the running mean of its squared changes is below eps once, without patience; one cluster
+is split per round. Parts have on average at least two members, and at least as many as a round has participants, as in
+the code, or 1 / max_parts of all clients if that is less, so that clients are also split with full participation.
+Members have equal weights in a cluster's mean loss and variance (a mean of squares); the code weights both by examples,
+and for fewer than ten participants adds draws from their Gaussian and divides the variance by nine. Participants are
+sampled from all clients; in the code, equally many from each cluster. A new client joins the cluster with the least
+training loss. With full participation in every round, all pairs participate together and only the rewards themselves
+distinguish clients.
 """
 
 from typing import NamedTuple
@@ -38,16 +39,16 @@ from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Mode
 
 @hyper
 class FedGWCHyper(LocalHyper):
-    alpha: Scalar = number(0.1, "what a round counts in P; the code has the share of clients a round", above=0, most=1)
+    alpha: Scalar = number(0.1, "weight of a round in P; the code has the share of clients per round", above=0, most=1)
     beta: Scalar = number(0.1, "width of the affinity exp(-beta |v_k - v_j|^2); the code has 0.1", above=0)
-    eps: Scalar = number(1e-3, "P has settled when its mean squared change is below this", least=0)
+    eps: Scalar = number(1e-3, "P has converged when its mean squared change is below this", least=0)
 
 
 class Company(NamedTuple):
     """What the server remembers."""
 
-    reward: Array  # (clients, clients) P: of the row's client in the company of the column's
-    change: Array  # (clusters,) running mean of P's squared changes, 1 at first
+    reward: Array  # (clients, clients) P: mean reward of the row's client in rounds with the column's client
+    change: Array  # (clusters,) running mean of P's squared changes, initially 1
 
 
 @method(FedGWCHyper, "Licciardi et al., ICML 2025", "https://arxiv.org/abs/2502.03340", kind="clustered")
@@ -63,11 +64,11 @@ def fedgwc(
     """FedGWC: ``P_kj <- (1 - alpha) P_kj + alpha r_k``, ``r_k = mean_s exp(-(l_ks - m_s)^2 / (2 sigma_s^2))``.
 
     A cluster is split by spectral clustering of ``exp(-beta |v_k - v_j|^2)``, v_k a row of P without k and j, into the
-    number of parts of least Davies-Bouldin score, if that is below 1.
+    number of parts with the least Davies-Bouldin score, if this score is below 1.
 
     Args:
-        n_losses: S, how many of a client's batch losses in a round are sent.
-        max_parts: most parts that a cluster is split into at once; 1: never.
+        n_losses: S, number of batch losses that a client sends per round.
+        max_parts: largest number of parts of one split; 1: never split.
     """
 
     check_not_private(work, "clients of FedGWC send losses of batches, which get no noise")
@@ -79,7 +80,7 @@ def fedgwc(
 
     def before(hyper: FedGWCHyper, clusters: Clusters, cohort: Cohort) -> Clusters:
         settled = clusters.kept.change < hyper.eps
-        # With as many parts as members every score would be 0: small clusters would go to pieces.
+        # With as many parts as members the score would be 0, and small clusters would fall apart.
         enough = max(min(cohort.ids.shape[0], clusters.label.shape[0] // max_parts), 2)
         return lax.cond(
             settled.any(), lambda: split_of(clusters, settled, hyper.beta, max_parts, enough), lambda: clusters
@@ -100,7 +101,7 @@ def fedgwc(
     halves = halves_of(rounds)
 
     def send(key: Key, hyper: FedGWCHyper, state: State, cohort: Cohort) -> Upload:
-        # Losses are no part of the update: what is clipped, compressed or made noisy on the way is the model.
+        # Losses are not part of the update: uplink bricks clip, compress or add noise to the model only.
         upload = halves.send(key, hyper, state, cohort)
         return upload._replace(params=upload.params["theta"], rest=(upload.rest, upload.params["losses"]))
 
@@ -114,11 +115,11 @@ def fedgwc(
         clusters = clusters._replace(kept=remembered(clusters.kept, reward, pair, label, cohort, hyper.alpha))
         return halves.receive(key, hyper, state, cohort, upload._replace(rest=(clusters, loss, ok)))
 
-    return with_halves(rounds, send=send, receive=receive, sees="each")  # of each one's losses
+    return with_halves(rounds, send=send, receive=receive, sees="each")  # each client's losses
 
 
 def remembered(kept: Company, reward: Array, pair: Array, label: Array, cohort: Cohort, alpha: Scalar) -> Company:
-    """P and its changes after a round; what concerns nobody who took part stays."""
+    """P and its changes after a round; entries without a participant stay."""
     rows, columns = cohort.ids[:, None], cohort.ids[None]
     old = kept.reward[rows, columns]
     new = jnp.where(pair, (1 - alpha) * old + alpha * reward[:, None], old)
@@ -129,14 +130,14 @@ def remembered(kept: Company, reward: Array, pair: Array, label: Array, cohort: 
 
 
 def split_of(clusters: Clusters, settled: Array, beta: Scalar, max_parts: int, enough: int) -> Clusters:
-    """The first settled cluster in its parts, of which the first keeps its number; it stays whole at a score of 1.
+    """Splits the first converged cluster, if the score is below 1; the first part keeps the cluster's number.
 
     Args:
         clusters: before.
-        settled: (clusters,) bool.
+        settled: (clusters,) bool: clusters whose P has converged.
         beta: of the affinity.
-        max_parts: most parts.
-        enough: members that a part has on average at least.
+        max_parts: largest number of parts.
+        enough: least mean number of members of a part.
     """
     label, (reward, change) = clusters.label, clusters.kept
     own, n = jnp.argmax(settled).astype(jnp.int32), label.shape[0]

@@ -1,12 +1,12 @@
-"""FedLC: clients calibrate their logits by how many examples of each class they have.
+"""FedLC: clients calibrate their logits by their number of examples of each class.
 
 Zhang, Li, Li, Xu, Wu, Ding, Wu: Federated Learning with Label Distribution Skew via Logits Calibration, ICML 2022,
 https://arxiv.org/abs/2209.00189.
-FedAvg whose clients ask a larger margin of the classes that they have few examples of.
+FedAvg with a larger margin for the classes of which a client has few examples.
 
-Differences from the paper: the loss is the cross-entropy of the calibrated logits, as in PFLlib; the paper leaves the
-true class out of the sum under the fraction. A class that a client does not have counts as one of which it has one.
-Margins follow from a client's own counts; PFLlib's from those of all clients together.
+Differences from the paper: the loss is the cross-entropy of the calibrated logits, as in PFLlib; the paper excludes the
+true class from the sum in the denominator. A class without examples counts as having one. Margins are computed from the
+client's own counts; in PFLlib, from the counts of all clients together.
 """
 
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ def fedlc(model: Model, work: Work, *, weighting: Weighting = "size", combine: C
     Args:
         model: the network, whose last layer is dense.
     """
-    check_not_private(work, "clients of FedLC shift their logits by their counts of labels, which get no noise")
+    check_not_private(work, "clients of FedLC shift their logits by their label counts, which get no noise")
 
     def local(hyper: FedLCHyper, theta: ModelTable, cohort: Cohort) -> Trained:
         n_classes = head_shape(model, tree.first(theta.params))[1]
@@ -45,7 +45,7 @@ def fedlc(model: Model, work: Work, *, weighting: Weighting = "size", combine: C
 
 
 def calibrated(model: Model) -> Loss:
-    """The training loss of logits less the client's own row of margins (classes,)."""
+    """The training loss of the logits minus the client's own row of margins (classes,)."""
 
     def loss(params: Params, batch: Batch, key: Key, margin: Array) -> tuple[Array, Params]:
         logits, updated = model.apply(params, batch.x, key)

@@ -2,14 +2,14 @@
 
 Wang, Yurochkin, Sun, Papailiopoulos, Khazaeni: Federated Learning with Matched Averaging, ICLR 2020,
 https://arxiv.org/abs/2002.06440. Official code: https://github.com/IBM/FedMA.
-Clients train networks of their own; the server brings their hidden units into a common order, layer by layer, and
-averages what then belongs together.
+Clients train their own networks; the server permutes their hidden units into a common order, layer by layer, and
+averages matched units.
 
 Differences from the paper: the global network keeps the clients' widths, so units are matched one to one by the
-Hungarian method on squared distances, where the paper's Bayesian nonparametric score may open new units (with a gamma
+Hungarian method on squared distances, whereas the paper's Bayesian nonparametric score may open new units (with a gamma
 near 0 and a flat prior it opens none, and orders units by the same distances). As in the official code, one client
-after the other is matched to the mean of the others, in sweeps. All layers are matched at once unless
-``retrain_epochs`` is given; either way each layer goes up and down once a round.
+after another is matched to the mean of the others, in sweeps. All layers are matched at once unless ``retrain_epochs``
+is given; in both cases each layer goes up and down once per round.
 """
 
 from typing import Literal
@@ -46,10 +46,10 @@ from fljax.types import (
 )
 
 OWN_START = 0x0123
-"""Folded into a client's key for the network that it starts from in the first round."""
+"""Folded into a client's key for its initial network in the first round."""
 
 RETRAIN = 0x3A70
-"""Folded into a client's key, with the layer's place, for the batches after a layer has been matched."""
+"""Folded into a client's key, with the layer's index, for the batches after a layer has been matched."""
 
 
 @method(LocalHyper, "Wang et al., ICLR 2020", "https://arxiv.org/abs/2002.06440")
@@ -68,22 +68,22 @@ def fedma(
 
     Args:
         model: a chain of dense and convolutional layers, see `fljax.server.matching`.
-        start: in the first round clients train networks of their "own" random start, as in the paper, or the server's
-            "common" one, with which there is next to nothing to match.
-        retrain_epochs: as in the paper, after each matched layer clients take over its mean, hold it, and train the
-            layers above for so many epochs; 0: all layers are matched at once.
-        output: the last layer's column of a class is averaged by the clients' examples of that "classes" member, as in
-            the paper, or by "clients" as all other layers are; of a class that no participant has, by these.
+        start: in the first round clients train networks from their "own" random initialisation, as in the paper, or
+            from the server's "common" one, which leaves almost nothing to match.
+        retrain_epochs: as in the paper, after each matched layer, clients replace the layer by the mean, freeze it, and
+            train the layers above for this many epochs; 0: all layers are matched at once.
+        output: weights of the last layer's mean. "classes": the column of a class is weighted by the clients' examples
+            of the class, as in the paper (if no participant has any, as with "clients"); "clients": as other layers.
         n_sweeps: sweeps over the clients in which units are matched.
-        combine: what the server makes of the matched models; of their last layers only where ``output="clients"``.
+        combine: how the server combines the matched models; their last layers only if ``output="clients"``.
 
     Raises:
-        ValueError: the model is no chain of layers.
+        ValueError: the model is not a chain of layers.
     """
     if retrain_epochs:
         check_not_private(work, "with retrain_epochs clients train after each layer, and epsilon counts one training")
     if output == "classes":
-        check_not_private(work, "with output='classes' the last layer follows counts of labels, which get no noise")
+        check_not_private(work, "with output='classes' the last layer is weighted by label counts, which get no noise")
     loss = training_loss(model)
 
     def local(hyper: LocalHyper, theta: ModelTable, cohort: Cohort) -> Trained:
@@ -94,8 +94,8 @@ def fedma(
         return train(hyper, begun, cohort, loss, work)
 
     def matched(trained: Trained, weight: Array, theta: Params, cohort: Cohort) -> Trained:
-        """The models ``P_il w_il P_i(l-1)^T``, whose units stand for the same in all."""
-        # Units take the order of the first client's, which is the one of lowest id wherever it stands in the cohort.
+        """The models ``P_il w_il P_i(l-1)^T``, whose units have the same order in all of them."""
+        # The order is that of the client with the lowest id, whatever its position in the cohort.
         by_id = jnp.argsort(cohort.ids)
         models, weight = tree.take((trained.params, weight), by_id)
         together, empty = jnp.zeros(cohort.ids.shape, jnp.int32), tree.broadcast(theta, 1)
@@ -105,7 +105,7 @@ def fedma(
     def retrained(
         hyper: LocalHyper, before: Trained, weight: Array, n_held: int, theta: Params, cohort: Cohort
     ) -> Trained:
-        """Everyone takes over the mean of the last matched layer, holds the layers up to it and trains the others."""
+        """Each client takes over the mean of the last matched layer, freezes the layers up to it, trains the others."""
         layer, held = model.layers[n_held - 1], model.layers[:n_held]
         common = weighted_mean(before.params, weight, empty=theta)
         begun = replace_layers(before.params, (layer,), tree.broadcast(common, cohort.ids.shape[0]))
@@ -114,7 +114,7 @@ def fedma(
         return Trained(after.params, before.loss, before.ok & after.ok)
 
     def outputs_by_class(models: Stacked, weight: Array, theta: Params, cohort: Cohort) -> Params:
-        """The last layer, whose column of a class is the mean by the clients' examples of it."""
+        """The last layer; the column of a class is the mean weighted by the clients' examples of the class."""
         last = model.layers[-1]
         n_classes = theta[last]["kernel"].shape[-1]
         share = class_histogram(cohort.data, n_classes) * (weight > 0)[:, None].astype(jnp.int32)
@@ -147,7 +147,7 @@ def class_mean(layer: Stacked, share: Array, empty: Params) -> Params:
 
     Args:
         layer: leaves (clients, ..., classes).
-        share: (clients, classes) >= 0; a client without any share never matters.
-        empty: one layer, kept where a class has no share.
+        share: (clients, classes) >= 0; rows of zeros have no effect.
+        empty: one layer, used for classes without any share.
     """
     return jax.vmap(weighted_mean, in_axes=(-1, 1, -1), out_axes=-1)(layer, share, empty)

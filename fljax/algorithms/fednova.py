@@ -1,12 +1,12 @@
-"""FedNova: clients' updates are divided by their numbers of steps before they are averaged.
+"""FedNova: clients' updates are divided by their number of steps before they are averaged.
 
 Wang, Liu, Liang, Joshi, Poor: Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization,
 NeurIPS 2020, https://arxiv.org/abs/2007.07481. Official code: https://github.com/JYWa/FedNova.
-A client that takes more steps would pull the mean its own way; FedNova averages the clients' mean steps instead, and
-goes the mean number of them.
+A client that makes more steps would bias the mean towards its own optimum. FedNova averages the clients' mean steps
+instead, and multiplies the result by the mean number of steps.
 
 Differences from the paper: ``combine`` receives ``theta + tau (w_i - theta) / a_i``, whose mean is the paper's update.
-Its local proximal term is the brick ``prox``, whose ``a_i`` is taken for that of plain SGD.
+The paper's local proximal term is the brick ``prox``, for which ``a_i`` is that of plain SGD.
 """
 
 import jax.numpy as jnp
@@ -28,12 +28,12 @@ def fednova(model: Model, work: Work, *, weighting: Weighting = "size", combine:
     ``(K - rho (1 - rho^K) / (1 - rho)) / (1 - rho)`` with momentum rho.
 
     Args:
-        work: local effort; plain SGD or momentum.
+        work: local work; plain SGD or momentum.
         weighting: "size" (p_i ~ n_i) or "uniform".
-        combine: what the server makes of the normalised w_i.
+        combine: how the server combines the normalised w_i.
     """
     if work.optimizer != "sgd":
-        raise ValueError(f"optimizer={work.optimizer!r}: FedNova knows the lengths of SGD's steps only; use 'sgd'")
+        raise ValueError(f"optimizer={work.optimizer!r}: FedNova normalises SGD steps only; use 'sgd'")
 
     def local(hyper: LocalHyper, theta: ModelTable, cohort: Cohort) -> Trained:
         trained = train(hyper, theta, cohort, training_loss(model), work)
@@ -47,7 +47,7 @@ def fednova(model: Model, work: Work, *, weighting: Weighting = "size", combine:
 
 
 def step_mass(n: Array, hyper: LocalHyper) -> Array:
-    """(clients,) a_i, the 1-norm of the weights of n (clients,) gradients in what SGD makes of them."""
+    """(clients,) a_i, the 1-norm of the weights that n (clients,) gradients have in the update of SGD."""
     n = n.astype(jnp.float32)
     if hyper.momentum is None:
         return n

@@ -1,10 +1,11 @@
-"""FedNTD: FedAvg whose clients keep what the server's model knows of the classes that an example is not of.
+"""FedNTD: FedAvg whose clients distil the server's model on the classes other than an example's own.
 
 Lee, Jeong, Shin, Bae, Yun: Preservation of the Global Knowledge by Not-True Distillation in Federated Learning, NeurIPS
 2022, https://arxiv.org/abs/2106.03097. Official code: https://github.com/Lee-Gihun/FedNTD.
-The local loss distils the received model into the client's, over the classes that are not the example's own.
+The local loss distils the received model into the client's model, over the classes that are not the example's own, so
+that the client does not forget them.
 
-Differences from the paper: the received model is in evaluation mode. PFLlib counts all clients alike
+Differences from the paper: the received model is in evaluation mode. PFLlib weights all clients equally
 (``weighting="uniform"``).
 """
 
@@ -29,7 +30,7 @@ class FedNTDHyper(LocalHyper):
 def fedntd(model: Model, work: Work, *, weighting: Weighting = "size", combine: Combining = mean) -> Algorithm:
     """FedNTD: ``w_i = argmin F_i(w) + beta tau^2 mean_x KL(q_theta(x) || q_w(x))``; average.
 
-    ``q`` is the softmax of the logits / tau over all classes but the example's own.
+    ``q`` is the softmax of the logits / tau over all classes except the example's own.
     """
 
     def local(hyper: FedNTDHyper, theta: ModelTable, cohort: Cohort) -> Trained:
@@ -55,5 +56,5 @@ def not_true_distilled(model: Model, hyper: FedNTDHyper) -> Loss:
 
 
 def not_true(logits: Array, is_own: Array) -> Array:
-    """(batch, classes) log of the softmax over the classes that are not the example's own; there -1e9."""
+    """(batch, classes) log-softmax over the classes other than the example's own, whose entry is -1e9."""
     return jnp.where(is_own, -1e9, jax.nn.log_softmax(jnp.where(is_own, -1e9, logits.astype(jnp.float32))))

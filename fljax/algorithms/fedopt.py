@@ -1,13 +1,13 @@
-"""FedOpt: FedAvg whose server takes the step of an optimiser (FedAvgM, FedAdagrad, FedAdam, FedYogi).
+"""FedOpt: FedAvg whose server updates with an optimiser (FedAvgM, FedAdagrad, FedAdam, FedYogi).
 
 Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: Adaptive Federated Optimization, ICLR 2021,
 https://arxiv.org/abs/2003.00295.
-The way from the server's model to the clients' mean is a gradient, reversed, for momentum, Adagrad, Adam or Yogi.
+The difference between the server's model and the clients' mean is the gradient for momentum, Adagrad, Adam or Yogi.
 
-Differences from the paper: Adam and Yogi are optax's, which correct the moments' bias; Adam's second moment starts at 0
-and Yogi's at 1e-6, not at tau^2. Adagrad is optax's, which divides by ``sqrt(tau^2 + sum of squares)``, without tau
-beside the root.
-The bricks "+momentum", "+adagrad", "+adam" and "+yogi" give other methods such a server.
+Differences from the paper: Adam and Yogi are optax's, with bias correction of the moments; Adam's second moment starts
+at 0 and Yogi's at 1e-6, not at tau^2. Adagrad is optax's, which divides by ``sqrt(tau^2 + sum of squares)``, with no
+tau outside the root.
+The bricks "+momentum", "+adagrad", "+adam" and "+yogi" add such a server to other methods.
 """
 
 from typing import Literal
@@ -31,8 +31,8 @@ def fedopt(
 
     Args:
         server_optimizer: "momentum" is FedAvgM, "adagrad" FedAdagrad, "adam" FedAdam, "yogi" FedYogi; "sgd" with
-            server_lr 1 is FedAvg. "sgd" and "momentum" do not read beta2 and tau, "sgd" no beta1 either; "adagrad"
-            reads tau alone.
-        combine: what the server steps towards.
+            server_lr 1 is FedAvg. "sgd" and "momentum" do not use beta2 and tau, "sgd" not beta1 either; "adagrad"
+            uses tau only.
+        combine: computes the model that the server steps towards.
     """
     return averaging(model, work, weighting=weighting, combine=stepped(combine, server_optimizer))

@@ -1,16 +1,16 @@
-"""FedPAC: features of a class are drawn together over all clients, and each client is given its own mixture of heads.
+"""FedPAC: clients align the features of each class, and the server mixes all heads into one head per client.
 
 Xu, Tong, Huang: Personalized Federated Learning with Feature Alignment and Classifier Collaboration, ICLR 2023,
 https://arxiv.org/abs/2306.11867. Official code: https://github.com/JianXu95/FedPAC.
-A client fits the head, then trains the body with its features pulled to the classes' prototypes. The server averages
-bodies and prototypes, and gives every client the convex combination of heads whose expected loss on the client's data
-is least, by how far the classes' features lie from each other and how well each client knows its own.
+A client fits the head, then trains the body with a penalty that holds features near their class prototypes. The server
+averages bodies and prototypes, and sends each client the convex combination of heads with the least expected loss on
+the client's data, estimated from the distances between the clients' class features and their variances.
 
-Differences from the paper: none known. The official code fits the head by steps of its own length, 0.1, and leaves
-weights of less than 0.001 out of a combination, cuts small eigenvalues of its quadratic form, and pulls features of a
-class that nobody has shown to the client's own mean; PFLlib's code gives a client's weight to the head of another,
-counts all clients' prototypes alike, and forgets those of a class that nobody shows in a round, which here stay.
-Clients are tested with what they would begin the next round with.
+Differences from the paper: none known. The official code fits the head with its own learning rate, 0.1, drops weights
+below 0.001 from a combination, cuts small eigenvalues of its quadratic form, and holds the features of a class that no
+client has sent near the client's own mean. PFLlib's code applies a client's weight to the head of another client,
+weights all clients' prototypes equally, and forgets the prototype of a class that no client sends in a round; here it
+stays. Clients are tested with the model from which they would start the next round.
 """
 
 import jax.numpy as jnp
@@ -60,9 +60,9 @@ def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Wei
 
     Args:
         model: the network, whose last layer is dense.
-        work: local effort; ``epochs`` are those on the body.
-        head_epochs: epochs on the head before.
-        weighting: of clients' bodies, and of their prototypes of a class: "size" or "uniform".
+        work: local work; ``epochs`` are those on the body.
+        head_epochs: epochs on the head, before the body.
+        weighting: of the clients' bodies, and of their prototypes of a class: "size" or "uniform".
     """
     check_not_private(work, "clients of FedPAC send means of their features, which get no noise")
     body, head, loss = model.layers[:-1], model.layers[-1:], training_loss(model)
@@ -92,7 +92,7 @@ def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Wei
         alpha = simplex_weights(place, variance, here)
         own = tree.where(here, mix(alpha, heads), state.clients)
 
-        # Beside its model a client sends H_i, V_i, its classes' prototypes and their counts.
+        # In addition to its model, a client sends H_i, V_i, its classes' prototypes and their counts.
         n = tree.size(theta) + tree.size(tree.first(heads))
         n_shown = (sums.count > 0).sum(1).astype(jnp.float32)
         up, down = n + n_shown * (2 * d + 1.0) + 1, n + server["prototypes"]["known"].sum() * d
@@ -108,7 +108,7 @@ def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Wei
         return sharing.held(state.server["body"], state.clients, data.n_clients)
 
     def join(key: Key, hyper: FedPACHyper, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
-        """Each fits the mean of all heads to its own data, and takes from nobody."""
+        """Each new client fits the mean of all heads to its own data; heads are not mixed."""
         n_clients, theta = data.n_clients, state.server["body"]
 
         def train(heads: Stacked, cohort: Cohort) -> Trained:
@@ -123,7 +123,7 @@ def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Wei
 
 
 def estimates(model: Model, models: ModelTable, data: ClientData, n_classes: int) -> tuple[Array, Array]:
-    """H_i (clients, classes * d), where a client's classes lie, and V_i (clients,), the variance of that estimate."""
+    """H_i (clients, classes * d), the features' means by class, and V_i (clients,), the variance of that estimate."""
 
     def with_square(params: Params, x: Array) -> Array:
         h = see(model, params, x, None).features

@@ -18,7 +18,7 @@ def fedper(
     """FedPer: ``(base_i, head_i) = LocalTrain(base, head_i)``; ``base <- sum_i omega_i base_i / sum_i omega_i``.
 
     Args:
-        n_personal: how many of the last layers stay with the client; 0 is FedAvg, all is standalone training.
+        n_personal: number of last layers that stay with the client; 0 is FedAvg, all is standalone training.
     """
     sharing = all_but(last_layers(model, n_personal, "n_personal"))
     return averaging(model, work, sharing=sharing, weighting=weighting, combine=combine)

@@ -1,15 +1,15 @@
-"""FedProto: clients share what their classes look like, and no model.
+"""FedProto: clients share the mean features of their classes, and no model.
 
 Tan, Long, Liu, Zhou, Lu, Jiang, Zhang: FedProto: Federated Prototype Learning across Heterogeneous Clients, AAAI 2022,
 https://arxiv.org/abs/2105.00243. Official code: https://github.com/yuetan031/FedProto.
-A client's prototype of a class is the mean of its features there; the server averages prototypes class by class;
-clients pull their features to the averages, and predict the class of the nearest one.
+A client's prototype of a class is the mean of its features of the class; the server averages prototypes class by class;
+clients train with a penalty that holds features near the averages, and predict the class of the nearest one.
 
-Differences from the paper: all clients have the same network. Prototypes are those of the trained model over all
-examples of the client, and count by these; the code adds them up while it trains, and counts all clients alike
-(``weighting="uniform"``). A class that nobody has shown yet has no prototype: it pulls nothing, and is predicted last.
-One that nobody shows in a round keeps its prototype, which PFLlib forgets. Where no class has one, clients predict by
-their last layer.
+Differences from the paper: all clients have the same network. Prototypes are computed with the trained model over all
+examples of the client, and weighted by their number; the code accumulates them during training, and weights all clients
+equally (``weighting="uniform"``). A class that no client has sent yet has no prototype: no penalty, and predicted last.
+A class that no client sends in a round keeps its prototype; PFLlib forgets it. If no class has a prototype, clients
+predict with their last layer.
 """
 
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ def fedproto(model: Model, work: Work, *, weighting: Weighting = "size") -> Algo
         weighting: of the clients' prototypes of a class, "size" (by their examples of it) or "uniform".
     """
     check_free(model, "fedproto", "prototypes")
-    check_not_private(work, "clients of FedProto send means of their features alone, which get no noise")
+    check_not_private(work, "clients of FedProto send only means of their features, which get no noise")
 
     def init(key: Key, hyper: FedProtoHyper, data: ClientData) -> State:
         check_classes(data.pool.y)
@@ -57,7 +57,7 @@ def fedproto(model: Model, work: Work, *, weighting: Weighting = "size") -> Algo
         n_classes, d = state.server["mean"].shape
         sums = feature_sums(model, trained.params, cohort.data, n_classes)
         now = average_prototypes(state.server, sums, weighting, cohort, trained.ok)
-        # A client sends its classes' prototypes and counts; it receives all that there are.
+        # A client sends its classes' prototypes and counts; it receives all existing prototypes.
         up, down = (sums.count > 0).sum(1).astype(jnp.float32) * (d + 1.0), state.server["known"].sum() * d
         return State(now, trained.params), reported(trained, up, down)
 
@@ -65,7 +65,7 @@ def fedproto(model: Model, work: Work, *, weighting: Weighting = "size") -> Algo
         return tree.own(state.clients | {"prototypes": tree.broadcast(state.server, 1)})  # which `predict` reads
 
     def predict(params: Params, x: Array) -> Array:
-        """Less the squared distance to each prototype."""
+        """Minus the squared distance to each prototype."""
         seen = see(model, params, x, None)
         mean, known = params["prototypes"]["mean"], params["prototypes"]["known"] > 0
         near = -jnp.square(seen.features[:, None] - mean[None]).sum(-1)

@@ -1,9 +1,9 @@
-"""FedProx: FedAvg whose clients are held near the server's model.
+"""FedProx: FedAvg with a proximal term that holds clients near the server's model.
 
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogeneous Networks, MLSys 2020,
 https://arxiv.org/abs/1812.06127.
-Differences from the paper: clients do the same epochs each (no inexactness gamma_k); participants are sampled uniformly
-and weighted by their sizes, as in FedAvg.
+Differences from the paper: all clients do the same number of epochs (no inexactness gamma_k); participants are sampled
+uniformly and weighted by size, as in FedAvg.
 """
 
 from fljax.client.objectives import proximal, training_loss
@@ -19,7 +19,7 @@ class FedProxHyper(LocalHyper):
 
 @method(FedProxHyper, "Li et al., MLSys 2020", "https://arxiv.org/abs/1812.06127")
 def fedprox(model: Model, work: Work, *, weighting: Weighting = "size", combine: Combining = mean) -> Algorithm:
-    """FedProx: ``w_i = argmin F_i(w) + mu/2 |w - theta|^2`` by local steps; the rest, arguments too, is FedAvg."""
+    """FedProx: ``w_i = argmin F_i(w) + mu/2 |w - theta|^2`` by local steps; the rest is as in FedAvg."""
 
     def local(hyper: FedProxHyper, theta: ModelTable, cohort: Cohort) -> Trained:
         return train(hyper, theta, cohort, proximal(training_loss(model), hyper.mu), work, theta)

@@ -1,13 +1,13 @@
-"""FedRC: soft clusters that group clients by their concepts, and not by their labels or features.
+"""FedRC: soft clusters that group clients by concept, and not by labels or features.
 
 Guo, Tang, Lin: FedRC: Tackling Diverse Distribution Shifts Challenge in Federated Learning by Robust Clustering, ICML
 2024, https://arxiv.org/abs/2301.12379. Official code: https://github.com/LINs-lab/FedRC.
-As FedEM, but an example speaks for a cluster by its likelihood there divided by the share of its label in the cluster:
-a cluster that has many examples of a label does not draw more of them.
+As FedEM, but an example's responsibility for a cluster is its likelihood there divided by the share of its label in the
+cluster, so that a cluster with many examples of a label does not attract more of them.
 
 Differences from the paper: responsibilities within a round are those of its start, as in the code and in FedEM. The
-shares of labels are those of the participants' last E steps; clients that sit out count with what they sent last, and
-those that never took part not at all (in the code as one example in every cluster, spread over all labels).
+label shares are those of the clients' last E steps: absent clients count with what they sent last, and clients that
+have never participated do not count (in the code, as one example in every cluster, spread over all labels).
 """
 
 from typing import Any, NamedTuple
@@ -39,17 +39,17 @@ class Concepts(NamedTuple):
 
     learners: Stacked  # (clusters, ...)
     mass: Array  # (clusters, classes) sum over all clients of gamma, by label
-    memory: Any  # of `combine`
+    memory: Any  # state of `combine`
 
 
 class Memberships(NamedTuple):
     """What a client keeps."""
 
     omega: Array  # (clusters,) on the simplex
-    mass: Array  # (clusters, classes) its part of the server's
+    mass: Array  # (clusters, classes) its part of the server's mass
 
 
-# Clients send the labels' masses too, which a chain on updates would not touch.
+# Clients also send the labels' masses, which uplink bricks would not change.
 @method(LocalHyper, "Guo et al., ICML 2024", "https://arxiv.org/abs/2301.12379", kind="clustered", sends=False)
 def fedrc(
     model: Model, work: Work, n_clusters: Positive = 3, *, weighting: Weighting = "size", combine: Combining = mean
@@ -62,9 +62,9 @@ def fedrc(
     Args:
         model: the network of every cluster, whose last layer is dense.
         n_clusters: K; 1 is FedAvg. The paper has 3.
-        combine: what the server makes of the clients' copies of a learner.
+        combine: how the server combines the clients' copies of a learner.
     """
-    check_not_private(work, "clients of FedRC weight learners by shares of their examples, which get no noise")
+    check_not_private(work, "clients of FedRC weight learners by their examples' responsibilities, without noise")
     combining, loss = of_each_learner(combine), shared_out(model, by_concept)
 
     def init(key: Key, hyper: LocalHyper, data: ClientData) -> State:
@@ -110,11 +110,11 @@ def counted(gamma: Array, y: Array, real: Array, own: Memberships) -> Membership
 
 
 def label_shares(mass: Array) -> Array:
-    """C_k(y), (clusters, classes), of the masses of gamma; uniform where a cluster has none."""
+    """C_k(y), (clusters, classes), from the masses of gamma; uniform for a cluster without mass."""
     mass = jnp.maximum(mass, FLOOR)
     return mass / mass.sum(1, keepdims=True)
 
 
 def by_concept(losses: Array, y: Array, omega: Array, share: Array) -> Array:
-    """The E step: ``gamma_k ~ omega_k exp(-l_k) / C_k(y)``, of losses (..., clusters) and labels (...)."""
+    """The E step: ``gamma_k ~ omega_k exp(-l_k) / C_k(y)``, from losses (..., clusters) and labels (...)."""
     return responsibilities(losses + jnp.log(share).T[y], omega)

@@ -1,13 +1,13 @@
-"""FedRep: a shared representation, learnt under heads that each client fits first.
+"""FedRep: a shared representation, trained after each client has fitted its own head.
 
 Collins, Hassani, Mokhtari, Shakkottai: Exploiting Shared Representations for Personalized Federated Learning, ICML
 2021, https://arxiv.org/abs/2102.07078. Official code: https://github.com/lgcollins/FedRep.
-In a round a client fits its own head on the frozen body, then takes steps on the body under the frozen head, and sends
-the body; the server averages it.
+In a round, a client fits its own head on the frozen body, then trains the body under the frozen head, and sends the
+body; the server averages the bodies.
 
-Differences from the paper: as in the official code, bodies count by their clients' sizes (all alike in the paper:
+Differences from the paper: as in the official code, bodies are weighted by size (equally in the paper:
 ``weighting="uniform"``), and clients are tested after fitting the head once more (``ft_epochs``). Momentum starts at 0
-in either phase. Running statistics follow both phases.
+in each phase. Both phases update running statistics.
 """
 
 from fljax.choices import Natural
@@ -44,10 +44,10 @@ def fedrep(
     The official code has lr 0.01 and momentum 0.5.
 
     Args:
-        work: local effort; ``epochs`` is E, both phases together.
-        n_personal: how many of the last layers are the head.
-        body_epochs: E_rep, 0 to E; with E heads are fitted before tests alone.
-        ft_epochs: epochs on the head alone before a client is tested; 0: none.
+        work: local work; ``epochs`` is E, both phases together.
+        n_personal: number of last layers that form the head.
+        body_epochs: E_rep, 0 to E; with E, heads are fitted only before tests.
+        ft_epochs: epochs on the head only, before a client is tested; 0: none.
     """
     if body_epochs > work.epochs:
         raise ValueError(f"body_epochs={body_epochs} of epochs={work.epochs}; choose 0 <= body_epochs <= epochs")

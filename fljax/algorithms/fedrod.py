@@ -1,11 +1,12 @@
-"""FedRoD: one body under two heads, a generic one for every class alike and a personal one on top of it.
+"""FedRoD: one body with two heads, a generic head for balanced classes and a personal head for the client's own.
 
 Chen, Chao: On Bridging Generic and Personalized Federated Learning for Image Classification, ICLR 2022,
 https://arxiv.org/abs/2107.00778. The authors' repository: https://github.com/hongyouc/Fed-RoD.
-Body and generic head learn by the balanced softmax, as if each client had every class alike, and are averaged; the
-personal head learns, on top of the generic logits, what is special about the client, and stays with it.
+Body and generic head are trained with the balanced softmax, as if each client had equally many examples of every class,
+and are averaged. The personal head, whose logits are added to the generic ones, learns the client's own distribution
+and stays with the client.
 
-Differences from the paper: the linear personal head, not the hypernetwork. It starts as a copy of the generic one.
+Differences from the paper: the personal head is linear, not a hypernetwork. It starts as a copy of the generic head.
 """
 
 import jax
@@ -26,17 +27,17 @@ PERSONAL = "personal"
 
 @method(LocalHyper, "Chen and Chao, ICLR 2022", "https://arxiv.org/abs/2107.00778", kind="personalised")
 def fedrod(model: Model, work: Work, *, weighting: Weighting = "size", combine: Combining = mean) -> Algorithm:
-    """FedRoD: ``(body, head)`` by the balanced softmax, averaged; ``own_i`` by ``F_i(head(h) + own_i(h))`` alone.
+    """FedRoD: ``(body, head)`` by the balanced softmax, averaged; ``own_i`` by ``F_i(head(h) + own_i(h))``.
 
-    Balanced softmax: cross-entropy of ``logits + log n_ic``. Clients are tested by ``head(h) + own_i(h)``. The reported
-    loss is the sum of both.
+    Balanced softmax: cross-entropy of ``logits + log n_ic``. Clients are tested with ``head(h) + own_i(h)``. The
+    reported loss is the sum of both losses.
 
     Args:
         model: the network, whose last layer is dense.
-        combine: what the server makes of bodies and generic heads.
+        combine: how the server combines bodies and generic heads.
     """
     check_free(model, "fedrod", PERSONAL)
-    check_not_private(work, "clients of FedRoD shift their logits by their counts of labels, which get no noise")
+    check_not_private(work, "clients of FedRoD shift their logits by their label counts, which get no noise")
 
     def begin(key: Key) -> Params:
         params = model.init(key)
@@ -46,7 +47,7 @@ def fedrod(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
     def local(hyper: LocalHyper, start: ModelTable, cohort: Cohort) -> Trained:
         n_classes = start.params[PERSONAL]["kernel"].shape[-1]
         count = class_histogram(cohort.data, n_classes).astype(jnp.float32)
-        # A class that a client does not have is as good as shut out of its balanced softmax.
+        # A class that a client does not have is in effect excluded from its balanced softmax.
         return train(hyper, start, cohort, two_heads(model), work, jnp.log(jnp.maximum(count, 1e-8)))
 
     def predict(params: Params, x: Array) -> Array:
@@ -58,7 +59,8 @@ def fedrod(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
 
 
 def two_heads(model: Model) -> Loss:
-    """The balanced softmax of the generic logits, plus the loss of both heads, whose gradient is the personal one's."""
+    """The balanced softmax loss of the generic logits, plus the loss of both heads with a gradient for the personal
+    head only."""
 
     def loss(params: Params, batch: Batch, key: Key, log_count: Array) -> tuple[Array, Params]:
         seen = see(model, params, batch.x, key)

@@ -1,10 +1,10 @@
-"""FedSGD: distributed gradient descent, one full gradient a client and round.
+"""FedSGD: distributed gradient descent, one full gradient per client and round.
 
 McMahan, Moore, Ramage, Hampson, Aguera y Arcas: Communication-Efficient Learning of Deep Networks from Decentralized
 Data, AISTATS 2017 (as its baseline), https://arxiv.org/abs/1602.05629.
-Participants send the gradient of their whole loss; the server takes one step along the weighted mean.
+Participants send the gradient of their whole loss; the server makes one step along the weighted mean.
 
-Differences from the paper: none. ``work.batch_size`` only bounds the memory of a gradient, which is summed batch by
+Differences from the paper: none. ``work.batch_size`` only limits the memory of a gradient, which is summed batch by
 batch.
 """
 
@@ -26,7 +26,7 @@ def fedsgd(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
     """FedSGD: ``theta <- theta - eta sum_i omega_i g_i / sum_i omega_i`` with ``g_i = grad F_i(theta)``.
 
     Args:
-        combine: what the server makes of the models ``theta - eta g_i``, whose mean is the step above.
+        combine: how the server combines the models ``theta - eta g_i``, whose mean is the step above.
 
     Raises:
         ValueError: ``work.epochs`` is not 1 or ``work.optimizer`` is not "sgd".

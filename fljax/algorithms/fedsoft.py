@@ -1,15 +1,16 @@
-"""FedSoft: clients belong to every cluster in part, and are held near all the centers at once.
+"""FedSoft: each client belongs in part to every cluster, and is held near all centers at once.
 
 Ruan, Joe-Wong: FedSoft: Soft Clustered Federated Learning with Proximal Local Updating, AAAI 2022,
 https://arxiv.org/abs/2112.06053. Official code: https://github.com/ycruan/FedSoft.
-A client's importance to a cluster is the share of its examples that this center fits best; it trains its own model,
-pulled to the centers by importance; a center is the mean of its clients' models.
+A client's importance to a cluster is the share of its examples that this center fits best. The client trains its own
+model with a proximal term to the centers, weighted by importance; a center is the mean of its clients' models.
 
-Differences from the paper: importances are renormalised after their floor of 1e-4. A cluster draws its clients from the
-round's participants; by default it takes them all, weighted by importance and size. Initial centers are redrawn as in
-IFCA. A client that first takes part between two measurements belongs to all clusters equally until the next. One that
-never took part starts from the centers' mean by its importances. All others begin with the first center, and optimisers
-anew in each round; in the official code clients begin with one more random model, and Adam's moments live on.
+Differences from the paper: importances are renormalised after their lower bound of 1e-4. A cluster draws its clients
+from the round's participants; by default it takes all of them, weighted by importance and size. Initial centers are
+redrawn as in IFCA. A client that first participates between two measurements belongs to all clusters equally until the
+next one. A new client starts from the mean of the centers by its importances. Clients of the federation start from the
+first center, and optimisers restart in each round; in the official code, clients start from one more random model, and
+Adam's moments are kept.
 """
 
 from typing import Literal, NamedTuple
@@ -49,9 +50,9 @@ from fljax.types import (
 
 @hyper
 class FedSoftHyper(DrawHyper):
-    """Numbers of FedSoft; the penalty is ``lam/2 sum_s u_is |w - c_s|^2``, the official code has 0.01 on CIFAR-10."""
+    """Hyperparameters of FedSoft; the penalty is ``lam/2 sum_s u_is |w - c_s|^2``, its code has 0.01 on CIFAR-10."""
 
-    lam: Scalar = number(0.01, "lambda, weight of the distance to the centers", least=0)
+    lam: Scalar = number(0.01, "lambda: weight of the distance to the centers", least=0)
 
 
 class FedSoftClients(NamedTuple):
@@ -74,14 +75,15 @@ def fedsoft(
     """FedSoft: ``w_i = argmin F_i(w) + lambda/2 sum_s u_is |w - c_s|^2``; ``c_s <- mean of its clients' w_i``.
 
     Args:
-        work: local effort; the official code has Adam.
+        work: local work; the official code has Adam.
         n_clusters: K.
         measure_every: tau, rounds between two measurements of the importances.
-        n_selected: m, clients that each cluster draws by importance and size, and averages equally; only these train.
-            None: all participants, weighted by importance and size. Who is not drawn reports the others' mean loss.
-        start: clients train from their "own" last model, or from the "center" of their centers.
+        n_selected: m, number of clients that each cluster draws by importance and size and averages equally; only these
+            train. None: all participants, weighted by importance and size. A participant that is not drawn reports the
+            mean loss of the others.
+        start: clients train from their "own" last model, or from the "center": the mean of the centers by importance.
     """
-    check_not_private(work, "clients of FedSoft are pulled by shares of their examples, which get no noise")
+    check_not_private(work, "clients of FedSoft send the shares of their examples by center, which get no noise")
 
     def init(key: Key, hyper: FedSoftHyper, data: ClientData) -> State:
         centers, n_clients = balanced_draw(key, model, n_clusters, hyper.min_share, data), data.n_clients
@@ -97,7 +99,7 @@ def fedsoft(
         takes_part = member.any(axis=0)
         trained = held(hyper, centers, own, share, cohort, takes_part)
         counts = client_weight("size" if n_selected is None else "uniform", cohort, trained.ok & takes_part)
-        # Updates travel as moves from what the server knows: with "own" they start elsewhere, which it has never had.
+        # Updates are relative to a model that the server knows: with "own", it does not know the initial model.
         return Upload(tree.own(mix(share, centers)), trained.params, counts, (trained, share, member, due))
 
     def receive(key: Key, hyper: FedSoftHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
@@ -105,11 +107,11 @@ def fedsoft(
         takes_part = member.any(axis=0)
         models = tree.where(takes_part, upload.params, own)
         own = tree.where(takes_part, trained.params, own)
-        # c_s = mean of its clients' models, of all by importance and size or of those that it drew.
+        # c_s = mean of its clients' models: of all, by importance and size, or of the drawn ones.
         belongs = share if n_selected is None else member.T.astype(share.dtype)
         weight = soft_weights(belongs, upload.weight)
         centers = tree.where(weight.sum(axis=1) > 0, mix(weight, models), centers)
-        metrics = {"loss": told(trained, takes_part, cohort), "ok": trained.ok, **memberships(share, cohort)}
+        metrics = {"loss": reported_losses(trained, takes_part, cohort), "ok": trained.ok, **memberships(share, cohort)}
         return State(centers, FedSoftClients(own, share)), metrics | sent(centers, due, takes_part)
 
     def held(
@@ -140,7 +142,7 @@ def fedsoft(
         centers, share = state.server, measured(state.server, data)
 
         def alone(own: Stacked, cohort: Cohort) -> Trained:
-            # The centers stand still, and so do the importances.
+            # The centers and the importances stay fixed.
             return held(hyper, centers, own, share, cohort, jnp.ones(cohort.ids.shape, bool))
 
         return tree.own(trained_alone(key, mix(share, centers), data, n_rounds, alone))
@@ -150,7 +152,7 @@ def fedsoft(
 
 
 def drawn_by_centers(key: Key, share: Array, cohort: Cohort, n_selected: int | None) -> Array:
-    """(clusters, cohort) bool: who trains for which center, by importance and size; all for all where that is None."""
+    """(clusters, cohort) bool: who trains for which center, drawn by importance and size; all if n_selected is None."""
     chance = soft_weights(share, jnp.where(cohort.active, cohort.data.size, 0))
     if n_selected is None:
         return jnp.ones(chance.shape, bool)
@@ -162,10 +164,10 @@ def drawn_by_centers(key: Key, share: Array, cohort: Cohort, n_selected: int | N
     return (place < n_selected) & (chance > 0)
 
 
-def told(trained: Trained, takes_part: Array, cohort: Cohort) -> Array:
-    """(cohort,) losses; who did not train has the mean of those who did, which leaves the round's mean as it is."""
+def reported_losses(trained: Trained, takes_part: Array, cohort: Cohort) -> Array:
+    """(cohort,) losses; a client that did not train gets the mean of the others, which keeps the round's mean."""
     drawn = takes_part & cohort.active
     counts = drawn & trained.ok
     mean = jnp.where(counts, trained.loss, 0.0).sum() / jnp.maximum(counts.sum(dtype=jnp.float32), 1.0)
-    others = jnp.where(counts.any() | ~drawn.any(), mean, jnp.nan)  # where all of them came to nothing
+    others = jnp.where(counts.any() | ~drawn.any(), mean, jnp.nan)  # NaN if the training of all of them diverged
     return jnp.where(takes_part, trained.loss, others)

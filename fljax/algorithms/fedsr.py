@@ -1,17 +1,17 @@
-"""FedSR: FedAvg of a probabilistic network whose representation is kept simple.
+"""FedSR: FedAvg of a probabilistic network with a regularised, simple representation.
 
 Nguyen, Torr, Lim: FedSR: A Simple and Effective Domain Generalization Method for Federated Learning, NeurIPS 2022,
 https://proceedings.neurips.cc/paper_files/paper/2022/hash/fd946a6c99541fddc3d64a3ea39a1bc2-Abstract-Conference.html.
 Official code: https://github.com/atuannguyen/FedSR.
-Clients classify a draw z of the Gaussian N(mu(x), sigma(x)^2) and pay for the length of z and for how far the Gaussian
-is from a reference of its class; everything, the references included, is averaged.
+Clients classify a draw z of the Gaussian N(mu(x), sigma(x)^2), with penalties on the length of z and on the divergence
+of the Gaussian from a reference of its class; all parameters, including the references, are averaged.
 
 Differences from the paper: clients are tested with the logits of the mean, which is the limit of mean logits over many
 draws, since the head is linear; the official code averages the probabilities of its draws. The references' scale ``c``
-enters sigma by its absolute value. The official code averages networks, all counting alike (``weighting="uniform"``),
-but not references, which stay as each client has trained them: only common ones bring the clients' Gaussians together.
-FedCR's port loses the references from its optimiser on a GPU, divides the Frobenius norm of a batch's z by its size,
-and never puts the server's network into its clients, which so train alone.
+enters sigma by its absolute value. The official code averages networks with equal weights (``weighting="uniform"``),
+but not references, which each client keeps; only common references align the clients' Gaussians. FedCR's port loses the
+references from its optimiser on a GPU, divides the Frobenius norm of a batch's z by its size, and never loads the
+server's network into its clients, so that they train alone.
 """
 
 import jax
@@ -27,7 +27,7 @@ from fljax.rounds import Combining, Weighting, averaging, mean, method, train
 from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params, Trained, Work
 
 REFERENCES = "references"
-"""The subtree of the trained parameters that is no part of the network: a Gaussian for each class, and a scale."""
+"""The subtree of the trained parameters that is not part of the network: a Gaussian for each class, and a scale."""
 
 
 @hyper
@@ -45,7 +45,7 @@ def fedsr(model: Model, work: Work, *, weighting: Weighting = "size", combine: C
 
     Args:
         model: a probabilistic network, such as `fljax.models.variational_cnn`.
-        combine: what the server makes of the clients' networks and references.
+        combine: how the server combines the clients' networks and references.
     """
     check_free(model, "fedsr", REFERENCES)
     halves_of(model, "fedsr")
@@ -74,7 +74,7 @@ def first_references(model: Model) -> Params:
 
 
 def simple(model: Model, hyper: FedSRHyper) -> Loss:
-    """The cross-entropy of one draw, its length, and the divergence from the reference of the example's class."""
+    """The cross-entropy of one draw, its weighted length, and the divergence from the reference of its class."""
     halves = halves_of(model, "fedsr")
 
     def loss(params: Params, batch: Batch, key: Key) -> tuple[Array, Params]:

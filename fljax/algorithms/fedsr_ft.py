@@ -1,12 +1,12 @@
-"""FedSR-FT: FedSR, whose last layers each client fine-tunes before it is tested.
+"""FedSR-FT: FedSR; each client fine-tunes the last layers before its test.
 
 Nguyen, Torr, Lim: FedSR: A Simple and Effective Domain Generalization Method for Federated Learning, NeurIPS 2022,
 https://proceedings.neurips.cc/paper_files/paper/2022/hash/fd946a6c99541fddc3d64a3ea39a1bc2-Abstract-Conference.html;
 fine-tuning as in the FedCR code, https://github.com/haozzh/FedCR.
 The rounds are FedSR's; a client then trains the last layers on draws of its own examples' representations.
 
-Differences from the code: the head is tuned by the cross-entropy; there the last two layers are (``n_tuned=2``), by
-FedSR's whole loss. In the code's rounds nothing is exchanged, see `fljax.fedsr`.
+Differences from the code: the head is tuned with the cross-entropy; the code tunes the last two layers (``n_tuned=2``)
+with FedSR's whole loss. In the code's rounds nothing is exchanged, see `fljax.fedsr`.
 """
 
 from fljax.algorithms.fedsr import LINK, FedSRHyper, fedsr
@@ -19,7 +19,7 @@ from fljax.types import Algorithm, Model, Work
 
 @hyper
 class FedSRFTHyper(FedSRHyper, TunedHyper):
-    """Numbers of FedSR-FT."""
+    """Hyperparameters of FedSR-FT."""
 
 
 @method(FedSRFTHyper, "Nguyen et al., NeurIPS 2022", LINK, kind="personalised")
@@ -36,8 +36,8 @@ def fedsr_ft(
 
     Args:
         model: a probabilistic network, such as `fljax.models.variational_cnn`.
-        ft_epochs: epochs that a client fine-tunes; 0 is FedSR.
-        n_tuned: how many of the last layers it fine-tunes.
+        ft_epochs: epochs of fine-tuning; 0 is FedSR.
+        n_tuned: number of last layers that are fine-tuned.
     """
     moving = last_layers(model, n_tuned, "n_tuned")
     held = tuple(name for name in model.layers if name not in moving)

@@ -3,15 +3,15 @@
 Long, Xie, Shen, Zhou, Wang, Jiang: Multi-center federated learning: clients clustering for better personalization,
 World Wide Web Journal 2023, https://arxiv.org/abs/2005.01026.
 Official code: https://github.com/mingxuts/multi-center-fed-learning.
-Each client is held near the center that its model is nearest to; each center is the mean of its clients' models.
+Each client is held near the center that is nearest to its model; each center is the mean of its clients' models.
 
-Differences from the paper: a round runs local update, E step, M step; since the initial k-means ends where E and M
-change nothing, that is the paper's E, M, local update, and a tested model is never a round old. Of absent clients W
-keeps what they sent last. The models of the initial k-means count as a second upload of the first round's participants.
-A client that never took part joins the center of least training loss. Of the official code's deviations two are
-options: ``cluster_on="last_kernel"``, and ``hyper.mu = 0``, without the distance. Others are not: it begins with one
-model for all centers and random clusters; clusters anew every so many rounds, in its settings never, by one step of
-k-means on centroids of its own; lets a client that moves start from a center of before the move, the mean of a few
+Differences from the paper: a round runs local update, E step, M step. Since the initial k-means ends where E and M
+change nothing, this equals the paper's E, M, local update, and a tested model is never one round old. For absent
+clients, W keeps what they sent last. The models of the initial k-means count as a second upload of the first round's
+participants. A new client joins the center with the least training loss. Two differences of the official code are
+options: ``cluster_on="last_kernel"``, and ``hyper.mu = 0``, without the distance. Others are not: it starts with one
+model for all centers and random clusters; recomputes clusters every so many rounds (never, in its settings) by one step
+of k-means on separate centroids; lets a client that changes cluster start from the old center, the mean of a few
 participants; leaves out a cluster's only client; and reports the accuracy of the best center on all clients.
 """
 
@@ -53,11 +53,11 @@ class FeSEMHyper(LocalHyper):
 
 
 class Uploads(NamedTuple):
-    """What the server knows of the clients beside their clusters."""
+    """What the server stores about the clients besides their clusters."""
 
     models: Stacked  # (clients, ...) W, the models last uploaded
     mean_size: Array  # () examples per client over the whole federation
-    risk: Any  # `Risk` where the objective is reported, else ()
+    risk: Any  # `Risk` if the objective is reported, else ()
 
 
 class Risk(NamedTuple):
@@ -68,9 +68,9 @@ class Risk(NamedTuple):
 
 
 class Geometry(NamedTuple):
-    """How models are compared, and put in order before they are averaged."""
+    """How models are compared, and how their units are ordered before they are averaged."""
 
-    points: Callable[[Stacked], Array]  # models -> (clients, d): what the first k-means sees
+    points: Callable[[Stacked], Array]  # models -> (clients, d): the points of the first k-means
     squared: Callable[[Stacked, Stacked], Array]  # models, centers -> (clients, clusters) squared distances
     aligned: Callable[[Stacked, Array, Stacked], Stacked]  # models, (clients,) labels, centers -> models
 
@@ -93,11 +93,11 @@ def fesem(
         n_clusters: K, the number of centers; the paper's best is 4.
         cluster_on: "model" compares whole models, "last_kernel" the output layer's kernels.
         pull: "objective" weights client i's distance by mu_i = mu * mean(n) / n_i, which is the paper's objective
-            divided by alpha_i; "plain" by mu for everyone.
+            divided by alpha_i; "plain" weights it by mu for all clients.
         empty: a cluster without clients keeps its center ("keep") or moves to a client ("reseed"): the first such
             cluster to the client farthest from its own center, the second to the second farthest, and so on.
-        objective: adds the metric ``objective``, the paper's objective (5), as the local update leaves it; it costs a
-            pass over the participants' data a round. See `objective_of`.
+        objective: adds the metric ``objective``, the paper's objective (5) after the local update; it costs one pass
+            per round over the participants' data. See `objective_of`.
     """
 
     def compared(stacked: Stacked) -> Array:
@@ -132,8 +132,8 @@ def held_near_centers(model: Model, work: Work, rule: Rule, pull: Pull, combine:
 def expectation_maximisation(
     model: Model, work: Work, n_clusters: int, geometry: Geometry, *, reseed: bool, objective: bool
 ) -> Rule:
-    """FeSEM's rule under any geometry of models: k-means on local models, then an E step a round."""
-    check_not_private(work, "clients of FeSEM train before the first round too, and epsilon counts rounds alone")
+    """FeSEM's rule for any geometry of models: k-means on local models, then one E step per round."""
+    check_not_private(work, "clients of FeSEM also train before the first round, and epsilon counts rounds only")
     points, squared, aligned = geometry
 
     def begin(key: Key, hyper: FeSEMHyper, data: ClientData) -> Clusters:
@@ -162,7 +162,7 @@ def expectation_maximisation(
         return moved, members, metrics | {"distance": distances.min(axis=1).sum()}
 
     def refreshed(kept: Uploads, sent: Sent, cohort: Cohort) -> Uploads:
-        came = whole(sent.weight > 0)  # or devices would exchange a mask as large as the models
+        came = whole(sent.weight > 0)  # otherwise devices would exchange a mask as large as the models
         uploaded = tree.where(came, sent.params, tree.take(kept.models, cohort.ids))
         kept = kept._replace(models=tree.put(kept.models, cohort.ids, uploaded))
         if not objective:
@@ -175,13 +175,13 @@ def expectation_maximisation(
 
 
 def reseeded(centers: Stacked, models: Stacked, label: Array, distance: Array) -> Stacked:
-    """``centers`` whose empty clusters moved to clients: the j-th of them to the client of j-th largest distance.
+    """``centers`` whose empty clusters moved to clients: the j-th one to the client with the j-th largest distance.
 
     Args:
         centers: (clusters, ...).
         models: (clients, ...).
         label: (clients,) int cluster of each.
-        distance: (clients,) to the own center.
+        distance: (clients,) to the client's own center.
     """
     empty = ~occupied(label, tree.n_rows(centers))
     turn = jnp.clip(jnp.cumsum(empty) - 1, 0, label.shape[0] - 1)
@@ -191,8 +191,8 @@ def reseeded(centers: Stacked, models: Stacked, label: Array, distance: Array) -
 def objective_of(hyper: FeSEMHyper, clusters: Clusters, uploads: Uploads) -> Array:
     """The paper's objective (5), (): ``sum_i alpha_i L_i(W_i) + lambda/m sum_i |W_i - Theta_{a_i}|^2``.
 
-    ``lambda = mu/2``, distances are those of whole models, which are what clients minimise, and m is the number of all
-    clients; the loss of an absent one is that of the model that it uploaded last.
+    ``lambda = mu/2``; distances are those of whole models, as in the clients' loss; m is the number of all clients. An
+    absent client's loss is that of the model that it uploaded last.
     """
     away = tree.subtract(uploads.models, tree.take(clusters.centers, clusters.label))
     distance = jax.vmap(tree.squared_norm)(away)

@@ -1,13 +1,13 @@
-"""FeSEM-MA: FeSEM, whose models are compared and averaged after their hidden units have been matched.
+"""FeSEM-MA: FeSEM that matches the hidden units of models before it compares and averages them.
 
 Long, Xie, Shen, Zhou, Wang, Jiang: Multi-center federated learning: clients clustering for better personalization,
 World Wide Web Journal 2023, https://arxiv.org/abs/2005.01026, with the matched averaging of Wang et al., ICLR 2020.
-As FeSEM; the distance of a model to a center is taken, and a center averages its clients' models, unit by matched unit.
+As FeSEM, but the distance of a model to a center, and the mean of a center's models, are computed over matched units.
 
 Differences from the paper: those of FeSEM; centers keep the clients' widths, and units are matched one to one by the
-Hungarian method on squared distances (see `fljax.server.matching`). The first k-means sees all models matched to the
-first client's. Since clients start each round from a common center there is little to match: the paper, too, finds no
-gain over FeSEM.
+Hungarian method on squared distances (see `fljax.server.matching`). For the first k-means, all models are matched to
+the first client's. Since clients start each round from a common center, there is little to match: the paper also finds
+no gain over FeSEM.
 """
 
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ def fesem_ma(
     objective: bool = False,
     combine: Combining = mean,
 ) -> Algorithm:
-    """FeSEM-MA: FeSEM with matched distances and means; its numbers are FeSEM's.
+    """FeSEM-MA: FeSEM with matched distances and means, and with FeSEM's hyperparameters.
 
     Args:
         model: a chain of dense and convolutional layers, see `fljax.server.matching`.
@@ -41,8 +41,8 @@ def fesem_ma(
         n_sweeps: sweeps over a cluster's members in which their units are matched.
         pull: see `fljax.fesem`.
         empty: see `fljax.fesem`.
-        objective: see `fljax.fesem`; distances to the centers are those that clients minimise, without matching.
-        combine: what the server makes of the matched models of a center's clients.
+        objective: see `fljax.fesem`; its distances to the centers are without matching, as in the clients' loss.
+        combine: how the server combines the matched models of a center's clients.
     """
 
     def points(models: Stacked) -> Array:

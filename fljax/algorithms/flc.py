@@ -1,12 +1,13 @@
-"""FLC: FedAvg, whose clients are split once into two groups by their weight updates, layer by layer (our reading).
+"""FLC: FedAvg, then one split into two groups by the clients' weight updates, layer by layer (an interpretation).
 
-Kim et al., ICUFN 2021, known here through those who compare with it: the method in this file is our reading.
-After a few rounds of FedAvg the server clusters the clients' last updates by 2-means, every layer scaled to length 1 so
-that each counts the same; from then on each group averages its own members.
+Kim et al., ICUFN 2021, known only from its abstract and from papers that compare with it: this file is an
+interpretation.
+After a few rounds of FedAvg the server clusters the clients' last updates by 2-means, with every layer scaled to length
+1 for equal influence; from then on each group averages its own members.
 
 Differences from the paper: not known beyond its abstract (an analysis of weights by layer, two groups, formed once).
-With partial participation the updates last uploaded are clustered; a client that never took part before the groups
-form joins the largest, one that is new after the run the group of least training loss.
+With partial participation, the last uploaded updates are clustered; a client that has not participated before the
+groups form joins the largest group, a new client after the run the group with the least training loss.
 """
 
 import jax
@@ -35,8 +36,8 @@ def flc(
     """FLC: FedAvg; ``a = kmeans(updates of round warmup)``; then ``theta_k <- mean of w_i over a_i = k`` by omega_i.
 
     Args:
-        n_clusters: groups that form; the paper has 2.
-        combine: what the server makes of a group's models, and before there are groups of everybody's.
+        n_clusters: number of groups; the paper has 2.
+        combine: how the server combines a group's models, and all models before there are groups.
     """
 
     def find(key: Key, hyper: FLCHyper, update: Stacked, came: Array) -> Array:
@@ -47,7 +48,7 @@ def flc(
 
 
 def scaled_layers(update: Stacked) -> Stacked:
-    """Every layer of every client's update divided by its length; a layer that did not move stays 0."""
+    """Every layer of every client's update divided by its length; an unchanged layer stays 0."""
 
     def unit(layer: Stacked) -> Stacked:
         squared = jax.vmap(tree.squared_norm)(layer)

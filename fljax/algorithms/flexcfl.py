@@ -1,17 +1,17 @@
-"""FlexCFL: groups by the directions that clients' first updates have in common, found once before the first round.
+"""FlexCFL: groups from the common directions of the clients' first updates, found once before the first round.
 
 Duan, Liu, Ji, Wu, Liang, Chen, Tan, Ren: Flexible Clustered Federated Learning for Client-Level Data Distribution
 Shift, IEEE TPDS 2022, https://arxiv.org/abs/2108.09749; the cold start is that of FedGroup (ISPA 2021,
 https://arxiv.org/abs/2010.06870). Official code: https://github.com/morningD/FlexCFL.
 Some clients pretrain; the cosines of their updates with the updates' main directions are clustered by k-means; every
-other client joins the group whose mean update its own is most like. Groups average their members, and may be drawn to
-each other.
+other client joins the group whose mean update is most similar to its own. Groups average their members; optionally,
+group models are also mixed with each other.
 
-Differences from the paper: all clients pretrain before the first round, not each when it is first drawn; it is counted
+Differences from the paper: all clients pretrain before the first round, not each when it is first sampled; this counts
 as a second upload and download of the first round's participants. Clients do not migrate, as their data do not change.
-The k-means is the best of 20 beginnings; the code leaves their number to scikit-learn, which had 10 then. Groups are
-drawn to each other by a weighted mean, as in the code; the paper's sum, without the division, lets models grow without
-bound. A client that never took part joins the group of least training loss.
+The k-means is the best of 20 starts; the code leaves their number to scikit-learn, whose default was 10. Groups are
+mixed by a weighted mean, as in the code; with the paper's sum, without the division, models grow without bound. A new
+client joins the group with the least training loss.
 """
 
 import jax
@@ -36,7 +36,7 @@ from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Para
 @hyper
 class FlexCFLHyper(LocalHyper):
     eta_g: Scalar = number(
-        0.0, "how far a group's model goes along each other's, made of length 1; FedGroup has 0 to 0.1", least=0
+        0.0, "weight of each other group's model, scaled to length 1, in a group's; FedGroup has 0 to 0.1", least=0
     )
 
 
@@ -59,9 +59,9 @@ def flexcfl(
     Args:
         n_clusters: m, the number of groups.
         pretrain_epochs: epochs of every client before the first round.
-        sample_factor: alpha; alpha m clients at random form the groups.
+        sample_factor: alpha; alpha m random clients form the groups.
     """
-    check_not_private(work, "clients of FlexCFL train before the first round too, and epsilon counts rounds alone")
+    check_not_private(work, "clients of FlexCFL also train before the first round, and epsilon counts rounds only")
 
     def begin(key: Key, hyper: FlexCFLHyper, data: ClientData) -> Clusters:
         key_model, key_train, key_sample, key_group = jax.random.split(key, 4)
@@ -93,12 +93,12 @@ def flexcfl(
 
 
 def groups(key: Key, inner: Array, formed: Array, n_clusters: int) -> Array:
-    """(clients,) group of each client, by k-means of those that form them and the nearest mean update of the others.
+    """(clients,) group of each client: by k-means if it forms the groups, otherwise the nearest mean update's.
 
     Args:
         key: of k-means.
         inner: (clients, clients) inner products of the updates.
-        formed: (clients,) who forms the groups.
+        formed: (clients,) bool: clients that form the groups.
         n_clusters: m.
     """
     # With inner = Q L Q', direction j is sum_i q_ij dw_i / sqrt(l_j), and <dw_i, v_j> = (inner Q)_ij / sqrt(l_j).
@@ -121,8 +121,8 @@ def drawn_together(centers: Stacked, eta_g: Scalar, held: Array) -> Stacked:
 
     Args:
         centers: (groups, ...) models.
-        eta_g: how far.
-        held: (groups,) bool, who has members; the others draw nobody and stay.
+        eta_g: weight of the other groups' models.
+        held: (groups,) bool: groups with members; the others have no effect and stay unchanged.
     """
     trainable, statistics = tree.split_statistics(centers)
     length = jnp.sqrt(jnp.maximum(jax.vmap(tree.squared_norm)(trainable), 1e-30))

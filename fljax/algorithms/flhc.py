@@ -2,12 +2,12 @@
 
 Briggs, Fan, Andras: Federated learning with hierarchical clustering of local updates to improve training on non-IID
 data, IJCNN 2020, https://arxiv.org/abs/2004.11791.
-After ``warmup`` rounds the server clusters the clients' updates of the shared model by agglomeration; each cluster goes
-on with FedAvg of its own.
+After ``warmup`` rounds the server clusters the clients' updates of the shared model by agglomeration; each cluster then
+continues with its own FedAvg.
 
-Differences from the paper: with partial participation the updates last uploaded are clustered, where the paper asks all
-clients once more. The distance is the cosine's by default, whose threshold does not depend on the network's size; a
-client that was never seen before joins the largest cluster.
+Differences from the paper: with partial participation, the last uploaded updates are clustered; the paper asks all
+clients for an update. The default distance is the cosine distance, whose threshold does not depend on the network's
+size. A client that has not participated before joins the largest cluster.
 """
 
 from typing import Literal
@@ -28,7 +28,7 @@ class FLHCHyper(LocalHyper):
     warmup: Scalar = number(5.0, "rounds of FedAvg, in the last of which clusters form", least=1, infinite=True)
     threshold: Scalar = number(
         0.9,
-        "clusters are merged up to this distance, of cosines 0 to 2; inf is FedAvg; not read with n_clusters",
+        "clusters merge up to this distance (cosine: 0 to 2); inf is FedAvg; unused with n_clusters",
         least=0,
         infinite=True,
     )
@@ -50,7 +50,7 @@ def flhc(
     Args:
         distance: of updates dw, "cosine" (``1 - cos``) or "l2".
         linkage: how clusters are compared.
-        n_clusters: the tree is cut into so many; None: at the threshold.
+        n_clusters: the tree is cut into this many clusters; None: at the threshold.
     """
 
     def find(key: Key, hyper: FLHCHyper, update: Stacked, came: Array) -> Array:

@@ -1,13 +1,13 @@
-"""FML: a client's own model and its copy of the server's learn from each other, batch by batch.
+"""FML: a client's own model and its copy of the server's model learn from each other, batch by batch.
 
 Shen et al.: Federated Mutual Learning, 2020, https://arxiv.org/abs/2006.16765.
-Each client trains the received model (the "meme") and a model of its own on its examples, and each of the two also on
-what the other makes of them: deep mutual learning. The meme travels, the client is tested with its own.
+Each client trains the received model (the "meme") and its own model on its examples, each also with the other's
+predictions as targets: deep mutual learning. The meme is exchanged; the client is tested with its own model.
 
-Differences from the paper: both are of one network, where each client's own may be another's there. A client that never
-took part holds the first model of all as its own, a newcomer the server's. PFLlib's code lets the gradient through what
-the other says, divides a divergence by the number of classes, and clips gradients; none of these is done here. It
-counts all clients alike (``weighting="uniform"``).
+Differences from the paper: both models have the same architecture; in the paper each client's own may differ. A client
+that has not participated keeps the initial model as its own; a new client starts with the server's. PFLlib's code
+passes the gradient through the other model's predictions, divides a divergence by the number of classes, and clips
+gradients; none of these is done here. It weights all clients equally (``weighting="uniform"``).
 """
 
 import jax
@@ -26,10 +26,10 @@ from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params
 @hyper
 class FMLHyper(LocalHyper):
     alpha: Scalar = number(
-        0.5, "weight of the labels, beside the meme's word, to a client's own model; 1 learns alone", least=0, most=1
+        0.5, "weight of the labels in the own model's loss, the rest is the meme's; 1: no distillation", least=0, most=1
     )
     beta: Scalar = number(
-        0.5, "weight of the labels, beside the own model's word, to the meme; 1 is FedAvg", least=0, most=1
+        0.5, "weight of the labels in the meme's loss, the rest is the own model's; 1 is FedAvg", least=0, most=1
     )
 
 
@@ -37,8 +37,8 @@ class FMLHyper(LocalHyper):
 def fml(model: Model, work: Work, *, weighting: Weighting = "size", combine: Combining = mean) -> Algorithm:
     """FML: ``V_i`` by ``alpha F_i(V) + (1 - alpha) KL(w || V)``, ``w_i`` by ``beta F_i(w) + (1 - beta) KL(V || w)``.
 
-    Both step on the same batches; ``KL(p || q)`` is the mean over examples of the divergence of ``q``'s softmax from
-    ``p``'s, which counts as a constant. The ``w_i`` are averaged. The reported loss is that of the own models.
+    Both use the same batches. ``KL(p || q)`` is the mean over examples of the divergence of ``q``'s softmax from
+    ``p``'s, which is treated as a constant. The ``w_i`` are averaged. The reported loss is that of the own models.
     """
 
     def local(hyper: FMLHyper, start: ModelTable, cohort: Cohort) -> Trained:

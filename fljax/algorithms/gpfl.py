@@ -1,16 +1,16 @@
-"""GPFL: features are modulated twice, by what all clients' classes look like and by what the client's own do.
+"""GPFL: features are modulated twice, by the embeddings of all classes and by the client's own mixture of them.
 
 Zhang, Hua, Wang, Song, Xue, Ma, Cao, Guan: GPFL: Simultaneously Learning Global and Personalized Feature Information
 for Personalized Federated Learning, ICCV 2023, https://arxiv.org/abs/2308.10279.
 Official code: https://github.com/TsingZ0/GPFL.
-Trainable embeddings of all classes and a conditional affine valve are shared beside the body. The valve under the mean
-embedding gives global features, which are drawn to their class's embedding; under the client's own mixture of
-embeddings it gives personal ones, on which the client's own head predicts.
+Clients share the body, trainable embeddings of all classes, and a conditional affine valve. With the mean embedding as
+condition, the valve computes global features, which are held near their class embeddings; with the client's own mixture
+of embeddings, it computes personal features, on which the client's own head predicts.
 
-Differences: the distance to an embedding is averaged over examples, where the code takes the norm of a whole batch,
-which of a batch of B pulls about sqrt(B) times as much; its command has a weight of 0.01 there, about 0.03 here with
-batches of 10, and mu = 0.1. A client that was absent has for ``condition="trained"`` what it trained last, in the code
-what it received last.
+Differences: the distance to an embedding is averaged over examples. The code takes the norm over a whole batch, which
+is about sqrt(B) times stronger for a batch of B: the weight 0.01 of its command is about 0.03 here with batches of 10;
+the command has mu = 0.1. With ``condition="trained"``, an absent client keeps the embeddings that it trained last; in
+the code, those that it received last.
 """
 
 from typing import Literal
@@ -32,8 +32,8 @@ from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelT
 Condition = Literal["received", "trained"]
 
 EMBEDDING, VALVE, TRAINED, SHARE = "embedding", "valve", "trained", "share"
-"""Beside the layers: the classes' embeddings, the conditional valve, the embeddings that the client trained last, where
-they are the condition, and at a test the client's share of each class."""
+"""Names beside the layers: the class embeddings, the conditional valve, the embeddings that the client trained last (if
+they are the condition) and, in a test, the client's share of each class."""
 
 
 @hyper
@@ -58,10 +58,10 @@ def gpfl(
 
     Args:
         model: the network, whose last layer is dense.
-        condition: g and p_i are of the embeddings that the server sends ("received", the paper's), or of those that the
-            client itself trained last, zeros before it has ("trained", the authors' code).
+        condition: g and p_i are computed from the embeddings that the server sends ("received", the paper's), or from
+            those that the client trained last, initially zeros ("trained", the authors' code).
     """
-    check_not_private(work, "clients of GPFL mix embeddings by their counts of labels, which get no noise")
+    check_not_private(work, "clients of GPFL mix embeddings by their label counts, which get no noise")
     of, own = (TRAINED, (TRAINED,)) if condition == "trained" else (EMBEDDING, ())
     check_free(model, "gpfl", EMBEDDING, VALVE, SHARE, *own)
 
@@ -78,7 +78,7 @@ def gpfl(
         received, rows = (ModelTable(start.params[name]["rows"], start.row) for name in (EMBEDDING, of))
         share = shares(cohort.data, received.params.shape[1])
         trained = train(hyper, start, cohort, two_ways(model, hyper), work, received, rows, share, held=own)
-        # What the client trained last: one that diverged did not.
+        # The embeddings that the client trained last; a diverged client keeps its old ones.
         last = {name: tree.where(trained.ok, trained.params[EMBEDDING], start.params[name]) for name in own}
         return trained._replace(params=trained.params | last)
 
@@ -98,8 +98,8 @@ def gpfl(
 
 
 def two_ways(model: Model, hyper: GPFLHyper) -> Loss:
-    """GPFL's loss; a client's own rows are the embeddings it received (classes, d), those that the conditions are made
-    of (classes, d), and its share of each class."""
+    """GPFL's loss; a client's own rows are the received embeddings (classes, d), the embeddings for the conditions
+    (classes, d), and its share of each class."""
 
     def loss(params: Params, batch: Batch, key: Key, received: Array, of: Array, share: Array) -> tuple[Array, Params]:
         seen = see(model, params, batch.x, key, lambda h: opened(params[VALVE], h, share @ of))
@@ -115,7 +115,7 @@ def two_ways(model: Model, hyper: GPFLHyper) -> Loss:
 
 
 def opened(valve: Params, h: Array, condition: Array) -> Array:
-    """(batch, d) features after the valve, whose gamma and beta follow from the condition (d,)."""
+    """(batch, d) features after the valve, whose gamma and beta are computed from the condition (d,)."""
     gamma, beta = (
         normalised(part, jax.nn.relu(linear(part, condition[None])), axis=1) for part in (valve["gamma"], valve["beta"])
     )
@@ -123,7 +123,7 @@ def opened(valve: Params, h: Array, condition: Array) -> Array:
 
 
 def length(x: Array) -> Array:
-    """(rows, 1) Euclidean lengths, with a gradient at 0 too."""
+    """(rows, 1) Euclidean lengths, differentiable at 0."""
     return jnp.sqrt(jnp.square(x).sum(1, keepdims=True) + 1e-12)
 
 

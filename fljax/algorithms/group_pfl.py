@@ -1,12 +1,12 @@
-"""Group-based PFL: clients grouped by their label distributions, once, and FedAvg inside each group.
+"""Group-based PFL: clients are grouped once by their label distributions, with FedAvg inside each group.
 
-As Liu et al. (DC-PFL, https://arxiv.org/abs/2508.01580) describe it, for comparison.
+A baseline, as described by Liu et al. (DC-PFL, https://arxiv.org/abs/2508.01580).
 An average-linkage tree of the divergences between the clients' label distributions is cut at a threshold; each group
 averages its members' models.
 
-Differences: the label counts are uploaded with the first round's models. ``one_group_rounds`` starts with one group for
-all and splits it later, see Group-based PFL, naive dynamic. A client that never took part joins the group whose model
-has the least training loss.
+Differences: the label counts are uploaded with the first round's models. With ``one_group_rounds``, all clients start
+as one group, which is split later, see Group-based PFL, naive dynamic. A new client joins the group whose model has the
+least training loss.
 """
 
 import jax
@@ -26,19 +26,21 @@ from fljax.types import Algorithm, ClientData, Cohort, Key, Model, Params, Work
 
 @hyper
 class GroupPFLHyper(LocalHyper):
-    """Numbers of group-based personalised federated learning.
+    """Hyperparameters of group-based personalised federated learning.
 
-    The divergence is the symmetric Kullback-Leibler divergence, natural logarithm, of label distributions smoothed by
-    1e-4, which is 9.2 at most.
+    The divergence is the symmetric Kullback-Leibler divergence (natural logarithm) of label distributions smoothed by
+    1e-4; it is at most 9.2.
     """
 
     gamma: Scalar = number(
         3.0,
-        "groups are merged up to this mean divergence; inf is FedAvg; not read with n_groups",
+        "groups merge up to this mean divergence; inf is FedAvg; unused with n_groups",
         least=0,
         infinite=True,
     )
-    one_group_rounds: Scalar = number(0.0, "rounds before which all clients are one group", least=0, infinite=True)
+    one_group_rounds: Scalar = number(
+        0.0, "number of first rounds in which all clients are one group", least=0, infinite=True
+    )
 
 
 @method(GroupPFLHyper, "as compared in Liu et al., 2025", "https://arxiv.org/abs/2508.01580", kind="clustered")
@@ -53,9 +55,9 @@ def group_pfl(
     """Group-based PFL: groups by UPGMA on label divergences, cut at gamma; ``theta_k <- mean of its members' w_i``.
 
     Args:
-        n_groups: the tree is cut into so many groups, wherever that is; None: at gamma.
+        n_groups: the tree is cut into this many groups, whatever gamma; None: at gamma.
     """
-    check_not_private(work, "clients of Group-based PFL are grouped by their counts of labels, which get no noise")
+    check_not_private(work, "clients of Group-based PFL are grouped by their label counts, which get no noise")
 
     def begin(key: Key, hyper: GroupPFLHyper, data: ClientData) -> Clusters:
         theta = model.init(key)
@@ -73,6 +75,6 @@ def group_pfl(
 
 
 def n_outputs(model: Model, params: Params, data: ClientData) -> int:
-    """How many classes the network tells apart."""
+    """Number of outputs of the network: its classes."""
     one = minibatch(data.pool, jnp.zeros(1, jnp.int32), jnp.ones(1, jnp.float32))
     return jax.eval_shape(lambda: model.apply(params, one.x, None)[0]).shape[-1]

@@ -1,4 +1,4 @@
-"""HeteroFL: clients train parts of the server's network, as wide as each can bear.
+"""HeteroFL: clients train parts of the server's network, of a width that fits each client.
 
 Diao, Ding, Tarokh: HeteroFL: Computation and Communication Efficient Federated Learning for Heterogeneous Clients,
 ICLR 2021, https://openreview.net/forum?id=TNkPBBYFkXg.
@@ -6,16 +6,16 @@ Official code: https://github.com/dem123456789/HeteroFL-Computation-and-Communic
 
 ::
 
-    w_i      <- of theta the first ceil(r_i n) of the n units of each layer, and all outputs of the last
-    w_i      <- local steps, hidden layers divided by r_i while it trains (the scaler)
-    theta_c  <- mean of coordinate c over the clients that have it; as it was where nobody has
+    w_i      <- the first ceil(r_i n) of the n units of each layer of theta, and all outputs of the last layer
+    w_i      <- local steps, with hidden layers divided by r_i during training (the scaler)
+    theta_c  <- mean of coordinate c over the clients that have it; unchanged if no client has it
 
-A narrow network is the wide one whose other units are 0, exactly: clients of all widths train in one program, each in
-the time of the widest. What they save is counted in what they send.
+A narrow network equals the wide one with its other units at 0: clients of all widths train in one program, and each
+takes the time of the widest. Only the traffic reflects the smaller widths.
 
-Differences from the paper: networks without normalisation, so that no statistics are gathered before a test (sBN);
-clients weigh by their sizes by default, not alike; tests see the logits of all classes, and so do losses unless
-``masked_loss`` is set, as it is in the official code.
+Differences from the paper: networks have no normalisation, so no statistics are gathered before a test (sBN); clients
+are weighted by size by default, not equally; tests use the logits of all classes, and so do losses unless
+``masked_loss`` is set, as in the official code.
 """
 
 from typing import Any, Literal
@@ -35,7 +35,7 @@ from fljax.rounds.averaging import shared_part
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelTable, Params, State, Trained, Work
 
 DRAW = 2**31
-"""What a width is drawn by, besides the participant's key."""
+"""Folded into a participant's key to draw its width."""
 
 
 @method(LocalHyper, "Diao et al., ICLR 2021", "https://openreview.net/forum?id=TNkPBBYFkXg")
@@ -56,28 +56,29 @@ def heterofl(
 
     Args:
         model: dense and convolutional layers one after another, without normalisation.
-        rates: shares r of each layer's units that clients have; one named twice has twice as many clients.
-        assignment: "fixed": client i always has rate i of them, in turn; "dynamic": each draws one in every round.
-        units: "first": which units a rate stands for; "rolling": those from the number of the round on, and after the
-            last the first again, so that all are trained alike (FedRolex: Alam et al., NeurIPS 2022).
-        scaler: whether hidden layers are divided by r while a client trains, so that they answer as strongly. With
-            small r this asks for clipped gradients: `heterofl+clip_gradient`, with a norm of 1 in the official code.
-        masked_loss: whether logits of classes that a client has no examples of are 0 in its loss, and the outputs of
-            these classes are averaged over the others alone.
-        deployed: "global": everyone is tested with the whole network; "own": with the part that it trains.
-        combine: what the server makes of models whose mean is that of the coordinates' holders.
+        rates: shares r of each layer's units that clients have; a rate that appears twice has twice as many clients.
+        assignment: "fixed": client i has rate i modulo the number of rates; "dynamic": each participant draws a rate in
+            every round.
+        units: the units that a rate selects. "first": the first units; "rolling": units from the round number on,
+            cyclically, so that all are trained equally often (FedRolex: Alam et al., NeurIPS 2022).
+        scaler: whether hidden layers are divided by r during training, so that outputs keep their scale. With small r
+            this needs clipped gradients: `heterofl+clip_gradient`, with a norm of 1 in the official code.
+        masked_loss: whether the logits of classes without examples of the client are 0 in its loss, and the outputs of
+            these classes are averaged over the other clients only.
+        deployed: "global": clients are tested with the whole network; "own": with the part that they train.
+        combine: how the server combines the models; their mean is, per coordinate, the mean over its holders.
     """
     if not rates or not all(0 < rate <= 1 for rate in rates):
-        raise ValueError(f"rates={rates}: give one or more shares of a layer's units, each in (0, 1]")
+        raise ValueError(f"rates={rates}: give at least one share of a layer's units, each in (0, 1]")
     if masked_loss:
-        check_not_private(work, "with masked_loss=True outputs follow clients' counts of labels, which get no noise")
+        check_not_private(work, "with masked_loss=True outputs depend on clients' label counts, which get no noise")
     if deployed == "own" and (assignment, units) != ("fixed", "first"):
         given = f"assignment={assignment!r}, units={units!r}"
-        raise ValueError(f"deployed='own': with {given} no client has a part of its own; use 'global'")
+        raise ValueError(f"deployed='own': with {given} clients have no fixed part of their own; use 'global'")
     cut, share, whole = Cut(model, rates), jnp.asarray(rates, jnp.float32), training_loss(model)
 
     def level_of(cohort: Cohort) -> Array:
-        """(cohort,) which of the rates each participant has."""
+        """(cohort,) index of each participant's rate."""
         if assignment == "fixed":
             return cohort.ids % len(rates)
         key = jax.vmap(lambda key: jax.random.fold_in(key, DRAW))(cohort.key)
@@ -90,14 +91,14 @@ def heterofl(
     def local(hyper: LocalHyper, theta: ModelTable, cohort: Cohort) -> Trained:
         level, classes = level_of(cohort), jnp.ones((cohort.ids.shape[0], cut.n_outputs), bool)
         begin = jnp.broadcast_to(cohort.round if units == "rolling" else 0, level.shape)
-        if masked_loss:  # without an output's weights its logit is 0
+        if masked_loss:  # without its weights, an output's logit is 0
             classes = class_histogram(cohort.data, cut.n_outputs) > 0
         has = jax.vmap(cut.part)(level, begin, classes)
         trained = train(hyper, theta, cohort, loss, work, has, share[level])
         omega = client_weight(weighting, cohort, trained.ok)
 
         def of_holders(w: Array, t: Array, has: Array) -> Array:
-            """Models whose mean over all is the mean of ``w`` over those that have a coordinate."""
+            """Models whose mean over all clients is, per coordinate, the mean of ``w`` over its holders."""
             held = jnp.where(has, tree.along(omega, has), 0).sum(0, keepdims=True)
             scale = jnp.where(held > 0, omega.sum() / jnp.maximum(held, 1e-12), 0)
             step = tree.at_least_float32(w - t)
@@ -106,7 +107,7 @@ def heterofl(
         return trained._replace(params=jax.tree.map(of_holders, trained.params, theta.params, has))
 
     def n_held(cohort: Cohort) -> Array:
-        """(cohort,) how many coordinates each participant has."""
+        """(cohort,) number of coordinates that each participant has."""
         has = jax.vmap(cut.part)(level_of(cohort))
         return jnp.stack([leaf.sum(tuple(range(1, leaf.ndim))) for leaf in jax.tree.leaves(has)]).sum(0)
 
@@ -121,23 +122,23 @@ def heterofl(
 
 
 class Cut:
-    """The parts of a network that some units of each layer make, by level: the number of a rate."""
+    """The parts of a network given by some units of each layer, by level: the index of a rate."""
 
     def __init__(self, model: Model, rates: tuple[float, ...]) -> None:
         self.layers, self.shapes = model.layers, jax.eval_shape(model.init, jax.random.key(0))
         _check_chain(self.layers, self.shapes)
         self.n_outputs = self.shapes[self.layers[-1]]["kernel"].shape[-1]
         widths = {name: self.shapes[name]["kernel"].shape[-1] for name in self.layers[:-1]}
-        # A product a rounding above a whole number is that number.
+        # A product that exceeds a whole number by a rounding error is taken as that number.
         self.units = {name: np.ceil(np.asarray(rates) * n - 1e-6).astype(np.int32) for name, n in widths.items()}
 
     def part(self, level: Array, begin: Array | int = 0, outputs: Array | None = None) -> Params:
-        """Which coordinates a client of a level has, bool.
+        """The coordinates that a client of a level has, bool.
 
         Args:
-            level: () the number of its rate.
-            begin: () the first of its units in each layer.
-            outputs: (n_outputs,) which of the last layer's it has; None: all.
+            level: () the index of its rate.
+            begin: () its first unit in each layer.
+            outputs: (n_outputs,) bool: outputs of the last layer that it has; None: all.
         """
         part, inputs = {}, None
         for name in self.layers:
@@ -146,7 +147,7 @@ class Cut:
                 has = jnp.ones(self.n_outputs, bool) if outputs is None else outputs
             else:
                 has = (jnp.arange(kernel[-1]) - begin) % kernel[-1] < jnp.asarray(self.units[name])[level]
-            # Behind a convolution a dense layer sees the channels of one pixel after another.
+            # After a convolution, a dense layer's inputs are the channels of one pixel after another.
             seen = jnp.ones(kernel[-2], bool) if inputs is None else jnp.tile(inputs, kernel[-2] // inputs.size)
             part[name] = {"kernel": jnp.broadcast_to(seen[:, None] & has[None], kernel), "bias": has}
             part[name] = {leaf: part[name][leaf] for leaf in self.shapes[name]}
@@ -163,14 +164,14 @@ class Cut:
 
 
 def _check_chain(layers: tuple[str, ...], shapes: Params) -> None:
-    """Raises ValueError where a network is not one dense or convolutional layer after another."""
+    """Raises ValueError if a network is not a chain of dense and convolutional layers."""
     before = 1
     for name in dict.fromkeys((*layers, *shapes)):
         part = shapes[name]
         is_layer = name in layers and isinstance(part, dict) and {"kernel"} <= part.keys() <= {"kernel", "bias"}
         if not is_layer or part["kernel"].ndim < 2 or part["kernel"].shape[-2] % before:
             raise ValueError(
-                f"heterofl cuts networks of dense and convolutional layers one after another, and {name!r} is not "
-                "such a layer; choose mlp, cnn or lenet, or a network without normalisation"
+                f"heterofl needs a chain of dense and convolutional layers, and {name!r} is not such a layer; choose "
+                "mlp, cnn or lenet, or a network without normalisation"
             )
         before = part["kernel"].shape[-1]

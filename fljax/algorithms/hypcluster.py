@@ -1,11 +1,11 @@
-"""HypCluster: clients pick the cluster model with the least loss, and each cluster takes a step of FedAvg.
+"""HypCluster: clients choose the cluster model with the least loss, and each cluster makes a step of FedAvg.
 
 Mansour, Mohri, Ro, Suresh: Three Approaches for Personalization with Applications to Federated Learning, 2020,
 https://arxiv.org/abs/2002.10619. Code: https://github.com/google/fedjax.
-As IFCA, with members weighted by their sizes and a server optimiser of each cluster's own.
+As IFCA, with members weighted by size and a server optimiser for each cluster.
 
-Differences from the paper: initial models are redrawn as in IFCA until each wins a share ``min_share`` of the clients
-(0 takes the first draw, as fedjax's `random_init` does), not made by k-means on locally trained models; an empty
+Differences from the paper: initial models are redrawn as in IFCA until each is chosen by a share ``min_share`` of the
+clients (0 takes the first draw, as fedjax's `random_init`), instead of k-means on locally trained models; an empty
 cluster keeps its model and its optimiser's state.
 """
 
@@ -22,7 +22,7 @@ from fljax.types import Algorithm, Model, Work
 
 @hyper
 class HypClusterHyper(DrawHyper, ServerAdaptiveHyper):
-    server_lr: Scalar = number(1.0, "learning rate of the clusters' servers; 1 with 'sgd': the mean", above=0)
+    server_lr: Scalar = number(1.0, "learning rate of the clusters' server optimisers; 1 with 'sgd': the mean", above=0)
 
 
 @method(HypClusterHyper, "Mansour et al., 2020", "https://arxiv.org/abs/2002.10619", kind="clustered")
@@ -38,8 +38,8 @@ def hypcluster(
 
     Args:
         n_clusters: K.
-        server_optimizer: of every cluster, see `fljax.rounds.stepped`.
-        combine: what a cluster's server steps towards.
+        server_optimizer: of each cluster, see `fljax.rounds.stepped`.
+        combine: computes the model that a cluster's optimiser steps towards.
     """
     return clustered(
         model,

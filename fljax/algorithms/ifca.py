@@ -1,15 +1,15 @@
-"""IFCA: clients pick the cluster model with the least loss.
+"""IFCA: clients choose the cluster model with the least loss.
 
 Ghosh, Chung, Yin, Ramchandran: An Efficient Framework for Clustered Federated Learning, NeurIPS 2020,
 https://arxiv.org/abs/2006.04088. Official code: https://github.com/jichan3751/ifca.
-The server broadcasts K models; each client joins the one whose loss on its training data is least and trains it; each
+The server broadcasts K models; each client joins the one with the least loss on its training data and trains it; each
 cluster averages its members.
 
-Differences from the paper: initial models are redrawn, as in the official code, until every cluster holds a share
+Differences from the paper: initial models are redrawn, as in the official code, until every cluster has a share
 ``min_share`` of the clients, at most 200 times (then the most even draw is kept). A client is tested with the cluster
-of least *training* loss; the official CIFAR script picks by test loss. ``n_shared`` is the paper's weight sharing, the
-first layers averaged over everybody; the official FEMNIST script takes them from a finished run of FedAvg instead and
-begins with clusters drawn at random.
+of least *training* loss; the official CIFAR script chooses by test loss. ``n_shared`` is the paper's weight sharing:
+the first layers are averaged over all participants; the official FEMNIST script takes them from a finished run of
+FedAvg instead, and starts with random clusters.
 """
 
 from typing import Any, Literal
@@ -46,17 +46,17 @@ def ifca(
     Args:
         n_clusters: K, the number of cluster models.
         averaging: "model": members send trained models; "gradient": one full gradient, and epochs must be 1.
-        n_shared: layers, from the first, that all clusters have in common: the mean of all participants.
-        combine: what the server makes of a cluster's models, and of everybody's layers in common.
+        n_shared: number of first layers that all clusters share: the mean over all participants.
+        combine: how the server combines a cluster's models, and all participants' shared layers.
 
     Raises:
-        ValueError: gradients with more than one plain step of SGD, or ``n_shared`` leaves no layer to the clusters.
+        ValueError: "gradient" with more than one plain SGD step, or ``n_shared`` leaves no layer to the clusters.
     """
     if averaging == "gradient":
         check_one_step(work, "averaging='gradient'")
         if work.terms:
             raise ValueError(
-                "averaging='gradient' sends the gradient of the plain loss; leave out bricks that change it"
+                "averaging='gradient' sends the gradient of the plain loss; remove bricks that change the loss"
             )
     if not 0 <= n_shared < len(model.layers):
         raise ValueError(
@@ -82,13 +82,13 @@ def ifca(
 def _gradient_step(model: Model, work: Work, n_clusters: int, weighting: Weighting, common: tuple[str, ...]) -> Local:
     """``theta_j - eta sum_{i in j} g_i / m`` is the mean of ``theta_j - eta |S_j|/m g_i`` over the members of j.
 
-    Weighted by size, ``|S_j|`` and ``m`` are the examples of the cluster and of all. Layers in ``common`` are averaged
-    over all participants, so that their step is whole.
+    Weighted by size, ``|S_j|`` and ``m`` are the examples of the cluster and of all participants. Layers in ``common``
+    are averaged over all participants, so their step is not scaled.
     """
 
     def local(hyper: DrawHyper, start: ModelTable, cohort: Cohort) -> Trained:
         if hyper.momentum is not None or hyper.weight_decay is not None:
-            raise ValueError("averaging='gradient' takes a plain step; use momentum=None and weight_decay=None")
+            raise ValueError("averaging='gradient' makes a plain SGD step; use momentum=None and weight_decay=None")
         loss = training_loss(model)
         sent = client_gradients(cohort.key, start, cohort.data, loss, work.batch_size, with_statistics=True)
         weight = client_weight(weighting, cohort, sent.ok)
@@ -104,7 +104,7 @@ def _gradient_step(model: Model, work: Work, n_clusters: int, weighting: Weighti
 
 
 def _begun_in_common(rule: Rule, common: tuple[str, ...]) -> Rule:
-    """``rule`` whose first models all have the first one's ``common`` layers."""
+    """``rule`` whose initial models all have the ``common`` layers of the first one."""
 
     def begin(key: Key, hyper: Any, data: ClientData) -> Any:
         clusters = rule.begin(key, hyper, data)

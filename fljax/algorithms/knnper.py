@@ -1,12 +1,11 @@
-"""kNN-Per: the model of FedAvg, and each client's memory of the features of its own examples.
+"""kNN-Per: the model of FedAvg, combined with nearest neighbours among each client's own examples.
 
 Marfoq, Neglia, Kameni, Vidal: Personalized Federated Learning through Local Memorization, ICML 2022,
 https://arxiv.org/abs/2111.09360. Official code: https://github.com/omarfoq/knn-per.
-In a test a client mixes what the model says of an example with the labels of the nearest of its training examples, in
-the space of features.
+In a test, a client mixes the model's prediction with the labels of its nearest training examples in feature space.
 
-Differences from the paper: lambda is one number for all clients, not chosen by each on validation data. The memory is a
-client's whole training set. The code squares the distance and divides it by the number of features, and its script
+Differences from the paper: lambda is the same for all clients, not chosen by each client on validation data. The memory
+is a client's whole training set. The code squares the distance and divides it by the number of features, and its script
 mixes logits with the labels of the neighbours.
 """
 
@@ -25,24 +24,24 @@ from fljax.rounds import Combining, Weighting, averaging, mean, method
 from fljax.types import Algorithm, ClientData, Key, Model, ModelTable, Params, State, Work
 
 MEMORY = "memory"
-"""Where a client's memory stands beside the layers of a model that is tested."""
+"""Name of a client's memory, beside the layers of a tested model."""
 
 
 @hyper
 class KNNPerHyper(LocalHyper):
     lam: Scalar = number(0.5, "lambda: weight of the neighbours' labels; 0 is FedAvg", least=0, most=1)
-    scale: Scalar = number(1.0, "distance at which a neighbour counts 1/e", above=0)
+    scale: Scalar = number(1.0, "distance at which a neighbour's weight falls to 1/e", above=0)
 
 
 @method(KNNPerHyper, "Marfoq et al., ICML 2022", "https://arxiv.org/abs/2111.09360", kind="personalised")
 def knnper(
     model: Model, work: Work, *, n_neighbours: Positive = 10, weighting: Weighting = "size", combine: Combining = mean
 ) -> Algorithm:
-    """kNN-Per: FedAvg; tested by ``lambda p_knn + (1 - lambda) softmax(w(x))``, ``p_knn ~ sum_k e^(-|h - h_k|/s) y_k``.
+    """kNN-Per: FedAvg; tests use ``lambda p_knn + (1 - lambda) softmax(w(x))``, ``p_knn ~ sum_k e^(-|h - h_k|/s) y_k``.
 
     Args:
         model: the network, whose last layer is dense.
-        n_neighbours: k; all examples of a client that has no more.
+        n_neighbours: k; a client with fewer examples uses all of them.
     """
     check_free(model, "knnper", MEMORY)
     rounds = averaging(model, work, weighting=weighting, combine=combine)

@@ -1,13 +1,13 @@
-"""MOON: clients' features are drawn to the server's model's, and away from those of their own last one.
+"""MOON: a contrastive loss moves features towards the server model's, and away from the client's last model's.
 
 Li, He, Song: Model-Contrastive Federated Learning, CVPR 2021, https://arxiv.org/abs/2103.16257.
 Official code: https://github.com/QinbinLi/MOON.
 FedAvg whose local loss compares, example by example, the features with those of the received model and of the model
 that the client sent last.
 
-Differences from the paper: features are the inputs of the last layer; the paper puts a projection head before it. A
-client that comes for the first time has the common initial model for its last one, as in PFLlib; the official code has
-no such term in the first round, and a network drawn anew for each client later.
+Differences from the paper: features are the inputs of the last layer; the paper puts a projection head before it. In
+its first round, a client uses the common initial model as its last model, as in PFLlib; the official code has no such
+term in the first round, and a new random network per client in later rounds.
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ def moon(model: Model, work: Work, *, weighting: Weighting = "size", combine: Co
     """
 
     def local(hyper: MOONHyper, start: ModelTable, cohort: Cohort) -> Trained:
-        # A client's own model is the one that it sent last; one that diverged was not sent.
+        # A client's own model is the last one that it sent; a diverged model is not sent.
         theta = ModelTable(start.params["global"], start.row)
         trained = train(hyper, theta, cohort, contrasted(model, hyper), work, theta, start.params["own"])
         last = tree.where(trained.ok, trained.params, start.params["own"])
@@ -48,7 +48,7 @@ def moon(model: Model, work: Work, *, weighting: Weighting = "size", combine: Co
 
 
 def contrasted(model: Model, hyper: MOONHyper) -> Loss:
-    """The training loss plus the contrast to two models, which are the client's own rows."""
+    """The training loss plus the contrast between two models, which are the client's own rows."""
 
     def loss(params: Params, batch: Batch, key: Key, theta: Params, last: Params, *own: Any) -> tuple[Array, Params]:
         seen = see(model, params, batch.x, key)

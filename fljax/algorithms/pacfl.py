@@ -3,13 +3,13 @@
 Vahidian, Morafah, Wang, Kungurtsev, Chen, Shah, Lin: Efficient Distribution Similarity Identification in Clustered
 Federated Learning via Principal Angles Between Client Data Subspaces, AAAI 2023, https://arxiv.org/abs/2209.10526.
 Official code: https://github.com/MMorafah/PACFL.
-Each client sends the first left singular vectors of its data; the server clusters the angles between them by
-agglomeration, and each cluster goes on with FedAvg of its own.
+Each client sends the first left singular vectors of its data; the server clusters clients by the angles between them,
+by agglomeration, and each cluster then runs its own FedAvg.
 
-Differences from the paper: the vectors are those of all examples of a client, as in the paper; the code has some for
-each of its labels. Angles are principal angles; the code takes the entries of ``U_i' U_j`` for their cosines.
-Average linkage is that of all pairs (UPGMA), the code's the plain mean of the two that are merged (WPGMA). A new client
-joins the cluster of least training loss; in the code it sends its directions.
+Differences from the code: the vectors are computed from all examples of a client, as in the paper; the code computes
+some for each of its labels. Angles are principal angles; the code takes the entries of ``U_i' U_j`` as their cosines.
+Average linkage is the mean over all pairs (UPGMA); in the code, the plain mean of the two merged clusters (WPGMA). A
+new client joins the cluster with the least training loss; in the code it sends its directions.
 """
 
 from typing import Literal
@@ -29,7 +29,7 @@ from fljax.types import Algorithm, ClientData, Key, Model, Work
 @hyper
 class PACFLHyper(LocalHyper):
     threshold: Scalar = number(
-        10.0, "beta: clusters are merged up to this angle, in degrees; not read with n_clusters", least=0, infinite=True
+        10.0, "beta: clusters merge up to this angle, in degrees; unused with n_clusters", least=0, infinite=True
     )
 
 
@@ -48,10 +48,10 @@ def pacfl(
     """PACFL: ``a = cut(linkage(angle(U_i, U_j)), beta)`` once; ``theta_k <- mean of its members' w_i``.
 
     Args:
-        n_basis: p, how many left singular vectors of its data (features x examples) a client sends.
+        n_basis: p, number of left singular vectors of its data (features x examples) that a client sends.
         angle: between two subspaces: the "smallest" principal angle, or the "sum" of all.
         linkage: how clusters are compared.
-        n_clusters: the tree is cut into so many; None: at the threshold.
+        n_clusters: the tree is cut into this many clusters; None: at the threshold.
     """
 
     check_not_private(work, "clients of PACFL send directions of their data, which get no noise")

@@ -1,13 +1,13 @@
-"""Per-FedAvg: a global model from which one step of each client goes far.
+"""Per-FedAvg: a global model from which each client adapts well in one step.
 
 Fallah, Mokhtari, Ozdaglar: Personalized Federated Learning with Theoretical Guarantees: A Model-Agnostic Meta-Learning
 Approach, NeurIPS 2020, https://arxiv.org/abs/2002.07948.
-Clients step along the gradient of their loss *after* one step of adaptation; the server averages; before a test each
-client takes that step.
+Clients step along the gradient of their loss *after* one step of adaptation; the server averages; before a test, each
+client makes the adaptation step.
 
-Differences from the paper: the Hessian-vector product of ``variant="hessian_free"`` is exact, by differentiating twice,
-where the paper takes a difference of two gradients. A round is ``work.epochs`` epochs of the meta batches, not a fixed
-number of steps, and participants are weighted by their sizes.
+Differences from the paper: the Hessian-vector product of ``variant="hessian_free"`` is exact, by differentiating twice;
+the paper uses a difference of two gradients. A round is ``work.epochs`` epochs of the meta batches, not a fixed number
+of steps, and participants are weighted by size.
 """
 
 from typing import Any, Literal
@@ -28,11 +28,11 @@ from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelT
 
 @hyper
 class PerFedAvgHyper(LocalHyper):
-    """Numbers of Per-FedAvg; the learning rate of the clients is that of the meta steps, b."""
+    """Hyperparameters of Per-FedAvg; ``lr`` is that of the meta steps, b."""
 
     inner_lr: Scalar = number(
         0.05,
-        "learning rate a of adaptation, in rounds and tests, not decayed; 0 is FedAvg on a part of each batch",
+        "a: learning rate of the adaptation, in rounds and tests, not decayed; 0 is FedAvg on a part of each batch",
         least=0,
     )
 
@@ -49,14 +49,14 @@ def perfedavg(
 ) -> Algorithm:
     """Per-FedAvg: ``w' = w - a g_1(w)``; ``w <- w - b (I - a H_3(w)) g_2(w')``; average; test after adaptation.
 
-    ``g_1, g_2`` and the Hessian ``H_3`` are of disjoint batches of ``work.batch_size`` examples each; where that is
-    None, of disjoint parts of all that a client has.
+    ``g_1, g_2`` and the Hessian ``H_3`` come from disjoint batches of ``work.batch_size`` examples each; if this is
+    None, from disjoint parts of all the client's examples.
 
     Args:
-        variant: "first_order" leaves the Hessian out, "hessian_free" keeps it.
-        adapt_steps: minibatch steps on its training data that a client takes before a test; 0 tests the global model.
+        variant: "first_order" omits the Hessian, "hessian_free" keeps it.
+        adapt_steps: minibatch steps on a client's training data before its test; 0 tests the global model.
     """
-    check_not_private(work, "clients of Per-FedAvg step by one part of a batch after another, not by single examples")
+    check_not_private(work, "clients of Per-FedAvg use gradients of parts of a batch, not of single examples")
     n_parts = 2 if variant == "first_order" else 3
     meta_work, loss = work._replace(batch_size=work.batch_size and n_parts * work.batch_size), training_loss(model)
 
@@ -75,15 +75,16 @@ def perfedavg(
 
 
 def after_step(loss: Loss, inner_lr: Array | float, n_parts: int) -> Loss:
-    """The loss after one step of adaptation, ``F_2(w - a g_1(w))``, with the gradient that Per-FedAvg steps along.
+    """The loss after one step of adaptation, ``F_2(w - a g_1(w))``, with Per-FedAvg's gradient.
 
-    A batch is dealt out in turn to ``n_parts`` parts: with 2 the gradient is ``g_2(w')``, with 3 it is
-    ``(I - a H_3(w)) g_2(w')``. Of a batch of one example ``g_2`` is of the same; without a third H is 0.
+    A batch is split into ``n_parts`` parts, example by example in turn. With 2 parts the gradient is ``g_2(w')``, with
+    3 it is ``(I - a H_3(w)) g_2(w')``. In a batch of one example, ``g_2`` uses the same example; without a third
+    example, H is 0.
     """
 
     def meta(params: Params, batch: Batch, key: Key, *own: Any) -> tuple[Array, Params]:
-        if (size := batch.y.shape[0]) < n_parts:  # as a term of one's own may make it
-            raise ValueError(f"Per-FedAvg deals a batch out to {n_parts} parts; one of {size} has too few examples")
+        if (size := batch.y.shape[0]) < n_parts:  # a user's own loss term may pass such a batch
+            raise ValueError(f"Per-FedAvg splits a batch into {n_parts} parts; a batch of {size} has too few examples")
         parts = [jax.tree.map(lambda leaf, k=k: leaf[k::n_parts], batch) for k in range(n_parts)]
         alone = parts[1].weight.sum() == 0
         second = jax.tree.map(lambda a, b: jnp.where(alone, a[: b.shape[0]], b), *parts[:2])

@@ -1,15 +1,15 @@
-"""pFedMe: personal models near a global one, which moves along the gradient of their Moreau envelopes.
+"""pFedMe: personal models near a global model, which follows the gradient of their Moreau envelopes.
 
 T Dinh, Tran, Nguyen: Personalized Federated Learning with Moreau Envelopes, NeurIPS 2020,
 https://arxiv.org/abs/2006.08848. Official code: https://github.com/CharlieDinh/pFedMe.
-On each batch a client fits its personal model near its copy of the global one by a few steps, and then moves the copy
+On each batch, a client fits its personal model near its copy of the global model in a few steps, then moves the copy
 towards it; the server averages the copies.
 
-Differences from the paper: as in the official code the personal model goes on from where the last batch left it, and
-starts each round at the server's, and clients count by their sizes, all alike in the paper (``weighting="uniform"``).
-Clients do ``work.epochs`` epochs, not R batches. Absent clients do nothing; in Algorithm 1 and the code everyone
-trains, and who is averaged is drawn. The code adds 0.001 of the personal model to its gradient; here weight decay is of
-the copy. A client of the run that was never drawn is tested with the model that all began with.
+Differences from the paper: as in the official code, the personal model continues from the last batch and starts each
+round at the server's model. Clients are weighted by size; equally in the paper (``weighting="uniform"``). Clients do
+``work.epochs`` epochs, not R batches. Absent clients do nothing; in Algorithm 1 and the code all clients train, and a
+sample of them is averaged. The code adds 0.001 times the personal model to its gradient; here weight decay applies to
+the copy. A client of the federation that was never sampled is tested with the initial model.
 """
 
 import jax
@@ -27,11 +27,11 @@ from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params
 
 @hyper
 class PFedMeHyper(LocalHyper):
-    """Numbers of pFedMe; the learning rate of the clients is eta, that of the global model's copies."""
+    """Hyperparameters of pFedMe; ``lr`` is eta, the learning rate of the global model's copies."""
 
-    lam: Scalar = number(15.0, "lambda: pull of a personal model to the global one; the paper has 15", above=0)
+    lam: Scalar = number(15.0, "lambda: proximal weight of a personal model; the paper has 15", above=0)
     personal_lr: Scalar = number(0.01, "learning rate of the steps on the personal model, not decayed", above=0)
-    step: Scalar = number(1.0, "beta: share of the way that the server goes to the clients' mean", above=0)
+    step: Scalar = number(1.0, "beta: share of the way that the server moves to the clients' mean", above=0)
 
 
 @method(
@@ -42,18 +42,18 @@ def pfedme(
 ) -> Algorithm:
     """pFedMe: ``theta_i ~ argmin f_b(theta) + lambda/2 |theta - w_i|^2``; ``w_i <- w_i - eta lambda (w_i - theta_i)``.
 
-    ``w <- w + beta (mean w_i - w)``. The reported loss is f of the theta_i, before the steps on each batch.
+    ``w <- w + beta (mean w_i - w)``. The reported loss is f at theta_i, before the steps on each batch.
 
     Args:
-        personal_steps: K, steps on the personal model for each batch.
+        personal_steps: K, steps of the personal model per batch.
     """
 
     def local(hyper: PFedMeHyper, start: ModelTable, cohort: Cohort) -> Trained:
-        # A round's personal models start at w. Their moves come as gradients, so that steps of length 1 make them.
+        # A round's personal models start at w. Their moves are passed as gradients, applied by steps of length 1.
         begun = start._replace(params=start.params | {"own": start.params["global"]})
         envelope = moreau(training_loss(model), hyper, personal_steps)
         trained = train_parts(hyper, begun, cohort, envelope, work, "global", own=optax.sgd(1.0))
-        own = tree.where(trained.ok, trained.params["own"], start.params["own"])  # one that diverged keeps its last
+        own = tree.where(trained.ok, trained.params["own"], start.params["own"])  # a diverged client keeps its last one
         return trained._replace(params=trained.params | {"own": own})
 
     return two_models(model, local, "own", combine=part_way(combine), weighting=weighting)

@@ -1,12 +1,12 @@
-"""Personalised gossip: no server; each client trains a model of its own near the mean of its neighbours'.
+"""Personalised gossip: no server; each client trains its own model near the mean of its neighbours' models.
 
 Vanhaesebrouck, Bellet, Tommasi: Decentralized Collaborative Learning of Personalized Models over Networks, AISTATS
 2017, https://arxiv.org/abs/1610.05202.
-The clients of a graph minimise ``sum_i F_i(w_i) + lambda/4 sum_ij A_ij/d_i |w_i - w_j|^2`` together: neighbours' models
-are drawn to each other and never have to agree.
+The clients of a graph jointly minimise ``sum_i F_i(w_i) + lambda/4 sum_ij A_ij/d_i |w_i - w_j|^2``: neighbours' models
+are held near each other but need not agree.
 
-Differences from the paper: each client minimises its part for fixed neighbours by SGD, all of them at once in a round,
-where the paper's ADMM wakes pairs of clients one after another; all neighbours count equally, and all F_i.
+Differences from the paper: each client minimises its part for fixed neighbours by SGD, all clients at once in a round,
+whereas the paper's ADMM wakes pairs of clients one after another; all neighbours have equal weights, and so do all F_i.
 """
 
 from jax import Array
@@ -22,7 +22,7 @@ from fljax.types import Algorithm, Cohort, Model, Stacked, Trained, Work
 
 @hyper
 class PersonalGossipHyper(LocalHyper):
-    lam: Scalar = number(0.5, "lambda: pull to the neighbours' mean; 0: standalone training", least=0)
+    lam: Scalar = number(0.5, "lambda: proximal weight to the neighbours' mean; 0: standalone training", least=0)
 
 
 @method(

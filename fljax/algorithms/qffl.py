@@ -1,13 +1,13 @@
-"""q-FFL: clients with large losses count more, so that accuracies come nearer to each other (q-FedAvg).
+"""q-FFL: clients with larger losses get larger weights, which makes accuracies more uniform (q-FedAvg).
 
 Li, Sanjabi, Beirami, Smith: Fair Resource Allocation in Federated Learning, ICLR 2020,
 https://arxiv.org/abs/1905.10497. Official code: https://github.com/litian96/fair_flearn.
-The server minimises the mean of the clients' losses to the power q + 1, by steps whose length follows from their local
-learning rate. They are short where clients take many local steps, as the square of what these add up to is in h_i.
+The server minimises the mean of the clients' losses to the power q + 1, with a step length derived from the local
+learning rate. Steps are short if clients make many local steps, since h_i contains the squared norm of their sum.
 
-Differences from the paper: participants are drawn uniformly and count alike; the paper draws them by their sizes, which
+Differences from the paper: participants are sampled uniformly with equal weights; the paper samples them by size, which
 is ``weighting="size"`` on average. ``combine`` receives ``theta + s_i (w_i - theta)``, whose mean is the paper's step.
-A client sends its loss at the received model beside its own.
+A client sends its loss at the received model in addition to its own model.
 """
 
 import jax
@@ -25,7 +25,9 @@ from fljax.types import Algorithm, Cohort, Metrics, Model, ModelTable, State, Tr
 
 @hyper
 class QFFLHyper(LocalHyper):
-    q: Scalar = number(1.0, "how much more a large loss counts; 0 is FedAvg; the paper has 0.001 to 5", least=0)
+    q: Scalar = number(
+        1.0, "exponent that increases the weight of large losses; 0 is FedAvg; the paper has 0.001 to 5", least=0
+    )
 
 
 @method(QFFLHyper, "Li et al., ICLR 2020", "https://arxiv.org/abs/1905.10497")
@@ -34,14 +36,14 @@ def qffl(model: Model, work: Work, *, weighting: Weighting = "uniform", combine:
 
     ``h_i = q F_i^(q-1) |L (theta - w_i)|^2 + L F_i^q``; ``F_i`` is the client's loss at theta, L is 1 / lr.
     """
-    check_not_private(work, "clients of q-FFL count by their losses, which get no noise")
+    check_not_private(work, "clients of q-FFL are weighted by their losses, which get no noise")
 
     def local(hyper: QFFLHyper, theta: ModelTable, cohort: Cohort) -> Trained:
         loss = jnp.maximum(client_loss(model, theta, cohort.data), 1e-10)
         trained = train(hyper, theta, cohort, training_loss(model), work)
         omega, inverse = client_weight(weighting, cohort, trained.ok), 1 / hyper.lr_of(cohort.round)
         squared = jax.vmap(tree.squared_norm)(tree.subtract(trained.params, theta.params))
-        # All F^q by the largest one, which changes no ratio of them and leaves none infinite.
+        # All F^q are divided by the largest one: ratios stay the same, and none is infinite.
         power = (loss / jnp.where(omega > 0, loss, 0).max().clip(1e-10)) ** hyper.q
         h = power * (hyper.q / loss * inverse**2 * squared + inverse)
         share = omega.sum() * inverse / jnp.maximum(jnp.vdot(omega, h), 1e-30)

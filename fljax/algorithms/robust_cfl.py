@@ -3,12 +3,12 @@
 Ghosh, Hong, Yin, Ramchandran: Robust Federated Learning in a Heterogeneous Environment, 2019,
 https://arxiv.org/abs/1906.06629.
 Each client solves its own problem; the server clusters the solutions by Lloyd's algorithm with trimmed means or medians
-for centers; from its center each cluster then learns with the same kind of average, so that bad clients do no harm.
+as centers; from its center, each cluster then learns with the same kind of average, to resist adversarial clients.
 
-Differences from the paper: the local problem is ``solve_epochs`` epochs from a common start, solved by all clients
-before the first round and counted as a second upload of that round's participants. The best of ``n_init`` clusterings
-is kept; 1 is the paper's. Five per cent of fewer than 20 members would be nobody, so at least one is trimmed on each
-side of three or more. A client that never took part joins the cluster of least training loss.
+Differences from the paper: the local problem is ``solve_epochs`` epochs from a common initial model, solved by all
+clients before the first round and counted as a second upload of that round's participants. The best of ``n_init``
+clusterings is kept; the paper has 1. Five per cent of fewer than 20 members is less than one client, so with three or
+more members at least one is trimmed on each side. A new client joins the cluster with the least training loss.
 """
 
 import jax
@@ -27,7 +27,7 @@ from fljax.types import Algorithm, ClientData, Key, Model, Work
 @hyper
 class RobustCFLHyper(LocalHyper):
     trim: Scalar = number(
-        0.05, "share trimmed on each side of every coordinate; 0 is the mean; not of medians", least=0, most=0.5
+        0.05, "share trimmed on each side of every coordinate; 0 is the mean; unused with medians", least=0, most=0.5
     )
 
 
@@ -47,10 +47,10 @@ def robust_cfl(
         n_clusters: K, the number of clusters, fixed before the first round.
         solve_epochs: epochs in which a client solves its own problem.
         n_init: random starts of the clustering.
-        combine: the average inside a cluster; the paper has `trimmed_mean` and `median`. The clustering has medians for
-            centers where this is `median` (``robust_cfl+median``), else trimmed means.
+        combine: the average inside a cluster; the paper has `trimmed_mean` and `median`. The clustering's centers are
+            medians if this is `median` (``robust_cfl+median``), otherwise trimmed means.
     """
-    check_not_private(work, "clients of robust CFL train before the first round too, and epsilon counts rounds alone")
+    check_not_private(work, "clients of robust CFL also train before the first round, and epsilon counts rounds only")
     center = "median" if combine is median else "trimmed"
 
     def begin(key: Key, hyper: RobustCFLHyper, data: ClientData) -> Clusters:

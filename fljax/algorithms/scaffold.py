@@ -1,14 +1,14 @@
-"""SCAFFOLD: control variates take the drift out of the clients' steps.
+"""SCAFFOLD: control variates correct the drift of the clients' steps.
 
 Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML
 2020, https://arxiv.org/abs/1910.06378.
-Each client keeps ``c_i``, an estimate of its own gradient, the server their mean ``c``; a client steps along
-``g_i - c_i + c``, which points where everybody's loss falls.
+Each client keeps ``c_i``, an estimate of its own gradient, and the server their mean ``c``; a client steps along
+``g_i - c_i + c``, an estimate of the global gradient.
 
-Differences from the paper: ``K_i`` is the number of steps that client i really takes, so clients of unequal size have
-exact control variates too. With ``weighting="size"`` both means are weighted by sizes, and ``c`` is the weighted mean
-of all ``c_i``. A client that sits out keeps its ``c_i``, 0 at first. A displacement tells the mean gradient of plain
-SGD only: with momentum or another optimiser use ``control="gradient"``.
+Differences from the paper: ``K_i`` is the number of steps that client i actually makes, so control variates are also
+exact for clients of unequal size. With ``weighting="size"`` both means are weighted by size, and ``c`` is the weighted
+mean of all ``c_i``. An absent client keeps its ``c_i``, initially 0. A displacement is the sum of gradients only for
+plain SGD: with momentum or another optimiser, use ``control="gradient"``.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -32,7 +32,9 @@ from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Para
 
 @hyper
 class ScaffoldHyper(LocalHyper):
-    step: Scalar = number(1.0, "eta_g: how far the server goes towards the clients' mean; 1: all the way", above=0)
+    step: Scalar = number(
+        1.0, "eta_g: share of the way that the server moves to the clients' mean; 1: the mean", above=0
+    )
 
 
 class Controlled(NamedTuple):
@@ -41,11 +43,11 @@ class Controlled(NamedTuple):
     shared: Params  # theta
     control: Params  # c
     total: Array  # () sum of omega_i over all clients
-    memory: Any  # of `combine`, for theta
-    for_c: Any  # of `combine`, for c
+    memory: Any  # state of `combine`, for theta
+    for_c: Any  # state of `combine`, for c
 
 
-# Clients send their control variates too, which a chain on updates would not touch.
+# Clients also send their control variates, which uplink bricks would not change.
 @method(ScaffoldHyper, "Karimireddy et al., ICML 2020", "https://arxiv.org/abs/1910.06378", sends=False)
 def scaffold(
     model: Model,
@@ -62,7 +64,7 @@ def scaffold(
 
     Args:
         control: "displacement": the paper's option II, above; "gradient": its option I, ``c_i' = grad F_i(theta)``.
-        combine: what the server makes of the w_i, and of the ``c_i' - c_i``.
+        combine: how the server combines the w_i, and the ``c_i' - c_i``.
     """
     if control == "gradient":
         check_not_private(work, "with control='gradient' clients send whole gradients, which get no noise")
@@ -98,7 +100,7 @@ def mean_gradients(hyper: LocalHyper, work: Work, theta: Params, w: Params, shif
     """(cohort, ...) the mean of ``g_i`` along each client's K_i steps: ``(theta - w_i) / (K_i eta) - shift_i``."""
     if work.optimizer != "sgd" or hyper.momentum is not None:
         raise ValueError(
-            "control='displacement' takes plain steps; use optimizer='sgd' without momentum, or control='gradient'"
+            "control='displacement' needs plain SGD steps; use optimizer='sgd' without momentum, or control='gradient'"
         )
     length = jnp.maximum(steps_of(cohort, work), 1).astype(jnp.float32) * hyper.lr_of(cohort.round)
     return jax.tree.map(lambda d, s: -d / tree.along(length, d) - s, tree.moves(w, theta), shift)

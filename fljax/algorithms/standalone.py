@@ -2,8 +2,8 @@
 
 The baseline of every personalised method: each client trains its own model on its own data and sends nothing.
 
-Differences: rounds are kept, so that a comparison gives it the same local epochs as the federated methods; a client
-that does not take part in a round does not train in it.
+Differences: training is in rounds, so that it has the same local epochs as the federated methods in a comparison; a
+client that does not participate in a round does not train in it.
 """
 
 from fljax.numbers import LocalHyper

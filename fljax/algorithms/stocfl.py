@@ -1,16 +1,16 @@
-"""StoCFL: clusters of the clients that happen to take part are merged while their gradients point the same way.
+"""StoCFL: clusters of a round's participants are merged if their gradients have similar directions.
 
 Zeng, Hu, Liu, Yu, Wang, Xu: Stochastic Clustered Federated Learning, 2023, https://arxiv.org/abs/2303.00897.
 Official code: https://github.com/dunzeng/StoCFL.
-Every client begins as a cluster of its own and is known by how it moves a common anchor model. In each round the
-clusters that are present are merged where the cosine of their mean moves is at least tau. Beside the clusters' models
-a global one learns from everybody, and holds them.
+Every client starts as its own cluster and is represented by the update that it makes to a common anchor model. In each
+round, the participating clusters are merged if the cosine of their mean updates is at least tau. In addition to the
+cluster models, a global model is trained on all participants; cluster models are held near it.
 
-Differences from the paper: every client trains the anchor before the first round, not when it is first drawn, which
+Differences from the paper: every client trains the anchor before the first round, not when it is first sampled; this
 counts as an upload of the first round's participants. As in the code, a merged cluster keeps the model of its largest
-part (here: of most clients that have taken part), and one of new clients begins with the global model, which all
-participants train; in the code each trains on from the one before it. A client that never took part joins the cluster
-of least training loss.
+part (here: with the most clients that have participated), and a cluster of clients that have not participated starts
+with the global model. All participants train the global model in parallel; in the code, one after another. A new client
+joins the cluster with the least training loss.
 """
 
 from typing import Any, NamedTuple
@@ -44,14 +44,14 @@ class StoCFLHyper(LocalHyper):
     tau: Scalar = number(
         0.2, "least cosine of two clusters that are merged; the code's commands have 0.2 to 0.65", least=-1, most=1
     )
-    lam: Scalar = number(0.1, "lambda: pull of the clusters' models to the global one; the code has 0.05, 0.1", least=0)
+    lam: Scalar = number(0.1, "lambda: proximal weight to the global model; the code has 0.05, 0.1", least=0)
 
 
 class Known(NamedTuple):
-    """What StoCFL remembers of the clients."""
+    """What StoCFL remembers about the clients."""
 
-    psi: Params  # (clients, ...) how each moves the anchor
-    seen: Array  # (clients,) bool, who has taken part
+    psi: Params  # (clients, ...) each client's update of the anchor
+    seen: Array  # (clients,) bool: clients that have participated
 
 
 @method(StoCFLHyper, "Zeng et al., 2023", "https://arxiv.org/abs/2303.00897", kind="clustered")
@@ -65,14 +65,14 @@ def stocfl(
 ) -> Algorithm:
     """StoCFL: ``theta_k <- mean of argmin F_i(theta) + lambda/2 |theta - omega|^2``; ``omega`` by FedAvg.
 
-    Clusters k, l of the round are merged where ``cos(Psi_k, Psi_l) >= tau``; Psi is the mean over a cluster's
-    participants of how ``anchor_epochs`` of training move the anchor.
+    Clusters k, l of the round are merged if ``cos(Psi_k, Psi_l) >= tau``; Psi is the mean, over a cluster's
+    participants, of the change of the anchor in ``anchor_epochs`` of training.
 
     Args:
-        anchor_epochs: epochs from the anchor, the first model.
-        combine: what the server makes of a cluster's models, and of everybody's global ones.
+        anchor_epochs: training epochs from the anchor, the initial model.
+        combine: how the server combines a cluster's models, and all participants' global models.
     """
-    check_not_private(work, "clients of StoCFL train two models, and the anchor first, and epsilon counts one training")
+    check_not_private(work, "clients of StoCFL train the anchor and then two models, and epsilon counts one training")
     loss = training_loss(model)
 
     def begin(key: Key, hyper: StoCFLHyper, data: ClientData) -> Clusters:
@@ -113,24 +113,24 @@ def stocfl(
 
 
 def merged(psi: Any, label: Array, cohort: Cohort, tau: Scalar) -> Array:
-    """(clients,) canonical clusters, those merged that are present and alike.
+    """(clients,) canonical clusters after similar clusters with participants are merged.
 
     Args:
-        psi: (clients, ...) moves of the anchor.
+        psi: (clients, ...) updates of the anchor.
         label: (clients,) clusters so far.
-        cohort: who is present.
+        cohort: the participants.
         tau: least cosine.
     """
     n, own = label.shape[0], label[cohort.ids]
-    # Of all clusters those that are present alone are looked at, in as many places as there are participants.
+    # Only clusters with participants are compared, in as many rows as there are participants.
     n_places, place = own.shape[0], rank(own, cohort.active)
     empty = jax.tree.map(lambda leaf: jnp.zeros((n_places, *leaf.shape[1:]), leaf.dtype), psi)
     mean_move = cluster_mean(tree.take(psi, cohort.ids), cohort.active.astype(jnp.float32), place, empty)
-    # One that has not moved, for its training came to nothing, is like nobody: its cosine, 0, would join others.
+    # A cluster whose update is 0, because its training diverged, is not merged; its cosine of 0 could reach tau.
     moved = [(leaf != 0).reshape(n_places, -1).any(1) for leaf in jax.tree.leaves(mean_move)]
     present = occupied(jnp.where(cohort.active, place, -1), n_places) & jnp.stack(moved).any(0)
     found = cut(linkage(1 - pairwise_cosine(mean_move, present), "single", present), 1 - tau, present)
-    # A cluster that is absent stays apart: it keeps a number that no merged one has.
+    # An absent cluster is not merged: it keeps a number that no merged cluster has.
     apart = n + jnp.arange(n, dtype=found.dtype)
     place = jnp.minimum(place, n_places - 1)
     merges = cohort.active & present[place]
@@ -139,7 +139,7 @@ def merged(psi: Any, label: Array, cohort: Cohort, tau: Scalar) -> Array:
 
 
 def begun(clusters: Clusters) -> Stacked:
-    """(clusters, ...) their models; of those nobody of which has taken part the global one, as it is now."""
+    """(clusters, ...) the clusters' models; for clusters that have not participated, the present global model."""
     (_, seen), n = clusters.kept, clusters.label.shape[0]
     is_trained = jnp.bincount(clusters.label, seen.astype(jnp.int32), length=n) > 0
     models = tree.apart(clusters.centers)
@@ -147,9 +147,9 @@ def begun(clusters: Clusters) -> Stacked:
 
 
 def largest_part(old: Array, new: Array, seen: Array) -> Array:
-    """(clients,) the cluster of ``old`` whose model a client's cluster of ``new`` takes over: most clients seen.
+    """(clients,) the ``old`` cluster whose model a client's ``new`` cluster takes over: the one with most clients seen.
 
-    Of equal ones that of the client of lowest id.
+    In a tie, the cluster of the client with the lowest id.
     """
     n = old.shape[0]
     n_seen = jnp.bincount(old, seen.astype(jnp.int32), length=n)[old]

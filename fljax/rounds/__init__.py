@@ -1,19 +1,19 @@
-"""What methods are made of: two skeletons of a round, and the bricks that go into their slots.
+"""The parts of methods: skeletons of a round, and the functions and bricks for their slots.
 
-- `averaging`: one model for all, or a shared part of one; `two_models`: one for all and one of each client's own;
-  `clustered`: a model for each cluster of clients
-- what clients do: `train`, `trained_on`
-- which part travels (`Sharing`): `WHOLE`, `NOTHING`, `GLOBAL_AND_OWN`, `all_but`, `only`, `all_but_paths`
-- what the server makes of it (`Combine`): `mean`, `median`, `trimmed_mean`, `krum`, `multi_krum`, `bulyan`,
-  `geometric_median`, `part_way`, `on_layers`, `stepped`
-- who is in which cluster (`Rule`): `Clusters`, `Sent`, `one_cluster`, `regrouped`; found once, by updates:
-  `parted_once`; by the clients' choice: `least_loss_rule`, `least_loss_model`, `balanced_draw`; what they send to that
-  end in the first round: `with_first_upload`
-- before a test: `tuned`, `head_tuned`; clients that never took part: `rounds_alone`, `join_cluster`
-- what privacy asks: `check_not_private`, `not_alone`
-- who takes part (`Sampling`): `uniform`, `by_size`, `poisson`, `fixed`, `table`; how fast clients are: `clock`; how
-  much of their work they do: `stragglers`, `partial_work`
-- a function as a method with a name, a paper and numbers: `method`, `hyper`, `number`
+- skeletons: `averaging`: one global model, or a shared part of one; `two_models`: a global model and one per client;
+  `clustered`: one model per cluster of clients
+- clients' work: `train`, `trained_on`
+- the shared part of a model (`Sharing`): `WHOLE`, `NOTHING`, `GLOBAL_AND_OWN`, `all_but`, `only`, `all_but_paths`
+- aggregation (`Combine`): `mean`, `median`, `trimmed_mean`, `krum`, `multi_krum`, `bulyan`, `geometric_median`,
+  `part_way`, `on_layers`, `stepped`
+- cluster assignment (`Rule`): `Clusters`, `Sent`, `one_cluster`, `regrouped`; once, by updates: `parted_once`; by the
+  clients' choice: `least_loss_rule`, `least_loss_model`, `balanced_draw`; what clients send for it in the first round:
+  `with_first_upload`
+- before a test: `tuned`, `head_tuned`; new clients: `rounds_alone`, `join_cluster`
+- privacy: `check_not_private`, `not_alone`
+- participation (`Sampling`): `uniform`, `by_size`, `poisson`, `fixed`, `table`; speed of clients: `clock`; partial
+  work: `stragglers`, `partial_work`
+- a function as a method with a name, a paper and hyperparameters: `method`, `hyper`, `number`
 """
 
 from fljax.numbers import LearningRate, LocalHyper, Scalar, hyper, number

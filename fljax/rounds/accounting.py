@@ -1,4 +1,4 @@
-"""Who counts how much in an average, who belongs where, and what a round sends: the same in every method."""
+"""Clients' weights in an average, their clusters, and the traffic of a round: the same in every method."""
 
 from typing import Literal
 
@@ -10,33 +10,33 @@ from fljax.rounds.wrapping import halves_of, with_halves
 from fljax.types import Algorithm, ClientData, Cohort, Metrics, Trained
 
 Weighting = Literal["size", "uniform"]
-"""omega_i of a participant in an average: n_i, the number of its examples, or 1."""
+"""omega_i, a participant's weight in an average: n_i, the number of its examples, or 1."""
 
 
 def traffic(uplink: Array | float, downlink: Array | float | None = None) -> Metrics:
-    """Floats sent per participating client and round, each way; scalars such as losses and ids count 1 each.
+    """Metrics: floats sent per participant and round, each way; scalars such as losses and ids count 1 each.
 
-    None: as much down as up.
+    ``downlink`` None: the same as ``uplink``.
     """
     downlink = uplink if downlink is None else downlink
     return {"uplink": jnp.asarray(uplink, jnp.float32), "downlink": jnp.asarray(downlink, jnp.float32)}
 
 
 def reported(trained: Trained, uplink: Array | float, downlink: Array | float | None = None) -> Metrics:
-    """What every round tells: losses, whose results are finite, and `traffic`."""
+    """The metrics of every round: losses, which results are finite, and `traffic`."""
     return {"loss": trained.loss, "ok": trained.ok, **traffic(uplink, downlink)}
 
 
 def in_first_round(cohort: Cohort, floats: Array | float) -> Array:
-    """``floats`` in the first round and 0 later: what participants send only once, or sent before the first round."""
+    """``floats`` in the first round, 0 later: traffic that occurs only once, or before the first round."""
     return jnp.asarray(floats, jnp.float32) * (cohort.round == 0).astype(jnp.float32)
 
 
 def client_weight(weighting: Weighting, cohort: Cohort, ok: Array) -> Array:
-    """omega_i of the participants ``(cohort,)``: n_i or 1, and 0 for those that dropped out or did not stay finite.
+    """omega_i of the participants ``(cohort,)``: n_i or 1, and 0 for those that dropped out or diverged.
 
     Raises:
-        ValueError: no such weighting.
+        ValueError: there is no such weighting.
     """
     check_choices(client_weight, {"weighting": weighting})
     counts = (cohort.active & ok).astype("float32")
@@ -49,24 +49,24 @@ def total_weight(weighting: Weighting, data: ClientData) -> Array:
 
 
 def not_alone(algorithm: Algorithm) -> Algorithm:
-    """The method, which says that what a client sends follows from other clients' data too.
+    """The method, marked: a client's message depends on other clients' data too.
 
-    A mean of such messages is not private though each is clipped; sums of them can still be secure.
+    A mean of such messages is not private, even if each is clipped; secure sums of them are possible.
     """
     return algorithm if halves_of(algorithm).sees == "each" else with_halves(algorithm, sees="sum")
 
 
 def memberships(share: Array, cohort: Cohort) -> Metrics:
-    """Each participant's foremost cluster, and how many clusters are someone's: of shares (cohort, clusters)."""
+    """Metrics from shares (cohort, clusters): each participant's main cluster, and the number of such clusters."""
     label = jnp.argmax(share, axis=1).astype(jnp.int32)
     return {"label": label, "n_clusters": n_occupied(label, cohort, share.shape[1])}
 
 
 def n_occupied(label: Array, cohort: Cohort, n_clusters: int) -> Array:
-    """How many clusters have a participant, of the ``label`` (cohort,) of each; who dropped out is none."""
+    """Number of clusters with an active participant, from the ``label`` (cohort,) of each participant."""
     return occupied(jnp.where(cohort.active, label, -1), n_clusters).sum(dtype=jnp.int32)
 
 
 def occupied(label: Array, n_clusters: int) -> Array:
-    """(n_clusters,) bool: which of them somebody is in, by each one's ``label``; of -1 nobody is anywhere."""
+    """(n_clusters,) bool: clusters that occur in ``label``; -1 stands for no cluster."""
     return jnp.bincount(jnp.where(label < 0, n_clusters, label), length=n_clusters) > 0

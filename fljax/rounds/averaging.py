@@ -2,11 +2,11 @@
 
 ::
 
-    start_i <- join(shared, own_i)                  what client i starts from
-    w_i     <- local(hyper, start_i, cohort)        what clients do
-    s_i, own_i <- split(w_i)                        what travels, and what stays with the client
-                                                    (here updates go through a chain, see `fljax.rounds.uplink`)
-    shared  <- combine(hyper, shared, s, omega)     what the server makes of it
+    start_i <- join(shared, own_i)                  client i's initial model
+    w_i     <- local(hyper, start_i, cohort)        local training
+    s_i, own_i <- split(w_i)                        the part that is sent, and the part that the client keeps
+                                                    (here uplink bricks apply, see `fljax.rounds.uplink`)
+    shared  <- combine(hyper, shared, s, omega)     aggregation
 """
 
 from collections.abc import Callable
@@ -44,21 +44,21 @@ Deploy = Callable[[Key, Any, State, ClientData], ModelTable]
 
 
 class Remembering(NamedTuple):
-    """The server's state where `combine` remembers something; else it is the shared part itself."""
+    """The server's state if `combine` has a state; otherwise it is the shared part itself."""
 
     shared: Params
     memory: Any
 
 
 class Each(NamedTuple):
-    """In place of the server's state in `Exchange.send`: what each participant has received, where they differ."""
+    """Instead of the server's state in `Exchange.send`: what each participant has received, if it differs."""
 
     models: Stacked  # (cohort, ...) of the shared part
     server: Any = None  # the server's state
 
     @property
     def own(self) -> "Each":
-        """The same for the method inside another, whose server keeps the method's as ``own``."""
+        """The same for a method inside another one, whose server keeps the method's state as ``own``."""
         return self._replace(server=self.server.own)
 
 
@@ -81,22 +81,23 @@ def averaging(
 ) -> Algorithm:
     """A method whose server keeps one model, or one shared part of the clients' models.
 
-    ``State.server`` is the shared part (with a combine that remembers, `Remembering`), ``State.clients`` the parts that
-    stay with the clients.
+    ``State.server`` is the shared part (`Remembering` if ``combine`` has a state), ``State.clients`` the parts that the
+    clients keep.
 
     Args:
         model: the network.
-        local: what clients do in a round, see `fljax.rounds.local`; local work: they train on ``model.loss``.
-        sharing: which part travels.
-        combine: what the server makes of the received parts.
+        local: the clients' part of a round, see `fljax.rounds.local`; a `Work`: they train on ``model.loss``.
+        sharing: which part is sent, and which part clients keep.
+        combine: how the server combines the received parts.
         weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
-        begin: ``(key) -> params``, the first model of everyone; None: ``model.init``.
-        n_sent: floats that a participant sends in a round, from the shared part; it receives as many.
-        tells: metrics beside the usual ones, or in their place, of the state after a round (participants' rows).
-        deployed: the model's parameters among those that a client holds.
+        begin: ``(key) -> params``, the initial model of all clients; None: ``model.init``.
+        n_sent: floats that a participant sends per round, from the shared part; it receives as many.
+        tells: metrics that are added to the usual ones or replace them, from the state after a round (participants'
+            rows).
+        deployed: selects the model's parameters from what a client holds.
 
     Returns:
-        The algorithm. Clients that never took part start as all do and are deployed to like the others.
+        The algorithm. New clients start from the initial values, and are deployed to like the others.
     """
     train, combining = local_of(local, model), as_combine(combine)
 
@@ -140,17 +141,17 @@ def two_models(
     combine: Combining = mean,
     weighting: Weighting = "size",
 ) -> Algorithm:
-    """`averaging` where clients hold ``{"global": theta, "own": v_i}``: the first travels, and both start alike.
+    """`averaging` of clients that hold ``{"global": theta, "own": v_i}``: "global" is shared; both start equal.
 
     Args:
         model: the network.
-        local: what clients do with both.
-        deployed: which of them a client is tested with.
-        combine: what the server makes of the first.
+        local: the clients' part of a round, with both models.
+        deployed: the model that a client is tested with.
+        combine: how the server combines the global models.
         weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
 
     Raises:
-        ValueError: no such model is ``deployed``.
+        ValueError: ``deployed`` is neither of them.
     """
     check_choices(two_models, {"deployed": deployed})
 
@@ -170,7 +171,10 @@ def two_models(
 
 
 def join_from_shared(rounds: Algorithm) -> Callable[..., ModelTable]:
-    """The `Algorithm.join` of `two_models`: a newcomer's own is the server's at first, and goes through ``rounds``."""
+    """The `Algorithm.join` of `two_models`: a new client's own model starts as the server's, then ``rounds`` train it.
+
+    The server stays fixed.
+    """
 
     def join(key: Key, hyper: Any, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
         begun = State(state.server, tree.broadcast(shared_part(state.server), data.n_clients))
@@ -180,12 +184,12 @@ def join_from_shared(rounds: Algorithm) -> Callable[..., ModelTable]:
 
 
 def held_by_all(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
-    """The `Algorithm.deploy` of methods that are written out: everyone holds the server's ``shared``."""
+    """The `Algorithm.deploy` of methods without this skeleton: all clients hold the server's ``shared``."""
     return tree.everyone(state.server.shared, data.n_clients)
 
 
 def remembering(shared: Params, memory: Any) -> Any:
-    """The server's state of a shared part and what a combine remembers: the part itself where that is nothing."""
+    """The server's state from a shared part and the state of a combine: the part itself if that state is ()."""
     return shared if type(memory) is tuple and not memory else Remembering(shared, memory)
 
 

@@ -1,4 +1,4 @@
-"""The bricks by name: what "+krum" in "fedavg+krum" stands for, its numbers and its paper."""
+"""The bricks by name, such as "krum" in "fedavg+krum", with their hyperparameters and papers."""
 
 from functools import partial
 
@@ -27,19 +27,19 @@ class TrimHyper:
 @hyper
 class KrumHyper:
     n_attackers: Scalar = number(
-        1, "attackers that the server expects; m models stand against up to (m - 3) / 2", least=0, whole=True
+        1, "attackers that the server expects; m models tolerate at most (m - 3) / 2", least=0, whole=True
     )
 
 
 @hyper
 class MultiKrumHyper(KrumHyper):
-    n_selected: Scalar = number(2, "models that are averaged; all where there are fewer", least=1, whole=True)
+    n_selected: Scalar = number(2, "number of models that are averaged; all if there are fewer", least=1, whole=True)
 
 
 @hyper
 class ServerMomentumHyper:
     server_lr: Scalar = number(1.0, "learning rate of the server", above=0)
-    beta1: Scalar = number(0.9, "memory of the server's first moment", least=0, below=1)
+    beta1: Scalar = number(0.9, "decay rate of the server's first moment", least=0, below=1)
 
 
 @hyper
@@ -51,19 +51,19 @@ class ServerAdagradHyper:
 @hyper
 class ServerAdaptiveHyper:
     server_lr: Scalar = number(0.03, "learning rate of the server", above=0)
-    beta1: Scalar = number(0.9, "memory of the server's first moment", least=0, below=1)
-    beta2: Scalar = number(0.99, "memory of the server's second moment", least=0, below=1)
+    beta1: Scalar = number(0.9, "decay rate of the server's first moment", least=0, below=1)
+    beta2: Scalar = number(0.99, "decay rate of the server's second moment", least=0, below=1)
     tau: Scalar = number(1e-3, "adaptivity: added to the root of the second moment", above=0)
 
 
 @hyper
 class SharpnessHyper:
-    rho: Scalar = number(0.05, "how far uphill the gradient is taken; 0: where the client is", least=0)
+    rho: Scalar = number(0.05, "length of the ascent step before the gradient is computed; 0: none", least=0)
 
 
 @hyper
 class GradientClipHyper:
-    max_norm: Scalar = number(10.0, "longest gradient of a batch, Euclidean", above=0)
+    max_norm: Scalar = number(10.0, "largest Euclidean norm of a batch's gradient", above=0)
 
 
 @hyper
@@ -73,17 +73,17 @@ class FlipHyper:
 
 @hyper
 class CropHyper:
-    crop_padding: Scalar = number(4, "zeros on each side, in pixels, out of which the image is cropped", least=0)
+    crop_padding: Scalar = number(4, "width of the zero padding on each side, in pixels, before the crop", least=0)
 
 
 @hyper
 class CutoutHyper:
-    cutout_size: Scalar = number(8, "side of the square that is 0, in pixels", least=0)
+    cutout_size: Scalar = number(8, "side of the square that is set to 0, in pixels", least=0)
 
 
 @hyper
 class ExtrapolationHyper:
-    epsilon: Scalar = number(1e-3, "added to the mean update's squared length; large: the mean itself", above=0)
+    epsilon: Scalar = number(1e-3, "added to the mean update's squared norm; if large, the step is the mean", above=0)
 
 
 _FEDOPT = ("Reddi et al., ICLR 2021", "https://arxiv.org/abs/2003.00295")
@@ -100,7 +100,7 @@ _BRICKS = (
         "prox",
         "loss",
         pull_to_start,
-        "clients are held near the model that they start a round from",
+        "a proximal term that holds clients near their initial model of the round",
         ProximalHyper,
         "Li et al., MLSys 2020",
         "https://arxiv.org/abs/1812.06127",
@@ -120,26 +120,26 @@ _BRICKS = (
         "sam",
         "loss",
         sharpness_aware,
-        "clients take their gradients a little uphill, towards flat minima (FedSAM)",
+        "clients use sharpness-aware gradients, which lead to flat minima (FedSAM)",
         SharpnessHyper,
         "Qu et al., ICML 2022",
         "https://arxiv.org/abs/2206.02618",
-        before=("dp_sgd",),  # whose noise is worth its epsilon for one gradient a batch
+        before=("dp_sgd",),  # its noise is computed for one gradient per batch
     ),
-    Brick("clip_gradient", "loss", as_it_is, "longer gradients of a batch are shortened", GradientClipHyper),
-    Brick("flip", "augment", augment.flip, "clients' images are mirrored left to right at random", FlipHyper),
+    Brick("clip_gradient", "loss", as_it_is, "a batch's gradient is clipped to a norm", GradientClipHyper),
+    Brick("flip", "augment", augment.flip, "clients' images are randomly mirrored left to right", FlipHyper),
     Brick(
         "crop",
         "augment",
         augment.crop,
-        "clients' images are cropped at random out of themselves with a border of zeros",
+        "clients' images are padded with zeros and randomly cropped",
         CropHyper,
     ),
     Brick(
         "cutout",
         "augment",
         augment.cutout,
-        "a square of each of the clients' images is 0",
+        "a random square of each of the clients' images is set to 0",
         CutoutHyper,
         "DeVries and Taylor, 2017",
         "https://arxiv.org/abs/1708.04552",
@@ -148,20 +148,20 @@ _BRICKS = (
         "exp",
         "server",
         extrapolated,
-        "a server that goes beyond the mean where clients' updates point apart (FedExP)",
+        "a server that moves beyond the mean if clients' updates differ in direction (FedExP)",
         ExtrapolationHyper,
         "Jhunjhunwala et al., ICLR 2023",
         "https://arxiv.org/abs/2301.09604",
     ),
     Brick("median", "combine", combine.median, "the median of every coordinate", None, *_YIN),
     Brick("trimmed_mean", "combine", combine.trimmed_mean, "a trimmed mean of every coordinate", TrimHyper, *_YIN),
-    Brick("krum", "combine", combine.krum, "the one model that is nearest to the others", KrumHyper, *_KRUM),
+    Brick("krum", "combine", combine.krum, "the model that is nearest to the others", KrumHyper, *_KRUM),
     Brick("multi_krum", "combine", combine.multi_krum, "the mean of models near the others", MultiKrumHyper, *_KRUM),
     Brick(
         "bulyan",
         "combine",
         combine.bulyan,
-        "near the median of every coordinate, in models that Krum takes one after another",
+        "a mean near the median of every coordinate, over models that Krum selects one after another",
         KrumHyper,
         "El Mhamdi et al., ICML 2018",
         "https://arxiv.org/abs/1802.07927",
@@ -170,7 +170,7 @@ _BRICKS = (
         "geometric_median",
         "combine",
         combine.geometric_median,
-        "the model of least summed distance to all (RFA)",
+        "the model with the least summed distance to all (RFA)",
         None,
         "Pillutla et al., IEEE TSP 2022",
         "https://arxiv.org/abs/1912.13445",
@@ -180,12 +180,12 @@ _BRICKS = (
         "adagrad",
         "server",
         _step("adagrad"),
-        "a server that takes Adagrad's step (FedAdagrad)",
+        "a server with Adagrad (FedAdagrad)",
         ServerAdagradHyper,
         *_FEDOPT,
     ),
-    Brick("adam", "server", _step("adam"), "a server that takes Adam's step (FedAdam)", ServerAdaptiveHyper, *_FEDOPT),
-    Brick("yogi", "server", _step("yogi"), "a server that takes Yogi's step (FedYogi)", ServerAdaptiveHyper, *_FEDOPT),
+    Brick("adam", "server", _step("adam"), "a server with Adam (FedAdam)", ServerAdaptiveHyper, *_FEDOPT),
+    Brick("yogi", "server", _step("yogi"), "a server with Yogi (FedYogi)", ServerAdaptiveHyper, *_FEDOPT),
 )
 BRICKS: dict[str, Brick] = Named("brick", {brick.name: brick for brick in _BRICKS})
 """Name -> brick."""

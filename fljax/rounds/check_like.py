@@ -1,4 +1,4 @@
-"""What a user's functions give back: of the structure, shapes and dtypes that the engine goes on with, or refused."""
+"""Checks of what a user's functions return: the structure, shapes and dtypes that the engine needs."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ def check_like(what: str, given: Any, like: Any) -> None:
     """Checks that a value can take the place of another.
 
     Args:
-        what: who gave it, and what it is, as "combine gave a model".
+        what: which function gave what, such as "combine gave a model"; begins the message.
         given: the value.
-        like: what it is to be like: the same structure and shapes; dtypes too, but for the precision of floating-point
-            numbers, which the engine sees to.
+        like: a value with the required structure, shapes and dtypes; the precision of floating-point numbers may
+            differ, because the engine converts it.
 
     Raises:
-        ValueError: it is not; naming the first part that differs.
+        ValueError: the value differs; the message names the first part that differs.
     """
     (found, made), (stated, structure) = tree_flatten_with_path(given), tree_flatten_with_path(like)
     if made != structure:

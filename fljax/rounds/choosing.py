@@ -1,4 +1,4 @@
-"""The rule of clients that choose: each joins the cluster model of least loss on its training data."""
+"""Clients choose their cluster: each joins the cluster model with the least loss on its training data."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ from fljax.types import ClientData, Cohort, Key, Model, ModelTable, State
 
 
 def least_loss_rule(model: Model, n_clusters: int) -> Rule:
-    """``a_i = argmin_j F_i(theta_j)`` of the participants, anew in each round; the others are in no cluster.
+    """``a_i = argmin_j F_i(theta_j)`` for the participants of each round; the others are in no cluster.
 
-    The first models are a `balanced_draw` with ``hyper.min_share``.
+    The initial models are a `balanced_draw` with ``hyper.min_share``.
     """
 
     def begin(key: Key, hyper: Any, data: ClientData) -> Clusters:
@@ -31,7 +31,7 @@ def least_loss_rule(model: Model, n_clusters: int) -> Rule:
 
 
 def least_loss_model(model: Model) -> Deploy:
-    """Each client holds the cluster model of least loss on its training data."""
+    """A deploy: each client holds the cluster model with the least loss on its training data."""
 
     def deploy(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
         theta = state.server.centers

@@ -2,11 +2,11 @@
 
 ::
 
-    a       <- before(hyper, clusters, cohort)      who is in which cluster when the round begins
-    w_i     <- local(hyper, Theta_{a_i}, cohort)    what clients do
-                                                    (here updates go through a chain, see `fljax.rounds.uplink`)
-    a       <- after(key, hyper, clusters, sent, cohort)   who is in which cluster now that the models are known
-    Theta_k <- combine(members' w_i)                what the server makes of each cluster
+    a       <- before(hyper, clusters, cohort)      assignment before local training
+    w_i     <- local(hyper, Theta_{a_i}, cohort)    local training
+                                                    (here uplink bricks apply, see `fljax.rounds.uplink`)
+    a       <- after(key, hyper, clusters, sent, cohort)   assignment with the models known
+    Theta_k <- combine(members' w_i)                aggregation inside each cluster
 """
 
 from collections.abc import Callable
@@ -45,46 +45,46 @@ from fljax.types import (
 
 
 class Clusters(NamedTuple):
-    """The server's clusters: their models, and who is in which."""
+    """The server's clusters: their models, and each client's cluster."""
 
     centers: Stacked  # (clusters, ...) Theta
-    label: Array  # (clients,) int32 a, of all clients of the federation; -1: in none
-    kept: Any = ()  # what a rule remembers
-    memory: Any = ()  # (clusters, ...) what `combine` remembers
+    label: Array  # (clients,) int32 a, of all clients of the federation; -1: in no cluster
+    kept: Any = ()  # the state of a rule
+    memory: Any = ()  # (clusters, ...) the state of `combine`
 
 
 class Sent(NamedTuple):
-    """The models that the clusters' new models are made of: the participants', unless a rule says otherwise."""
+    """The models that are combined into the clusters' new models: the participants', unless a rule changes them."""
 
     params: Stacked  # (rows, ...)
     weight: Array  # (rows,) omega_i; 0: does not count
-    label: Array  # (rows,) int32 cluster of each
+    label: Array  # (rows,) int32 cluster of each row
 
 
 After = tuple[Clusters, Sent, Metrics]
-"""What a rule's ``after`` gives."""
+"""What a rule's ``after`` returns."""
 
 
 def one_cluster(params: Params, n_clients: int, n_clusters: int | None = None, kept: Any = ()) -> Clusters:
-    """Everybody in the first of ``n_clusters``, None: as many as clients, which all have the model ``params``."""
+    """All clients in the first of ``n_clusters`` clusters (None: as many as clients), all with the model ``params``."""
     return Clusters(tree.broadcast(params, n_clusters or n_clients), jnp.zeros(n_clients, jnp.int32), kept)
 
 
 def regrouped(clusters: Clusters, label: Array) -> Clusters:
-    """``clusters`` with the clients in those of ``label`` (clients,).
+    """``clusters`` with the new assignment ``label`` (clients,).
 
-    Each new cluster takes over the model, and what `combine` remembers, of the old cluster of its client of lowest id,
-    of those that were in one; a cluster of newcomers alone keeps its row's.
+    Each new cluster takes over the model and the state of `combine` from the old cluster of its member with the lowest
+    id, among members that were in a cluster; if no member was, it keeps those of its row.
     """
     centers, memory = inherit((clusters.centers, clusters.memory), clusters.label, label)
     return clusters._replace(centers=centers, memory=memory, label=label)
 
 
 def check_labels(state: Any) -> None:
-    """Checks what a run begins with, whose labels are numbers by now.
+    """Checks the concrete labels of a run's initial state.
 
     Raises:
-        ValueError: a rule has put a client into a cluster that there is not.
+        ValueError: a rule has assigned a client to a cluster that does not exist.
     """
     for part in jax.tree.leaves(state, is_leaf=lambda part: isinstance(part, Clusters)):
         if isinstance(part, Clusters) and getattr(part.label, "is_fully_addressable", True):
@@ -92,7 +92,7 @@ def check_labels(state: Any) -> None:
             if label.min() < -1 or label.max() >= n_clusters:
                 raise ValueError(
                     f"a rule begins with labels {label.min()} to {label.max()} and {n_clusters} models; give 0 to "
-                    f"{n_clusters - 1}, or -1 for a client of none"
+                    f"{n_clusters - 1}, or -1 for a client in no cluster"
                 )
 
 
@@ -112,7 +112,7 @@ def a_model_each_way(center: Params, cohort: Cohort) -> Metrics:
 
 
 def with_first_upload(floats: Callable[[Params, Cohort], int]) -> Callable[[Params, Cohort], Metrics]:
-    """`a_model_each_way`, and what a participant sends once, in the first round: ``floats(center, cohort)``."""
+    """`a_model_each_way`, plus ``floats(center, cohort)`` that a participant sends once, in the first round."""
 
     def sends(center: Params, cohort: Cohort) -> Metrics:
         return traffic(tree.size(center) + in_first_round(cohort, floats(center, cohort)), tree.size(center))
@@ -121,12 +121,12 @@ def with_first_upload(floats: Callable[[Params, Cohort], int]) -> Callable[[Para
 
 
 class Rule(NamedTuple):
-    """Who is in which cluster, before and after the clients train.
+    """The assignment of clients to clusters, before and after local training.
 
     ``begin(key, hyper, data) -> Clusters`` before the first round;
-    ``before(hyper, clusters, cohort) -> Clusters`` with what the participants' data or the round say;
-    ``after(key, hyper, clusters, sent, cohort) -> (Clusters, Sent, Metrics)`` with what the participants sent. The
-    centers that it returns are kept by clusters without members; its metrics are added to the round's, or replace them.
+    ``before(hyper, clusters, cohort) -> Clusters`` from the participants' data or the round number;
+    ``after(key, hyper, clusters, sent, cohort) -> (Clusters, Sent, Metrics)`` from what the participants sent. Clusters
+    without members keep the centers that it returns; its metrics are added to the round's, or replace them.
     """
 
     begin: Callable[[Key, Any, ClientData], Clusters]
@@ -135,11 +135,11 @@ class Rule(NamedTuple):
 
 
 def as_clusters(name: str, given: Any, n_clients: int) -> Clusters:
-    """What a rule's function of that name gave, with int32 labels.
+    """The clusters that a rule's function ``name`` returned, with int32 labels.
 
     Raises:
-        ValueError: it gave no `Clusters`, its labels are not a whole number for each client of the federation, or its
-            centers have not a row for each cluster.
+        ValueError: it did not return `Clusters`, its labels are not one whole number per client of the federation, or
+            its centers do not have one row per cluster.
     """
     check_kind(f"what a rule's {name} gave", given, Clusters, "give the centers and everybody's label")
     if len({jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(given.centers)}) > 1:
@@ -151,10 +151,10 @@ def as_clusters(name: str, given: Any, n_clients: int) -> Clusters:
 
 
 def as_labels(what: str, given: Any, n_clients: int) -> Array:
-    """(clients,) int32, the labels that a function of the user's gave.
+    """(clients,) int32, the labels that a user's function returned.
 
     Raises:
-        ValueError: they are not a whole number for each client of the federation.
+        ValueError: they are not one whole number per client of the federation.
     """
     label = given if isinstance(given, Array) else np.asarray(given)
     if label.shape != (n_clients,) or not jnp.issubdtype(label.dtype, jnp.integer):
@@ -176,24 +176,24 @@ def clustered(
     sends: Callable[[Params, Cohort], Metrics] = a_model_each_way,
     deploy: Deploy | None = None,
 ) -> Algorithm:
-    """A method whose server keeps a model for each cluster of clients.
+    """A method whose server keeps one model per cluster of clients.
 
     ``State.server`` is `Clusters`; nothing is kept per client.
 
     Args:
         model: the network.
-        local: what clients do in a round, see `fljax.rounds.local`; local work: they train on ``model.loss``.
-        rule: who is in which cluster.
-        combine: what the server makes of the members' models of one cluster.
+        local: the clients' part of a round, see `fljax.rounds.local`; a `Work`: they train on ``model.loss``.
+        rule: assigns clients to clusters.
+        combine: how the server combines the models of one cluster's members.
         weighting: of the members, "size" (omega_i = n_i) or "uniform" (omega_i = 1).
-        rows: what the clients' loss needs beside the batch, a row a participant each; passed on to ``local``.
-        sends: what a participant sends and receives in a round, from one cluster model and the cohort; see `traffic`.
-        deploy: the models that clients are tested with; None: each holds its cluster's.
+        rows: what the clients' loss needs besides the batch, one row per participant; passed on to ``local``.
+        sends: a participant's traffic per round, from one cluster model and the cohort; see `traffic`.
+        deploy: the models that clients are tested with; None: each client holds its cluster's model.
 
     Returns:
-        The algorithm. A new client holds the cluster model of least loss on its training data, among those that
-        somebody holds; where ``deploy`` is given, it is deployed to like the others. A client of label -1 counts for no
-        cluster and, without ``deploy``, is not tested: its metrics are NaN. `least_loss_model` is a ``deploy``.
+        The algorithm. A new client holds the cluster model with the least loss on its training data, among the models
+        that have a client; if ``deploy`` is given, it is deployed to like the others. A client of label -1 counts for
+        no cluster and, without ``deploy``, is not tested: its metrics are NaN. `least_loss_model` is a ``deploy``.
     """
     train, combining = local_of(local, model), as_combine(combine)
 

@@ -1,4 +1,4 @@
-"""The participants of a round, as a method gets them: drawn, dealt to devices, and some of them dropped out."""
+"""The participants of a round, as a method receives them: sampled, split among devices, some of them dropped out."""
 
 from typing import NamedTuple
 
@@ -21,15 +21,15 @@ from fljax.types import ClientData, Cohort, Federation, Key, Work
 class CohortKeys(NamedTuple):
     """A round's keys for its participants."""
 
-    ids: Key  # who they are
-    dropout: Key  # who of them drops out
-    clients: Key  # what they draw themselves
+    ids: Key  # for the sampling
+    dropout: Key  # for the dropout
+    clients: Key  # for the participants' own draws
 
 
 def sample_cohort(
     key: Key, round: Array, federation: Federation, draw: Draw | int, dropout: Array | float | None
 ) -> Cohort:
-    """`cohort_of` the keys of the round, of the run's ``key`` for cohorts."""
+    """`cohort_of` with the round's keys, derived from the run's ``key`` for cohorts."""
     return cohort_of(CohortKeys(*descend(key, round, np.arange(3))), round, federation, draw, dropout)
 
 
@@ -38,15 +38,15 @@ def cohort_of(
 ) -> Cohort:
     """The participants of a round; each of them drops out with probability ``dropout``.
 
-    Of those that are drawn and there at least one stays active: if all drop out, the one that was nearest to staying
-    does. With Poisson sampling, where a round may have nobody, all may drop out: epsilon counts on it. Over several
-    devices the participants are dealt so that each device's share is of like size; the order changes no result.
+    At least one of the sampled clients that are present stays active: if all drop out, the one nearest to staying
+    stays. With Poisson sampling, which allows empty rounds, all may drop out: epsilon relies on it. With several
+    devices, participants are split so that each device has a similar number of examples; the order changes no result.
 
     Args:
         keys: of the round.
         round: () int32.
         federation: the clients and their data.
-        draw: how they are drawn; a number: so many, uniformly.
+        draw: how participants are sampled; an int: this many, uniformly.
         dropout: () in [0, 1); None: nobody drops out.
     """
     data = federation.train
@@ -55,7 +55,7 @@ def cohort_of(
     ids, active = as_drawn(sampling.draw(keys.ids, round, data.size, size), size)
     if federation.there is not None:
         active &= federation.there[ids]
-    own_home = size == n_clients and isinstance(data.pool, AtHome)  # each trains where its examples are
+    own_home = size == n_clients and isinstance(data.pool, AtHome)  # each client trains where its examples are
     if n_client_devices() > 1 and not own_home:
         order = dealt(jnp.arange(size), data.size[ids], n_client_devices())
         ids, active = whole(ids[order]), whole(active[order])
@@ -63,7 +63,7 @@ def cohort_of(
     if dropout is not None:
         drawn = jax.vmap(lambda key: jax.random.uniform(key, (), jnp.float32))(descend(keys.dropout, ids))
         stays = drawn >= dropout
-        if not sampling.is_independent:  # else who drops out would decide whether another counts
+        if not sampling.is_independent:  # otherwise whether a client counts would depend on others' dropout
             last = jnp.where(active, drawn, -1.0)
             stays |= ~(stays & active).any() & (last == last.max())
         active &= stays
@@ -72,7 +72,7 @@ def cohort_of(
     val = None if federation.val is None else select(federation.val, ids)
     n_missing = None
     if sampling.timing is not None and sampling.timing.deadline is not None:
-        # The draw of above, with those who do not come: the compiler makes one of the two.
+        # The draw from above, including clients that do not come: the compiler merges the two.
         ids_asked, asked = (sampling.ask or sampling.draw)(keys.ids, round, data.size, size)
         asked = asked if federation.there is None else asked & federation.there[ids_asked]
         n_missing = asked.sum(dtype=jnp.int32) - active.sum(dtype=jnp.int32)
@@ -84,15 +84,15 @@ def cohort_of(
 
 
 def everyone(key: Key, round: Array, data: ClientData) -> Cohort:
-    """A cohort of all clients of ``data``, their training rows alone; client i has the key ``fold_in(key, i)``."""
+    """A cohort of all clients of ``data`` with their training rows only; client i has the key ``fold_in(key, i)``."""
     ids = jnp.arange(data.n_clients, dtype=jnp.int32)
     return Cohort(round, ids, data, jnp.ones(ids.shape, bool), None, client_keys(key, data))
 
 
 def dealt(ids: Array, size: Array, n_devices: int) -> Array:
-    """``ids`` reordered so that ``n_devices`` equal consecutive shares hold about as many examples each.
+    """``ids`` reordered so that ``n_devices`` equal consecutive shares hold similar numbers of examples.
 
-    The clients are dealt out by decreasing size, as cards are; the order within a share does not matter.
+    Clients go to the shares in turn, by decreasing size; the order within a share does not matter.
     """
     if n_devices == 1 or ids.shape[0] % n_devices:
         return ids
@@ -100,10 +100,10 @@ def dealt(ids: Array, size: Array, n_devices: int) -> Array:
 
 
 def steps_of(cohort: Cohort, work: Work) -> Array:
-    """(cohort,) int32 local steps that each participant takes in a round of so much ``work``."""
+    """(cohort,) int32 number of local steps that each participant makes in a round of ``work``."""
     return steps_taken(cohort.data.size, work, cohort.effort)
 
 
 def drawn(cohort: Cohort, number: int) -> Array:
-    """(cohort,) keys of the participants for a part of a round of its own."""
+    """(cohort,) keys of the participants for a separate part of a round."""
     return jax.vmap(lambda key: jax.random.fold_in(key, number))(cohort.key)

@@ -1,4 +1,4 @@
-"""What the server makes of what it receives: means, robust means, steps of a server optimiser; of one or K models."""
+"""Aggregation at the server, of one or K models: means, robust means, steps of a server optimiser."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -21,37 +21,37 @@ def _no_memory(hyper: Any, shared: Params) -> tuple[()]:
 
 
 class Combine(NamedTuple):
-    """How the server's model follows from the participants' models: a pair of functions, like an optax transformation.
+    """Computes the server's model from the participants' models: a pair of functions, like an optax transformation.
 
-    ``apply(hyper, memory, shared, received, weight) -> (shared, memory)`` with the model before the round, the received
-    ones (cohort, ...) and their weights (cohort,); one of weight 0 must not count; where all are 0 ``shared`` stays.
-    ``init(hyper, shared) -> memory`` is what the server remembers from round to round; () by default.
-    ``members(hyper, memory, centers, received, weight, label) -> (centers, memory)`` is a quicker form of `members_of`,
-    where there is one.
+    ``apply(hyper, memory, shared, received, weight) -> (shared, memory)`` gets the model before the round, the received
+    models (cohort, ...) and their weights (cohort,). Models of weight 0 must not count; if all weights are 0,
+    ``shared`` stays. ``init(hyper, shared) -> memory`` is the state before the first round; () by default.
+    ``members(hyper, memory, centers, received, weight, label) -> (centers, memory)`` is an optional faster form of
+    `members_of`.
     """
 
     apply: Callable[..., tuple[Params, Any]]
     init: Callable[[Any, Params], Any] = _no_memory
     members: Callable[..., tuple[Stacked, Any]] | None = None
     name: str = ""
-    sums: bool = False  # the received models matter only by their weighted mean
-    goal: "Combine | None" = None  # the rule under a server's own step (`part_way`, `stepped`); None: this one
+    sums: bool = False  # the result depends on the received models only by their weighted mean
+    goal: "Combine | None" = None  # the inner rule of a server's step (`part_way`, `stepped`); None: this rule
 
 
 Server = Callable[..., Params]
 """``combine(hyper, shared, received, weight) -> shared``: the short form of a `Combine` without memory."""
 
 Combining = Combine | Server
-"""What the slot ``combine`` of a method takes."""
+"""Values of a method's slot ``combine``."""
 
 
 @cache
 def as_combine(combine: Combining) -> Combine:
-    """A `Combine` of either form; a part without any leaf (nothing is shared) stays as it is."""
+    """A `Combine` from either form; a part without leaves (nothing is shared) stays unchanged."""
     if not isinstance(combine, Combine):
         if not callable(combine):
             raise ValueError(
-                f"combine={combine!r} is no function; give one of fljax.rounds, such as fljax.rounds.median"
+                f"combine={combine!r} is not a function; give one of fljax.rounds, such as fljax.rounds.median"
             )
         function = combine
 
@@ -72,32 +72,32 @@ def as_combine(combine: Combining) -> Combine:
 
 
 def goal_of(combine: Combining) -> Combine:
-    """What says where the server goes: ``combine`` without the server's own step, for what moves as the clients do."""
+    """``combine`` without the server's own step, for values that follow the clients directly."""
     combine = as_combine(combine)
     return combine.goal or combine
 
 
 def memory_of(combine: Combine, hyper: Any, centers: Stacked) -> Any:
-    """(clusters, ...) what ``combine`` remembers of each cluster before the first round."""
+    """(clusters, ...) the state of ``combine`` for each cluster before the first round."""
     return jax.vmap(lambda center: combine.init(hyper, center))(centers)
 
 
 def members_of(
     combine: Combine, hyper: Any, memory: Any, centers: Stacked, received: Stacked, weight: Array, label: Array
 ) -> tuple[Stacked, Any]:
-    """``combine`` inside every cluster: its members are the received models of its label.
+    """``combine`` inside every cluster: its members are the received models with its label.
 
     Args:
         combine: for one model.
-        hyper: the method's numbers.
-        memory: (clusters, ...) of every cluster.
+        hyper: the method's hyperparameters.
+        memory: (clusters, ...) state of ``combine``.
         centers: (clusters, ...); a cluster without members keeps its row.
         received: (rows, ...) models.
-        weight: (rows,) of each; 0 does not count.
-        label: (rows,) int cluster of each; outside 0..clusters-1 it counts nowhere.
+        weight: (rows,) weights; 0 does not count.
+        label: (rows,) int cluster of each row; a row outside 0..clusters-1 counts for no cluster.
 
     Returns:
-        The new centers and memory.
+        The new centers and the new state.
     """
     if combine.members is not None:
         return combine.members(hyper, memory, centers, received, weight, label)
@@ -124,32 +124,32 @@ mean = Combine(_mean, members=_mean_of_members, name="mean", sums=True)
 
 
 def median(hyper: Any, shared: Params, received: Stacked, weight: Array) -> Params:
-    """The median of every coordinate; weights say only who counts."""
+    """The median of every coordinate; of the weights, only whether they are positive matters."""
     return server.coordinate_median(received, weight > 0, shared)
 
 
 def trimmed_mean(hyper: Any, shared: Params, received: Stacked, weight: Array) -> Params:
-    """The mean of every coordinate without a share ``hyper.trim`` of its smallest and of its largest entries."""
+    """The mean of every coordinate, without a share ``hyper.trim`` of its smallest and of its largest entries."""
     return server.trimmed_mean(received, hyper.trim, weight > 0, shared)
 
 
 def krum(hyper: Any, shared: Params, received: Stacked, weight: Array) -> Params:
-    """The one model that is nearest to its ``m - n_attackers - 2`` nearest others."""
+    """The model that is nearest to its ``m - n_attackers - 2`` nearest other models."""
     return server.krum(received, _whole(hyper.n_attackers), weight > 0, shared)
 
 
 def multi_krum(hyper: Any, shared: Params, received: Stacked, weight: Array) -> Params:
-    """The mean of the ``n_selected`` models of least Krum score."""
+    """The mean of the ``n_selected`` models with the least Krum score."""
     return server.multi_krum(received, _whole(hyper.n_attackers), _whole(hyper.n_selected), weight > 0, shared)
 
 
 def bulyan(hyper: Any, shared: Params, received: Stacked, weight: Array) -> Params:
-    """Of each coordinate the mean near the median, in all models but ``2 n_attackers``, taken by Krum."""
+    """For each coordinate, the mean near the median, over all but ``2 n_attackers`` models, selected by Krum."""
     return server.bulyan(received, _whole(hyper.n_attackers), weight > 0, shared)
 
 
 def geometric_median(hyper: Any, shared: Params, received: Stacked, weight: Array) -> Params:
-    """The model of least weighted sum of distances to the received ones (RFA)."""
+    """The model with the least weighted sum of distances to the received models (RFA)."""
     return server.geometric_median(received, weight, weight > 0, shared)
 
 
@@ -163,10 +163,10 @@ def _step(hyper: Any, weight: Array) -> Any:
 
 @cache
 def part_way(combine: Combining, share: Callable[[Any, Array], Array | float] = _step) -> Combine:
-    """The server goes a share of the way to what ``combine`` says: ``theta + share (goal - theta)``.
+    """The server moves a share of the way to the result of ``combine``: ``theta + share (goal - theta)``.
 
-    ``share(hyper, weight)`` gives the share, by default ``hyper.step``. Running statistics go as far, but not beyond
-    the goal: a variance might come out below 0.
+    ``share(hyper, weight)`` returns the share, by default ``hyper.step``. Running statistics move by the same share,
+    but not beyond the goal, where a variance could be negative.
     """
     inner = as_combine(combine)
 
@@ -183,7 +183,7 @@ def part_way(combine: Combining, share: Callable[[Any, Array], Array | float] = 
 
 @cache
 def on_layers(combine: Combining, layers: tuple[str, ...]) -> Combine:
-    """``combine`` on the named layers alone; the others stay as they are."""
+    """``combine`` on the named layers only; the other layers stay unchanged."""
     inner = as_combine(combine)
 
     def part(params: Params) -> Params:
@@ -200,7 +200,7 @@ def on_layers(combine: Combining, layers: tuple[str, ...]) -> Combine:
 
 
 class Moments(NamedTuple):
-    """What a server optimiser remembers, and what the combine under it does."""
+    """The state of a server optimiser, and that of its inner combine."""
 
     moments: Any
     inner: Any
@@ -208,10 +208,10 @@ class Moments(NamedTuple):
 
 @cache
 def stepped(combine: Combining, optimizer: str) -> Combine:
-    """The server takes an optimiser's step towards what ``combine`` says (Reddi et al., ICLR 2021).
+    """The server makes an optimiser's step towards the result of ``combine`` (Reddi et al., ICLR 2021).
 
     Args:
-        combine: whose result less the server's model is the gradient, reversed.
+        combine: the server's model minus its result is the gradient.
         optimizer: "sgd", "momentum", "adagrad", "adam" or "yogi"; see `fljax.server.server_optimizer`.
     """
     inner = as_combine(combine)
@@ -226,7 +226,7 @@ def stepped(combine: Combining, optimizer: str) -> Combine:
     def apply(hyper: Any, memory: Moments, shared: Params, received: Stacked, weight: Array) -> tuple[Params, Any]:
         goal, remembered = inner.apply(hyper, memory.inner, shared, received, weight)
         moved, anybody = step(hyper, memory.moments, shared, goal), (weight > 0).any()
-        # A round without anybody leaves the model and its moments.
+        # A round without participants leaves the model and its moments unchanged.
         after = tree.where(anybody, moved, (shared, memory.moments))
         return after[0], Moments(after[1], remembered)
 

@@ -1,4 +1,4 @@
-"""Arguments that several methods have, described once: a method's file says what is particular of it."""
+"""Descriptions of arguments that several methods share; a method's file describes only its own."""
 
 import inspect
 import re
@@ -7,18 +7,18 @@ from typing import Any
 
 USUAL = {
     "model": "the network.",
-    "work": "local effort in a round.",
-    "weighting": '"size": clients count by their training examples, omega_i = n_i; "uniform": all alike, omega_i = 1.',
+    "work": "local work in a round.",
+    "weighting": '"size": weights are numbers of training examples, omega_i = n_i; "uniform": all omega_i = 1.',
     "graph": '"complete", "ring", "torus", "regular" (random) or "pairs" (random).',
-    "degree": 'neighbours of each client in the graph "regular".',
-    "graph_seed": "of the random graphs.",
-    "time_varying": "whether clients have other places in the graph in every round.",
-    "combine": "what the server makes of the models that it receives; where there are clusters, of each cluster's.",
+    "degree": 'number of neighbours of each client in the graph "regular".',
+    "graph_seed": "seed of the random graphs.",
+    "time_varying": "whether clients change places in the graph in every round.",
+    "combine": "how the server combines the received models; with clusters, those of each cluster.",
 }
 
 
 def documented(factory: Callable[..., Any]) -> str:
-    """A method's docstring, with `USUAL` for the arguments that it does not describe, in the signature's order."""
+    """A method's docstring, completed by `USUAL` for arguments that it does not describe, in the signature's order."""
     text, *sections = re.split(r"\n\n(?=(?:Args|Returns|Raises):\n)", inspect.cleandoc(factory.__doc__ or ""))
     given = sections.pop(0) if sections and sections[0].startswith("Args:") else ""
     described = USUAL | dict(re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", given, re.MULTILINE))

@@ -1,4 +1,4 @@
-"""Looks at what a sampling draws: of one's own, it may be no cohort."""
+"""Checks of what a sampling draws: a user's own may not draw a valid cohort."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from jax import Array
 
 
 def as_drawn(drawn: Any, size: int) -> tuple[Array, Array]:
-    """What a sampling drew, its ids and whether they take part.
+    """The ids that a sampling drew, and whether they participate.
 
     Raises:
-        ValueError: it is something else than as many of both as there are places.
+        ValueError: they are not two arrays with one entry per place.
     """
     try:
         ids, active = (jnp.asarray(part) for part in drawn)
@@ -22,7 +22,7 @@ def as_drawn(drawn: Any, size: int) -> tuple[Array, Array]:
         given = f"{ids.shape} of {ids.dtype} and {active.shape} of {active.dtype}"
     except (TypeError, ValueError):
         given = f"a {type(drawn).__name__}" if not isinstance(drawn, tuple) else f"{len(drawn)} things"
-    wanted = f"ids ({size},), whole numbers, and who takes part ({size},), bool"
+    wanted = f"ids ({size},), whole numbers, and which of them participate ({size},), bool"
     raise ValueError(f"the sampling drew {given}; give {wanted}")
 
 
@@ -30,7 +30,7 @@ def check_ids(ids: np.ndarray, n_clients: int) -> None:
     """Checks that the ``ids`` of a cohort (places,), or of many (rounds, places), are distinct clients.
 
     Raises:
-        ValueError: they are not; which.
+        ValueError: they are not; the message names a client.
     """
     if (beyond := (ids < 0) | (ids >= n_clients)).any():
         known = f"give ids from 0 to {n_clients - 1}"
@@ -41,10 +41,10 @@ def check_ids(ids: np.ndarray, n_clients: int) -> None:
 
 
 def check_draw(draw: Any, n_clients: int, n_places: int) -> None:
-    """Checks what ``draw``, of a `Sampling`, draws in round 0 of as many clients of one size.
+    """Checks what a sampling's ``draw`` draws in round 0 from ``n_clients`` clients of equal size.
 
     Raises:
-        ValueError: it is no cohort of ``n_places``, or its ids are not distinct clients.
+        ValueError: it is not a cohort of ``n_places``, or its ids are not distinct clients.
     """
     with jax.ensure_compile_time_eval():
         ids, _ = as_drawn(draw(jax.random.key(0), jnp.int32(0), jnp.ones(n_clients, jnp.int32), n_places), n_places)

@@ -1,8 +1,8 @@
-"""How much of its local work each participant does: devices that differ, and stragglers that come back with a part.
+"""Partial work: how much of its local work each participant does, as a straggler or because of its device.
 
 Li et al., MLSys 2020, https://arxiv.org/abs/1812.06127 (FedProx): "systems heterogeneity"; Wang et al., NeurIPS 2020,
-https://arxiv.org/abs/2007.07481 (FedNova): clients with numbers of epochs that are drawn. The methods that come from
-`fljax.rounds.train` need not know of it.
+https://arxiv.org/abs/2007.07481 (FedNova): clients with random numbers of epochs. Methods that train by
+`fljax.rounds.train` need no code for it.
 """
 
 import math
@@ -22,38 +22,39 @@ from fljax.types import Key
 
 
 def stragglers(sampling: Sampling, rate: float, *, least: float = 0.0, epochs: Positive | None = None) -> Sampling:
-    """``sampling`` whose participants each do only a part of their local work with probability ``rate``, in every round
-    anew. The part counts as an update like others.
+    """``sampling`` whose participants are stragglers with probability ``rate``, drawn in every round.
 
-    FedProx's experiments are ``stragglers(uniform(0.01), 0.9, epochs=20)``, whose stragglers do 1 to 20 epochs, all
-    equally likely; FedNova's ``stragglers(uniform(0.5), 1.0, least=0.4, epochs=5)``, of 2 to 5 epochs. FedProx's code
-    makes exactly that share of a round's participants stragglers; here each is one with that probability.
+    A straggler does only a part of its local work; its update counts like others. FedProx's experiments are
+    ``stragglers(uniform(0.01), 0.9, epochs=20)``, with 1 to 20 epochs, equally likely; FedNova's are
+    ``stragglers(uniform(0.5), 1.0, least=0.4, epochs=5)``, with 2 to 5 epochs. In FedProx's code exactly that share of
+    a round's participants are stragglers; here each participant is one with that probability.
 
     Args:
-        sampling: who takes part.
+        sampling: which clients participate.
         rate: in [0, 1].
         least: least share of the work that a straggler does, in [0, 1].
-        epochs: of the clients' `Work`; a straggler then does a whole number of them. None: any share, down to a step.
+        epochs: of the clients' `Work`; a straggler then does a whole number of epochs. None: any share, at least one
+            step.
 
     Raises:
-        ValueError: a number is out of its range, or ``sampling`` says already how much participants do.
+        ValueError: a number is out of its range, or ``sampling`` already sets partial work.
     """
     check_choices(stragglers, {"epochs": epochs})
     for name, value in (("rate", rate), ("least", least)):
         if not 0 <= real(name, value) <= 1:
-            raise ValueError(f"{name}={value} is no share; choose 0 <= {name} <= 1")
+            raise ValueError(f"{name}={value} is not a share; choose 0 <= {name} <= 1")
     return _stragglers(_once(sampling), float(rate), float(least), None if epochs is None else int(epochs))
 
 
 @cache
 def _stragglers(sampling: Sampling, rate: float, least: float, epochs: int | None) -> Sampling:
     def effort(key: Key, ids: Array) -> Array:
-        keys = descend(jax.random.fold_in(key, _EFFORT), ids)  # of each, in whatever order they stand
+        keys = descend(jax.random.fold_in(key, _EFFORT), ids)  # one per client, whatever their order
         chance, share = jax.vmap(lambda key: jax.random.uniform(key, (2,), jnp.float32))(keys).T
         if epochs is None:
             share = 1 - (1 - least) * share
         else:
-            fewest = max(1, math.ceil(least * epochs - 1e-9))  # 0.4 * 5 and the like are meant as decimals
+            fewest = max(1, math.ceil(least * epochs - 1e-9))  # products such as 0.4 * 5 are meant as decimals
             share = (fewest + jnp.floor(share * (epochs + 1 - fewest))) / epochs
         return jnp.where(chance < rate, share, 1.0)
 
@@ -62,15 +63,15 @@ def _stragglers(sampling: Sampling, rate: float, least: float, epochs: int | Non
 
 
 def partial_work(sampling: Sampling, effort: Sequence[float]) -> Sampling:
-    """``sampling`` whose clients always do a share of their local work each, as devices of different speeds do.
+    """``sampling`` whose clients always do a fixed share of their local work, as with devices of different speeds.
 
     Args:
-        sampling: who takes part.
-        effort: (clients,) shares in (0, 1]; what is no whole number of steps is rounded up.
+        sampling: which clients participate.
+        effort: (clients,) shares in (0, 1]; the number of steps is rounded up.
 
     Raises:
-        ValueError: a share is out of its range, a run has more or fewer clients, or ``sampling`` says already how much
-            participants do.
+        ValueError: a share is out of its range, a run has more or fewer clients, or ``sampling`` already sets partial
+            work.
     """
     row = numbers_of_clients("effort", effort)
     for i, share in enumerate(row):
@@ -89,7 +90,7 @@ def _partial_work(sampling: Sampling, row: tuple[float, ...]) -> Sampling:
 
 def _once(sampling: Sampling) -> Sampling:
     if sampling.effort is not None:
-        raise ValueError(f"{dict(sampling.about)}: the sampling says already how much its participants do")
+        raise ValueError(f"{dict(sampling.about)}: the sampling already sets partial work")
     return sampling
 
 

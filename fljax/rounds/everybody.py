@@ -1,4 +1,4 @@
-"""Layers that all clusters have in common: combined over everybody, the others inside each cluster."""
+"""Layers that all clusters share are combined over all participants, the other layers inside each cluster."""
 
 from functools import cache
 from typing import Any

@@ -1,4 +1,4 @@
-"""A server that goes farther than the clients' mean where their updates point apart (FedExP)."""
+"""A server that moves beyond the clients' mean if their updates differ in direction (FedExP)."""
 
 from functools import cache
 from typing import Any
@@ -16,8 +16,8 @@ from fljax.types import Params, Stacked
 def extrapolated(combine: Combining) -> Combine:
     """``theta + eta (goal - theta)``, ``eta = max(1, mean_i |w_i - theta|^2 / (2 (|goal - theta|^2 + epsilon)))``.
 
-    ``goal`` is what ``combine`` says, the mean is by the weights, epsilon is ``hyper.epsilon``; running statistics go
-    to the goal. Source: Jhunjhunwala, Wang, Joshi, ICLR 2023.
+    ``goal`` is the result of ``combine``, the mean is weighted, epsilon is ``hyper.epsilon``; running statistics are
+    those of the goal. Source: Jhunjhunwala, Wang, Joshi, ICLR 2023.
     """
     inner = as_combine(combine)
 

@@ -1,4 +1,4 @@
-"""First models of methods whose clients choose among K: drawn again until each is some clients' choice."""
+"""Initial models of methods whose clients choose among K: redrawn until enough clients choose each."""
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +15,12 @@ MAX_REDRAWS = 200
 
 @hyper
 class DrawHyper(LocalHyper):
-    """Numbers of a method that begins with a `balanced_draw`."""
+    """Hyperparameters of a method that starts with a `balanced_draw`."""
 
     min_share: Scalar = number(
         0.1,
-        "least share of the clients that each first model must win, at most 1/K (more counts as half of that); 0 takes "
-        "the first draw; the official code of IFCA has 0.35 for K = 2 and 0.1 for K = 4",
+        "least share of the clients that must choose each initial model, at most 1/K (larger values mean 1/(2K)); 0 "
+        "takes the first draw; the official code of IFCA has 0.35 for K = 2 and 0.1 for K = 4",
         least=0,
         most=1,
     )
@@ -29,31 +29,31 @@ class DrawHyper(LocalHyper):
 def balanced_draw(key: Key, model: Model, n_clusters: int, min_share: Array | float, data: ClientData) -> Stacked:
     """K random models, redrawn until each has the least loss on a share ``min_share`` of the clients.
 
-    A draw costs one pass of each model over all training data. Judging it on fewer examples is no saving: the losses of
-    untrained models differ so little that clients of one group then split over several models.
+    A draw costs one pass of each model over all training data. Fewer examples would not do: the losses of untrained
+    models differ so little that clients of one group would then choose different models.
 
     Args:
         key: random key.
         model: the network.
         n_clusters: K.
-        min_share: share of the clients in [0, 1/K]; 0 takes the first draw. After `MAX_REDRAWS` draws the most even one
-            is taken. More than 1/K, which no draw could reach, counts as half of an equal share, 1/(2K).
+        min_share: share of the clients in [0, 1/K]; 0 takes the first draw. After `MAX_REDRAWS` draws the most even
+            draw is used. More than 1/K, which no draw could reach, means half of an equal share, 1/(2K).
         data: the clients' training rows.
 
     Returns:
         (K, ...) models.
 
     Raises:
-        ValueError: the network begins with the same parameters whatever the key is, as one that was trained before:
-            all K would be equal, and every client would stay with the first of them.
+        ValueError: the network's initial parameters do not depend on the key, as with a pretrained network: all K
+            models would be equal, and every client would keep the first.
 
     Source: Ghosh, Chung, Yin, Ramchandran: An Efficient Framework for Clustered Federated Learning, NeurIPS 2020, code.
     """
     if n_clusters > 1 and _is_constant(model):
         raise ValueError(
-            f"the network begins alike whatever the key is, and so would all {n_clusters} first models, of which every "
-            "client would keep the first; let its init add a little noise, drawn by its key, or choose a method that "
-            "begins with one model"
+            f"the network's initial parameters do not depend on the key, so all {n_clusters} initial models would be "
+            "equal, and every client would keep the first; let its init add a little noise from its key, or choose a "
+            "method that starts from one model"
         )
     least = jnp.where(min_share * n_clusters > 1, 0.5 / n_clusters, min_share)
 
@@ -76,12 +76,12 @@ def balanced_draw(key: Key, model: Model, n_clusters: int, min_share: Array | fl
         return n_drawn + 1, kept, jnp.maximum(new_share, share)
 
     none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(draw, key))
-    # The first draw is made in the loop too: before it, the whole of a draw would be compiled twice.
+    # The loop also makes the first draw; otherwise the draw would be compiled twice.
     return lax.while_loop(too_uneven, redraw, (jnp.int32(0), none, jnp.float32(-1)))[1]
 
 
 def _is_constant(model: Model) -> bool:
-    """Whether parameters are given back as they are held, without a look at the key."""
+    """Whether ``model.init`` returns parameters without using the key."""
     found: list[bool] = []
 
     def look(key: Key) -> Key:

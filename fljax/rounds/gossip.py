@@ -1,4 +1,4 @@
-"""Rounds without a server: who is whose neighbour, how much a neighbour's model weighs, how far apart models are."""
+"""Rounds without a server: graphs of neighbours, mixing weights, and distances between models."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -15,19 +15,19 @@ from fljax.rounds.peers import of_peers
 from fljax.types import Algorithm, Cohort, Key, Metrics, Model, Stacked, State, Trained, Work
 
 Graph = Literal["complete", "ring", "torus", "regular", "pairs"]
-""""complete": all pairs; "ring": two neighbours; "torus": a grid with four; "regular": random, each with as many;
-"pairs": random, each with one."""
+""""complete": all pairs; "ring": two neighbours; "torus": a grid with four; "regular": random, with equally many;
+"pairs": random, with one neighbour each."""
 
 
 def graph_of(kind: Graph, n: int, degree: int = 4, seed: int = 0) -> np.ndarray:
-    """(n, n) bool, symmetric without a diagonal: who is whose neighbour.
+    """(n, n) bool adjacency matrix, symmetric, with False on the diagonal.
 
     Args:
-        kind: the graph. A torus is the grid nearest to a square; with one row it is a ring. With an odd number of
-            clients one is in no pair.
-        n: clients.
-        degree: neighbours of each client in the random regular graph.
-        seed: of the random ones.
+        kind: the graph. A torus is the grid nearest to a square; with one row it is a ring. "pairs" of an odd number of
+            clients leave one client alone.
+        n: number of clients.
+        degree: number of neighbours of each client in the random regular graph.
+        seed: of the random graphs.
 
     Raises:
         ValueError: no random regular graph has n clients of that degree.
@@ -46,13 +46,14 @@ def graph_of(kind: Graph, n: int, degree: int = 4, seed: int = 0) -> np.ndarray:
         return _of_edges(n, [(order[:, 0], order[:, 1])])
     if not 1 <= degree < n or degree * n % 2:
         raise ValueError(
-            f"degree={degree}: in a regular graph of {n} clients choose 1 to {n - 1}, even if the clients are odd"
+            f"degree={degree}: for a regular graph of {n} clients choose 1 to {n - 1}, an even degree if the number of "
+            "clients is odd"
         )
     return _regular(rng, n, degree)
 
 
 def _regular(rng: np.random.Generator, n: int, degree: int) -> np.ndarray:
-    """A random regular graph: edges of a circulant one change partners until nothing is left of it."""
+    """A random regular graph: edges of a circulant graph swap endpoints until its structure is gone."""
     near = _circulant(n, tuple(range(1, degree // 2 + 1)))
     if degree % 2:
         near |= _of_edges(n, [(np.arange(n), (np.arange(n) + n // 2) % n)])
@@ -80,7 +81,7 @@ def _of_edges(n: int, edges: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
 
 
 def renamed(key: Array, near: Array) -> Array:
-    """The graph with its places dealt out anew among the clients: one that varies over time has a new key a round."""
+    """The graph with its places permuted among the clients; a time-varying graph has a new key in every round."""
     order = jax.random.permutation(key, near.shape[0])
     return near[order[:, None], order[None, :]]
 
@@ -88,8 +89,8 @@ def renamed(key: Array, near: Array) -> Array:
 def metropolis(near: Array, active: Array) -> Array:
     """The mixing matrix W (clients, clients): symmetric, rows and columns sum to 1 (Xiao, Boyd 2004).
 
-    ``W_ij = 1 / (1 + max(d_i, d_j))`` between neighbours that are ``active`` (clients,), the rest stays with the
-    client; d_i counts i's active neighbours. On a regular graph of everyone all weights are 1 / (1 + d).
+    ``W_ij = 1 / (1 + max(d_i, d_j))`` between neighbours that are ``active`` (clients,), the rest is W_ii; d_i is the
+    number of i's active neighbours. On a regular graph with full participation all weights are 1 / (1 + d).
     """
     linked = near & active[:, None] & active[None, :]
     degree = linked.sum(axis=1)
@@ -99,7 +100,7 @@ def metropolis(near: Array, active: Array) -> Array:
 
 
 def neighbours_mean(near: Array, active: Array) -> Array:
-    """The matrix (clients, clients) that gives each its active neighbours' mean, or its own where it has none."""
+    """The matrix (clients, clients) of each client's mean over its active neighbours; itself if it has none."""
     linked = near & active[None, :]
     degree = linked.sum(axis=1)
     mean = linked.astype(jnp.float32) / jnp.maximum(degree, 1).astype(jnp.float32)[:, None]
@@ -109,7 +110,7 @@ def neighbours_mean(near: Array, active: Array) -> Array:
 def spectral_gap(mixing: Array, active: Array) -> Array:
     """``1 - |lambda_2|`` of the mixing matrix among the ``active`` (clients,), () in [0, 1].
 
-    1: one round makes all equal; 0: some never hear of others. Of nobody it is 1.
+    1: one round makes all models equal; 0: the graph is not connected. Without active clients it is 1.
     """
     here = active.astype(mixing.dtype)
     among = mixing * here[:, None] * here[None, :]
@@ -138,12 +139,12 @@ def between_neighbours(
     graph_seed: int,
     time_varying: bool,
 ) -> Algorithm:
-    """A method whose clients send their model to each neighbour who is there; ``State.server`` is the graph.
+    """A method whose clients send their model to each present neighbour; ``State.server`` is the graph.
 
-    ``step(hyper, models, near, cohort)`` is what the participants make of their ``models`` (cohort, ...), and ``near``
-    (cohort, cohort) says who is whose neighbour. The graph's arguments are those of `graph_of`; if it is
-    ``time_varying``, clients have other places in it in every round. The metrics ``spectral_gap`` and
-    ``consensus_distance`` () are of the models after a round.
+    ``step(hyper, models, near, cohort)`` returns the participants' training from their ``models`` (cohort, ...), with
+    the adjacency matrix ``near`` (cohort, cohort). The graph's arguments are those of `graph_of`; with
+    ``time_varying``, clients change places in it in every round. The metrics ``spectral_gap`` and
+    ``consensus_distance`` () describe the mixing matrix of the round and the models after it.
     """
 
     def round(key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:

@@ -1,4 +1,4 @@
-"""Fine-tuning of the last layer before a test, on features that are computed once and not in every epoch."""
+"""Fine-tuning of the last layer before a test, on features that are computed once instead of in every epoch."""
 
 import math
 
@@ -21,15 +21,15 @@ from fljax.rounds.tuning import TunedHyper, tuned
 from fljax.types import Batch, ClientData, Examples, Key, Model, ModelTable, Params, State, Work
 
 MOST_FEATURES = 1 << 24
-"""Numbers of all clients' features that are held: of more, each step takes those of its batch anew."""
+"""Largest number of stored feature values of all clients; beyond it, each step computes the features of its batch."""
 
 
 def head_tuned(deploy: Deploy, model: Model, work: Work, ft_epochs: int) -> Deploy:
-    """`tuned` of the last layer alone: the same steps on the same batches.
+    """`tuned` for the last layer only: the same steps on the same batches.
 
-    The body gives an example the same features in every epoch, and they are taken once. Not so where it draws (dropout)
-    or keeps running statistics, or where the outputs follow it past the last layer too. An example's features are taken
-    not to depend on the others of its batch.
+    An example's features are the same in every epoch, so they are computed once; not if the body is random (dropout) or
+    keeps running statistics, or if the outputs depend on it also past the last layer. It is assumed that an example's
+    features do not depend on the other examples of its batch.
     """
     body, loss = model.layers[:-1], training_loss(model)
     step_by_step = tuned(deploy, loss, work, ft_epochs, body)
@@ -54,7 +54,7 @@ def head_tuned(deploy: Deploy, model: Model, work: Work, ft_epochs: int) -> Depl
         )
 
         def on_features(head: Params, batch: Batch, key: Key, features: Array, y: Array) -> tuple[Array, Params]:
-            # What the body makes of no examples is not used, and so not computed.
+            # The body's output for the empty input is not used, and so not computed.
             seen = features[batch.x]
             blank = jnp.zeros((seen.shape[0], *x.shape[1:]), x.dtype)
             logits = see(model, params | head, blank, key, lambda h: seen.astype(h.dtype)).logits
@@ -73,9 +73,9 @@ def head_tuned(deploy: Deploy, model: Model, work: Work, ft_epochs: int) -> Depl
 
 
 def settled_width(model: Model, params: Params, x: Array) -> int | None:
-    """How many features the last layer is given.
+    """Number of input features of the last layer.
 
-    None where they are not known, not the same at every call, or not all of the body that the outputs follow.
+    None if they are not known, not the same at every call, or if outputs also depend on other parts of the body.
     """
     if tree.STATISTICS in params:
         return None
@@ -94,5 +94,5 @@ def settled_width(model: Model, params: Params, x: Array) -> int | None:
 
 
 def _any_key() -> Key:
-    """Training mode, of a network that draws nothing."""
+    """Training mode, for a network without randomness."""
     return jax.random.key(0)

@@ -1,4 +1,4 @@
-"""Clients that never took part: which of the server's models they choose, and what they learn beside a fixed server."""
+"""New clients: which of the server's models they choose, and how they train while the server stays fixed."""
 
 from collections.abc import Callable
 from functools import partial
@@ -22,16 +22,16 @@ Round = Callable[[Key, Any, State, Cohort], tuple[State, Metrics]]
 
 
 def held_with_least_loss(model: Model, models: ModelTable, data: ClientData) -> ModelTable:
-    """Of the models that somebody holds, for each client the one with the least mean loss on its training data.
+    """For each client, the model with the least mean loss on its training data, among models that have a client.
 
     Args:
         model: the network.
-        models: (rows, ...) the server's, and who of its own clients holds which; a row that nobody holds is no
-            choice, unless none is held.
+        models: (rows, ...) the server's models, and the row of each of its own clients; a row without a client is not
+            available, unless no row has a client.
         data: training rows of the clients that choose.
 
     Returns:
-        The same rows, with a label for each client of ``data``.
+        The same models, with the row of each client of ``data``.
     """
     n_rows = tree.n_rows(models.params)
     is_held = occupied(models.row, n_rows)
@@ -51,7 +51,8 @@ def join_cluster(
 ) -> Callable[..., ModelTable]:
     """The `Algorithm.join` of a method whose server knows the cluster of each of its clients.
 
-    A newcomer holds the cluster model of least training loss, as it is; ``deploy`` says who holds which so far.
+    A new client holds the cluster model with the least training loss, unchanged; ``deploy`` returns the models and
+    which of them the server's own clients hold.
     """
 
     def join(key: Key, hyper: Any, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
@@ -61,15 +62,15 @@ def join_cluster(
 
 
 def rounds_alone(round: Round, key: Key, hyper: Any, begun: State, data: ClientData, n_rounds: Array) -> State:
-    """Newcomers' state after rounds that all of them take part in and that leave the server as it is.
+    """New clients' state after rounds in which all of them participate and the server stays fixed.
 
     Args:
-        round: what they do in a round; what it does to the server is dropped, so nothing of it is computed.
-        key: client i draws from it, the round and i.
-        hyper: the method's numbers.
-        begun: the server's state, and a row for each client of ``data``.
+        round: a round of the method; its new server state is dropped, so it is not computed.
+        key: client i's keys derive from it, the round and i.
+        hyper: the method's hyperparameters.
+        begun: the server's state, and one row per client of ``data``.
         data: the clients' training rows.
-        n_rounds: () int32, 0 or more; may be traced. Counted from 0, as learning rates decay.
+        n_rounds: () int32, 0 or more; may be traced. Rounds count from 0 for decaying learning rates.
     """
 
     def one(number: Array, rows: Any) -> Any:
@@ -83,7 +84,7 @@ def rounds_alone(round: Round, key: Key, hyper: Any, begun: State, data: ClientD
 def trained_alone(
     key: Key, begun: Stacked, data: ClientData, n_rounds: Array, train: Callable[[Stacked, Cohort], Trained]
 ) -> Stacked:
-    """Newcomers' models after rounds of ``train(models, cohort)``, from ``begun``; else as `rounds_alone`."""
+    """New clients' models after rounds of ``train(models, cohort)`` from ``begun``; otherwise as `rounds_alone`."""
 
     def round(key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         return State((), train(state.clients, cohort).params), {}
@@ -92,9 +93,9 @@ def trained_alone(
 
 
 def join_from(model: Model, work: Work, begin: Callable[[State], Params]) -> Callable[..., ModelTable]:
-    """The `Algorithm.join` of a method whose newcomers start from a model ``begin(state)`` and train alone.
+    """The `Algorithm.join` of a method whose new clients start from a model ``begin(state)`` and train alone.
 
-    They train on ``model.loss``, for the rounds they have.
+    They train on ``model.loss``, for ``n_rounds`` rounds.
     """
 
     def join(key: Key, hyper: Any, state: State, data: ClientData, n_rounds: Array) -> ModelTable:

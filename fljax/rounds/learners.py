@@ -13,7 +13,7 @@ from fljax.types import Params, Stacked
 
 @cache
 def of_each_learner(combine: Combining) -> Combine:
-    """``combine`` of every learner of (learners, ...), of which each participant sends copies (rows, learners, ...)."""
+    """``combine`` for each of the (learners, ...) learners; participants send copies (rows, learners, ...)."""
     inner = as_combine(combine)
 
     def init(hyper: Any, learners: Stacked) -> Any:

@@ -1,4 +1,4 @@
-"""What clients do in a round, and before the first: training by the round's numbers; and terms that bricks add."""
+"""Local training in a round, and before the first; and the terms that bricks add to its loss."""
 
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -20,7 +20,7 @@ Local = Callable[..., Trained]
 """``local(hyper, start, cohort, *per_client) -> Trained``: the clients' part of a round, from the ``start`` models."""
 
 Term = Callable[[Loss, Any], Loss]
-"""``term(loss, hyper) -> loss`` whose first row of the client's own is the model that its training starts from."""
+"""``term(loss, hyper) -> loss``; the new loss's first own row is the model from which the client's training starts."""
 
 
 def train(
@@ -35,16 +35,16 @@ def train(
     """The participants' local training in this round.
 
     Args:
-        hyper: the method's numbers, see `fljax.client.optimizer.local_optimizer`.
-        start: (cohort, ...) models, or a table of models and who starts from which.
-        cohort: who takes part, with which data and keys.
-        loss: what each minimises; ``work.terms`` are added to it.
-        work: local effort, of which each does the share ``cohort.effort``.
-        *per_client: what the loss needs beside the batch (an anchor, a weight), a row a participant.
-        held: layers that stay as they are, whatever terms and weight decay there are.
+        hyper: the method's hyperparameters, see `fljax.client.optimizer.local_optimizer`.
+        start: (cohort, ...) models, or a table of models and each participant's row.
+        cohort: the participants, their data and keys.
+        loss: the loss that each participant minimises; ``work.terms`` are added to it.
+        work: local work, of which each participant does the share ``cohort.effort``.
+        *per_client: what the loss needs besides the batch (an anchor, a weight), one row per participant.
+        held: layers that stay fixed, whatever terms and weight decay there are.
     """
     if work.terms:
-        loss = frozen(loss, held)  # terms that take gradients of it take none in the layers that stay
+        loss = frozen(loss, held)  # terms that use gradients of the loss get none in the held layers
     for term in work.terms:
         loss = term(loss, hyper)
     if (added := _added.get()) is not None:
@@ -60,11 +60,11 @@ def train(
 
 
 _WHY_NOT_TOLD: dict[Term, str] = {}
-"""Terms beside which no step may follow from the loss, and why."""
+"""Terms with which optimisers must not see the loss, and why."""
 
 
 def tells_gradients_alone(why: str) -> Callable[[Term], Term]:
-    """Marks a `Term` beside whose gradient the loss would tell too much: optimisers are not given it."""
+    """Marks a `Term` whose loss value would reveal more than its gradient: optimisers do not get the value."""
 
     def marked(term: Term) -> Term:
         _WHY_NOT_TOLD[term] = why
@@ -74,15 +74,15 @@ def tells_gradients_alone(why: str) -> Callable[[Term], Term]:
 
 
 _added: ContextVar[set[Term] | None] = ContextVar("added", default=None)
-"""The terms that `train` has added to a loss, where somebody asks."""
+"""The terms that `train` has added to a loss, while `heeding` records them."""
 
 
 def heeding(algorithm: Algorithm, terms: Mapping[str, Term]) -> Algorithm:
-    """``algorithm``, whose rounds raise ValueError where its clients' training leaves out one of the ``terms``.
+    """``algorithm``, whose rounds raise ValueError if its clients' training omits one of the ``terms``.
 
-    Otherwise epsilon would be reported of a training that `dp_sgd` has not touched.
+    Otherwise epsilon would be reported for a training without `dp_sgd`.
     """
-    added: set[Term] = set()  # in any tracing of the round, for what the method has jitted may be traced once only
+    added: set[Term] = set()  # over all tracings of the round, because a jitted part may be traced only once
 
     def watched(part: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any) -> Any:
@@ -93,8 +93,8 @@ def heeding(algorithm: Algorithm, terms: Mapping[str, Term]) -> Algorithm:
                 _added.reset(before)
             if missing := [name for name, term in terms.items() if term not in added]:
                 raise ValueError(
-                    f"{algorithm.about.name or 'the method'}: its clients train without {missing[0]}; let them train "
-                    "by fljax.rounds.train with the `work` that the method is given"
+                    f"{algorithm.about.name or 'the method'}: its clients train without {missing[0]}; train them "
+                    "with fljax.rounds.train and the `work` that the method receives"
                 )
             return found
 
@@ -106,7 +106,7 @@ def heeding(algorithm: Algorithm, terms: Mapping[str, Term]) -> Algorithm:
 
 
 def trained_on(loss: Loss, work: Work, held: tuple[str, ...] = ()) -> Local:
-    """The usual clients' part of a round: `train` on ``loss``, which leaves the layers ``held`` as they are."""
+    """The usual clients' part of a round: `train` on ``loss`` with the layers ``held`` fixed."""
 
     def local(hyper: Any, start: Stacked | ModelTable, cohort: Cohort, *per_client: Stacked | ModelTable) -> Trained:
         return train(hyper, start, cohort, loss, work, *per_client, held=held)
@@ -115,18 +115,18 @@ def trained_on(loss: Loss, work: Work, held: tuple[str, ...] = ()) -> Local:
 
 
 def train_beforehand(key: Key, hyper: Any, params: Params, data: ClientData, model: Model, work: Work) -> Trained:
-    """What every client trains from ``params`` on ``model.loss`` before the first round, with that round's numbers."""
+    """Trains every client from ``params`` on ``model.loss`` before the first round, with round 0's learning rate."""
     cohort = everyone(key, jnp.int32(0), data)
     return train(hyper, tree.everyone(params, data.n_clients), cohort, training_loss(model), work)
 
 
 def local_of(local: Local | Work, model: Model) -> Local:
-    """The clients' part of a round: as it is given, or the usual training on ``model.loss`` with so much work."""
+    """The clients' part of a round: ``local`` itself, or for a `Work` the usual training on ``model.loss``."""
     return trained_on(training_loss(model), local) if isinstance(local, Work) else local
 
 
 def as_it_is(loss: Loss, hyper: Any) -> Loss:
-    """The `Term` of a brick that has numbers for `fljax.client.local_optimizer` and leaves the loss alone."""
+    """The `Term` of a brick whose hyperparameters are for `fljax.client.local_optimizer`: the loss stays unchanged."""
 
     def plain(params: Params, batch: Batch, key: Key, start: Params, *own: Any) -> tuple[Array, Params]:
         return loss(params, batch, key, *own)
@@ -135,5 +135,5 @@ def as_it_is(loss: Loss, hyper: Any) -> Loss:
 
 
 def pull_to_start(loss: Loss, hyper: Any) -> Loss:
-    """The `Term` of FedProx: ``mu/2 |w - start|^2``, start being the model that the client begins the round with."""
+    """The `Term` of FedProx: ``mu/2 |w - start|^2``, with the client's initial model of the round as start."""
     return proximal(loss, hyper.mu)

@@ -1,4 +1,4 @@
-"""Methods that know themselves: a factory with its paper and its numbers, and the bricks that can be put into it."""
+"""A method as an object: a factory with its paper and its hyperparameters, and the bricks that fit its slots."""
 
 import inspect
 import sys
@@ -24,27 +24,27 @@ from fljax.rounds.uplink.downlink import with_downlink
 from fljax.types import About, Algorithm, Model, Params, Work
 
 Kind = Literal["baseline", "one model", "personalised", "clustered"]
-"""What a method gives its clients, for lists: their own training alone, one model for all, models of their own, or a
-model for each cluster."""
+"""What clients get from a method, for lists: training alone, one global model, personal models, or one model per
+cluster."""
 
 KINDS: tuple[Kind, ...] = ("baseline", "one model", "personalised", "clustered")
 
 Slot = Literal["loss", "augment", "uplink", "downlink", "combine", "server"]
-"""What a brick changes: the clients' loss, the examples that they train on, what happens to their updates on the way to
-the server, or to its model on the way to them, how received models are combined, or the server's step towards that."""
+"""What a brick changes: the clients' loss, their training examples, their updates on the way to the server, the
+server's model on the way to the clients, the combination of received models, or the server's step towards it."""
 
 
 class Brick(NamedTuple):
-    """A part that can be put into every method with its slot: "fedavg+krum"."""
+    """A part that fits every method with its slot: "fedavg+krum"."""
 
     name: str
     slot: Slot
-    value: Any  # by slot a `Term`; an `Augment`; a `Link`; a `Combine` or its short form; a function of a `Combine`
+    value: Any  # by slot: a `Term`; an `Augment`; a `Link`; a `Combine` or its short form; a function of a `Combine`
     summary: str
     Hyper: type | None = None
     paper: str = ""
     link: str = ""
-    before: tuple[str, ...] = ()  # names of bricks that it must be written before
+    before: tuple[str, ...] = ()  # names of bricks that must come after it
 
     def __repr__(self) -> str:
         return self.name
@@ -52,10 +52,10 @@ class Brick(NamedTuple):
 
 @dataclass(eq=False, repr=False)
 class Method:
-    """A method as a user chooses it: ``fljax.ifca(model, work, n_clusters=4)``, ``fljax.ifca.Hyper(lr=0.1)``.
+    """A method, such as ``fljax.ifca``: ``fljax.ifca(model, work, n_clusters=4)``, ``fljax.ifca.Hyper(lr=0.1)``.
 
-    Called with a model, local work and static choices it makes the `Algorithm`; equal arguments make the same one.
-    ``method + brick`` is the method with a brick put in.
+    Called with a model, local work and static choices, it returns the `Algorithm`; equal arguments return the same
+    object. ``method + brick`` is the method with the brick in its slot.
     """
 
     factory: Callable[..., Algorithm]
@@ -76,25 +76,28 @@ class Method:
         """The algorithm.
 
         Raises:
-            ValueError: a choice is unknown or out of its range, ``work`` has a number that is no whole one above 0, or
-                the model's layers are not those of its parameters.
+            ValueError: a static choice is unknown or out of its range, ``work`` has a number that is not a whole number
+                above 0, or the model's layers are not those of its parameters.
         """
         signature = inspect.signature(self.factory)
         if unknown := [name for name in choices if name not in signature.parameters]:
             known = ", ".join(name for name in signature.parameters if name not in ("model", "work")) or "none"
-            raise ValueError(f"{self.name} has no choice {unknown[0]!r}; its choices: {known}; numbers are its Hyper's")
+            raise ValueError(
+                f"{self.name} has no static choice {unknown[0]!r}; its static choices: {known}; hyperparameters belong "
+                "to its Hyper"
+            )
         check_kind("model", model, Model, "make one by fljax.MODELS, fljax.from_linen, from_nnx or from_functions")
         check_kind("work", work, Work, "give fljax.Work(epochs, batch_size)")
         check_work(work)
         bound = signature.bind(model, work, *args, **choices)
         bound.apply_defaults()
-        # A scalar of NumPy is the number that it stands for, not another choice that is compiled anew.
+        # A scalar of NumPy is converted to its number, so that it does not recompile.
         bound.arguments |= {name: one.item() for name, one in bound.arguments.items() if isinstance(one, np.generic)}
         check_choices(self.factory, bound.arguments)
         for name, value in bound.arguments.items():
             if not _is_hashable(value):
                 kind = type(value).__name__
-                raise ValueError(f"{self.name}: {name} is of type {kind} and may not change; give a tuple")
+                raise ValueError(f"{self.name}: {name} is of type {kind}, which is mutable; give a tuple")
         made = tuple((_kinds(value), value) for value in bound.arguments.values())
         if made not in self._made:
             self._made[made] = self._make(model, work, dict(bound.arguments))
@@ -106,7 +109,7 @@ class Method:
         is_usual = "combine" not in own or own["combine"] == self.static["combine"].default
         filled, links, down = dict(own), [], []
         added = {brick.name: brick.value for brick in self.bricks if brick.slot == "loss"}
-        # Outside of all other terms, which so see one version of an example, and dp_sgd each example's own.
+        # Augmentation comes outside of all other terms: they see one version of an example, dp_sgd each example's own.
         added |= {brick.name: augmented(brick.value) for brick in self.bricks if brick.slot == "augment"}
         for brick in self.bricks:
             if brick.slot in ("loss", "augment"):
@@ -125,9 +128,9 @@ class Method:
         )
         told = {name: value for name, value in own.items() if name != "combine" or not is_usual}
         choices = tuple((name, _hashable(plain(value))) for name, value in told.items())
-        # What a user puts into the slot may read numbers of its own, which the class of this method does not have.
+        # A user's function in the slot may read hyperparameters that this method's class does not have.
         about = About(self.name, choices, work, model.about, tuple(numbers_of(self.Hyper)) if is_usual else ())
-        # A method that is another one with an end, as fine-tuning, has that one's.
+        # A method that only adds an end to another one, such as fine-tuning, keeps its `about`.
         predict = algorithm.predict if isinstance(algorithm.predict, _OfExamples) else _OfExamples(algorithm.predict)
         algorithm = algorithm._replace(about=about, predict=predict)
         if added:
@@ -137,10 +140,11 @@ class Method:
         return algorithm._replace(about=about)
 
     def __add__(self, brick: Brick) -> "Method":
-        """The method with a brick put in.
+        """The method with a brick in its slot.
 
         Raises:
-            ValueError: the method has no such slot, or already has a number of that name; or it is no brick.
+            ValueError: the method has no such slot, already has a hyperparameter of that name, or ``brick`` is not a
+                brick.
         """
         check_kind("brick", brick, Brick, f"give one, or write fljax.compose({f'{self.name}+{brick}'!r})")
         self._check_fits(brick)
@@ -158,7 +162,9 @@ class Method:
         if shared := sorted(own.keys() & numbers_of(self.Hyper).keys()):
             with_it = [one.name for one in self.bricks if one.Hyper is not None and shared[0] in numbers_of(one.Hyper)]
             owner = [*with_it, self.factory.__name__][0]
-            raise ValueError(f"{name}: {owner} and {brick.name} both have a number {shared[0]!r}; use one of them")
+            raise ValueError(
+                f"{name}: {owner} and {brick.name} both have a hyperparameter {shared[0]!r}; use one of them"
+            )
         before = [one for one in self.bricks if one.slot in ("combine", "server")]
         if brick.slot == "combine" and before:
             rules = [one.name for one in before if one.slot == "combine"]
@@ -167,11 +173,11 @@ class Method:
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
-        """The slots that a brick can be put into."""
+        """The slots that bricks can fill."""
         # A method whose clients do not train by gradient steps on a loss cannot take a term on it.
         trains, combines = self.trains and issubclass(self.Hyper, LocalHyper), "combine" in self.static
         sends = combines if self.sends is None else self.sends
-        one = combines and self.kind in ("one model", "personalised")  # those of clusters start from many
+        one = combines and self.kind in ("one model", "personalised")  # clustered methods start from several models
         there: dict[Slot, bool] = {
             "loss": trains,
             "augment": trains,
@@ -184,13 +190,13 @@ class Method:
 
     @cached_property
     def static(self) -> dict[str, inspect.Parameter]:
-        """The static choices: the factory's parameters without model and work."""
+        """The static choices: the factory's parameters except model and work."""
         parameters = inspect.signature(self.factory).parameters
         return {name: parameter for name, parameter in parameters.items() if name not in ("model", "work")}
 
     @property
     def title(self) -> str:
-        """The name that the paper gives it, and its bricks."""
+        """The paper's name for it, and its bricks."""
         return " + ".join([self._first_line.partition(":")[0], *(brick.name for brick in self.bricks)])
 
     @property
@@ -200,7 +206,7 @@ class Method:
 
     @cached_property
     def _first_line(self) -> str:
-        """Of the file where the method has one of its own name, else of the function."""
+        """First line of the docstring of the method's file if the file has its name, otherwise of the function."""
         module = sys.modules.get(self.factory.__module__)
         of_file = module is not None and Path(module.__name__).name.rpartition(".")[2] == self.factory.__name__
         return (inspect.getdoc(module if of_file else self.factory) or self.factory.__name__).partition("\n")[0]
@@ -232,36 +238,36 @@ def method(
 ) -> Any:
     """Makes a factory ``(model, work, **static choices) -> Algorithm`` a `Method`; used as a decorator.
 
-    The name is the function's; title and summary are the first line of its file's docstring, "FedProx: FedAvg whose
-    ...", or of its own where the file is named otherwise. Static choices annotated as `Literal`, or as `Positive` or
-    `Natural` of `fljax.choices`, are checked. An argument ``combine`` is the slot for what the server makes of the
-    received models. Arguments of the usual names need no entry in the docstring (`fljax.rounds.documented`).
+    The name is the function's; title and summary are the first line of its file's docstring, "FedProx: FedAvg with
+    ...", or of the function's docstring if the file has another name. Static choices annotated as `Literal`, or as
+    `Positive` or `Natural` of `fljax.choices`, are checked. An argument ``combine`` is the slot for the aggregation of
+    received models. Arguments with the usual names need no entry in the docstring (`fljax.rounds.documented`).
 
     Args:
-        Hyper: the class of its numbers, see `fljax.numbers.hyper`.
+        Hyper: the class of its hyperparameters, see `fljax.numbers.hyper`.
         paper: authors, venue and year.
         link: to the paper.
-        kind: what it gives its clients.
-        sends: whether its updates can be changed on their way, which asks for `Algorithm.exchange`; None: where it has
-            a slot ``combine``.
-        trains: whether its clients' loss takes the terms of bricks, as `fljax.rounds.train` adds them; False: it trains
-            more at once than a model, which a term would know nothing of.
+        kind: what its clients get.
+        sends: whether uplink bricks can change its updates, which needs `Algorithm.exchange`; None: if it has a slot
+            ``combine``.
+        trains: whether bricks can add terms to its clients' loss, as `fljax.rounds.train` does; False: it trains more
+            than one model at once, which a term does not support.
 
     Raises:
-        ValueError: ``Hyper`` is no class of numbers, or two of its static choices, its numbers and the fields of `Work`
-            have one name.
+        ValueError: ``Hyper`` is not a class of hyperparameters, or its static choices, its hyperparameters and the
+            fields of `Work` share a name.
     """
     if inspect.isfunction(Hyper):  # "@method" without parentheses
         return method()(Hyper)
     if not (isinstance(Hyper, type) and is_hyper(Hyper)):
-        raise ValueError(f"Hyper={Hyper!r} is not a class of numbers; write @fljax.hyper above it")
+        raise ValueError(f"Hyper={Hyper!r} is not a class of hyperparameters; write @fljax.hyper above it")
 
     def made(factory: Callable[..., Algorithm]) -> Method:
         factory.__doc__ = documented(factory)
         found = Method(factory, Hyper, paper, link, kind, (), sends, trains)
         choices, numbers, efforts = found.static, numbers_of(Hyper), Work._fields
         for name in (*choices, *numbers):
-            kinds = {"a choice": choices, "a number": numbers, "a field of Work": efforts}
+            kinds = {"a static choice": choices, "a hyperparameter": numbers, "a field of Work": efforts}
             if len(kinds := [kind for kind, names in kinds.items() if name in names]) > 1:
                 raise ValueError(f"{found.name}: {name!r} is both {' and '.join(kinds)}; give one another name")
         return found
@@ -271,7 +277,7 @@ def method(
 
 @dataclass(frozen=True)
 class _OfExamples:
-    """An `Algorithm.predict` that takes examples as a pool has them too; in a batch they are scaled already."""
+    """An `Algorithm.predict` that also takes examples as stored in a pool; those of a batch are scaled already."""
 
     predict: Callable[[Params, Array], Array]
 
@@ -288,7 +294,7 @@ def _is_hashable(value: Any) -> bool:
 
 
 def _kinds(value: Any) -> Any:
-    """The type of a choice and of its parts: True, 1 and 1.0 are equal, and not the same choice."""
+    """The type of a choice and of its parts: True, 1 and 1.0 are equal, but not the same choice."""
     return type(value), tuple(map(_kinds, value)) if type(value) is tuple else ()
 
 

@@ -1,4 +1,4 @@
-"""The rule of methods that part the clients once: FedAvg for some rounds, then groups by the updates sent last."""
+"""The rule of methods that group clients once: FedAvg for some rounds, then groups by the last updates sent."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,7 @@ from fljax.rounds.clustered import After, Clusters, Rule, Sent, as_labels, one_c
 from fljax.types import ClientData, Cohort, Key, Model, Stacked
 
 Find = Callable[[Key, Any, Stacked, Array], Array]
-"""``find(key, hyper, updates, came) -> (clients,) labels`` of those that ``came``, bool; the others' updates are 0."""
+"""``find(key, hyper, updates, came) -> (clients,) labels`` for clients with ``came``, bool; others' updates are 0."""
 
 
 def parted_once(
@@ -21,31 +21,32 @@ def parted_once(
     n_clusters: int | None = None,
     measure: Callable[[Stacked], Stacked] = tree.trainable,
 ) -> Rule:
-    """One group until ``hyper.warmup`` rounds are over, a number of the method; those of ``find`` from then on.
+    """One group for ``hyper.warmup`` rounds, a hyperparameter of the method; then the groups of ``find``.
 
     Args:
         model: the network.
-        find: ``find(key, hyper, updates, came) -> (clients,)`` labels from 0, of all clients by the ``updates``
-            (clients, ...) that they sent last; where ``came`` (clients,) is False a client has sent none, its row is 0,
-            and it joins the largest group, whatever its label is.
-        n_clusters: the most groups there can be; None: as many as clients.
+        find: ``find(key, hyper, updates, came) -> (clients,)`` labels from 0 of all clients, from the ``updates``
+            (clients, ...) that they sent last. If ``came`` (clients,) is False, the client has sent no update, its row
+            is 0, and it joins the largest group, whatever its label is.
+        n_clusters: largest possible number of groups; None: the number of clients.
         measure: what is kept of the updates (clients, ...), without running statistics.
 
     Raises:
-        ValueError: when a run begins: ``hyper`` has no ``warmup``, or ``find`` gives no whole number for each client.
+        ValueError: at the start of a run: ``hyper`` has no ``warmup``, or ``find`` does not return one whole number per
+            client.
     """
 
     def begin(key: Key, hyper: Any, data: ClientData) -> Clusters:
         if not hasattr(hyper, "warmup"):
-            raise ValueError(f"{type(hyper).__name__} has no number warmup, the rounds before groups form; give it one")
+            raise ValueError(f"{type(hyper).__name__} has no field warmup, the rounds before groups form; add it")
         theta = model.init(key)
-        # Kept are the updates last uploaded, (clients, ...); 0: none yet.
+        # `kept` has the last uploaded updates, (clients, ...); 0: none yet.
         one = jax.tree.map(tree.at_least_float32, tree.trainable(theta))
         none = jax.tree.map(lambda leaf: jnp.zeros((data.n_clients, *leaf.shape), leaf.dtype), one)
         return one_cluster(theta, data.n_clients, n_clusters, kept=none)
 
     def before(hyper: Any, clusters: Clusters, cohort: Cohort) -> Clusters:
-        # Until the groups form all are in the first cluster, and the others follow it.
+        # Until the groups form, all clients are in the first cluster, and the other clusters copy its model.
         n_slots = tree.n_rows(clusters.centers)
         row = jnp.where(cohort.round.astype(jnp.float32) < hyper.warmup, 0, jnp.arange(n_slots, dtype=jnp.int32))
         centers, memory = tree.take((clusters.centers, clusters.memory), row)
@@ -68,7 +69,7 @@ def parted_once(
 
 
 def unseen_to_largest(label: Array, seen: Array) -> Array:
-    """``label`` (clients,) of those that are ``seen``; the others join the largest of their groups, ties the first."""
+    """``label`` (clients,) where ``seen``; the other clients join the largest group, the first one in a tie."""
     n_slots = label.shape[0]
     largest = jnp.argmax(jnp.bincount(jnp.where(seen, label, n_slots), length=n_slots)).astype(jnp.int32)
     return jnp.where(seen, label, largest)

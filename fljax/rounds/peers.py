@@ -1,4 +1,4 @@
-"""The frame of methods whose clients hold a model each, all begun alike; a newcomer starts from their mean."""
+"""The frame of methods with one model per client and equal initial models; a new client starts from their mean."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,15 +22,15 @@ def of_peers(
     keeps: Callable[[Stacked], Any] = lambda first: first,
     models: Callable[[Any], Stacked] = lambda clients: clients,
 ) -> Algorithm:
-    """A method whose ``State.clients`` are the clients' models (clients, ...), which they are tested with.
+    """A method whose ``State.clients`` are the clients' models (clients, ...), which are also the tested models.
 
     Args:
         model: the network.
-        work: of newcomers, who train alone.
-        round: the method's.
+        work: local work of new clients, which train alone.
+        round: the method's round.
         server: ``(n_clients) -> State.server`` before the first round.
-        keeps: ``(first models) -> State.clients`` where clients keep more than models.
-        models: ``(State.clients) -> models``, of what they keep.
+        keeps: ``(initial models) -> State.clients``, for clients that keep more than models.
+        models: ``(State.clients) -> models``, the inverse.
     """
 
     def init(key: Key, hyper: Any, data: ClientData) -> State:

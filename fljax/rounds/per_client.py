@@ -1,4 +1,4 @@
-"""Samplings that know something of each client: as many numbers as a federation has clients."""
+"""Samplings with one number per client of the federation."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from fljax.rounds.sampling import Sampling
 
 
 def numbers_of_clients(name: str, given: Any) -> tuple[float, ...]:
-    """(clients,) numbers, one a client, as floats.
+    """(clients,) numbers, one per client, as floats.
 
     Raises:
-        ValueError: they are no numbers, or not in one row.
+        ValueError: they are not numbers, or not one-dimensional.
     """
     try:
         row = np.asarray(given, np.float64)
@@ -23,11 +23,11 @@ def numbers_of_clients(name: str, given: Any) -> tuple[float, ...]:
 
 
 def for_each_client(name: str, row: tuple[float, ...], sampling: Sampling) -> Sampling:
-    """``sampling`` of a federation with as many clients as ``row`` has numbers, which its description names."""
+    """``sampling`` for a federation with as many clients as ``row`` has numbers; its description contains them."""
 
     def n_places(n_clients: int) -> int:
         if n_clients != len(row):
-            raise ValueError(f"{name}: {len(row)} numbers for {n_clients} clients; give one a client")
+            raise ValueError(f"{name}: {len(row)} numbers for {n_clients} clients; give one per client")
         return sampling.n_places(n_clients)
 
     return sampling._replace(n_places=n_places, about=(*sampling.about, (name, row)))

@@ -1,4 +1,4 @@
-"""Local training in phases, each on some layers while the others stay as they are: first the head, then the body."""
+"""Local training in phases, each on some layers while the others stay fixed: first the head, then the body."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -12,23 +12,23 @@ from fljax.rounds.local import train
 from fljax.types import Cohort, ModelTable, Stacked, Trained, Work
 
 HEAD_PHASE = 0x4EAD
-"""Folded into a client's key for the batches of a head phase; those of the body phase are every method's."""
+"""Folded into a client's key for the batches of a head phase; the body phase uses the same batches as other methods."""
 
 
 class Phase(NamedTuple):
     """A part of a client's local training."""
 
-    held: tuple[str, ...]  # layers that stay as they are
+    held: tuple[str, ...]  # layers that stay fixed
     epochs: int  # 0: the phase is left out
     loss: Loss
-    rows: tuple[Stacked | ModelTable, ...] = ()  # what the loss needs beside the batch, a row a client
+    rows: tuple[Stacked | ModelTable, ...] = ()  # what the loss needs besides the batch, one row per client
     drawn_from: int | None = None  # folded into the clients' keys; None: the keys themselves
 
 
 def train_in_phases(hyper: Any, start: ModelTable, cohort: Cohort, work: Work, phases: Iterable[Phase]) -> Trained:
-    """The participants' local training, one phase after another; each optimiser starts afresh.
+    """The participants' local training, one phase after another; the optimiser restarts in each phase.
 
-    The loss is the mean over all epochs. A client whose training diverges in a phase comes back as it started.
+    The loss is the mean over all epochs. A client whose training diverges in a phase keeps its initial model.
     """
     phases = [phase for phase in phases if phase.epochs]
     begun, total = tree.stacked(start), sum(phase.epochs for phase in phases)

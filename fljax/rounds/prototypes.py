@@ -1,6 +1,6 @@
-"""Prototypes: what each class looks like to all clients together, which the server averages class by class.
+"""Prototypes: the mean features of each class over all clients, which the server averages class by class.
 
-They are ``{"mean": (classes, d), "known": (classes,) float32, 1 for a class that somebody has shown, else 0}``.
+They are ``{"mean": (classes, d), "known": (classes,) float32, 1 for a class that a client has sent, else 0}``.
 """
 
 import jax
@@ -14,7 +14,7 @@ from fljax.types import Cohort, Params
 
 
 def no_prototypes(n_classes: int, d: int) -> Params:
-    """Before the first round."""
+    """The prototypes before the first round."""
     return {"mean": jnp.zeros((n_classes, d), jnp.float32), "known": jnp.zeros(n_classes, jnp.float32)}
 
 
@@ -24,9 +24,9 @@ def average_prototypes(before: Params, sums: ClassSums, weighting: Weighting, co
     Args:
         before: the prototypes so far.
         sums: of the participants' features.
-        weighting: of clients in a class, "size" (by their examples of it) or "uniform" (all that have it alike).
-        cohort: who takes part.
-        ok: (cohort,) bool, whose training did not diverge.
+        weighting: of the clients that have a class, "size" (by their examples of it) or "uniform".
+        cohort: the participants.
+        ok: (cohort,) bool: clients whose training did not diverge.
     """
     count = sums.count if weighting == "size" else (sums.count > 0).astype(jnp.float32)
     mass = client_weight("uniform", cohort, ok)[:, None] * count

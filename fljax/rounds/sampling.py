@@ -1,7 +1,7 @@
-"""Who takes part in a round.
+"""Sampling: which clients participate in a round.
 
-A `Sampling` is a value: `uniform`, `by_size`, `poisson`, `fixed` or `table`. The draw depends on the run's key and the
-round alone, so every method sees the same cohorts.
+A `Sampling` is a value: `uniform`, `by_size`, `poisson`, `fixed` or `table`. The draw depends only on the run's key and
+the round, so every method has the same cohorts.
 """
 
 import math
@@ -24,26 +24,26 @@ from fljax.types import Description, Key
 
 
 class Sampling(NamedTuple):
-    """How the participants of a round are drawn; static, hashable."""
+    """How the participants of a round are sampled; static, hashable."""
 
     draw: Callable[[Key, Array, Array, int], tuple[Array, Array]]
-    """``(key, round (), size (clients,), n) -> (n,) distinct ids, and which are there``, bool."""
-    n_places: Callable[[int], int]  # clients -> places in a cohort, which are the shape of a round
+    """``(key, round (), size (clients,), n) -> (n,) distinct ids, and which of them participate``, bool."""
+    n_places: Callable[[int], int]  # number of clients -> places in a cohort: the shape of a round
     about: Description = ()  # name and choices
-    timing: Timing | None = None  # how long rounds last; None: nobody says
+    timing: Timing | None = None  # how long rounds last; None: unknown
     ask: Callable[[Key, Array, Array, int], tuple[Array, Array]] | None = None
-    """As ``draw``, with all that are asked, those who do not come too; None: all that are asked come."""
+    """As ``draw``, but including sampled clients that do not come; None: all sampled clients come."""
     cut: Callable[[Array, Array], Array] | None = None
-    """``(ids, active) -> active`` who counts of those that are there and have not dropped out; None: all of them."""
+    """``(ids, active) -> active``: which of the present clients that did not drop out count; None: all of them."""
     effort: Callable[[Key, Array], Array] | None = None
-    """``(key, ids) -> (n,)`` share of its local work that each does in a round, in (0, 1]; None: everybody does all."""
+    """``(key, ids) -> (n,)`` share of its local work that each client does in a round, in (0, 1]; None: all of it."""
 
     def of(self, n_clients: int) -> "Draw":
-        """For a federation of so many clients.
+        """The sampling for a federation of ``n_clients`` clients.
 
         Raises:
-            ValueError: the sampling names clients that the federation does not have, or times others; one of the
-                user's own draws what is no cohort, or a client twice, which a draw of round 0 shows.
+            ValueError: the sampling names clients that the federation does not have, or has numbers for other clients;
+                or a user's own sampling does not draw a cohort, or draws a client twice, in round 0.
         """
         n_places = self.n_places(n_clients)
         if self.timing is not None:
@@ -54,15 +54,14 @@ class Sampling(NamedTuple):
 
     @property
     def is_independent(self) -> bool:
-        """Whether a client takes part whoever else does: by Poisson sampling, where nobody takes another's place."""
+        """Whether clients participate independently of each other: Poisson sampling without limits on the cohort."""
         given = dict(self.about)
         return given.get("sampling") == "poisson" and given.keys() <= _KEEP_INDEPENDENT
 
     def expected(self, n_clients: int, dropout: Any = None) -> Any:
-        """Participants of a round on average, of whom each drops out with probability ``dropout``; None: as many as
-        there are places.
+        """Mean number of participants per round, if each drops out with probability ``dropout``; None: all places.
 
-        Of clients with a deadline or with a probability to answer, as if all were asked equally often.
+        With a deadline or probabilities of availability, it assumes that all clients are sampled equally often.
         """
         given = dict(self.about)
         places = mean = float(self.n_places(n_clients))
@@ -80,21 +79,21 @@ class Sampling(NamedTuple):
 
 
 EFFORT = ("stragglers", "least_effort", "whole_epochs", "effort")
-"""What a sampling says of itself about how much its participants do, see `fljax.rounds.effort`."""
+"""Names in a sampling's description that concern partial work, see `fljax.rounds.effort`."""
 
 _KEEP_INDEPENDENT = {"sampling", "participation", "deadline", "seconds", "available", *EFFORT}
-"""What a sampling may say of itself whose participants are there or not each by itself."""
+"""Names that the description of a sampling with independent participants may have."""
 
 
 class Draw(NamedTuple):
-    """A sampling and the places in its cohorts: what a program is compiled for."""
+    """A sampling and the number of places in its cohorts, for which a program is compiled."""
 
     sampling: Sampling
     size: int
 
 
 def cohort_size(participation: float, n_clients: int) -> int:
-    """``max(1, round(participation * n_clients))`` participants a round.
+    """``max(1, round(participation * n_clients))`` participants per round.
 
     Raises:
         ValueError: ``participation`` is not in (0, 1].
@@ -103,7 +102,7 @@ def cohort_size(participation: float, n_clients: int) -> int:
 
 
 def share_of_clients(participation: float) -> float:
-    """``participation``, as it is.
+    """``participation``, unchanged.
 
     Raises:
         ValueError: it is not in (0, 1].
@@ -127,7 +126,7 @@ def _uniform(participation: float) -> Sampling:
     def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:
         ids = jnp.arange(size.shape[0], dtype=jnp.int32)
         if n < size.shape[0]:
-            # The least of n uniform numbers, found without sorting them all: a round must not grow with the federation.
+            # The n least uniform numbers, without sorting all: the cost of a round must not grow with the federation.
             ids = jnp.sort(lax.top_k(-whole(jax.random.uniform(key, ids.shape, jnp.float32)), n)[1]).astype(jnp.int32)
         return ids, jnp.ones(n, bool)
 
@@ -137,8 +136,8 @@ def _uniform(participation: float) -> Sampling:
 def by_size(participation: float = 1.0) -> Sampling:
     """A share ``participation`` of the clients, one after another without replacement, each with probability ~ n_i.
 
-    A client without examples is drawn only when no other is left. Averages are then usually taken with equal weights
-    (``weighting="uniform"``), because the sizes have counted in the draw (Li et al., ICLR 2020).
+    A client without examples is sampled only if no other is left. Averages then usually have equal weights
+    (``weighting="uniform"``), because the sizes have counted in the sampling (Li et al., ICLR 2020).
 
     Raises:
         ValueError: ``participation`` is no number in (0, 1].
@@ -149,7 +148,7 @@ def by_size(participation: float = 1.0) -> Sampling:
 @cache
 def _by_size(participation: float) -> Sampling:
     def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:
-        # The largest of log n_i + Gumbel noise are such a sample (Yellott 1977).
+        # The largest values of log n_i + Gumbel noise are such a sample (Yellott 1977).
         ticket = jnp.log(size.astype(jnp.float32)) + jax.random.gumbel(key, size.shape, jnp.float32)
         return jnp.sort(lax.top_k(whole(ticket), n)[1]).astype(jnp.int32), jnp.ones(n, bool)
 
@@ -157,11 +156,11 @@ def _by_size(participation: float) -> Sampling:
 
 
 def poisson(participation: float = 1.0) -> Sampling:
-    """Each client takes part with probability ``participation``, independently of the others; sometimes nobody does.
+    """Each client participates with probability ``participation``, independently of the others; a round may be empty.
 
-    A cohort has places for 6 standard deviations more than the mean and 4 besides, without which few clients would be
-    too many oftener; if more are drawn, which is rarer than one round in a hundred million, those with the largest
-    random numbers stay out. Empty places are computed and do not count.
+    A cohort has places for the mean plus 6 standard deviations plus 4, where the 4 are for small federations. If more
+    clients are sampled, in fewer than one round in a hundred million, those with the largest random numbers are left
+    out. Empty places are computed but do not count.
 
     Raises:
         ValueError: ``participation`` is no number in (0, 1].
@@ -184,7 +183,10 @@ def _poisson(participation: float) -> Sampling:
 
 
 def drawn_share(participation: float) -> float:
-    """The probability with which `poisson` draws a client: the next multiple of 2^-23, as float32 is drawn in these."""
+    """The probability with which `poisson` samples a client: ``participation`` rounded up to a multiple of 2^-23,
+
+    in which float32 random numbers are drawn.
+    """
     return min(1.0, math.ceil(float(np.float32(participation)) * _NUMBERS) / _NUMBERS)
 
 
@@ -195,7 +197,7 @@ def fixed(ids: Sequence[int]) -> Sampling:
     """The same clients in every round.
 
     Raises:
-        ValueError: nobody is named, or a client twice.
+        ValueError: no client is named, or a client twice.
     """
     return _fixed(client_ids(ids))
 
@@ -204,10 +206,10 @@ def client_ids(ids: Any) -> tuple[int, ...]:
     """``ids`` as whole numbers.
 
     Raises:
-        ValueError: they are no sequence, or one is no whole number.
+        ValueError: they are not a sequence, or one is not a whole number.
     """
     if not np.iterable(ids):
-        raise ValueError(f"ids={ids!r} is no sequence; give the ids of the clients, as [0, 3]")
+        raise ValueError(f"ids={ids!r} is not a sequence; give the ids of the clients, such as [0, 3]")
     return tuple(_id("ids", i) for i in ids)
 
 
@@ -217,17 +219,19 @@ def _fixed(ids: tuple[int, ...]) -> Sampling:
 
 
 def table(rows: Sequence[Sequence[int]]) -> Sampling:
-    """Round r has the clients of row r, counted from 0; after the last row the first comes again.
+    """Round r has the clients of row r, counted from 0; after the last row, the first one follows again.
 
     Args:
         rows: ids of each round, as a sequence of sequences or (rounds, places) integers. Shorter rows, and ids of -1,
             leave places of the cohort empty.
 
     Raises:
-        ValueError: there is no row, nobody is named, a client stands twice in a row, or an id is below -1.
+        ValueError: there is no row, no client is named, a client is named twice in a row, or an id is below -1.
     """
     if unlike := [row for row in (rows if np.iterable(rows) else [rows]) if not np.iterable(row)]:
-        raise ValueError(f"rows: {unlike[0]!r} is no row; give a sequence of ids for each round, as [[0, 1], [2]]")
+        raise ValueError(
+            f"rows: {unlike[0]!r} is not a row; give a sequence of ids for each round, such as [[0, 1], [2]]"
+        )
     return _table(tuple(tuple(_id(f"rows[{r}]", i) for i in row if i != -1) for r, row in enumerate(rows)))
 
 
@@ -235,13 +239,13 @@ def _id(name: str, value: Any) -> int:
     try:
         return operator.index(value)
     except TypeError:
-        raise ValueError(f"{name}: {value!r} is no client's number; give whole numbers from 0") from None
+        raise ValueError(f"{name}: {value!r} is not a client's number; give whole numbers from 0") from None
 
 
 @cache
 def _table(rows: tuple[tuple[int, ...], ...]) -> Sampling:
     if not any(rows):
-        raise ValueError("rows name nobody; give the ids of each round's participants")
+        raise ValueError("rows name no client; give the ids of each round's participants")
     for r, row in enumerate(rows):
         if len(set(row)) < len(row) or min(row, default=0) < 0:
             raise ValueError(f"rows[{r}]={row} names a client twice, or none; give distinct ids >= 0")
@@ -249,7 +253,9 @@ def _table(rows: tuple[tuple[int, ...], ...]) -> Sampling:
 
     def n_places(n_clients: int) -> int:
         if largest >= n_clients:
-            raise ValueError(f"client {largest} takes part but there are {n_clients}; give ids below {n_clients}")
+            raise ValueError(
+                f"client {largest} participates but there are {n_clients} clients; give ids below {n_clients}"
+            )
         return places
 
     def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""Which part of a model travels: models in two parts, one shared through the server and one that each client keeps."""
+"""Models in two parts: one shared through the server, and one that each client keeps."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from fljax.tree import STATISTICS
 from fljax.types import Model, ModelTable, Params, Stacked
 
 Path = tuple[str, ...]
-"""Where a leaf stands in a model: ("fc1", "kernel")."""
+"""The path of a leaf in a model: ("fc1", "kernel")."""
 
 
 class Sharing(NamedTuple):
@@ -21,7 +21,7 @@ class Sharing(NamedTuple):
     join: Callable[[Any, Any], Params]  # the shared part, the client's own -> params
 
     def held(self, shared: Any, own: Any, n_clients: int) -> ModelTable:
-        """Every client's model: the one shared part, which is not copied, and its own row of the other."""
+        """Every client's model: the shared part, which is not copied, and the client's row of the own part."""
         if not jax.tree.leaves(own):
             return tree.everyone(self.join(shared, own), n_clients)
         return tree.own(self.join(tree.broadcast(shared, 1), own))
@@ -31,12 +31,12 @@ WHOLE = Sharing(lambda params: (params, {}), lambda shared, own: shared)
 """The whole model is shared."""
 
 NOTHING = Sharing(lambda params: ({}, params), lambda shared, own: own)
-"""Each client keeps its model to itself."""
+"""Nothing is shared: each client keeps its model."""
 
 GLOBAL_AND_OWN = Sharing(
     split=lambda held: (held["global"], held["own"]), join=lambda theta, own: {"global": theta, "own": own}
 )
-"""A client holds the server's model, which travels, and something of its own beside it, which does not."""
+"""A client holds the server's model, which is shared, and an own part, which is not."""
 
 
 def all_but(layers: tuple[str, ...]) -> Sharing:
@@ -50,7 +50,7 @@ def only(layers: tuple[str, ...]) -> Sharing:
 
 
 def all_but_paths(stays: Callable[[Path], bool]) -> Sharing:
-    """The leaves whose path fulfils ``stays`` stay with each client; parts are ``{path: leaf}``."""
+    """The leaves whose path satisfies ``stays`` stay with each client; parts are ``{path: leaf}``."""
 
     def divide(params: Params) -> tuple[dict[Path, Any], dict[Path, Any]]:
         leaves: dict[Path, Any] = flatten_dict(params)
@@ -64,7 +64,7 @@ def last_layers(model: Model, n_layers: int, field: str) -> tuple[str, ...]:
     """Names of the last ``n_layers`` layers of ``model``.
 
     Raises:
-        ValueError: naming ``field``, where the model does not have so many.
+        ValueError: the model does not have that many; the message names ``field``.
     """
     if not 0 <= n_layers <= len(model.layers):
         raise ValueError(f"{field}={n_layers}: the model has layers {model.layers}; choose 0 to {len(model.layers)}")
@@ -75,11 +75,11 @@ def split(params: Params, layers: tuple[str, ...]) -> tuple[Params, Params]:
     """``params`` as (all other layers, the named layers); works on one model and on stacked ones.
 
     Raises:
-        ValueError: a name that is no layer's, or one text in place of several names.
+        ValueError: a name is not a layer, or ``layers`` is one string instead of a tuple of names.
     """
     trainable, statistics = tree.split_statistics(params)
     if isinstance(layers, str):
-        raise ValueError(f"layers={layers!r} is one text; give a tuple of {tuple(trainable)}")
+        raise ValueError(f"layers={layers!r} is one string; give a tuple of {tuple(trainable)}")
     if unknown := [name for name in layers if name not in trainable]:
         raise ValueError(f"layers={tuple(layers)}: no layer {', '.join(map(repr, unknown))}, only {tuple(trainable)}")
 
@@ -92,7 +92,7 @@ def split(params: Params, layers: tuple[str, ...]) -> tuple[Params, Params]:
 
 
 def compose(a: Params, b: Params) -> Params:
-    """One model of two parts: the inverse of `split`, in either order."""
+    """One model from two parts: the inverse of `split`, in either order."""
     (a, kept_a), (b, kept_b) = tree.split_statistics(a), tree.split_statistics(b)
     kept = kept_a.get(STATISTICS, {}) | kept_b.get(STATISTICS, {})
     return a | b | ({STATISTICS: kept} if kept else {})
@@ -101,16 +101,16 @@ def compose(a: Params, b: Params) -> Params:
 def replace_layers(params: Params, layers: tuple[str, ...], source: Params) -> Params:
     """``params`` with the named layers, and their running statistics, taken from ``source``.
 
-    Works on one model and on stacked ones; nothing is computed, so NaN in what is not taken never matters.
+    Works on one model and on stacked ones; nothing is computed, so NaN in replaced or unused layers has no effect.
     """
     return compose(split(params, layers)[0], split(source, layers)[1])
 
 
 def n_floats(params: Params, layers: tuple[str, ...]) -> int:
-    """Trainable scalars of the named layers of one model: what it costs to send them."""
+    """Number of trainable scalars in the named layers of one model: the traffic of sending them."""
     return tree.size(tree.select(params, layers))
 
 
 def own_rows(params: Stacked, n_clients: int) -> Stacked:
-    """A part that starts equal for all clients, a row each."""
+    """A part that starts equal for all clients, one row per client."""
     return tree.broadcast(params, n_clients) if jax.tree.leaves(params) else params

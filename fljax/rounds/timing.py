@@ -1,4 +1,4 @@
-"""How long the rounds of a run last, in simulated seconds."""
+"""The duration of a run's rounds, in simulated seconds."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -7,23 +7,23 @@ import numpy as np
 
 
 class Timing(NamedTuple):
-    """When a round is over; static, hashable. A round lasts until the slowest client that counts is done."""
+    """The end of a round; static, hashable. A round lasts until the slowest client that counts has finished."""
 
     seconds: tuple[float, ...] = ()  # (clients,) of each client's round
-    deadline: float | None = None  # in seconds: a round in which somebody is missing lasts until then
-    count: int | None = None  # participants that are enough; None: all that were asked
-    ends: tuple[float, ...] = ()  # (rounds,) at which rounds end whoever takes part; (): it follows from ``seconds``
+    deadline: float | None = None  # in seconds: a round with a missing client lasts until then
+    count: int | None = None  # number of participants that is enough; None: all sampled clients
+    ends: tuple[float, ...] = ()  # (rounds,) ends of rounds, whoever participates; (): computed from ``seconds``
 
     def check(self, n_clients: int) -> None:
-        """Raises ValueError where rounds of so many clients would have no end, or not every client its seconds."""
+        """Raises ValueError if rounds of ``n_clients`` clients have no end, or there is not one number per client."""
         if not self.ends and len(self.seconds) != n_clients:
-            given = f"{len(self.seconds)} seconds, of a client's round each, and there are {n_clients} clients"
-            raise ValueError(f"the timing has {given}; give a number for each, or the ends of rounds")
+            given = f"{len(self.seconds)} seconds of clients' rounds, but there are {n_clients} clients"
+            raise ValueError(f"the timing has {given}; give one number per client, or the ends of rounds")
 
     def of_rounds(self, first: int, metrics: Mapping[str, Any]) -> np.ndarray:
-        """(rounds,) seconds of the round ``first`` and those after it, of their ``ids``, ``active`` and ``n_missing``.
+        """(rounds,) seconds of rounds from ``first`` on, computed from their ``ids``, ``active`` and ``n_missing``.
 
-        Without ``n_missing`` whoever is not active is missing.
+        Without ``n_missing``, clients that are not active are missing.
         """
         ids, active = np.asarray(metrics["ids"]), np.asarray(metrics["active"])
         if self.ends:

@@ -1,4 +1,4 @@
-"""Local training that keeps the losses of its first steps, for methods whose server looks at how a client learns."""
+"""Local training that records the losses of its first steps, for methods whose server uses them."""
 
 from typing import Any
 
@@ -17,18 +17,18 @@ def train_and_record(
     """As `fljax.rounds.local.train`, with the losses of each participant's first ``n_losses`` batches.
 
     Args:
-        hyper: the method's numbers.
-        start: models that participants start from.
-        cohort: who takes part.
-        loss: what each minimises.
-        work: local effort.
+        hyper: the method's hyperparameters.
+        start: the participants' initial models.
+        cohort: the participants.
+        loss: the loss that each participant minimises.
+        work: local work.
         n_losses: S.
 
     Returns:
-        What `train` returns, and losses (cohort, S), each at the parameters the batch was met with; 0 past a client's
-        last step and where its result is not finite.
+        The result of `train`, and losses (cohort, S), each at the parameters before the batch's step; 0 after a
+        client's last step and where the result is not finite.
     """
-    # The losses ride with the running statistics: no gradient, no optimiser and no term sees them.
+    # The losses are stored with the running statistics, where no gradient, optimiser or term sees them.
     n_rows = tree.n_rows(start.params)
     theta, statistics = tree.split_statistics(start.params)
     kept = {

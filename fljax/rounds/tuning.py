@@ -1,4 +1,4 @@
-"""Fine-tuning before the test: a method's deployed models, trained a little more on each client's own data."""
+"""Fine-tuning before the test: a method's deployed models are trained further on each client's own data."""
 
 import jax.numpy as jnp
 
@@ -13,22 +13,22 @@ from fljax.types import ClientData, Key, ModelTable, State, Work
 
 @hyper
 class TunedHyper(LocalHyper):
-    """Numbers of a method whose clients fine-tune before a test."""
+    """Hyperparameters of a method whose clients fine-tune before a test."""
 
     ft_lr: Scalar | None = number(None, "learning rate of fine-tuning; None: lr, not decayed", above=0)
 
 
 def tuned(deploy: Deploy, loss: Loss, work: Work, ft_epochs: int, held: tuple[str, ...] = ()) -> Deploy:
-    """``deploy``, whose models each client then trains for ``ft_epochs`` epochs; 0 gives ``deploy`` itself.
+    """``deploy``, whose models each client then trains for ``ft_epochs`` epochs; 0 returns ``deploy`` itself.
 
-    The rounds are not touched, so a run without fine-tuning goes through the same states.
+    The rounds do not change, so a run without fine-tuning has the same states.
 
     Args:
-        deploy: gives the models to start from.
-        loss: what clients minimise.
+        deploy: returns the initial models of fine-tuning.
+        loss: the loss that clients minimise.
         work: batch size and optimiser.
         ft_epochs: at least 0.
-        held: layers that stay as they are.
+        held: layers that stay fixed.
 
     Raises:
         ValueError: ``ft_epochs`` is negative.

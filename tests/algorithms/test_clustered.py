@@ -118,7 +118,7 @@ def test_a_gradient_takes_no_more_than_a_plain_step(key, model, federation):
     method = ALGORITHMS["ifca"]
     with pytest.raises(ValueError, match="takes one step a round; use epochs=1"):
         method(model, Work(2, 8), averaging="gradient")
-    with pytest.raises(ValueError, match="sends the gradient of the plain loss; leave out bricks"):
+    with pytest.raises(ValueError, match="sends the gradient of the plain loss; remove bricks"):
         (method + BRICKS["prox"])(model, Work(1, 8), averaging="gradient")
     algorithm = method(model, Work(1, 8), averaging="gradient")
     numbers = as_traced(method.Hyper(lr=0.1, momentum=0.5))
@@ -137,7 +137,7 @@ def test_k_first_models_that_would_be_equal_are_refused(key, federation, name):
         return jax.tree.map(lambda leaf: leaf + 0.01 * jax.random.normal(key, leaf.shape), begun)
 
     method, work = fljax.ALGORITHMS[name], fljax.Work(1, 8)
-    with pytest.raises(ValueError, match="begins alike whatever the key is, and so would all 3 first models"):
+    with pytest.raises(ValueError, match="initial parameters do not depend on the key, so all 3 initial models"):
         jax.eval_shape(method(still, work, n_clusters=3).init, key, method.Hyper(), federation.train)
     jax.eval_shape(method(still, work, n_clusters=1).init, key, method.Hyper(), federation.train)
     state = method(still._replace(init=noisy), work, n_clusters=3).init(key, method.Hyper(), federation.train)

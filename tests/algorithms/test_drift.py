@@ -276,7 +276,7 @@ def test_steps_that_a_displacement_cannot_tell_are_refused(key, model, federatio
     for work, hyper in ((adam, scaffold.Hyper()), (Work(1, 8), scaffold.Hyper(momentum=0.9))):
         algorithm = scaffold(model, work)
         state = jax.eval_shape(algorithm.init, key, as_traced(hyper), federation.train)
-        with pytest.raises(ValueError, match="takes plain steps"):
+        with pytest.raises(ValueError, match="needs plain SGD steps"):
             jax.eval_shape(algorithm.round, key, as_traced(hyper), state, cohort)
 
 

@@ -388,7 +388,7 @@ def taught_labels(federation):
 
 
 def test_fedgens_generator_needs_the_size_of_a_batch(model):
-    with pytest.raises(ValueError, match="fedgen: batch_size=None does not say how many features"):
+    with pytest.raises(ValueError, match="fedgen: batch_size=None does not set the number of generated features"):
         fedgen(model, Work(1, None))
 
 

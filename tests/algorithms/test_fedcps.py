@@ -217,7 +217,7 @@ def test_numbers_of_layers_that_their_sharing_does_not_have_are_refused(deep, sh
 
 
 def test_personal_layers_take_a_network_of_two():
-    with pytest.raises(ValueError, match="2 layers or more, the network has 1"):
+    with pytest.raises(ValueError, match="at least 2 layers, the network has 1"):
         layer_roles(("fc1",), "personal_layers", None, None)
 
 

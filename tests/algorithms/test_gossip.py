@@ -47,7 +47,7 @@ def test_small_and_odd_graphs():
     np.testing.assert_array_equal(graph_of("torus", 7), graph_of("ring", 7))  # a prime number has one row
     assert (graph_of("regular", 20, 4, seed=1) != graph_of("regular", 20, 4, seed=2)).any()
     for n, degree in ((7, 3), (5, 5), (4, 9)):
-        with pytest.raises(ValueError, match=f"degree={degree}: in a regular graph of {n} clients"):
+        with pytest.raises(ValueError, match=f"degree={degree}: for a regular graph of {n} clients"):
             graph_of("regular", n, degree)
     np.testing.assert_array_equal(np.asarray(renamed(jax.random.key(1), jnp.asarray(graph_of("ring", 6)))).sum(1), 2)
 

@@ -345,7 +345,7 @@ def test_the_pilot_takes_the_layer_of_widest_gap_or_all(gap, layers):
 
 
 def test_the_pilot_of_another_model_is_refused(model):
-    with pytest.raises(ValueError, match=r"nothing of \['cos_update_full'\]"):
+    with pytest.raises(ValueError, match=r"no entry for \['cos_update_full'\]"):
         layers_by_pilot(model, dict.fromkeys(model.layers, 1.0))
 
 

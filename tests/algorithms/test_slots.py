@@ -77,13 +77,13 @@ def test_methods_whose_averages_are_their_own_say_that_they_have_no_slot(name):
 def test_a_brick_that_is_no_name_is_refused_in_a_line():
     assert compose("fedavg+median") is compose("fedavg+median")
     for given in (["median"], {"median": 1}, jax.numpy.median):
-        with pytest.raises(ValueError, match=r"^brick is .*, not a str; give the name of one, as 'median'; a function"):
+        with pytest.raises(
+            ValueError, match=r"^brick is .*, not a str; give its name, such as 'median'; pass a function"
+        ):
             compose("fedavg", given)
-    with pytest.raises(ValueError, match=r"^method is \['fedavg'\], not a str; give a name, as 'fedprox\+median'"):
+    with pytest.raises(ValueError, match=r"^method is \['fedavg'\], not a str; give a name, such as 'fedprox\+median'"):
         compose(["fedavg"])
-    with pytest.raises(
-        ValueError, match=r"^krum is a brick; name the method that it is put into first, as 'fedavg\+krum'"
-    ):
+    with pytest.raises(ValueError, match=r"^krum is a brick; name a method first, such as 'fedavg\+krum'"):
         compose("krum")
     assert compose("fedavg + median") is compose("fedavg+median")
 

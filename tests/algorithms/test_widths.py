@@ -199,13 +199,17 @@ def test_a_product_a_rounding_above_a_whole_number_is_that_number(key):
 @pytest.mark.parametrize(
     ("model", "choices", "message"),
     [
-        (mlp((4,), (3,), 2), {"rates": ()}, r"rates=\(\): give one or more"),
+        (mlp((4,), (3,), 2), {"rates": ()}, r"rates=\(\): give at least one"),
         (mlp((4,), (3,), 2), {"rates": (0.5, 0.0)}, r"each in \(0, 1\]"),
         (mlp((4,), (3,), 2), {"rates": (1.5,)}, r"each in \(0, 1\]"),
         (mlp((4,), (3,), 2), {"assignment": "dynamic", "deployed": "own"}, "use 'global'"),
-        (mlp((4,), (3,), 2), {"units": "rolling", "deployed": "own"}, "units='rolling' no client has a part"),
+        (mlp((4,), (3,), 2), {"units": "rolling", "deployed": "own"}, "units='rolling' clients have no fixed part"),
         (mlp((4,), (3,), 2), {"assignment": "drawn"}, "assignment='drawn'"),
-        (resnet18((8, 8, 3), n_classes=2), {}, "one after another, and 'stem' is not such a layer"),
+        (
+            resnet18((8, 8, 3), n_classes=2),
+            {},
+            "a chain of dense and convolutional layers, and 'stem' is not such a layer",
+        ),
         (
             from_functions(lambda key: {"a": jnp.zeros((4, 2))}, lambda params, x: x @ params["a"]),
             {},
@@ -220,8 +224,6 @@ def test_what_cannot_be_cut_is_refused(model, choices, message):
 
 def test_private_examples_do_not_choose_which_outputs_are_trained(model, work):
     private = fljax.compose("heterofl+dp_sgd")
-    with pytest.raises(
-        ValueError, match="with masked_loss=True outputs follow clients' counts of labels, which get no"
-    ):
+    with pytest.raises(ValueError, match="with masked_loss=True outputs depend on clients' label counts, which get no"):
         private(model, work, masked_loss=True)
     private(model, work)

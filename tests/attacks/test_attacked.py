@@ -68,7 +68,11 @@ def test_numbers_of_attacks_are_checked():
         sign_flip(placed="here")
     with pytest.raises(ValueError, match="sign_flip has no 'z'"):
         sign_flip(z=1)
-    for ids, why in ((3, "ids=3 is no sequence"), ((1.5,), "ids: 1.5 is no client's number"), (("a",), "ids: 'a'")):
+    for ids, why in (
+        (3, "ids=3 is not a sequence"),
+        ((1.5,), "ids: 1.5 is not a client's number"),
+        (("a",), "ids: 'a'"),
+    ):
         with pytest.raises(ValueError, match=why):
             sign_flip(ids=ids)
     for make, given in ((alie, {"z": float("nan")}), (alie, {"z": float("inf")}), (fang, {"b": 0.5})):

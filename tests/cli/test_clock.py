@@ -70,12 +70,15 @@ def test_a_trace_without_waiting_is_the_same_from_its_stored_job(fljax, refused)
             ("--clock", "wait", "--clock.devices", "fast"),
             "devices='fast': choose one of lognormal, equal, or an existing",
         ),
-        (("--clock", "wait", "--clock.devices", "zero.csv"), "speed=0 of client 1 is no speed"),
+        (("--clock", "wait", "--clock.devices", "zero.csv"), "speed=0 of client 1 is not a speed"),
         (("--clock", "wait", "--clock.devices", "few.csv"), "2 devices for 6 clients"),
-        (("--clock", "deadline", "--clock.limit", "1e-4"), "the quickest client takes"),
+        (("--clock", "deadline", "--clock.limit", "1e-4"), "the fastest client takes"),
         (("--clock", "fedbuff", "--clock.buffer", "7"), "buffer=7: there are 6 clients"),
         (("--clock", "fedbuff", "--sampling", "poisson"), "it draws the participants itself"),
-        (("--clock", "fedasync", "--clock.available", "0.5"), "nobody is asked where nobody waits"),
+        (
+            ("--clock", "fedasync", "--clock.available", "0.5"),
+            "asynchronous rounds need devices that are always available",
+        ),
         (
             ("--clock", "tiered"),
             "a tier of 3 has 2; choose participation up to 0.33",

@@ -65,7 +65,7 @@ def test_a_server_is_swept(fljax):
 def test_what_is_not_composed_is_refused(refused, command):
     for name, message in (
         ("standalone+adam", "has no slot 'server'"),
-        ("fedprox+adm", "no brick 'adm'; the nearest is 'adam'; those that fit"),
+        ("fedprox+adm", "no brick 'adm'; the nearest is 'adam'; bricks that fit"),
     ):
         assert message in refused(command, *(["--algorithm"] * (command != "list")), name)
 

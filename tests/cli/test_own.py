@@ -175,7 +175,7 @@ def test_it_is_composed_swept_planned_and_listed(fljax, mine, tmp_path):
         ("--model ./mine.py:no_model", "mine.py:no_model makes a int, not a Model"),
         ("--algorithm ./faulty.py:x", "faulty.py, line 2: ZeroDivisionError: division by zero"),
         ("--algorithm ./typo.py:x", "typo.py, line 1: SyntaxError"),
-        ("--algorithm ./mine.py:mymethod+krm", "no brick 'krm'; the nearest is 'krum'; those that fit mymethod: prox"),
+        ("--algorithm ./mine.py:mymethod+krm", "no brick 'krm'; the nearest is 'krum'; bricks that fit mymethod: prox"),
         ("--algorithm ./mine.py:mymethod ./mine.py:mymethod", "mymethod stands there twice"),
         ("--algorithm ./mine.py:mymethod --share 2", "share=2 is out of its range; choose share in (0, 1]"),
         ("--algorithm ./mine.py:mymethod --steps 0", "steps=0 is not positive"),

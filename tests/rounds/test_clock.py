@@ -61,7 +61,7 @@ def test_speeds_are_drawn_about_their_medians_or_read_and_none_is_zero(tmp_path)
     path.write_text("speed,up\n1,2\n")
     with pytest.raises(ValueError, match="a number in each of the columns"):
         devices_of_file(path)
-    with pytest.raises(ValueError, match="speed=0 of client 1 is no speed"):
+    with pytest.raises(ValueError, match="speed=0 of client 1 is not a speed"):
         devices(np.asarray([1.0, 0.0]))
 
 
@@ -80,7 +80,7 @@ def test_rounds_wait_until_a_deadline_or_for_the_first_few():
     metrics = {"ids": np.asarray([[0, 1], [2, 5]]), "active": np.asarray([[True, True], [True, False]])}
     np.testing.assert_array_equal(round_seconds(metrics, SECONDS), [5, 4])
     np.testing.assert_array_equal(round_seconds(metrics, SECONDS, deadline=6.0), [5, 6])
-    with pytest.raises(ValueError, match=r"deadline=0\.5: the quickest client takes 1 seconds"):
+    with pytest.raises(ValueError, match=r"deadline=0\.5: the fastest client takes 1 seconds"):
         until(uniform(), SECONDS, 0.5)
     with pytest.raises(ValueError, match="count=0"):
         first_of(uniform(), SECONDS, 0)
@@ -114,7 +114,7 @@ def test_a_clock_of_other_clients_is_refused(averaging, federation, key):
         (tiers(SECONDS, 3, 2), "seconds"),
         (answering(uniform(), 6 * (0.5,)), "available"),
     ):
-        with pytest.raises(ValueError, match=f"{name}: 6 numbers for 9 clients; give one a client"):
+        with pytest.raises(ValueError, match=f"{name}: 6 numbers for 9 clients; give one per client"):
             fljax.simulate(averaging, fljax.fedavg.Hyper(), federation, key, 1, sampling=sampling)
 
 
@@ -165,7 +165,7 @@ def test_clients_answer_as_often_as_their_devices_say(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text("speed,up,down,available\n1,2,3,0.5\n4,5,6,1\n")
     assert devices_of_file(path).available == (0.5, 1.0)
-    with pytest.raises(ValueError, match="available=0 of client 1 is no probability"):
+    with pytest.raises(ValueError, match="available=0 of client 1 is not a probability"):
         devices(np.ones(2), available=np.asarray([1.0, 0.0]))
     with pytest.raises(ValueError, match="choose 0 < available <= 1"):
         answering(uniform(), (1.5,))
@@ -229,9 +229,7 @@ def test_seconds_of_rounds_by_hand():
 
 def test_a_timing_of_other_clients_is_refused(averaging, federation, key):
     for timing, n in ((Timing((1.0, 2.0)), 2), (Timing(), 0)):
-        with pytest.raises(
-            ValueError, match=rf"the timing has {n} seconds, of a client's round each, and there are \d"
-        ):
+        with pytest.raises(ValueError, match=rf"the timing has {n} seconds of clients' rounds, but there are \d"):
             simulate(
                 averaging, fljax.fedavg.Hyper(lr=0.1), federation, key, 1, sampling=uniform(0.5)._replace(timing=timing)
             )

@@ -197,21 +197,21 @@ def clock_of(**given):
 
 
 def test_what_is_no_effort_is_refused(key, model, federation):
-    with pytest.raises(ValueError, match=r"rate=1.5 is no share; choose 0 <= rate <= 1"):
+    with pytest.raises(ValueError, match=r"rate=1.5 is not a share; choose 0 <= rate <= 1"):
         stragglers(uniform(), 1.5)
-    with pytest.raises(ValueError, match=r"least=-1 is no share"):
+    with pytest.raises(ValueError, match=r"least=-1 is not a share"):
         stragglers(uniform(), 0.5, least=-1)
     with pytest.raises(ValueError, match=r"epochs=0"):
         stragglers(uniform(), 0.5, epochs=0)
     with pytest.raises(ValueError, match=r"effort=0 of client 1; choose 0 < effort <= 1"):
         partial_work(uniform(), [1, 0])
-    with pytest.raises(ValueError, match=r"says already how much"):
+    with pytest.raises(ValueError, match=r"already sets partial work"):
         stragglers(partial_work(uniform(), [1, 1]), 0.5)
     with pytest.raises(ValueError, match=r"effort: 2 numbers for 9 clients"):
         partial_work(uniform(), [1, 1]).of(N)
     with pytest.raises(ValueError, match=r"3 seconds, 2 steps and 3 speeds"):
         clock.as_far_as(uniform(), [1, 2, 3], 2.0, steps=[1, 2], speed=[1, 2, 3])
-    with pytest.raises(ValueError, match=r"speed=0 of client 1 is no speed"):
+    with pytest.raises(ValueError, match=r"speed=0 of client 1 is not a speed"):
         clock.as_far_as(uniform(), [1, 2], 2.0, steps=[1, 2], speed=[1, 0])
     with pytest.raises(ValueError, match=r"--clock wait and --stragglers both say"):
         clocked(fedavg(model, Work(1, 8)), LocalHyper(), late(0.5), clock.named.CLOCKS["wait"](), federation, 2)

@@ -54,7 +54,7 @@ def test_usual_arguments_are_described_where_the_function_does_not():
         """
 
     assert documented(mine) == (
-        "Mine.\n\nArgs:\n    model: the network.\n    work: local effort in a round.\n    depth: of what,\n"
+        "Mine.\n\nArgs:\n    model: the network.\n    work: local work in a round.\n    depth: of what,\n"
         f"        in two lines.\n    combine: {USUAL['combine']}\n    weighting: mine.\n\n"
         "Raises:\n    ValueError: never."
     )
@@ -76,7 +76,9 @@ def test_equal_choices_make_the_same_algorithm():
 
 
 def test_an_unknown_choice_is_refused_with_those_there_are():
-    with pytest.raises(ValueError, match="ifca has no choice 'n_cluster'; its choices: n_clusters, weighting, "):
+    with pytest.raises(
+        ValueError, match="ifca has no static choice 'n_cluster'; its static choices: n_clusters, weighting, "
+    ):
         fljax.ifca(MODEL, WORK, n_cluster=3)
 
 
@@ -111,13 +113,16 @@ def test_bricks_compose_by_name_and_by_plus():
     ("name", "message"),
     [
         ("fedprx", "no algorithm 'fedprx'; the nearest is 'fedprox'; choose one of adacfl"),
-        ("fedprox+adm", "no brick 'adm'; the nearest is 'adam'; those that fit fedprox: prox, dp_sgd"),
+        ("fedprox+adm", "no brick 'adm'; the nearest is 'adam'; bricks that fit fedprox: prox, dp_sgd"),
         ("fedprox+", "no brick ''"),
-        ("./mine.py:timid+sam", r"; of a method of your own give the method itself: fljax.compose\(mine, 'prox'\)$"),
-        (3, "method is 3, not a str; give a name, as 'fedprox[+]median', or a method of"),
-        ("fedprox+prox", r"^fedprox\+prox: fedprox and prox both have a number 'mu'; use one of them$"),
-        ("fedavg+prox+prox", r"^fedavg\+prox\+prox: prox and prox both have a number 'mu'"),
-        ("fedavg+dp_sgd+client_dp", r"^fedavg\+dp_sgd\+client_dp: dp_sgd and client_dp both have a number 'delta'"),
+        ("./mine.py:timid+sam", r"; for your own method, pass the method itself: fljax.compose\(mine, 'prox'\)$"),
+        (3, "method is 3, not a str; give a name, such as 'fedprox[+]median', or a method of"),
+        ("fedprox+prox", r"^fedprox\+prox: fedprox and prox both have a hyperparameter 'mu'; use one of them$"),
+        ("fedavg+prox+prox", r"^fedavg\+prox\+prox: prox and prox both have a hyperparameter 'mu'"),
+        (
+            "fedavg+dp_sgd+client_dp",
+            r"^fedavg\+dp_sgd\+client_dp: dp_sgd and client_dp both have a hyperparameter 'delta'",
+        ),
         ("fedavg+adam+median", "median would replace adam; write median first"),
         ("fedavg+krum+median", r"median would replace krum; leave one out$"),
         ("standalone+krum", "has no slot 'combine' for krum; its slots: loss"),
@@ -133,9 +138,11 @@ def test_what_does_not_fit_says_so(name, message):
 def test_choices_are_checked_where_they_are_given():
     with pytest.raises(ValueError, match="weighting='n' is unknown; choose one of 'size', 'uniform'"):
         fljax.fedavg(MODEL, WORK, weighting="n")
-    with pytest.raises(ValueError, match="may not change; give a tuple"):
+    with pytest.raises(ValueError, match="which is mutable; give a tuple"):
         fljax.layercfl(MODEL, WORK, layers=["fc1"])
-    with pytest.raises(ValueError, match="fedavg has no choice 'wheighting'; its choices: weighting, combine"):
+    with pytest.raises(
+        ValueError, match="fedavg has no static choice 'wheighting'; its static choices: weighting, combine"
+    ):
         fljax.fedavg(MODEL, WORK, wheighting="size")
 
 
@@ -182,7 +189,7 @@ def test_numbers_that_are_no_class_of_numbers():
         mu: fljax.Scalar = fljax.number(0.1, "weight")
 
     for Hyper in (dict, 3, fljax.LocalHyper(), Undecorated):
-        with pytest.raises(ValueError, match=r"is not a class of numbers; write @fljax.hyper above it$"):
+        with pytest.raises(ValueError, match=r"is not a class of hyperparameters; write @fljax.hyper above it$"):
             fljax.method(Hyper)
 
 
@@ -206,9 +213,9 @@ def test_one_name_for_two_things():
     def plain(model, work): ...
 
     for Hyper, factory, message in (
-        (KHyper, of_k, "^of_k: 'k' is both a choice and a number; give one another name$"),
-        (fljax.LocalHyper, of_epochs, "^of_epochs: 'epochs' is both a choice and a field of Work"),
-        (EpochsHyper, plain, "^plain: 'epochs' is both a number and a field of Work"),
+        (KHyper, of_k, "^of_k: 'k' is both a static choice and a hyperparameter; give one another name$"),
+        (fljax.LocalHyper, of_epochs, "^of_epochs: 'epochs' is both a static choice and a field of Work"),
+        (EpochsHyper, plain, "^plain: 'epochs' is both a hyperparameter and a field of Work"),
     ):
         with pytest.raises(ValueError, match=message):
             fljax.method(Hyper)(factory)
@@ -224,7 +231,7 @@ def test_choices_that_are_equal_and_not_the_same():
     assert [one.about.choices for one in made[:3]] == [(("k", 1),), (("k", True),), (("k", 1.0),)]
     assert [str(one) for one in made[3:5]] == ["mine(k=(1, 0))", "mine(k=(True, False))"]
     for value in (np.ones(2), {}, jax.numpy.ones(2)):
-        with pytest.raises(ValueError, match=rf"^mine: k is of type {type(value).__name__} and may not change; give a"):
+        with pytest.raises(ValueError, match=rf"^mine: k is of type {type(value).__name__}, which is mutable; give a"):
             mine(MODEL, WORK, k=value)
 
 

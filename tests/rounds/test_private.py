@@ -195,9 +195,9 @@ def test_private_gradients_without_limits_are_plain_and_their_noise_is_as_stated
         ("cfl+client_dp", "single updates"),
         ("feddbe+client_dp", "each follow from"),
         ("fedgen+client_dp", "each follow from"),
-        ("fedem+dp_sgd", "shares of their examples, which get no noise"),
-        ("fedrc+dp_sgd", "shares of their examples, which get no noise"),
-        ("fedsoft+dp_sgd", "shares of their examples, which get no noise"),
+        ("fedem+dp_sgd", "their examples' responsibilities, without noise"),
+        ("fedrc+dp_sgd", "their examples' responsibilities, without noise"),
+        ("fedsoft+dp_sgd", "shares of their examples by center, which get no noise"),
         ("fedcr+dp_sgd", "Gaussians of their classes, which get no noise"),
     ],
 )
@@ -235,7 +235,7 @@ def one_round(algorithm, hyper, federation, key):
 
 
 def test_two_guarantees_of_one_run_are_refused():
-    with pytest.raises(ValueError, match="both have a number"):
+    with pytest.raises(ValueError, match="both have a hyperparameter"):
         fljax.compose("fedavg+client_dp+dp_sgd")
 
 

@@ -53,7 +53,7 @@ def shapes(algorithm, federation, key, hyper=HYPER):
 def test_layers_that_the_model_does_not_have(key, model, federation, cut, layers):
     slot = {"sharing": cut(layers)} if cut in (all_but, only) else {"combine": cut(layers)}
     with pytest.raises(
-        ValueError, match=r"^layers=.*(no layer 'conv', only|one text; give a tuple of) \('fc1', 'fc2'\)"
+        ValueError, match=r"^layers=.*(no layer 'conv', only|one string; give a tuple of) \('fc1', 'fc2'\)"
     ):
         shapes(averaging(model, WORK, **slot), federation, key)
 
@@ -96,7 +96,7 @@ def test_a_term_that_clients_who_train_in_their_own_way_never_see(key, model, fe
     shapes(still(model, WORK), federation, key)
     for private in (still + BRICKS["dp_sgd"], still_mean + BRICKS["dp_sgd"] + BRICKS["sign"]):
         with pytest.raises(
-            ValueError, match=rf"^{re.escape(private.name)}: its clients train without dp_sgd; let them"
+            ValueError, match=rf"^{re.escape(private.name)}: its clients train without dp_sgd; train them"
         ):
             shapes(private(model, WORK), federation, key, private.Hyper(lr=0.1))
     heard = fljax.compose("fedavg+prox+sam")
@@ -163,7 +163,7 @@ def test_a_rule_whose_later_labels_are_no_clusters_is_told_so(key, plain, federa
         lambda numbers, n: search(algorithm, stack([numbers] * 4), *given, 1, n, compile="fast", devices=alone),
     ):
         for label in (2, -2):
-            with pytest.raises(ValueError, match=r"^a rule put client 3 into a cluster that there is not; give"):
+            with pytest.raises(ValueError, match=r"^a rule put client 3 into a cluster that does not exist; give"):
                 run(numbers.replace(label=label), 2)
     train(algorithm, numbers.replace(label=2), *given, 1)  # in the first round it puts nobody anywhere
     jax.eval_shape(lambda key: fljax.simulate(algorithm, numbers, federation, key, 2), key)
@@ -189,7 +189,7 @@ def test_a_round_put_over_another_is_run_or_refused_and_never_left_out(key, plai
         with_uplink(alone, NOTHING)
     with pytest.raises(ValueError, match="its round is its own, so nothing can be put on its way down"):
         with_downlink(alone, NOTHING)
-    with pytest.raises(ValueError, match="more than one, or a round of its own"):
+    with pytest.raises(ValueError, match="more than one model, or a round of its own"):
         buffered(alone, asynchronous(np.ones(6), concurrency=2, buffer=2, n_rounds=2))
     with pytest.raises(ValueError, match="its round is not made of two halves"):
         fljax.attacks.attacked(alone, federation, fljax.attacks.sign_flip(share=0.2))
@@ -201,7 +201,7 @@ def test_a_round_put_over_another_is_run_or_refused_and_never_left_out(key, plai
 
 
 def test_a_combine_that_is_no_function_is_named(model):
-    with pytest.raises(ValueError, match=r"^combine='median' is no function; give one of fljax.rounds, such as"):
+    with pytest.raises(ValueError, match=r"^combine='median' is not a function; give one of fljax.rounds, such as"):
         fljax.fedavg(model, WORK, combine="median")
 
 

@@ -230,13 +230,13 @@ def test_dropout_is_among_those_who_are_there(key, federation):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: fixed(()), "rows name nobody"),
+        (lambda: fixed(()), "rows name no client"),
         (lambda: fixed((1, 1)), r"rows\[0\]=\(1, 1\) names a client twice"),
         (lambda: table([[0], [-3]]), r"rows\[1\]"),
-        (lambda: table([[0, 1.7]]), r"rows\[0\]: 1.7 is no client's number"),
-        (lambda: fixed((0, "a")), "ids: 'a' is no client's number"),
+        (lambda: table([[0, 1.7]]), r"rows\[0\]: 1.7 is not a client's number"),
+        (lambda: fixed((0, "a")), "ids: 'a' is not a client's number"),
         (lambda: sampling_of(uniform()._replace(about=()), 0.5), "participation=0.5 beside sampling=one of your own"),
-        (lambda: fixed((9,)).of(9), "client 9 takes part but there are 9; give ids below 9"),
+        (lambda: fixed((9,)).of(9), "client 9 participates but there are 9 clients; give ids below 9"),
         (lambda: poisson(0.0).of(9), "participation=0.0"),
         (lambda: by_size(2.0).of(9), "participation=2.0"),
         (lambda: sampling_of(poisson(0.5), 0.5), "participation=0.5 beside sampling=poisson"),
@@ -264,9 +264,9 @@ def test_a_share_is_a_number_of_any_kind_and_nothing_else(make):
 
 
 def test_ids_are_sequences():
-    with pytest.raises(ValueError, match="ids=3 is no sequence"):
+    with pytest.raises(ValueError, match="ids=3 is not a sequence"):
         fixed(3)
-    with pytest.raises(ValueError, match="3 is no row"):
+    with pytest.raises(ValueError, match="3 is not a row"):
         table(3)
 
 

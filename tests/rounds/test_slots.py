@@ -197,7 +197,7 @@ def test_groups_that_another_library_finds_once(key, model, federation):
         (
             jnp.zeros(N, jnp.int32),
             HYPER,
-            "^LocalHyper has no number warmup, the rounds before groups form; give it one",
+            "^LocalHyper has no field warmup, the rounds before groups form; add it",
         ),
     ],
 )

@@ -286,7 +286,9 @@ def test_methods_of_classes_refuse_numbers(name, key):
 
 def test_a_method_with_outputs_of_its_own_refuses_to_regress():
     model = fljax.regression(fljax.MODELS["mlp"](input_shape=(3,), hidden=(2,), n_classes=1), mean=5.0, deviation=2.0)
-    with pytest.raises(ValueError, match=r"^fedcp: its outputs are those of two last layers; a regression scales them"):
+    with pytest.raises(
+        ValueError, match=r"^fedcp: adds the outputs of two last layers, but a regression scales its outputs"
+    ):
         fljax.fedcp(model, Work(1, 4))
 
 

@@ -103,7 +103,7 @@ def test_keys_of_both_forms_are_one(averaging, federation):
 
 def test_a_row_of_a_table_that_is_none():
     with pytest.raises(
-        ValueError, match=r"^rows: 0 is no row; give a sequence of ids for each round, as \[\[0, 1\], \[2"
+        ValueError, match=r"^rows: 0 is not a row; give a sequence of ids for each round, such as \[\[0, 1\], \[2"
     ):
         table([0, 1])
 

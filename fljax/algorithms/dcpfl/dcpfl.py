@@ -2,19 +2,19 @@
 
 Liu et al.: Dynamic Clustering for Personalized Federated Learning on Heterogeneous Edge Devices, 2025,
 https://arxiv.org/abs/2508.01580.
-Clients start as one group. A dendrogram of model discrepancies over the first rounds fixes how groups may split; each
-time the rapid-decrease period of the mean loss ends, the next split is tried for a round beside the present groups and
-adopted if it has the lower loss. Layers that differ little within a group are averaged every ``alpha`` rounds only.
+Clients start as one group. A dendrogram of model discrepancies over the first rounds fixes how groups may split. Each
+time the rapid-decrease period of the mean loss ends, the next split is tried for one round beside the present groups,
+and adopted if its loss is lower. Layers that differ little within a group are averaged only every ``alpha`` rounds.
 
-Differences from the paper: the threshold is lowered (the text says that lambda is added), and one that would not change
-the groups is passed over without a trial. A trial compares losses on the clients' validation split, where there is one:
-the paper's training loss ("train") favours small groups on any data. The rapid-decrease period ends at an interior
-minimum of the radius of curvature; the printed formula ("formula") fires at once. The round in which it ends also
-uploads layers that are not due, since a trial starts from whole models. A group of one exchanges nothing but losses.
-Where clients sit out, a pair that never met has the mean discrepancy; who returns first takes over the layers averaged
-in its absence; and a trial compares means of all who took part in the round that called it, whoever is there. A client
-that never took part joins the group of least training loss. A layer is a kernel with its bias; with
-``layer_unit="tensor"`` each tensor is one, as in a PyTorch state dict.
+Differences from the paper: the threshold is lowered (the text says that lambda is added), and a threshold that would
+not change the groups is skipped without a trial. A trial compares losses on the clients' validation split, if there is
+one: the paper's training loss ("train") favours small groups on any data. The rapid-decrease period ends at an interior
+minimum of the radius of curvature; the printed formula ("formula") is true at once. The round in which the period ends
+also uploads layers that are not due, since a trial starts from whole models. A group of one exchanges only losses. With
+partial participation, a pair of clients that never participated together gets the mean discrepancy; a returning client
+first takes over the layers that were averaged in its absence; and a trial compares means of all participants of the
+round that called it, whoever participates in the trial. A new client joins the group with the least training loss. A
+layer is a kernel with its bias; with ``layer_unit="tensor"`` each tensor is one, as in a PyTorch state dict.
 """
 
 from functools import partial
@@ -54,18 +54,16 @@ from fljax.types import (
 
 @hyper
 class DCPFLHyper(LocalHyper):
-    """Numbers of DC-PFL; lr and momentum are not in the paper but those of the network that it cites."""
+    """Hyperparameters of DC-PFL; lr and momentum, not given in the paper, are those of the network that it cites."""
 
     lr: Scalar = number(0.01, "learning rate of the clients", above=0)
     momentum: Scalar | None = number(0.9, "momentum of the clients' SGD; None: none", least=0, below=1)
-    step: Scalar = number(
-        0.2, "lambda, by how much a split lowers the normalised threshold; 0: no split", least=0, most=1
-    )
-    alpha: Scalar = number(3.0, "rounds between two averages of a layer of low discrepancy", least=1)
-    low: Scalar = number(0.1, "a layer is low below this share of its group's mean discrepancy", least=0)
-    warmup: Scalar = number(5.0, "T_start, rounds over which discrepancies are averaged", least=1)
-    pause: Scalar = number(6.0, "t_sp, rounds without a trial after a rejected one", least=0)
-    fixed: Scalar = number(0.8, "normalised threshold where groups are not dynamic", least=0, most=1)
+    step: Scalar = number(0.2, "lambda: how much a split lowers the normalised threshold; 0: no split", least=0, most=1)
+    alpha: Scalar = number(3.0, "rounds between two averages of a layer with low discrepancy", least=1)
+    low: Scalar = number(0.1, "a layer's discrepancy is low below this share of its group's mean", least=0)
+    warmup: Scalar = number(5.0, "T_start: rounds over which discrepancies are averaged", least=1)
+    pause: Scalar = number(6.0, "t_sp: rounds without a trial after a rejected one", least=0)
+    fixed: Scalar = number(0.8, "normalised threshold of the groups if they are not dynamic", least=0, most=1)
 
 
 class DCPFLServer(NamedTuple):
@@ -74,14 +72,14 @@ class DCPFLServer(NamedTuple):
     table: LayerTable
     groups: Structure
     watch: Watch
-    next_theta: Stacked  # (clients, ...) M1, models of the groups on trial; () where groups are not dynamic
+    next_theta: Stacked  # (clients, ...) M1, models of the groups on trial; () if groups are not dynamic
 
 
 class DCPFLClient(NamedTuple):
     """What each client keeps."""
 
     model: Stacked  # (clients, ...) as last trained
-    seen: Array  # (clients,) int32 rounds done when it last took part
+    seen: Array  # (clients,) int32 rounds done after its last participation
 
 
 @method(DCPFLHyper, "Liu et al., 2025", "https://arxiv.org/abs/2508.01580", kind="clustered", sends=True)
@@ -101,15 +99,15 @@ def dcpfl(
     """DC-PFL; tau is ``work.epochs`` (the paper has 5).
 
     Args:
-        trial_loss: a trial compares losses on "val", the validation split where the federation has one, or "train".
+        trial_loss: a trial compares losses on "val", the validation split if the federation has one, or on "train".
         period_end: "minimum" or "formula", see `fljax.server.curvature.period_ended`.
-        dynamic: False: the groups of a fixed threshold from the end of the warm-up on (NoDC).
+        dynamic: False: from the end of the warm-up on, the groups of a fixed threshold (NoDC).
         layerwise: False: every layer is averaged in every round (NoLA).
-        layer_unit: what is averaged at intervals of its own, a "layer" of the network or each "tensor".
-        deployed: clients are tested with their "own" models, in which layers that are not due are their own, or with
-            their "group"'s mean of them.
+        layer_unit: unit with its own averaging interval: a "layer" of the network or each "tensor".
+        deployed: clients are tested with their "own" models, whose layers that are not due are the client's, or with
+            the means of their "group".
         window: s, rounds over which the loss is smoothed.
-        n_after: t_obv, rounds for which the radius of curvature must have grown.
+        n_after: t_obv, rounds for which the radius of curvature must have increased.
     """
     if dynamic:
         check_not_private(work, "clients of DC-PFL train twice in a trial round, and epsilon counts one training")
@@ -126,7 +124,7 @@ def dcpfl(
 
     def send(key: Key, hyper: DCPFLHyper, state: State, cohort: Cohort) -> Upload:
         server, clients = state
-        # 1. Download; in a trial round the models of both structures, in others nobody starts from the second.
+        # 1. Download; in a trial round, the models of both structures; otherwise nobody starts from the second.
         arrived, on_trial = downloaded(server, clients, cohort.ids), server.groups.on_trial
         both, present = partial(on_trial_from, server, cohort.ids), lambda: tree.broadcast(arrived, 2)
         starts = lax.cond(on_trial, both, present) if dynamic else present()
@@ -136,7 +134,7 @@ def dcpfl(
         return Upload(tree.own(arrived), local.trained.params, weight, local)
 
     def receive(key: Key, hyper: DCPFLHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        # Clients go on from their models as they arrived: the trial is made of them.
+        # Clients continue from their models as they arrived, because the trial uses these.
         ((table, before, seen, next_theta), clients), local = state, upload.rest
         models, weight, ok = upload.params, upload.weight, local.trained.ok
         # 6.-7. Measure; where the rapid-decrease period of the loss has ended, the next round is a trial, for which
@@ -171,7 +169,7 @@ def dcpfl(
         return average_due(inherit(table, before.label, groups.label), units, due, sent, round), due
 
     def next_models(table: LayerTable, groups: Structure, sent: Sent, ids: Array) -> Stacked:
-        """Means of the models sent by the groups on trial; one without participants has its parent's."""
+        """Mean of the models sent, by group on trial; a group without participants gets its parent's model."""
         parents = inherit(table.theta, groups.label, groups.next_label)
         return cluster_mean(sent.params, sent.weight, groups.next_label[ids], empty=parents)
 

@@ -1,4 +1,4 @@
-"""Which layers DC-PFL's clients exchange in which round, and what that costs."""
+"""Which layers DC-PFL's clients exchange in which round, and the traffic of this."""
 
 from typing import Any, NamedTuple
 
@@ -18,28 +18,28 @@ from fljax.server.layers import due_layers
 from fljax.types import Metrics, Stacked
 
 EQUAL = 1e-6
-"""A group whose mean discrepancy, of parameters scaled to [0, 1], is below this has equal members but for rounding."""
+"""A mean discrepancy (of parameters scaled to [0, 1]) below this is rounding error: the group's members are equal."""
 
 
 class LayerTable(NamedTuple):
-    """Group models with the history of their layers. A group has the row of its label."""
+    """Group models and the history of their layers; a group's label is its row."""
 
     theta: Stacked  # (clients, ...) each layer as it was last averaged
-    averaged: Array  # (clients, layers) int32 rounds that were done when it was
+    averaged: Array  # (clients, layers) int32 rounds done after its last average
     interval: Array  # (clients, layers) int32 tau_kl, rounds between two averages: 1 or alpha
 
 
 def synchronise(
     hyper: Any, table: LayerTable, units: Units, before: Structure, groups: Structure, sent: Sent, round: Array
 ) -> tuple[LayerTable, Array]:
-    """Averages the layers that are due; where all are, says anew when each will be.
+    """Averages the layers that are due; when all are due, also computes new intervals.
 
     Args:
         hyper: has ``alpha``, ``low`` and ``warmup``.
         table: its rows are the groups of ``before``.
         units: what counts as a layer.
         before: the groups when the round began.
-        groups: those that go on; after a split each takes over its parent's row.
+        groups: after the round; after a split, each group takes over its parent's row.
         sent: the uploaded models, who counts, and their groups.
         round: () int32.
 
@@ -47,7 +47,7 @@ def synchronise(
         The table, and (clients, layers) bool by group: which layers were due.
     """
     table = inherit(table, before.label, groups.label)
-    # Everything, in the warm-up, every alpha rounds, and when a trial needs whole models or ends with them.
+    # All layers: in the warm-up, every alpha rounds, and when a trial needs whole models or ends with them.
     full = is_warmup(hyper, round) | due_layers(round, rounds_between(hyper.alpha)) | before.on_trial | groups.on_trial
     due = full | due_layers(round, table.interval)
     table = average_due(table, units, due, sent, round)
@@ -55,14 +55,14 @@ def synchronise(
 
 
 def average_due(table: LayerTable, units: Units, due: Array, sent: Sent, round: Array) -> LayerTable:
-    """``Theta_kl <- mean of w_il over group k`` where ``due[k, l]``; a group without participants keeps what it has."""
+    """``Theta_kl <- mean of w_il over group k`` where ``due[k, l]``; a group without participants keeps its model."""
     averaged = due & _met(table, sent)
     theta = units.where(averaged, cluster_mean(*sent, empty=table.theta), table.theta)
     return table._replace(theta=theta, averaged=jnp.where(averaged, round + 1, table.averaged))
 
 
 def reschedule(table: LayerTable, units: Units, sent: Sent, low: Scalar, alpha: Scalar) -> LayerTable:
-    """New intervals from the discrepancies D_kl between the models sent and their groups'."""
+    """New intervals from the discrepancies D_kl between the models sent and their groups' models."""
     counted = jnp.where(sent.weight > 0, sent.label, -1)
     discrepancy = layer_discrepancy(units.apart(sent.params), units.apart(table.theta), counted, units.names)
     interval = intervals(discrepancy, low, alpha)
@@ -70,17 +70,17 @@ def reschedule(table: LayerTable, units: Units, sent: Sent, low: Scalar, alpha: 
 
 
 def refreshed(table: LayerTable, units: Units, stale: Array, label: Array, own: Stacked) -> Stacked:
-    """Clients' models with their ``stale`` (cohort, layers) layers taken from their group's."""
+    """Clients' models, their ``stale`` (cohort, layers) layers replaced by those of the group's model."""
     return units.where(stale, tree.take(table.theta, label), own)
 
 
 def stale(table: LayerTable, label: Array, seen: Array) -> Array:
-    """(cohort, layers) bool: averaged by the client's group since the client last took part, ``seen`` rounds in."""
+    """(cohort, layers) bool: averaged by the client's group since the client's last participation, ``seen``."""
     return table.averaged[label] >= seen[:, None]
 
 
 def _met(table: LayerTable, sent: Sent) -> Array:
-    """(clients, 1) bool: groups of which somebody counts."""
+    """(clients, 1) bool: groups with a participant of positive weight."""
     return (jax.ops.segment_sum(sent.weight, sent.label, table.averaged.shape[0]) > 0)[:, None]
 
 
@@ -107,8 +107,8 @@ def intervals(discrepancy: Array, low: Scalar, alpha: Scalar) -> Array:
 def exchanged(n_floats: Array, sent: Array, fetched: Array, groups: Structure, ids: Array) -> Metrics:
     """Uplink and downlink ``(cohort,)``: the layers sent and fetched, and a loss.
 
-    In a trial round everyone sends a whole model and fetches one, and those whose group would split fetch a second
-    model and send a second loss. A group of one exchanges nothing but losses.
+    In a trial round every participant sends and fetches a whole model; participants whose group would split fetch a
+    second model and send a second loss. A group of one exchanges only losses.
 
     Args:
         n_floats: (layers,) sizes.

@@ -1,4 +1,4 @@
-"""When and how DC-PFL's groups split: the dendrogram of the first rounds, the watch on the loss, the trial it calls."""
+"""When and how DC-PFL's groups split: the dendrogram of the first rounds, the watched loss, the trials it starts."""
 
 from typing import Any, NamedTuple
 
@@ -14,16 +14,16 @@ from fljax.types import Cohort, Stacked
 
 
 class Structure(NamedTuple):
-    """Who is in which group, and what may come next."""
+    """The present groups, and the groups on trial."""
 
     label: Array  # (clients,) int32, canonical
-    steps: Array  # () int32 steps that the threshold has been lowered by
+    steps: Array  # () int32 number of steps by which the threshold has been lowered
     on_trial: Array  # () bool: the next round is a trial
     next_label: Array  # (clients,) int32 the groups on trial
     next_steps: Array  # () int32
     dendrogram: Array  # (clients - 1, 4)
     discrepancy: Array  # (clients, clients) summed over the first rounds
-    n_met: Array  # (clients, clients) rounds in which both took part
+    n_met: Array  # (clients, clients) rounds in which both participated
 
 
 class Watch(NamedTuple):
@@ -51,7 +51,7 @@ def ends_warmup(hyper: Any, round: Array) -> Array:
 
 
 def measure(hyper: Any, groups: Structure, uploaded: Stacked, weight: Array, cohort: Cohort) -> Structure:
-    """In the first rounds: adds the discrepancies of the uploaded models; after the last of them, the dendrogram."""
+    """Adds the uploaded models' discrepancies in the warm-up rounds; after the last one, builds the dendrogram."""
 
     def add(groups: Structure) -> Structure:
         counts, pair = weight > 0, jnp.ix_(cohort.ids, cohort.ids)
@@ -67,7 +67,7 @@ def measure(hyper: Any, groups: Structure, uploaded: Stacked, weight: Array, coh
 
 
 def mean_discrepancy(groups: Structure) -> Array:
-    """``D_ij`` (clients, clients): mean over the rounds in which both took part; pairs that never met get the mean."""
+    """``D_ij`` (clients, clients): mean over rounds in which both participated; other pairs get the mean of these."""
     met = (groups.n_met > 0) & ~jnp.eye(groups.n_met.shape[0], dtype=bool)
     mean = groups.discrepancy / jnp.maximum(groups.n_met, 1.0)
     typical = jnp.where(met, mean, 0.0).sum() / jnp.maximum(met.sum(), 1).astype(mean.dtype)
@@ -75,7 +75,7 @@ def mean_discrepancy(groups: Structure) -> Array:
 
 
 def decide(groups: Structure, adopted: Array) -> Structure:
-    """After a trial: the groups that were on trial, if they are adopted. No round is a trial until one is called."""
+    """After a trial: the groups on trial, if adopted. The next round is not a trial unless `call_trial` says so."""
     return groups._replace(
         label=jnp.where(adopted, groups.next_label, groups.label),
         steps=jnp.where(adopted, groups.next_steps, groups.steps),
@@ -84,7 +84,7 @@ def decide(groups: Structure, adopted: Array) -> Structure:
 
 
 def watch(hyper: Any, seen: Watch, loss: Array, was_trial: Array, adopted: Array, round: Array) -> Watch:
-    """Appends the round's mean loss; afresh after a trial, and not while resting from a rejected one.
+    """Appends the round's mean loss; starts a new curve after a trial, and appends nothing while resting from one.
 
     Radii of curvature count from the end of the warm-up on.
     """
@@ -100,7 +100,7 @@ def watch(hyper: Any, seen: Watch, loss: Array, was_trial: Array, adopted: Array
 
 
 def call_trial(hyper: Any, groups: Structure, curve: LossCurve, rule: PeriodEnd, round: Array) -> Structure:
-    """Where the rapid-decrease period has ended: the next lower threshold that changes the groups goes on trial."""
+    """If the rapid-decrease period has ended, puts on trial the next lower threshold that changes the groups."""
 
     def split(groups: Structure) -> Structure:
         label, steps, differs = next_split(groups.dendrogram, groups.label, groups.steps, hyper.step)
@@ -110,6 +110,6 @@ def call_trial(hyper: Any, groups: Structure, curve: LossCurve, rule: PeriodEnd,
 
 
 def cut_once(hyper: Any, groups: Structure, round: Array) -> Structure:
-    """At the end of the warm-up: the groups of the threshold ``hyper.fixed``, for good (NoDC)."""
+    """At the end of the warm-up: the groups of the threshold ``hyper.fixed``, which then stay (NoDC)."""
     fixed = cut_at(groups.dendrogram, hyper.fixed)
     return groups._replace(label=jnp.where(ends_warmup(hyper, round), fixed, groups.label))

@@ -21,9 +21,9 @@ class ClientSide(NamedTuple):
     """The clients' side of a round."""
 
     trained: Trained
-    before: Array  # (clients,) training loss before training; of a trial not known
+    before: Array  # (clients,) training loss before training; unknown in a trial
     trial_loss: Array  # (2,) mean loss in the present groups and in those on trial; 0 in other rounds
-    adopted: Array  # () bool: `trained` grew in the groups on trial
+    adopted: Array  # () bool: `trained` comes from the groups on trial
 
 
 def client_side_of(model: Model, work: Work, trial_loss: TrialLoss) -> Callable[..., ClientSide]:
@@ -49,7 +49,7 @@ def client_side_of(model: Model, work: Work, trial_loss: TrialLoss) -> Callable[
             return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(in_structure, i))
 
         before = losses_of(tree.first(starts), cohort.data, ~on_trial)  # l_i(t), before local training
-        # b. Both train on the same batches, or noise would decide. One program trains in either kind of round.
+        # b. Both train on the same batches, otherwise noise would decide. One program serves both kinds of round.
         both, losses = lax.map(lambda i: lax.cond((i == 0) | on_trial, in_structure, idle, i), jnp.arange(2))
         # c. Adopt the split if the mean loss is strictly lower.
         counts = client_weight("uniform", cohort, both.ok.all(axis=0))
@@ -62,5 +62,5 @@ def client_side_of(model: Model, work: Work, trial_loss: TrialLoss) -> Callable[
 
 
 def mean_loss(value: Array, weight: Array) -> Array:
-    """Mean over the clients that count; NaN where none does."""
+    """Mean over the clients with positive weight; NaN if there are none."""
     return jnp.where(weight > 0, value, 0.0).sum() / (weight > 0).sum().astype(jnp.float32)

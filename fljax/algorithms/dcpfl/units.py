@@ -1,4 +1,4 @@
-"""What counts as a layer in DC-PFL's layer-wise schedule: a layer of the network, or each of its tensors."""
+"""The unit of DC-PFL's layer-wise schedule: a layer of the network, or each of its tensors."""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -17,24 +17,27 @@ LayerUnit = Literal["layer", "tensor"]
 
 
 class Units(NamedTuple):
-    """A model's units in forward order, and models as ``{unit: subtree}``, one or stacked; running statistics stay."""
+    """A model's units in forward order; ``apart`` turns a model (one or stacked) into ``{unit: subtree}``.
+
+    ``together`` is the inverse. Running statistics stay beside the units.
+    """
 
     names: tuple[str, ...]
     apart: Callable[[Params], Params]
     together: Callable[[Params], Params]
 
     def where(self, mask: Array, on_true: Stacked, on_false: Stacked) -> Stacked:
-        """Row by row and unit by unit choice by ``mask`` (rows, units)."""
+        """For each row and unit, ``on_true`` or ``on_false`` by ``mask`` (rows, units)."""
         return self.together(where_layers(self.names, mask, self.apart(on_true), self.apart(on_false)))
 
     def sizes(self, one: Params) -> list[int]:
-        """Trainable scalars of each unit of one model."""
+        """Number of trainable scalars in each unit of one model."""
         parts = self.apart(one)
         return [tree.size({name: parts[name]}) for name in self.names]
 
 
 def units_of(model: Model, unit: LayerUnit) -> Units:
-    """The units of ``model``. Of "tensor", a layer's running statistics go with the last of its tensors."""
+    """The units of ``model``. With "tensor", a layer's running statistics go with the last of its tensors."""
     if unit == "layer":
         return Units(model.layers, lambda params: params, lambda params: params)
     shapes = jax.eval_shape(model.init, jax.random.key(0))
@@ -58,5 +61,5 @@ def units_of(model: Model, unit: LayerUnit) -> Units:
 
 
 def _paths(layer: Params) -> list[tuple[str, ...]]:
-    """Where a layer's tensors stand in it; () for a layer that is one tensor."""
+    """Paths of the tensors in a layer; () for a layer that is one tensor."""
     return list(flatten_dict(layer)) if isinstance(layer, dict) else [()]

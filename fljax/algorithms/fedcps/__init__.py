@@ -1,4 +1,4 @@
-"""FedCPS: personalised models near one of k cluster models whose base layers everyone shares."""
+"""FedCPS: personalised models near one of k cluster models, whose base layers all clients share."""
 
 from fljax.algorithms.fedcps.fedcps import fedcps
 

@@ -1,4 +1,4 @@
-"""Which cluster models FedCPS sends to whom, and what a round costs."""
+"""Which cluster models FedCPS sends to whom, and the traffic of a round."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from fljax.types import Metrics, Stacked
 
 
 def is_open(hyper: Any, quiet: Array) -> Array:
-    """Whether all cluster models are sent: until identities have been stable, then every n_reopen-th round.
+    """Whether all cluster models are sent: until identities are stable, then in every n_reopen-th round.
 
     Args:
         hyper: has ``n_stable`` and ``n_reopen``.
@@ -25,16 +25,16 @@ def is_open(hyper: Any, quiet: Array) -> Array:
 
 
 def sends(theta: Stacked, roles: Roles, asked: Array, mode: LambdaMode) -> Metrics:
-    """Base once and the middle of every cluster, or only of the client's own; an id, and the scalars of lambda.
+    """Traffic: the base once, the middle of every cluster or only of the client's own; an id, and lambda's scalars.
 
-    The client sends its drift, and gets a tau^2 with each model ("adaptive", "relative"); and a mean distance
-    ("per_client").
+    The client sends its drift and receives a tau^2 with each model ("adaptive", "relative"), with "per_client" also a
+    mean distance.
 
     Args:
         theta: (clusters, ...).
         roles: of the layers.
-        asked: (cohort,) bool: gets all models, and chooses.
-        mode: of lambda.
+        asked: (cohort,) bool: receives all models, and chooses.
+        mode: how lambda is estimated.
     """
     one, n_clusters = tree.first(theta), tree.n_rows(theta)
     base, middle = n_floats(one, roles.base), n_floats(one, roles.middle)

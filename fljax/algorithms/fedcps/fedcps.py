@@ -1,22 +1,24 @@
-"""FedCPS: personalised models near one of k cluster models whose base layers everyone shares.
+"""FedCPS: personalised models near one of k cluster models, whose base layers all clients share.
 
 Yang et al.: FedCPS: A Dual Optimization Model for Federated Learning Based on Clustering and Personalization Strategy,
 Computers, Materials & Continua 2025, https://doi.org/10.32604/cmc.2025.060709.
 Each client joins the cluster model with the least loss on fresh samples of its own data and trains from it, held near
-it with a strength lambda_i of its own; clusters average what their members send, everyone's base layers are averaged.
+it by a proximal term of weight lambda_i. Each cluster averages what its members send; the base layers are averaged over
+all clients.
 
 Differences from the paper, which contradicts itself in several places: the update sent is w - theta, so that averaging
-moves towards the clients; less data means a larger lambda; only base layers are averaged across clusters. Estimators
-for lambda = sigma^2 / (n^2 tau^2) are not given there. Here sigma^2 is the variance of the client's batch gradients at
-theta, n is relative to the federation's mean size, and tau^2 a running mean per cluster of how far members drift in one
-epoch without the pull, from the first measurement on (until then nobody is pulled) and above a tenth of it. The ratio
-is a few times 1/lr for everyone on real images, hence the factor ``strength``; beyond 1/lr, where lambda is clipped, a
-step overshoots. With personal layers the cluster's part ("middle") needs a size of its own, or all cluster models would
-be equal. The base is the mean of all participants', as in the paper's text, or with ``shared_mean="models"`` of the k
-models, as in its Algorithm 2, lines 16-17. Two ``lambda_mode`` are ours. "per_client": one tau^2 for a whole cluster
-cannot part its clients. "relative": the noise of everyone's gradients over that of the members lately. In the paper's
-figure lambda rises for clients with few examples and falls for the others, as here with "relative"; with "adaptive"
-both rise (``experiments/fedcps_lambda.py``), for the pull brings members closer to each other and tau^2 down.
+moves towards the clients; less data means a larger lambda; only base layers are averaged across clusters. The paper
+gives no estimators for lambda = sigma^2 / (n^2 tau^2). Here sigma^2 is the variance of the client's batch gradients at
+theta, n is relative to the federation's mean size, and tau^2 is a running mean per cluster of how far members drift in
+one epoch without the proximal term; lambda is 0 until the first measurement, and tau^2 stays above a tenth of it. On
+real images the ratio is a few times 1/lr for all clients, hence the factor ``strength``; lambda is clipped at 1/lr,
+beyond which a step overshoots. With personal layers, the cluster's part ("middle") needs its own size, otherwise all
+cluster models would be equal. The base is the mean over all participants, as in the paper's text, or with
+``shared_mean="models"`` over the k models, as in its Algorithm 2, lines 16-17. Two values of ``lambda_mode`` are not
+from the paper. "per_client": a single tau^2 for a cluster cannot distinguish its clients. "relative": the noise of a
+client's gradients over the recent noise of its cluster's members. In the paper's figure, lambda rises for clients with
+few examples and falls for the others, as here with "relative"; with "adaptive" both rise
+(``experiments/fedcps_lambda.py``), because the proximal term brings members closer to each other and lowers tau^2.
 """
 
 from functools import partial
@@ -72,27 +74,30 @@ from fljax.types import (
 )
 
 BESIDE_TRAINING = 0x1DE7
-"""Folded into a client's key for what it compares cluster models on, and for the epoch without the pull."""
+"""Folded into a client's key for the examples of the comparison, and for the epoch without the proximal term."""
 
 
 @hyper
 class FedCPSHyper(DrawHyper):
-    """Numbers of FedCPS.
+    """Hyperparameters of FedCPS.
 
     lambda_i is ``strength`` ("fixed"), ``strength (mean n / n_i)^2`` ("n_only"),
-    ``strength (mean n / n_i)^2 sigma_i^2 / tau^2`` ("adaptive"), or that with a ``tau_i^2`` of the client's own
-    ("per_client"), or with the cluster's mean of ``(mean n / n_i)^2 sigma_i^2`` for tau^2 ("relative"), so that
+    ``strength (mean n / n_i)^2 sigma_i^2 / tau^2`` ("adaptive"), the same with the client's own ``tau_i^2``
+    ("per_client"), or with the cluster's mean of ``(mean n / n_i)^2 sigma_i^2`` as tau^2 ("relative"), so that
     ``strength`` is the mean lambda.
     """
 
-    strength: Scalar = number(0.01, "factor of every client's lambda; 0: no pull", least=0)
+    strength: Scalar = number(0.01, "factor of every client's lambda; 0: no proximal term", least=0)
     memory: Scalar = number(0.9, "memory of the running mean of tau^2", least=0, below=1)
     n_stable: Scalar = number(
-        5.0, "quiet rounds after which clients get their own cluster's model only; inf: never", least=0, infinite=True
+        5.0,
+        "rounds without a change of identity after which clients receive only their own cluster's model; inf: never",
+        least=0,
+        infinite=True,
     )
-    n_reopen: Scalar = number(20.0, "then all models are sent every so many rounds", least=1, infinite=True)
+    n_reopen: Scalar = number(20.0, "after that, all models are sent once per this many rounds", least=1, infinite=True)
     max_norm: Scalar | None = number(
-        10.0, "gradients, the pull's included, are clipped to this norm; None: not clipped", above=0
+        10.0, "gradients, including the proximal term, are clipped to this norm; None: not clipped", above=0
     )
 
 
@@ -104,7 +109,7 @@ class FedCPSServer(NamedTuple):
     quiet: Array  # () int32 rounds in a row without a change of identity
     round: Array  # () int32 rounds done
     mean_size: Array  # () examples per client over the whole federation
-    memory: Any = ()  # what `combine` remembers
+    memory: Any = ()  # the state of `combine`
 
 
 class FedCPSClient(NamedTuple):
@@ -112,7 +117,7 @@ class FedCPSClient(NamedTuple):
 
     model: Stacked  # (clients, ...) W
     label: Array  # (clients,) int32 identity; -1: not yet observed
-    distance: Any = ()  # "per_client": (clients,) that of W from its cluster's model, see `distance`; 0: unknown
+    distance: Any = ()  # "per_client": (clients,) distance of W to its cluster's model, see `distance`; 0: unknown
 
 
 class Personal(NamedTuple):
@@ -120,7 +125,7 @@ class Personal(NamedTuple):
 
     kept: FedCPSClient
     pull: Array  # (clients,) lambda_i
-    drift: Array  # (clients,) `distance` after one epoch without the pull
+    drift: Array  # (clients,) `distance` after one epoch without the proximal term
     trained: Trained
 
 
@@ -143,24 +148,25 @@ def fedcps(
 
     Args:
         n_clusters: k; the paper's best is 2.
-        sharing: "shared_base" averages the base over everyone and the top per cluster; "personal_layers" keeps each
-            client's last layers to itself as well; "none" shares all layers per cluster, as IFCA.
-        n_middle: layers of the cluster, at least 1. None: the paper's 2 for "shared_base", 1 for "personal_layers".
-        n_personal: layers of the client, for "personal_layers" only. None: 1.
-        shared_mean: the base is the mean of all "participants"' or of the k cluster "models"' (Algorithm 2, lines
-            16-17), each of which then counts alike.
+        sharing: "shared_base" averages the base over all clients and the top per cluster; "personal_layers" also keeps
+            each client's last layers with the client; "none" shares all layers per cluster, as IFCA.
+        n_middle: number of the cluster's layers, at least 1. None: 2 for "shared_base", as in the paper, 1 for
+            "personal_layers".
+        n_personal: number of the client's own layers, for "personal_layers" only. None: 1.
+        shared_mean: the base is the mean over all "participants", or over the k cluster "models" with equal weights
+            (Algorithm 2, lines 16-17).
         lambda_mode: "fixed", "n_only", "adaptive", "per_client" or "relative", see `FedCPSHyper`.
-        identity_examples: fresh examples on which a client compares the cluster models; None: all it has.
-        deployed: clients are tested with a model trained for the test from the present cluster models, so that those
-            who have not taken part lately are up to date ("fresh", the paper's final round; every test costs a round
-            of everyone), with the one they last trained ("own"), or with their cluster's ("cluster").
-        combine: what the server makes of the members' top layers of each cluster, and of everyone's base layers.
+        identity_examples: fresh examples on which a client compares the cluster models; None: all its examples.
+        deployed: the model that a client is tested with. "fresh": trained for the test from the present cluster models
+            (the paper's final round), so that clients that have not participated lately are up to date; every test
+            costs a round of all clients. "own": the model that it last trained. "cluster": its cluster's model.
+        combine: how the server combines the members' top layers of each cluster, and all clients' base layers.
 
     Raises:
-        ValueError: numbers of layers that do not fit the network, or private gradients beside a pull that is not.
+        ValueError: the numbers of layers do not fit the network, or gradients are private but lambda is not.
     """
     if lambda_mode not in ("fixed", "n_only"):
-        check_not_private(work, f"with lambda_mode={lambda_mode!r} the pull follows clients' gradients, without noise")
+        check_not_private(work, f"with lambda_mode={lambda_mode!r} lambda depends on clients' gradients, without noise")
     with_distance = lambda_mode == "per_client"
     roles = layer_roles(model.layers, sharing, n_middle, n_personal)
     combining = over_everybody(combine, roles.base) if shared_mean == "participants" else as_combine(combine)
@@ -186,7 +192,7 @@ def fedcps(
         return Upload(theta, travelling(found.trained.params), weight, (found, asked))
 
     def travelling(params: Stacked) -> Stacked:
-        """The layers that are sent; the others stay with the client."""
+        """The layers that are sent; the other layers stay with the client."""
         return split(params, roles.personal)[0]
 
     def receive(key: Key, hyper: FedCPSHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
@@ -215,7 +221,7 @@ def fedcps(
         asked: Array,
         measured: bool = True,
     ) -> Personal:
-        # Identity: a_i = argmin_j F_i(theta_j) on fresh samples, among the models that the client was sent.
+        # Identity: a_i = argmin_j F_i(theta_j) on fresh samples, among the models that the client received.
         key_fresh, key_adapt = jax.vmap(_beside, out_axes=1)(cohort.key)
         data = cohort.data
         some = data if identity_examples is None else fresh_examples(key_fresh, data, identity_examples)
@@ -262,5 +268,5 @@ def fedcps(
 
 
 def _beside(key: Key) -> Key:
-    """Two keys for what a client draws beside its training, which folds the numbers of its epochs into ``key``."""
+    """Two keys for a client's draws outside local training, which itself folds epoch numbers into ``key``."""
     return descend(key, BESIDE_TRAINING, np.arange(2))

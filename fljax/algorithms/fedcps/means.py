@@ -1,4 +1,4 @@
-"""What FedCPS's server makes of what it receives: a top for each cluster and one base."""
+"""How FedCPS's server combines the models that it receives: a top for each cluster and one base."""
 
 from typing import Any, Literal
 
@@ -12,22 +12,22 @@ from fljax.rounds.sharing import compose, split
 from fljax.types import Stacked
 
 SharedMean = Literal["participants", "models"]
-"""What the base is the mean of: the participants' bases, or the k cluster models', each counting once."""
+"""The base is the mean of the participants' bases, or of the k cluster models' bases with equal weights."""
 
 
 def means(
     combine: Combine, hyper: Any, memory: Any, theta: Stacked, sent: Sent, roles: Roles, shared_mean: SharedMean
 ) -> tuple[Stacked, Any]:
-    """The clusters' new models, whose base is the same in every row and whose personal layers stay; and the memory.
+    """The clusters' new models and the state of ``combine``; every row has the same base and its old personal layers.
 
     Args:
-        combine: of what travels; of everybody where a base is the mean of all participants'.
-        hyper: the method's numbers.
-        memory: of ``combine``.
-        theta: (clusters, ...); a cluster without members keeps its top, and all keep the base where nobody counts.
-        sent: what travels of the participants' models, who counts and in which cluster.
+        combine: combines the sent layers; for the base, over all participants if ``shared_mean`` is "participants".
+        hyper: the method's hyperparameters.
+        memory: state of ``combine``.
+        theta: (clusters, ...); a cluster without members keeps its top; all keep the base if no participant counts.
+        sent: the layers that participants send, their weights and their clusters.
         roles: of the layers.
-        shared_mean: "models": the base is the mean of the clusters' once these are combined.
+        shared_mean: "models": the base is the mean of the clusters' bases, after these are combined.
     """
     travel, stay = split(theta, roles.personal)
     new, memory = members_of(combine, hyper, memory, travel, *sent)

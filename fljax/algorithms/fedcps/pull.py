@@ -1,4 +1,4 @@
-"""How strongly each client is held near its cluster's model: FedCPS's lambda_i, estimated from noise and spread."""
+"""The weight of each client's proximal term: FedCPS's lambda_i, estimated from noise and spread."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
@@ -18,15 +18,16 @@ from fljax.types import Cohort, Model, ModelTable, Stacked, Trained, Work
 LambdaMode = Literal["fixed", "n_only", "adaptive", "per_client", "relative"]
 
 FLOOR = 0.1
-"""tau^2 never falls below this share of its first measurement, nor a client's below this share of its cluster's: the
-pull itself makes the spread smaller."""
+"""Least share of tau^2 relative to its first measurement, and of a client's tau^2 relative to its cluster's.
+
+The proximal term itself makes the spread smaller."""
 
 FLOORS: Mapping[LambdaMode, float] = {"adaptive": FLOOR, "per_client": FLOOR, "relative": 0.0}
-"""The modes that measure a tau^2 -> the share of its first measurement below which it never falls; noise may fall."""
+"""Modes that measure a tau^2 -> its least value, as a share of its first measurement; "relative", a noise, may fall."""
 
 
 class Spread(NamedTuple):
-    """How far each cluster's members go from its model; the server keeps it."""
+    """How far each cluster's members move away from its model; the server keeps it."""
 
     tau2: Array  # (clusters,) running mean of the squared drift per parameter; 0: not measured yet
     first: Array  # (clusters,) its first measurement
@@ -42,16 +43,16 @@ def no_spread(n_clusters: int, per_client: bool = False) -> Spread:
 def update_spread(
     spread: Spread, drift: Array, weight: Array, label: Array, memory: Scalar, away: Any = (), floor: float = FLOOR
 ) -> Spread:
-    """``tau^2 <- memory tau^2 + (1 - memory) mean drift`` over each cluster's members, at least a share of the first.
+    """``tau^2 <- memory tau^2 + (1 - memory) mean drift`` over each cluster's members, with a lower bound.
 
     Args:
         spread: before the round.
-        drift: (clients,) squared drift per parameter; what is not finite does not count.
+        drift: (clients,) squared drift per parameter; values that are not finite do not count.
         weight: (clients,) 0: does not count.
-        label: (clients,) int32 cluster of each.
+        label: (clients,) int32 cluster of each client.
         memory: in [0, 1).
-        away: (clients,) squared distance after training, where it is kept; its mean goes the same way, without a floor.
-        floor: that share, in [0, 1].
+        away: (clients,) squared distance after training, if it is kept; averaged likewise, without a lower bound.
+        floor: the lower bound as a share of the first measurement, in [0, 1].
     """
     mean, is_new = _of_members(drift, weight, label, spread.tau2.shape[0])
     first = jnp.where(spread.first > 0, spread.first, mean)
@@ -63,7 +64,7 @@ def update_spread(
 
 
 def _of_members(value: Array, weight: Array, label: Array, n_clusters: int) -> tuple[Array, Array]:
-    """Mean over each cluster's members that count, (clusters,), and whether there are any."""
+    """Mean over each cluster's members of positive weight, (clusters,), and whether there are any."""
     counts = (weight > 0) & jnp.isfinite(value)
     total = jax.ops.segment_sum(jnp.where(counts, value, 0.0), label, n_clusters)
     n_members = jax.ops.segment_sum(counts.astype(jnp.float32), label, n_clusters)
@@ -75,11 +76,11 @@ def _mixed(old: Array, new: Array, memory: Scalar) -> Array:
 
 
 def spread_of(spread: Spread, label: Array, own: Any) -> Array:
-    """tau_i^2 (clients,): that of the client's cluster; "per_client": times the client's own share in it.
+    """tau_i^2 (clients,): tau^2 of the client's cluster; with "per_client", times the client's own share.
 
-    That share is the client's squared distance ``own`` over the mean of its cluster, at least `FLOOR`; 1 until both are
-    known. A client that is held back goes less far, and is held more strongly the next time; one that goes far is let
-    go.
+    The share is the client's squared distance ``own`` over its cluster's mean, at least `FLOOR`; 1 until both are
+    known. A client that moves less than its cluster's mean gets a larger lambda next time, a client that moves more a
+    smaller one.
     """
     tau2 = spread.tau2[label]
     if isinstance(own, tuple):
@@ -111,9 +112,9 @@ def adaptive_pull(sigma2: Array, tau2: Array, relative_size: Array) -> Array:
 def strength(
     model: Model, work: Work, mode: LambdaMode, hyper: Any, start: ModelTable, size: Array, tau2: Array, cohort: Cohort
 ) -> tuple[Array, Array]:
-    """lambda_i and the noise that is its numerator, 0 where it has none: (clients,) each.
+    """lambda_i and the noise in its numerator (0 in modes without it): (clients,) each.
 
-    Clients train from ``start``; ``size``, n_i / mean n, and ``tau2`` are those of `adaptive_pull`.
+    Clients train from ``start``; ``size`` is n_i / mean n; ``tau2`` is as in `adaptive_pull`.
     """
     noise = pull = jnp.zeros(size.shape, jnp.float32)
     if mode == "fixed":
@@ -123,7 +124,7 @@ def strength(
     else:
         sigma2 = gradient_variance(cohort.key, start, cohort.data, training_loss(model), work.batch_size)
         noise, pull = sigma2 / size**2, hyper.strength * adaptive_pull(sigma2, tau2, size)
-    return jnp.clip(pull, 0.0, 1 / hyper.lr_of(cohort.round)), noise  # of 1/lr a step lands on the anchor
+    return jnp.clip(pull, 0.0, 1 / hyper.lr_of(cohort.round)), noise  # with 1/lr a step lands on the anchor
 
 
 def training(
@@ -137,15 +138,19 @@ def training(
     cohort: Cohort,
     key_free: Array | None,
 ) -> tuple[Trained, Array, Array]:
-    """What clients come to from ``start``, held near ``theta`` on the named layers; how far it is from there, see
-    `distance`; and how far one epoch without the pull gets by ``key_free``, 0 where that is None. NaN is not finite."""
+    """Trains clients from ``start``, held near ``theta`` on the named layers.
+
+    Returns:
+        The training; its `distance` from ``theta``; and the distance after one epoch without the proximal term, with
+        the keys ``key_free`` (0 if None). A distance is NaN where training diverged.
+    """
     loss, free = pulled(training_loss(model), layers), jnp.zeros_like(pull)
 
     def near(work: Work, key: Array, pull: Array) -> tuple[Trained, Array]:
         found = train(hyper, start, cohort._replace(key=key), loss, work, theta, pull)
         return found, jnp.where(found.ok, distance(found.params, theta, layers), jnp.nan)
 
-    if key_free is not None and work.epochs == 1:  # two trainings alike but for the pull: compiled once
+    if key_free is not None and work.epochs == 1:  # two trainings that differ only in lambda: compiled once
         n_clients = pull.shape[0]
         zeros = jax.tree.map(lambda leaf: jnp.zeros((n_clients, *leaf.shape[1:]), leaf.dtype), start.params)
         nothing = Trained(zeros, jnp.zeros(n_clients, jnp.float32), jnp.zeros(n_clients, bool))

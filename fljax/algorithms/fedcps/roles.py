@@ -10,30 +10,32 @@ class Roles(NamedTuple):
 
     base: tuple[str, ...]  # shared by everyone
     middle: tuple[str, ...]  # shared inside a cluster
-    personal: tuple[str, ...]  # a client's own, never sent
+    personal: tuple[str, ...]  # the client's own, never sent
 
 
 def layer_roles(layers: tuple[str, ...], sharing: LayerSharing, n_middle: int | None, n_personal: int | None) -> Roles:
     """The last ``n_personal`` layers are personal, the ``n_middle`` before them are the cluster's, the rest is base.
 
-    Clusters have a layer of their own in every mode: were all cluster models equal, the choice between them would be a
-    tie.
+    In every mode each cluster has at least one layer of its own; otherwise all cluster models would be equal, and the
+    choice between them a tie.
 
     Args:
         layers: of the model, in forward order.
-        sharing: "shared_base": no personal layers, 2 middle ones unless given (1 where only 2 layers are);
-            "personal_layers": 1 of each unless given; "none": all layers are the cluster's.
-        n_middle: at least 1; None: as ``sharing`` says. "none" leaves no choice.
-        n_personal: at least 1 for "personal_layers", 0 for the others; None: as ``sharing`` says.
+        sharing: "shared_base": no personal layers, by default 2 middle layers (1 in a network of 2 layers);
+            "personal_layers": by default 1 of each; "none": all layers are the cluster's.
+        n_middle: at least 1; None: the default of ``sharing``. "none" leaves no choice.
+        n_personal: at least 1 for "personal_layers", otherwise 0; None: the default of ``sharing``.
 
     Raises:
-        ValueError: a number is not one that ``sharing`` allows, or they do not fit the network.
+        ValueError: ``sharing`` does not allow a number, or the numbers do not fit the network.
     """
     n_layers = len(layers)
     least_personal = int(sharing == "personal_layers")
     most_personal = n_layers - 1 if sharing == "personal_layers" else 0
     if least_personal > most_personal:
-        raise ValueError(f"sharing='personal_layers' takes 2 layers or more, the network has {n_layers}; choose 'none'")
+        raise ValueError(
+            f"sharing='personal_layers' needs at least 2 layers, the network has {n_layers}; choose 'none'"
+        )
     personal = least_personal if n_personal is None else n_personal
     _check("n_personal", personal, least_personal, most_personal, sharing, n_layers)
     most_middle = n_layers - personal

@@ -2,18 +2,18 @@
 
 Zhu, Fan, Xie: Federated two-stage decoupling with adaptive personalization layers, Complex & Intelligent Systems 2024,
 https://arxiv.org/abs/2308.15821.
-A Hopkins statistic of the clients' outputs on public data says whether they cluster. If so, DBSCAN groups them by the
-Jensen-Shannon divergence of their outputs, DBSCAN again by the distance of their weights, and the prefix of the
-network that clusters share shrinks by the factor psi; the layers above it are personal.
+A Hopkins statistic of the clients' outputs on public data tests whether they cluster. If so, DBSCAN groups clients by
+the Jensen-Shannon divergence of their outputs, then DBSCAN again by the distance of their weights; and the prefix of
+the network that clusters share shrinks by the factor psi. The layers above it are personal.
 
-Differences from the paper: the statistic is the mean of ``n_draws`` draws, since one draw hardly tells data sets apart
-(``n_draws=1`` is literal). The sampling weights of public images stay unnormalised, or else the first batch that fires
-is drawn for ever (``sampling="literal"``), and grow only when the test fires. Clients upload all parameters, which
-the server's forward passes need. The shared depth is one number for all clusters. Weights are compared without the
-constant 1e-6 of PyTorch's distance. Noise clients become clusters of one. Absent clients join the new cluster of most
-of their former co-members; one that never took part starts from the cluster model of least training loss, whole, and
-trains the layers that are not shared. As in all methods here there is neither momentum nor decay by default. Where the
-test never fires this is FedAvg but for the last bit, for a mean among cluster slots is summed in another order.
+Differences from the paper: the statistic is the mean of ``n_draws`` draws, since a single draw hardly distinguishes
+data sets (``n_draws=1`` is literal). The sampling weights of public images stay unnormalised, otherwise the first batch
+that passes the test is drawn for ever (``sampling="literal"``); they grow only when the test passes. Clients upload all
+parameters, which the server's forward passes need. The shared depth is one number for all clusters. Weights are
+compared without the constant 1e-6 of PyTorch's distance. Noise clients become clusters of one. Absent clients join the
+new cluster of most of their former co-members. A new client starts from the whole cluster model with the least training
+loss, and trains the layers that are not shared. As in all methods here, there is neither momentum nor decay by default.
+If the test never passes, this is FedAvg up to rounding, because the mean over cluster slots is summed in another order.
 """
 
 from typing import Any, NamedTuple
@@ -56,7 +56,7 @@ from fljax.types import (
 
 @hyper
 class FedTSDPHyper(LocalHyper):
-    """Numbers of FedTSDP; the paper has lr 0.05, lr_decay 0.95, momentum 0.5."""
+    """Hyperparameters of FedTSDP; the paper has lr 0.05, lr_decay 0.95, momentum 0.5."""
 
     threshold: Scalar = number(
         0.65, "Hopkins statistic above which clients are clustered anew; 1: never", infinite=True
@@ -70,8 +70,8 @@ class FedTSDPHyper(LocalHyper):
     eps_weights: Scalar = number(
         3.5, "DBSCAN's radius of stage 2, L2 over all parameters; it scales with network and lr", least=0, infinite=True
     )
-    min_samples: Scalar = number(2, "neighbours that make a client a core client, itself included", least=1)
-    psi: Scalar = number(0.98, "factor on the shared depth whenever the test fires", least=0, most=1)
+    min_samples: Scalar = number(2, "number of neighbours of a core client, including itself", least=1)
+    psi: Scalar = number(0.98, "factor on the shared depth each time the test passes", least=0, most=1)
 
 
 class FedTSDPServer(NamedTuple):
@@ -81,7 +81,7 @@ class FedTSDPServer(NamedTuple):
     label: Array  # (clients,) a
     depth: Array  # () s_L, number of layers shared, fractional
     q: Array  # (n_public,) sampling weights of the public images
-    memory: Any  # (clusters, ...) what `combine` remembers
+    memory: Any  # (clusters, ...) the state of `combine`
 
 
 @method(FedTSDPHyper, "Zhu, Fan, Xie, CAIS 2024", "https://arxiv.org/abs/2308.15821", kind="clustered")
@@ -101,13 +101,13 @@ def fedtsdp(
     """FedTSDP. The federation must have public data.
 
     Args:
-        stages: "both", or one alone: "outputs" (stage 1) or "weights" (stage 2 on everyone).
-        public_batch: public images that clients are compared on in a round.
-        n_public: the first so many public images are used, or all where there are fewer.
-        n_draws: draws that the Hopkins statistic is the mean of; 1 in the paper.
+        stages: "both", or only one: "outputs" (stage 1) or "weights" (stage 2 on all participants).
+        public_batch: number of public images on which clients are compared in a round.
+        n_public: the first n_public public images are used, or all if there are fewer.
+        n_draws: number of draws averaged in the Hopkins statistic; 1 in the paper.
         n_probes: probes of a draw; None: a quarter of the participants, at least 2.
-        sampling: of public images: "raw" (weights from 1, plus N / batch for each batch that fires), "literal" (the
-            paper's: weights normalised before they grow) or "uniform" (never changed).
+        sampling: weights of public images: "raw" (initially 1, plus N / batch for each batch that passes the test),
+            "literal" (the paper's: normalised before they grow) or "uniform" (constant).
         boundary: which part of the layer where a fractional depth ends is shared; see `fljax.server.layers`.
     """
     if (task := task_of(model.loss)) != "classification":
@@ -132,14 +132,14 @@ def fedtsdp(
         # I_i = the outputs on one public batch b; H = Hopkins(I).
         rows, outputs, tends = compared(key, q, public, models, counts, cohort)
         fired = (tends["hopkins"] > hyper.threshold) & (counts.sum() >= 2)
-        # Two stages of DBSCAN; a new partition, a likelier batch.
+        # Two stages of DBSCAN; a new partition, and a larger sampling weight for the batch.
         found = two_stages(hyper, outputs, models, counts, stages)
         new = jnp.where(fired, everyones_cluster(label, found, cohort.ids), label)
         q = jnp.where(fired, likelier(q, rows, public.y.shape[0], sampling), q)
         # Theta_k = sum_{a_i = k} n_i / n_k w_i; then the shared depth is damped.
         begun, remembered = inherit((centers, memory), label, new)
         centers, memory = members_of(combining, hyper, remembered, begun, models, weight, new[cohort.ids])
-        # All parameters go up, which the server's forward passes need; the shared layers come down.
+        # Up: all parameters, which the server's forward passes need; down: the shared layers.
         one = tree.first(centers)
         metrics = reported(trained, tree.size(one), shared_size(model.layers, depth, one, boundary))
         metrics |= {"label": new[cohort.ids], "n_clusters": new.max() + 1}
@@ -150,11 +150,11 @@ def fedtsdp(
     def compared(
         key: Key, q: Array, public: Examples, models: Stacked, counts: Array, cohort: Cohort
     ) -> tuple[Array, Array, Metrics]:
-        """A batch of public images (its rows), everyone's outputs on it, and whether they tend to cluster."""
+        """The row numbers of a batch of public images, the participants' outputs on it, and the Hopkins statistic."""
         key_batch, key_hopkins = jax.random.split(key)
         rows = draw_batch(key_batch, q, public.y.shape[0], public_batch)
         outputs = whole(client_outputs(model, models, public, rows))
-        by_id = jnp.argsort(cohort.ids)  # the same clients are probed however the cohort is dealt to devices
+        by_id = jnp.argsort(cohort.ids)  # the same clients are probed however devices share the cohort
         statistic, spread = tendency(key_hopkins, outputs[by_id], whole(counts)[by_id], n_probes, n_draws)
         return rows, outputs, {"hopkins": statistic, "hopkins_spread": spread}
 

@@ -1,4 +1,4 @@
-"""Who is with whom in FedTSDP: whether clients tend to cluster, two stages of DBSCAN, and where absent clients go."""
+"""FedTSDP's clusters: the test of cluster tendency, two stages of DBSCAN, and the clusters of absent clients."""
 
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from fljax.server.labels import canonical, noise_to_singletons
 from fljax.types import Key, Stacked
 
 Stages = Literal["both", "outputs", "weights"]
-"""Both stages, or one alone."""
+"""Both stages, or only one."""
 
 
 def tendency(key: Key, outputs: Array, counts: Array, n_probes: int | None, n_draws: int) -> tuple[Array, Array]:
@@ -26,13 +26,13 @@ def tendency(key: Key, outputs: Array, counts: Array, n_probes: int | None, n_dr
 
 
 def two_stages(hyper: Any, outputs: Array, models: Stacked, counts: Array, stages: Stages) -> Array:
-    """The participants' clusters (cohort,): by their outputs, and inside those by their weights; noise stands alone.
+    """The participants' clusters (cohort,): by outputs, then within those by weights; noise clients are singletons.
 
     Args:
         hyper: has ``eps_outputs``, ``eps_weights`` and ``min_samples``, see `FedTSDPHyper`.
         outputs: (cohort, batch, classes) distributions over the classes.
         models: (cohort, ...).
-        counts: (cohort,) bool; the others are in no cluster, -1.
+        counts: (cohort,) bool: clients that count; the others get -1.
         stages: static.
     """
     all_together, min_samples = jnp.where(counts, 0, -1), jnp.ceil(hyper.min_samples).astype(jnp.int32)
@@ -46,7 +46,7 @@ def two_stages(hyper: Any, outputs: Array, models: Stacked, counts: Array, stage
         near = dbscan(*of, min_samples, counts, group)
         return noise_to_singletons(near, counts), None
 
-    # One after the other in a loop: DBSCAN is in the program once.
+    # In a loop, so that the program contains DBSCAN once.
     return lax.scan(stage, all_together, (jnp.stack(distance), jnp.stack(eps)))[0]
 
 
@@ -56,14 +56,14 @@ def everyones_cluster(old: Array, found: Array, ids: Array) -> Array:
     Args:
         old: (clients,) clusters so far.
         found: (cohort,) new clusters of the participants; -1 for one that does not count.
-        ids: (cohort,) who they are.
+        ids: (cohort,) of the participants.
 
     Returns:
-        (clients,) canonical. An absent client joins the new cluster that holds most of its former co-members, the
-        lowest of those with equally many; those of an old cluster without participants stay together.
+        (clients,) canonical. An absent client joins the new cluster with most of its former co-members, the lowest in a
+        tie; the members of an old cluster without participants stay together.
     """
     n_clients = old.shape[0]
-    # Numbered by client and not by place in the cohort, so that ties do not depend on the cohort's order.
+    # Numbered by client, not by position in the cohort, so that ties do not depend on the cohort's order.
     found = canonical(jnp.full(n_clients, -1, jnp.int32).at[ids].set(found))
     joined = jnp.where(found >= 0, found, n_clients)
     moved = jnp.zeros((n_clients, n_clients), jnp.int32).at[old, joined].add(1, mode="drop")

@@ -1,4 +1,4 @@
-"""Which public images a round looks at: a batch that was useful once is drawn more often (FedTSDP)."""
+"""The public images that a round uses: a batch that passed the test is drawn more often afterwards (FedTSDP)."""
 
 from typing import Literal
 
@@ -13,15 +13,15 @@ Growth = Literal["raw", "literal", "uniform"]
 
 
 def known_images(public: Examples | None, n_public: int, batch: int) -> Examples:
-    """The first ``n_public`` of the server's images.
+    """The first ``n_public`` of the server's public images.
 
     Raises:
         ValueError: the federation has no public images, or fewer than a batch.
     """
     if public is None:
         raise ValueError(
-            "public is None but fedtsdp compares clients on public data; give the federation some, or choose other "
-            "methods"
+            "public is None but fedtsdp compares clients on public data; give the federation public data, or choose "
+            "another method"
         )
     known = Examples(public.x[:n_public], public.y[:n_public])
     if known.y.shape[0] < batch:
@@ -31,16 +31,16 @@ def known_images(public: Examples | None, n_public: int, batch: int) -> Examples
 
 def draw_batch(key: Key, q: Array, n_images: int, batch: int) -> Array:
     """(batch,) distinct rows below ``n_images``, drawn one after another with probabilities ``q / sum(q)``."""
-    # The largest of log q + Gumbel noise are such a sample (Yellott 1977).
+    # The largest values of log q + Gumbel noise are such a sample (Yellott 1977).
     ticket = jnp.log(q) + jax.random.gumbel(key, q.shape, jnp.float32)
     return lax.top_k(ticket[:n_images], batch)[1]
 
 
 def likelier(q: Array, rows: Array, n_images: int, sampling: Growth) -> Array:
-    """Sampling weights after the batch ``rows`` has fired: ``q_b <- q_b + N / B``.
+    """Sampling weights after the batch ``rows`` has passed the test: ``q_b <- q_b + N / B``.
 
-    "raw" starts from 1 for each of the N images, so that the first batch of B that fires gets half the mass; "literal"
-    normalises before it adds, after which that batch has practically all of it; "uniform" changes nothing.
+    "raw" starts from 1 for each of the N images, so that the first batch of B that passes gets half the mass; "literal"
+    normalises before it adds, so that this batch gets practically all the mass; "uniform" changes nothing.
     """
     if sampling == "uniform":
         return q

@@ -1,4 +1,4 @@
-"""LayerCFL: clustered federated learning that compares clients by the updates of well-chosen layers."""
+"""LayerCFL: clustered federated learning that compares clients by the updates of selected layers."""
 
 from fljax.algorithms.layercfl.layercfl import layercfl
 from fljax.algorithms.layercfl.similarity import layers_by_pilot

@@ -1,20 +1,20 @@
-"""LayerCFL: clustered federated learning that compares clients by the updates of well-chosen layers.
+"""LayerCFL: clustered federated learning that compares clients by the updates of selected layers.
 
 Yuan, Qian, Yuan, Sun, Li, Li: LayerCFL: an efficient federated learning with layer-wised clustering, Cybersecurity
 2023, https://doi.org/10.1186/s42400-023-00172-x; it builds on Sattler, Mueller, Samek: Clustered Federated Learning,
 IEEE TNNLS 2020, https://arxiv.org/abs/1910.01991, https://github.com/felisat/clustered-federated-learning.
-A cluster whose mean update has become small while some member's has not is split in two where the cosine similarity of
-its members' updates is least; what is compared are the layers that tell the clients apart.
+A cluster whose mean update has become small while some member's update has not is split in two so that the cosine
+similarity across the halves is least; only the layers that distinguish the clients are compared.
 
-Differences from the paper: the body of its algorithm is CFL's. ``eps_1`` is a tenth of the largest mean update norm
-that the cluster or its ancestors have shown, this round included, and ``eps_2`` four times that. The default
-``gamma_max`` is 0.5: with 0 every split is accepted, and clients of one distribution are split too. The default
-``linkage="single"`` is the optimum of the paper's min-max problem; CFL's code has "complete". With partial
-participation a split is decided by the participants; absent clients follow the larger half, and a cluster without
-participants waits. Earlier models are not kept: clients that never took part join the cluster of least training loss,
-where CFL walks them down its tree of splits by their updates, and nobody is offered its cluster's ancestors, of which
-CFL's code takes the best on validation data. ``gamma_max`` alone does not keep real clients of one distribution
-together: with 300 images each, one seed of five was split (experiments/layercfl.py). ``spacing``, ours, bars that.
+Differences from the paper: the body of its algorithm is CFL's. ``eps_1`` is a tenth of the largest mean update norm so
+far of the cluster or its ancestors, including this round, and ``eps_2`` is four times that. The default ``gamma_max``
+is 0.5: with 0 every split is accepted, and clients of one distribution are split too. The default ``linkage="single"``
+is the optimum of the paper's min-max problem; CFL's code has "complete". With partial participation, the participants
+decide a split; absent clients follow the larger half, and a cluster without participants waits. Earlier models are not
+kept: new clients join the cluster with the least training loss, whereas CFL routes them down its tree of splits by
+their updates; and clients cannot choose an ancestor of their cluster, of which CFL's code takes the best on validation
+data. ``gamma_max`` alone does not keep real clients of one distribution together: with 300 images each, one seed of
+five was split (experiments/layercfl.py). ``spacing``, not in the paper, prevents that.
 """
 
 from typing import Literal
@@ -50,21 +50,21 @@ def layercfl(
     """LayerCFL: ``Delta_i = LocalTrain(Theta_{a_i}) - Theta_{a_i}``; stationary clusters are split; then the means.
 
     Args:
-        layers: what is compared: "feature" (a convolution, for feature skew), "label" (the first dense layer, for
-            label skew), "dense", "all" (CFL), or the names of layers. `fljax.run.pilot.layer_gaps` measures which,
-            `fljax.algorithms.layercfl.layers_by_pilot` takes the best.
-        measure: what of them is compared, see `fljax.algorithms.layercfl.similarity`.
+        layers: layers to compare: "feature" (a convolution, for feature skew), "label" (the first dense layer, for
+            label skew), "dense", "all" (CFL), or layer names. `fljax.run.pilot.layer_gaps` measures their separation
+            gaps, `fljax.algorithms.layercfl.layers_by_pilot` selects the best.
+        measure: how these layers are compared, see `fljax.algorithms.layercfl.similarity`.
         linkage: "single" (optimal) or "complete" (CFL's code).
         weighting: of a cluster's members, "size" or "uniform" (CFL's code).
         group: the clients' true groups, for study: adds the separation gap of every layer and measure to the metrics.
 
     Raises:
-        ValueError: the model has no such layer. A round raises it where ``group`` is not one entry a client.
+        ValueError: the model has no such layer. A round raises it if ``group`` does not have one entry per client.
     """
     selected = chosen_layers(model, layers)
 
     def begin(key: Key, hyper: LayerCFLHyper, data: ClientData) -> Clusters:
-        # Kept is the peak: the largest norm of the mean update that a cluster or its ancestors have shown.
+        # `kept` is the peak: the largest mean update norm so far of a cluster or its ancestors.
         return one_cluster(model.init(key), data.n_clients, kept=jnp.zeros(data.n_clients, jnp.float32))
 
     def after(key: Key, hyper: LayerCFLHyper, clusters: Clusters, sent: Sent, cohort: Cohort) -> After:
@@ -76,7 +76,7 @@ def layercfl(
         norms = update_norms(updates, sent.weight, own, member, centers)
         peak = jnp.maximum(clusters.kept, norms.mean.astype(jnp.float32))
         ripe = is_ripe(hyper, norms, peak, cohort.round)
-        # Bipartition by the similarity of the selected layers, where the halves are far enough apart.
+        # Bipartition by the similarity of the selected layers, if the halves are far enough apart.
         alpha = similarity(measure, sent.params, updates, selected, counts)
         side, cross = best_bipartition(alpha, own, linkage, counts)
         accept = ripe & is_apart(hyper, measure, alpha, cross, member)

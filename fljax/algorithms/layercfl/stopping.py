@@ -1,4 +1,4 @@
-"""When a cluster is split: CFL's test of stationarity, how far apart its halves are, and who goes where."""
+"""When a cluster is split: CFL's test of stationarity, the distance of its halves, and each client's half."""
 
 from typing import Any, NamedTuple
 
@@ -18,13 +18,13 @@ from fljax.types import Stacked
 class SplitHyper(LocalHyper):
     eps_1: Scalar | None = number(
         None,
-        "a cluster is stationary when its mean update is shorter; None: eps_share of the largest so far",
+        "a cluster is stationary if its mean update is shorter than this; None: eps_share of the largest so far",
         least=0,
         infinite=True,
     )
     eps_2: Scalar | None = number(
         None,
-        "a member is not stationary when its update is longer; None: eps_ratio times eps_1; inf: never split",
+        "a member is not stationary if its update is longer than this; None: eps_ratio times eps_1; inf: never split",
         least=0,
         infinite=True,
     )
@@ -32,26 +32,28 @@ class SplitHyper(LocalHyper):
     eps_ratio: Scalar = number(4.0, "eps_2 in units of eps_1; 1 to 10 in the paper, 4 in CFL's code", least=0)
     spacing: Scalar | None = number(
         None,
-        "a split needs its halves farther apart than this many times the median distance of a member to its nearest "
-        "neighbour, where distance is 1 - cosine or L2; None: no such test",
+        "a cluster is split only if its halves are farther apart than this many times the median distance of a member "
+        "to its nearest neighbour (1 - cosine, or L2); None: without this test",
         least=0,
     )
-    r_min: Scalar = number(20, "no split up to this round, counted from 0; -1: from the first", least=-1, infinite=True)
-    min_size: Scalar = number(2, "a cluster of so many members or fewer is not split", least=0, infinite=True)
+    r_min: Scalar = number(
+        20, "no split up to this round, counted from 0; -1: splits from the first", least=-1, infinite=True
+    )
+    min_size: Scalar = number(2, "a cluster with this many members or fewer is not split", least=0, infinite=True)
 
 
 @hyper
 class LayerCFLHyper(SplitHyper):
     gamma_max: Scalar | None = number(
         0.5,
-        "a split needs sqrt((1 - alpha_cross) / 2) above it, for cosine measures; None: no such test",
+        "a split needs sqrt((1 - alpha_cross) / 2) above this (cosine measures); None: without this test",
         least=0,
         most=1,
     )
 
 
 class Norms(NamedTuple):
-    """How far the clusters are from stationary."""
+    """How far the clusters are from stationarity."""
 
     mean: Array  # (clusters,) |sum_i n_i / n_k Delta_i|
     largest: Array  # (clusters,) max_i |Delta_i|
@@ -59,9 +61,9 @@ class Norms(NamedTuple):
 
 
 def update_norms(updates: Stacked, weight: Array, label: Array, member: Array, centers: Stacked) -> Norms:
-    """Norms over the whole model of each cluster's mean update and of its longest one; 0 for an empty cluster.
+    """Norms over the whole model of each cluster's mean update and of its longest update; 0 for an empty cluster.
 
-    A square that float32 does not hold counts as its largest number, so that what is kept of it stays finite.
+    A square that overflows float32 is replaced by float32's largest number, so that the stored norm stays finite.
     """
     zero = jax.tree.map(jnp.zeros_like, centers)
     mean = cluster_mean(updates, weight, label, empty=zero)
@@ -85,14 +87,14 @@ def is_ripe(hyper: SplitHyper, norms: Norms, peak: Array, round: Array) -> Array
 def is_apart(hyper: Any, measure: str, alpha: Array, cross: Array, member: Array) -> Array:
     """(clusters,) bool: whether the halves of each cluster's bipartition are far enough apart to be split.
 
-    ``cross`` is `best_bipartition`'s, (clients,); ``member`` (clusters, clients) says who counts in which cluster.
+    ``cross`` (clients,) comes from `best_bipartition`; ``member`` (clusters, clients) marks the members that count.
     """
     alpha_cross = jnp.where(member, cross[None, :], -jnp.inf).max(axis=1)
     apart = jnp.isfinite(alpha_cross)
     if measure.startswith("cos") and hyper.gamma_max is not None:
         apart &= gamma_limit(alpha_cross) > hyper.gamma_max
     if hyper.spacing is not None:
-        # Of each participant's own cluster, for most clusters may have nobody here.
+        # For each participant's own cluster, since most clusters may have no participant.
         own, counts = jnp.argmax(member, axis=0), member.any(axis=0)
         together = (own[:, None] == own[None, :]) & counts[:, None] & counts[None, :]
         pair = together & ~jnp.eye(alpha.shape[0], dtype=bool)
@@ -106,17 +108,17 @@ def is_apart(hyper: Any, measure: str, alpha: Array, cross: Array, member: Array
 
 
 def everyones_side(side: Array, counts: Array, label: Array, ids: Array) -> Array:
-    """(clients,) bool: the half of each client's cluster that it goes to.
+    """(clients,) bool: the half of its cluster to which each client goes.
 
     Args:
         side: (cohort,) the participants' halves.
-        counts: (cohort,) bool, the participants that count.
+        counts: (cohort,) bool: participants that count.
         label: (clients,) clusters.
-        ids: (cohort,) who takes part.
+        ids: (cohort,) of the participants.
 
     Returns:
         False in the half of the cluster's first participant. Clients that are absent or do not count go to the larger
-        half, the first participant's where both are equal.
+        half, in a tie to the first participant's.
     """
     n = label.shape[0]
     decided, second = (jnp.zeros(label.shape, bool).at[ids].set(value) for value in (counts, side))

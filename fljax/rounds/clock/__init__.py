@@ -1,9 +1,8 @@
-"""A clock: how fast clients are, rounds that wait for them or do not, and simulated seconds.
+"""A clock: the speed of clients, synchronous and asynchronous rounds, and simulated seconds.
 
-``devices.seconds(data, work, n_floats)`` are the seconds of each client's round. `until`, `first_of` and `tiers` are
-samplings of rounds that wait, `as_far_as` one of clients that come back in time with a part of their work, `answering`
-one of clients that may not be there; `asynchronous` and `buffered` are
-rounds that do not wait.
+``devices.seconds(data, work, n_floats)`` returns the seconds of each client's round. `until`, `first_of` and `tiers`
+make samplings of synchronous rounds; with `as_far_as`, late clients return partial work in time; with `answering`,
+clients are available with a probability. `asynchronous` and `buffered` make asynchronous rounds.
 """
 
 from fljax.rounds.clock.buffered import BufferHyper, Schedule, asynchronous, buffered

@@ -1,10 +1,10 @@
-"""Asynchronous rounds in fixed shapes: a buffer of the clients that finish first, each from the model it started with.
+"""Asynchronous rounds in fixed shapes: a buffer of the clients that finish first, each with its own initial model.
 
 - FedBuff: Nguyen et al., AISTATS 2022, https://arxiv.org/abs/2106.06639
 - FedAsync: Xie, Koyejo, Gupta, 2019, https://arxiv.org/abs/1903.03934
 
-Who finishes when follows from the devices alone, so it is worked out before the run; a run keeps as many past models as
-the stalest update needs.
+The order in which clients finish depends only on the devices, so it is computed before the run. A run keeps as many
+past models as the stalest update needs.
 """
 
 import heapq
@@ -34,12 +34,12 @@ class Schedule(NamedTuple):
     """Which clients' updates make each version of the model; static."""
 
     ids: tuple[tuple[int, ...], ...]  # (rounds, buffer)
-    staleness: tuple[tuple[int, ...], ...]  # (rounds, buffer) versions since the client has started
+    staleness: tuple[tuple[int, ...], ...]  # (rounds, buffer) versions since the client started
     ends: tuple[float, ...]  # (rounds,) simulated seconds at which the buffer was full
 
     @property
     def sampling(self) -> Sampling:
-        """The cohorts: a round is a version."""
+        """The sampling of its cohorts: a round is a version."""
         return table(self.ids)._replace(timing=Timing(ends=self.ends))
 
     @property
@@ -51,17 +51,17 @@ class Schedule(NamedTuple):
 def asynchronous(
     seconds: Sequence[float], *, concurrency: Positive, buffer: Positive, n_rounds: Positive, seed: Natural = 0
 ) -> Schedule:
-    """The order in which clients finish, where another starts as soon as one is done.
+    """The order in which clients finish, if another client starts as soon as one finishes.
 
-    Clients that finish at the same instant are received together before others start, so that with equal speeds and a
-    buffer of all that train at once nothing is stale.
+    Clients that finish at the same instant are received together before others start. So with equal speeds and a buffer
+    of all concurrent clients, no update is stale.
 
     Args:
         seconds: (clients,) of each client's round, as `Devices.seconds`.
-        concurrency: clients that train at once.
-        buffer: updates that make a new version; 1 is FedAsync.
-        n_rounds: versions.
-        seed: of the draw of who starts next.
+        concurrency: number of clients that train at the same time.
+        buffer: number of updates per new version; 1 is FedAsync.
+        n_rounds: number of versions.
+        seed: of the draw of the next client.
 
     Raises:
         ValueError: a number is out of its range.
@@ -98,22 +98,22 @@ def asynchronous(
 
 
 class Versions(NamedTuple):
-    """The server's state, and the past versions of the part that travels, the newest first."""
+    """The server's state, and the past versions of the shared part, the newest first."""
 
     own: Any
     past: Stacked  # (versions, ...)
 
 
 Mixing = Literal["updates", "models"]
-"""What the server adds of a client: a share of its update (FedBuff), or of the way to its model (FedAsync)."""
+"""What the server adds for a client: a share of its update (FedBuff), or of the way to its model (FedAsync)."""
 
 
 @hyper
 class BufferHyper:
-    """Numbers of what stale updates count: to be joined to a method's, where `buffered` is given None for them."""
+    """The weight of stale updates as hyperparameters; join them to a method's if `buffered` gets None for them."""
 
-    share: Scalar = number(1.0, "of an update that is not stale; FedAsync's alpha", above=0, most=1)
-    damping: Scalar = number(0.5, "an update of staleness s counts by (1 + s) to the power of -damping", least=0)
+    share: Scalar = number(1.0, "weight of an update that is not stale; FedAsync's alpha", above=0, most=1)
+    damping: Scalar = number(0.5, "an update of staleness s has weight (1 + s) to the power of -damping", least=0)
 
 
 @cache
@@ -127,24 +127,25 @@ def buffered(
 ) -> Algorithm:
     """``algorithm`` whose participants train from the versions that they started with; run it with `Schedule.sampling`.
 
-    A participant of staleness s counts by ``share / (1 + s)^damping``. What bricks do on the way up, and what attackers
-    send, is its own update; the server discounts what arrives. Where the server may see no single update (client_dp,
-    secure_sum), the participants discount theirs before they send them.
+    A participant of staleness s has weight ``share / (1 + s)^damping``. Uplink bricks and attacks apply to its own
+    update; the server then discounts the received update. If the server must not see single updates (client_dp,
+    secure_sum), the participants discount their updates before they send them.
 
     Args:
-        algorithm: of the averaging skeleton.
-        schedule: of `asynchronous`.
+        algorithm: a method of the averaging skeleton.
+        schedule: result of `asynchronous`.
         mixing: "updates" or "models".
-        share: of an update that is not stale, in (0, 1]; FedAsync's alpha. None: the run's number ``hyper.share``.
-        damping: 0 counts stale updates fully; FedBuff has 0.5. None: the run's number ``hyper.damping``, to be swept:
-            of ``fljax.numbers.joined(fljax.fedavg.Hyper, fljax.rounds.clock.BufferHyper)``.
+        share: weight of an update that is not stale, in (0, 1]; FedAsync's alpha. None: the hyperparameter
+            ``hyper.share``.
+        damping: 0 gives stale updates full weight; FedBuff has 0.5. None: the hyperparameter ``hyper.damping``, for a
+            sweep, from ``fljax.numbers.joined(fljax.fedavg.Hyper, fljax.rounds.clock.BufferHyper)``.
 
     Raises:
-        ValueError: a number is out of its range, or the method's clients have more than one model to start from.
+        ValueError: a number is out of its range, or the method's clients start from more than one model.
     """
     exchange = algorithm.round_exchange
     if exchange is None or not exchange.starts_anywhere:
-        why = "it has more than one, or a round of its own"
+        why = "it has more than one model, or a round of its own"
         raise ValueError(f"{algorithm.about.name}: its clients cannot start from a past model; {why}")
     if (share is not None and not 0 < real("share", share) <= 1) or (
         damping is not None and not real("damping", damping) >= 0
@@ -183,16 +184,16 @@ def buffered(
 
 
 def counts(hyper: Any, stale: Array, share: float | None, damping: float | None) -> Array:
-    """What updates of staleness ``stale`` (cohort,) count, (cohort,)."""
+    """(cohort,) weights of updates of staleness ``stale`` (cohort,)."""
     whole: Any = hyper.share if share is None else share
     power: Any = hyper.damping if damping is None else damping
     return whole / (1 + stale.astype(jnp.float32)) ** power
 
 
 def arrived(upload: Upload, now: Params, stale: Array, count: Array, mixing: Mixing) -> Stacked:
-    """Models whose mean is the next version; one that is not stale and counts fully stays as it is, bit for bit.
+    """Models whose mean is the next version; an update that is not stale and has weight 1 stays, bit for bit.
 
-    Running statistics are mixed as models: a variance and a difference of two others may be below 0.
+    Running statistics are mixed as models: a variance plus a difference of two others could be negative.
     """
 
     present = tree.broadcast(now, count.shape[0])
@@ -203,7 +204,7 @@ def arrived(upload: Upload, now: Params, stale: Array, count: Array, mixing: Mix
 
 
 def staleness(schedule: Schedule, round: Array, ids: Array) -> Array:
-    """Of the participants ``ids`` (cohort,) of a round, (cohort,) int32."""
+    """(cohort,) int32 staleness of the participants ``ids`` (cohort,) of a round."""
     turn = round % len(schedule.ids)
     row, stale = (jnp.asarray(rows, jnp.int32)[turn] for rows in (schedule.ids, schedule.staleness))
     return jnp.where(ids[:, None] == row[None, :], stale[None, :], 0).sum(axis=1, dtype=jnp.int32)

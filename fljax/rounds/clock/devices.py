@@ -1,4 +1,4 @@
-"""How fast clients are: steps and bytes a second of each, and what a round costs it in simulated seconds."""
+"""The speed of clients: steps and bytes per second, and the simulated seconds of each client's round."""
 
 import csv
 import math
@@ -21,7 +21,7 @@ def seconds_of_clients(given: Any) -> tuple[float, ...]:
     """(clients,) seconds of each client's round, as floats.
 
     Raises:
-        ValueError: they are no numbers, not in one row, or one is no length of time.
+        ValueError: they are not numbers, not one-dimensional, or one is negative or not finite.
     """
     row = numbers_of_clients("seconds", given)
     for i, seconds in enumerate(row):
@@ -31,28 +31,28 @@ def seconds_of_clients(given: Any) -> tuple[float, ...]:
 
 
 class Devices(NamedTuple):
-    """What the clients' devices can do, a number a client; static."""
+    """The clients' devices, one number per client; static."""
 
-    speed: tuple[float, ...]  # local steps a second
-    up: tuple[float, ...]  # bytes a second to the server
-    down: tuple[float, ...]  # bytes a second from it
-    available: tuple[float, ...] = ()  # probability that it answers when it is asked; (): all always do
+    speed: tuple[float, ...]  # local steps per second
+    up: tuple[float, ...]  # bytes per second to the server
+    down: tuple[float, ...]  # bytes per second from the server
+    available: tuple[float, ...] = ()  # probability that a sampled client is available; (): always
 
     def seconds(self, data: ClientData, work: Work, n_floats: float, n_back: float | None = None) -> np.ndarray:
-        """Seconds from a client's download to the end of its upload, (clients,) float64.
+        """Seconds from the start of a client's download to the end of its upload, (clients,) float64.
 
         Args:
             data: the clients' training rows.
-            work: local effort: epochs and batches make its steps.
+            work: local work: its epochs and batches determine the steps.
             n_floats: floats down, such as the metric ``downlink``.
-            n_back: floats up; None: as many.
+            n_back: floats up; None: ``n_floats``.
 
         Raises:
             ValueError: there are more or fewer devices than clients.
         """
         size = np.asarray(data.size, np.int64)
         if len(size) != len(self.speed):
-            raise ValueError(f"{len(self.speed)} devices for {len(size)} clients; give one a client")
+            raise ValueError(f"{len(self.speed)} devices for {len(size)} clients; give one per client")
         steps = n_steps(size, work)
         back = n_floats if n_back is None else n_back
         return (
@@ -65,24 +65,24 @@ class Devices(NamedTuple):
 def devices(
     speed: np.ndarray, up: np.ndarray | float = 1e6, down: np.ndarray | float = 1e7, available: np.ndarray | float = 1.0
 ) -> Devices:
-    """Devices with these steps and bytes a second, and these probabilities to answer; a number for all or one a client.
+    """Devices with these steps and bytes per second and probabilities of availability: one number, or one per client.
 
     Raises:
-        ValueError: a device that never finishes or never answers.
+        ValueError: a device would never finish or is never available.
     """
     n = len(numbers_of_clients("speed", speed))
     rows = {name: _row(name, value, n) for name, value in zip(_FIELDS, (speed, up, down), strict=True)}
     for name, row in rows.items():
         for i in np.flatnonzero(~(row > 0) | ~np.isfinite(row)):
-            raise ValueError(f"{name}={row[i]:g} of client {i} is no speed; choose {name} > 0")
+            raise ValueError(f"{name}={row[i]:g} of client {i} is not a speed; choose {name} > 0")
     chance = _row("available", available, n)
     for i in np.flatnonzero(~((chance > 0) & (chance <= 1))):
-        raise ValueError(f"available={chance[i]:g} of client {i} is no probability; choose 0 < available <= 1")
+        raise ValueError(f"available={chance[i]:g} of client {i} is not a probability; choose 0 < available <= 1")
     return Devices(*(tuple(map(float, row)) for row in (*rows.values(), chance)))
 
 
 def _row(name: str, value: Any, n: int) -> np.ndarray:
-    """(n,) numbers, of one for all or one a client."""
+    """(n,) numbers, from one for all clients or one per client."""
     try:
         return np.broadcast_to(np.asarray(value, np.float64), n)
     except (TypeError, ValueError):
@@ -102,16 +102,16 @@ def drawn_devices(
     """Devices whose speeds are log-normal about the given medians.
 
     Args:
-        n_clients: one each.
-        speed: median of the local steps a second.
-        up: median of the bytes a second to the server.
-        down: median of the bytes a second from the server.
-        available: probability of each to answer when it is asked.
-        spread: standard deviation of each logarithm; 0: all alike.
+        n_clients: number of devices.
+        speed: median of the local steps per second.
+        up: median of the bytes per second to the server.
+        down: median of the bytes per second from the server.
+        available: probability that a sampled client is available.
+        spread: standard deviation of each logarithm; 0: all equal.
         seed: of the draw.
 
     Raises:
-        ValueError: no clients, a device that never finishes or never answers, or a spread below 0.
+        ValueError: no clients, a device that would never finish or is never available, or a spread below 0.
     """
     check_choices(drawn_devices, {"n_clients": n_clients, "seed": seed})
     if not 0 <= real("spread", spread) < math.inf:
@@ -122,18 +122,18 @@ def drawn_devices(
 
 
 def devices_of_file(path: str | Path) -> Devices:
-    """Devices of a trace: a CSV file with the columns ``speed``, ``up`` and ``down``, and a row a client.
+    """Devices of a trace: a CSV file with the columns ``speed``, ``up`` and ``down``, and one row per client.
 
-    A column ``available`` has the probabilities to answer; without it all always do.
+    An optional column ``available`` has the probabilities that clients are available; without it, they always are.
 
     Raises:
-        ValueError: a column or a number is missing, or a device never finishes.
+        ValueError: a column or a number is missing, or a device would never finish.
     """
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
             rows = list(csv.DictReader(file))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} is no CSV text: {error}") from None
+        raise ValueError(f"{path} is not CSV text: {error}") from None
     try:
         there = (*_FIELDS, "available") if rows and "available" in rows[0] else _FIELDS
         columns = [np.asarray([float(row[name]) for row in rows]) for name in there]

@@ -1,4 +1,4 @@
-"""The clocks by name: how a run spends simulated time on clients' devices."""
+"""The clocks by name: simulated time of a run on clients' devices."""
 
 import math
 from collections.abc import Callable
@@ -20,20 +20,20 @@ More = Annotated[float, Number(above=0)]
 AtLeast0 = Annotated[float, Number(least=0)]
 Share = Annotated[float, Number(above=0, most=1)]
 PROFILES = ("lognormal", "equal")
-"""How devices are drawn; any other word is a file."""
+"""How devices are drawn; any other value is a file."""
 
 
 class Profile(NamedTuple):
     """The devices of a federation's clients.
 
-    devices: lognormal: speeds about the medians; equal: all alike; or a CSV file with a row a client and the columns
-        speed, up, down, and available where clients do not always answer.
-    speed: median of the local steps a second.
-    up: median of the bytes a second to the server.
-    down: median of the bytes a second from the server.
-    available: probability of each client to answer when it is asked.
+    devices: lognormal: speeds about the medians; equal: the medians; or a CSV file with one row per client and the
+        columns speed, up, down, and optionally available.
+    speed: median of the local steps per second.
+    up: median of the bytes per second to the server.
+    down: median of the bytes per second from the server.
+    available: probability that a sampled client is available.
     spread: standard deviation of the logarithms of lognormal speeds.
-    device_seed: of the draw of the devices, and of who starts next where nobody waits.
+    device_seed: of the draw of the devices, and in asynchronous rounds of the draw of the next client.
     """
 
     devices: str = "lognormal"
@@ -45,10 +45,10 @@ class Profile(NamedTuple):
     device_seed: Natural = 0
 
     def of(self, n_clients: int) -> Devices:
-        """The devices of so many clients.
+        """The devices of ``n_clients`` clients.
 
         Raises:
-            ValueError: there is no such profile or file, or the file has other clients or a device without speed.
+            ValueError: there is no such profile or file, or the file has other clients or a speed of 0.
         """
         if self.devices not in PROFILES:
             if not Path(self.devices).is_file():
@@ -56,7 +56,7 @@ class Profile(NamedTuple):
             found = devices_of_file(self.devices)
             if len(found.speed) != n_clients:
                 raise ValueError(
-                    f"{self.devices}: {len(found.speed)} devices for {n_clients} clients; give one a client"
+                    f"{self.devices}: {len(found.speed)} devices for {n_clients} clients; give one per client"
                 )
             return found
         numbers = {name: getattr(self, name) for name in ("speed", "up", "down", "available")}
@@ -65,22 +65,22 @@ class Profile(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A run before it has a clock."""
+    """A run without its clock."""
 
     algorithm: Algorithm
     sampling: Sampling
     devices: Devices
     seconds: tuple[float, ...]  # (clients,) of each client's round
-    steps: tuple[int, ...]  # (clients,) local steps of it
+    steps: tuple[int, ...]  # (clients,) local steps of each client's round
     n_rounds: int
     seed: int
 
     @property
     def n_asked(self) -> int:
-        """Participants of a round.
+        """Number of participants per round.
 
         Raises:
-            ValueError: they are not drawn uniformly, so that no other number of them can be.
+            ValueError: they are not sampled uniformly, so that the clock cannot sample another number of them.
         """
         about = dict(self.sampling.about)
         if (name := about.get("sampling")) != "uniform":
@@ -89,7 +89,7 @@ class Asked(NamedTuple):
         return cohort_size(about["participation"], len(self.seconds))
 
     def answering(self, sampling: Sampling) -> Sampling:
-        """``sampling``, of whom those take part whose devices answer."""
+        """``sampling`` restricted to clients whose devices are available."""
         chances = self.devices.available
         return sampling if all(chance == 1 for chance in chances) else answering(sampling, chances)
 
@@ -99,7 +99,7 @@ Start = Callable[[Asked], tuple[Algorithm, Sampling]]
 
 
 class Clock(NamedTuple):
-    """How a run spends simulated time; static."""
+    """The simulated time of a run; static."""
 
     name: str
     profile: Profile | None = None  # None: there is no clock
@@ -107,7 +107,7 @@ class Clock(NamedTuple):
 
 
 def _clock(make: Callable[..., Start]) -> Callable[..., Clock]:
-    """``make`` as a function that takes the numbers of a `Profile` besides."""
+    """``make`` as a function that also takes the fields of a `Profile`."""
 
     def clock(start: Start, given: dict[str, Any]) -> Clock:
         return Clock(make.__name__, Profile(**{name: given[name] for name in Profile._fields}), start)
@@ -116,7 +116,7 @@ def _clock(make: Callable[..., Start]) -> Callable[..., Clock]:
 
 
 def none() -> Clock:
-    """Nobody counts seconds."""
+    """No simulated time."""
     return Clock("none")
 
 
@@ -128,12 +128,12 @@ def wait():
 
 @_clock
 def deadline(*, limit: More | None = None, in_time: Share = 0.6, late: Literal["dropped", "partial"] = "dropped"):
-    """Rounds end at a deadline; who is late does not count, or comes back with part of its work (FedProx, MLSys 2020).
+    """Rounds end at a deadline; late clients are dropped, or send their partial work (FedProx, MLSys 2020).
 
     Args:
-        limit: simulated seconds; None: it follows from in_time.
-        in_time: share of the clients that are quick enough for all of their work.
-        late: dropped: who is late does not count; partial: it sends what the steps until then have made.
+        limit: simulated seconds; None: computed from in_time.
+        in_time: share of the clients that are fast enough to do all of their work.
+        late: dropped: late clients do not count; partial: they send the result of the steps made until then.
     """
 
     def start(asked: Asked) -> tuple[Algorithm, Sampling]:
@@ -148,10 +148,10 @@ def deadline(*, limit: More | None = None, in_time: Share = 0.6, late: Literal["
 
 @_clock
 def over_select(*, extra: AtLeast0 = 0.5):
-    """More clients are asked than are needed, and the first that are done count (Bonawitz et al., MLSys 2019).
+    """More clients are sampled than needed, and the first to finish count (Bonawitz et al., MLSys 2019).
 
     Args:
-        extra: clients more that are asked, as a share of those who are needed.
+        extra: additional clients, as a share of those needed.
     """
 
     def start(asked: Asked) -> tuple[Algorithm, Sampling]:
@@ -164,10 +164,10 @@ def over_select(*, extra: AtLeast0 = 0.5):
 
 @_clock
 def tiered(*, n_tiers: Positive = 3):
-    """Clients of like speed take part together (TiFL: Chai et al., HPDC 2020).
+    """Clients of similar speed participate together (TiFL: Chai et al., HPDC 2020).
 
     Args:
-        n_tiers: groups of clients of like speed.
+        n_tiers: number of groups of clients of similar speed.
     """
 
     def start(asked: Asked) -> tuple[Algorithm, Sampling]:
@@ -184,30 +184,30 @@ def tiered(*, n_tiers: Positive = 3):
 
 @_clock
 def fedbuff(*, buffer: Positive = 5, share: Share = 1.0, damping: AtLeast0 = 0.5):
-    """Nobody waits: so many updates make a version, stale ones count less (FedBuff: Nguyen et al., AISTATS 2022).
+    """Asynchronous: a buffer of updates makes a version, stale ones count less (FedBuff: Nguyen et al., AISTATS 2022).
 
     Args:
-        buffer: updates that make a new version; a round is a version.
-        share: of an update that is not stale.
-        damping: of an update of staleness s, which counts by (1 + s) to the power of -damping.
+        buffer: number of updates per new version; a round is a version.
+        share: weight of an update that is not stale.
+        damping: an update of staleness s has weight (1 + s) to the power of -damping.
     """
     return lambda asked: _asynchronous(asked, buffer, mixing="updates", share=share, damping=damping)
 
 
 @_clock
 def fedasync(*, share: Share = 0.6, damping: AtLeast0 = 0.5):
-    """Nobody waits: the server goes part of the way to each model that comes (FedAsync: Xie et al., 2019).
+    """Asynchronous: the server moves part of the way to each received model (FedAsync: Xie et al., 2019).
 
     Args:
-        share: of the way to a model that is not stale.
-        damping: of a model of staleness s, which counts by (1 + s) to the power of -damping.
+        share: share of the way to a model that is not stale.
+        damping: a model of staleness s has weight (1 + s) to the power of -damping.
     """
     return lambda asked: _asynchronous(asked, 1, mixing="models", share=share, damping=damping)
 
 
 def _asynchronous(asked: Asked, buffer: int, **how: Any) -> tuple[Algorithm, Sampling]:
     if any(chance < 1 for chance in asked.devices.available):
-        raise ValueError("nobody is asked where nobody waits, so that all devices must answer; choose available=1")
+        raise ValueError("asynchronous rounds need devices that are always available; choose available=1")
     times = {"concurrency": asked.n_asked, "n_rounds": asked.n_rounds, "seed": asked.seed}
     schedule = asynchronous(asked.seconds, buffer=buffer, **times)
     return buffered(asked.algorithm, schedule, **how), schedule.sampling

@@ -1,4 +1,4 @@
-"""Rounds that wait: until a deadline, for the first few, for one tier of like clients; and how long rounds take."""
+"""Synchronous rounds: until a deadline, for the first clients, for one tier of similar clients; and their duration."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -21,10 +21,10 @@ from fljax.types import Key
 
 
 def for_all(sampling: Sampling, seconds: Sequence[float]) -> Sampling:
-    """``sampling`` as it is, with rounds that last until the slowest participant is done.
+    """``sampling`` with rounds that last until the slowest participant has finished.
 
     Args:
-        sampling: who is asked.
+        sampling: which clients are sampled.
         seconds: (clients,) of each client's round, as `Devices.seconds`.
 
     Raises:
@@ -39,19 +39,19 @@ def _for_all(sampling: Sampling, seconds: tuple[float, ...]) -> Sampling:
 
 
 def until(sampling: Sampling, seconds: Sequence[float], deadline: float) -> Sampling:
-    """``sampling`` whose participants must be done by a deadline; later ones do not count.
+    """``sampling`` whose participants must finish by a deadline; late clients do not count.
 
     Args:
-        sampling: who is asked.
+        sampling: which clients are sampled.
         seconds: (clients,) of each client's round, as `Devices.seconds`.
-        deadline: seconds; at least those of the quickest client.
+        deadline: seconds; at least those of the fastest client.
 
     Raises:
-        ValueError: nobody can be done by then, or a run has more or fewer clients.
+        ValueError: no client can finish by then, or a run has more or fewer clients.
     """
     seconds, deadline = seconds_of_clients(seconds), float(real("deadline", deadline))
     if not min(seconds) <= deadline:
-        raise ValueError(f"deadline={deadline:g}: the quickest client takes {min(seconds):g} seconds; choose more")
+        raise ValueError(f"deadline={deadline:g}: the fastest client takes {min(seconds):g} seconds; choose more")
     return _until(sampling, seconds, deadline)
 
 
@@ -70,26 +70,26 @@ def _until(sampling: Sampling, seconds: tuple[float, ...], deadline: float) -> S
 def as_far_as(
     sampling: Sampling, seconds: Sequence[float], deadline: float, *, steps: Sequence[int], speed: Sequence[float]
 ) -> Sampling:
-    """`until`, where clients that would be late come back in time with the local steps that they have made by then.
+    """`until`, but clients that would be late return in time, with the local steps that they can make by then.
 
-    Who has not made one does not count. What comes counts as any update (Li et al., MLSys 2020).
+    A client that cannot make a step does not count. Partial work counts as any update (Li et al., MLSys 2020).
 
     Args:
-        sampling: who is asked.
+        sampling: which clients are sampled.
         seconds: (clients,) of each client's whole round, as `Devices.seconds`.
-        deadline: seconds; at least those in which the quickest client makes a step.
+        deadline: seconds; at least those in which the fastest client makes a step.
         steps: (clients,) local steps of each client's whole round.
-        speed: (clients,) local steps a second, as `Devices.speed`.
+        speed: (clients,) local steps per second, as `Devices.speed`.
 
     Raises:
-        ValueError: as `until` and `fljax.rounds.partial_work`, or these are not as many as the clients.
+        ValueError: as `until` and `fljax.rounds.partial_work`, or the sequences have different lengths.
     """
     whole, deadline = np.asarray(seconds_of_clients(seconds)), float(real("deadline", deadline))
     n, pace = (np.asarray(numbers_of_clients(name, row)) for name, row in (("steps", steps), ("speed", speed)))
     if not len(whole) == len(n) == len(pace):
-        raise ValueError(f"{len(whole)} seconds, {len(n)} steps and {len(pace)} speeds; give one of each a client")
+        raise ValueError(f"{len(whole)} seconds, {len(n)} steps and {len(pace)} speeds; give one of each per client")
     if (still := np.flatnonzero(~(pace > 0))).size:
-        raise ValueError(f"speed={pace[still[0]]:g} of client {still[0]} is no speed; choose speed > 0")
+        raise ValueError(f"speed={pace[still[0]]:g} of client {still[0]} is not a speed; choose speed > 0")
     made = np.clip(np.floor((deadline - whole) * pace + n + 1e-6), 0, n)
     is_part = (made >= 1) & (whole > deadline)
     taken = np.where(is_part, np.minimum(whole - (n - made) / pace, deadline), whole)
@@ -98,14 +98,14 @@ def as_far_as(
 
 
 def answering(sampling: Sampling, available: Sequence[float]) -> Sampling:
-    """``sampling`` whose clients answer with a probability each, anew in every round; the others do not take part.
+    """``sampling`` of clients that are each available with a probability, drawn in every round; others are left out.
 
     Args:
-        sampling: who is asked.
+        sampling: which clients are sampled.
         available: (clients,) probabilities in (0, 1], as `Devices.available`.
 
     Raises:
-        ValueError: a client that never answers, or a run has more or fewer clients.
+        ValueError: a client is never available, or a run has more or fewer clients.
     """
     chances = numbers_of_clients("available", available)
     if not all(0 < chance <= 1 for chance in chances):
@@ -127,9 +127,9 @@ _ANSWER = 0x616E7377
 
 
 def first_of(sampling: Sampling, seconds: Sequence[float], count: Positive) -> Sampling:
-    """``sampling`` asks more clients than are needed, and the ``count`` that are done first count (over-selection).
+    """``sampling`` samples more clients than needed, and the first ``count`` to finish count (over-selection).
 
-    Who is not there, does not answer or drops out is never done, and the next one counts.
+    Clients that are absent, not available or drop out never finish; the next client counts instead.
 
     Raises:
         ValueError: ``count`` is below 1, or a run has more or fewer clients.
@@ -143,7 +143,7 @@ def _first_of(sampling: Sampling, seconds: tuple[float, ...], count: int) -> Sam
     def cut(ids: Array, active: Array) -> Array:
         active = active if sampling.cut is None else sampling.cut(ids, active)
         taken = jnp.where(active, jnp.asarray(seconds, jnp.float32)[ids], jnp.inf)
-        place = jnp.argsort(jnp.lexsort((ids, taken)), stable=True)  # of equal ones by id, in whatever order they stand
+        place = jnp.argsort(jnp.lexsort((ids, taken)), stable=True)  # ties by id, whatever their order
         return active & (place < count)
 
     timing = (sampling.timing or Timing())._replace(seconds=seconds, count=count)
@@ -153,12 +153,12 @@ def _first_of(sampling: Sampling, seconds: tuple[float, ...], count: int) -> Sam
 
 
 def tiers(seconds: Sequence[float], n_tiers: Positive, n_participants: Positive) -> Sampling:
-    """Clients of like speed take part together: a tier is drawn in each round, and participants in it (TiFL).
+    """Clients of similar speed participate together: each round draws a tier, and participants in it (TiFL).
 
-    Chai et al., HPDC 2020, https://arxiv.org/abs/2001.09249, with tiers equally likely.
+    Chai et al., HPDC 2020, https://arxiv.org/abs/2001.09249, with equally likely tiers.
 
     Raises:
-        ValueError: a tier has fewer clients than take part, or a run has more or fewer clients.
+        ValueError: a tier has fewer clients than participants, or a run has more or fewer clients.
     """
     check_choices(tiers, {"n_tiers": n_tiers, "n_participants": n_participants})
     seconds = seconds_of_clients(seconds)
@@ -191,11 +191,11 @@ def _tiers(seconds: tuple[float, ...], n_tiers: int, n_participants: int) -> Sam
 
 
 def round_seconds(metrics: Mapping[str, Any], seconds: Sequence[float], deadline: float | None = None) -> np.ndarray:
-    """Simulated seconds of each round of a run, (rounds,): of the slowest client that counted.
+    """Simulated seconds of each round of a run, (rounds,): those of the slowest client that counted.
 
     Args:
-        metrics: of the run, with ``ids`` and ``active``, and ``n_missing`` where not all places were asked.
+        metrics: of the run, with ``ids`` and ``active``, and ``n_missing`` if not all places were sampled.
         seconds: (clients,) of each client's round.
-        deadline: a round in which somebody was not done lasts until then; None: there is none.
+        deadline: a round with an unfinished client lasts until then; None: no deadline.
     """
     return Timing(seconds_of_clients(seconds), deadline).of_rounds(0, metrics)
