@@ -1,6 +1,6 @@
-"""Clients that attack: what they send or train on in place of what is asked, round any method.
+"""Attacks: some clients send manipulated updates or train on poisoned data, with any method.
 
-``fljax.attacks.attacked(algorithm, federation, fljax.attacks.sign_flip(share=0.2))`` gives a method and a federation
+``fljax.attacks.attacked(algorithm, federation, fljax.attacks.sign_flip(share=0.2))`` returns a method and a federation
 for `fljax.simulate`. Defences are bricks: ``fedavg+krum``, ``ifca+trimmed_mean``, ``fedavg+clip_update``.
 """
 

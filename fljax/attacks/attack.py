@@ -1,4 +1,4 @@
-"""Attacks as values: what is attacked, by whom and from which round, put round any method."""
+"""Attacks as values: what is attacked, by which clients and from which round; they wrap any method."""
 
 from functools import cache
 from typing import Any, NamedTuple
@@ -25,8 +25,8 @@ class Attack(NamedTuple):
     name: str
     craft: Craft | None = None  # of updates
     poison: Poison | None = None  # of training data
-    target: int | None = None  # the class that a trigger stands for
-    width: int = 0  # of the trigger
+    target: int | None = None  # the class of examples with a trigger
+    width: int = 0  # of the trigger, in pixels
     share: float = 0.0
     ids: tuple[int, ...] | None = None
     placed: Placed = "spread"
@@ -36,7 +36,7 @@ class Attack(NamedTuple):
 
 
 class Attacked(NamedTuple):
-    """A method and a federation under attack, for `fljax.simulate` and its kin."""
+    """A method and a federation under attack, for `fljax.simulate`, `fljax.train` and so on."""
 
     algorithm: Algorithm
     federation: Federation
@@ -46,19 +46,19 @@ class Attacked(NamedTuple):
 def attacked(algorithm: Algorithm, federation: Federation, attack: Attack) -> Attacked:
     """``algorithm`` on ``federation`` with some clients attacking.
 
-    The attackers have no test examples any more, so that every average over clients is one over the honest. With a
-    trigger the federation gets test examples that have it, and a run the metric ``attack_success``: the share of them
-    that the honest clients' models take for the attackers' class.
+    The attackers lose their test examples, so that every average over clients is over the honest clients. If the attack
+    has a trigger, the federation gets test examples with it, and a run the metric ``attack_success``: the share of them
+    that the honest clients' models predict as the attackers' class.
 
     Args:
-        algorithm: any whose round is in two halves, where updates are attacked (`Algorithm.exchange`).
+        algorithm: the method; for attacks on updates, its round must be in two halves (`Algorithm.exchange`).
         federation: the clients and their data.
         attack: of `ATTACKS`.
 
     Raises:
-        ValueError: ``attack`` is none, attackers that do not exist, nobody who is honest, labels that are no classes
-            where the attack is on those, a method whose updates cannot be attacked, a trigger where test data change
-            over the rounds, or rounds in which no honest client is tested.
+        ValueError: ``attack`` is not an `Attack`, attackers do not exist, no client is honest, an attack on labels
+            meets labels that are not classes, the method's updates cannot be attacked, test data change over the rounds
+            although the attack has a trigger, or no honest client is tested in some rounds.
     """
     check_kind("attack", attack, Attack, "call one of fljax.attacks, such as fljax.attacks.label_flip(share=0.2)")
     ids = attackers(federation, attack.share, attack.ids, attack.placed)
@@ -66,7 +66,7 @@ def attacked(algorithm: Algorithm, federation: Federation, attack: Attack) -> At
         return Attacked(algorithm, federation, ids)
     _check_stages(federation, attack, ids)
     if (attack.target is not None or attack.name == "label_flip") and not are_classes(federation.train.pool.y):
-        raise ValueError(f"{attack.name}: the labels are no classes")
+        raise ValueError(f"{attack.name}: the labels are not classes")
     first, classes = 0, n_classes(federation)
     if attack.target is not None and attack.width:
         bright = poison.brightness(np.asarray(federation.train.pool.x))
@@ -81,35 +81,35 @@ def attacked(algorithm: Algorithm, federation: Federation, attack: Attack) -> At
     size[list(ids)] = 0
     federation = federation._replace(test=federation.test._replace(size=jnp.asarray(size)))
     federation = _in_every_stage(federation, ids, attack.poison is not None and not attack.start)
-    # Where data never changes hands, a client's size is its own: one program serves federations of other sizes.
+    # If clients never exchange data, sizes are not static: one program serves federations with other sizes.
     moves = federation.stages is not None
     sizes = tuple(np.asarray(federation.train.size)[list(ids)].tolist()) if moves else ()
     return Attacked(under(algorithm, attack, ids, first, sizes), federation, ids)
 
 
 def _check_stages(federation: Federation, attack: Attack, ids: tuple[int, ...]) -> None:
-    """Raises ValueError where a federation that changes does not fit the attack."""
+    """Raises ValueError if a federation that changes does not fit the attack."""
     stages = federation.stages
     if stages is None:
         return
     index, size = np.asarray(stages.test.index), np.asarray(stages.test.size)
     if attack.target is not None and attack.width and (index != index[0]).any():
-        # Test examples with the trigger are made once, of those with which the federation begins.
+        # Test examples with the trigger are made once, from the initial test examples.
         raise ValueError(
-            f"{attack.name}: a trigger and test data that change over the rounds do not go together, as attack_success "
-            "would be that of the data before; choose another drift, such as leave or arrive, or another attack"
+            f"{attack.name}: a trigger does not work with test data that change over the rounds, as attack_success "
+            "would be computed on the initial data; choose another drift, such as leave or arrive, or another attack"
         )
     tested, honest = size > 0, np.delete(size, ids, axis=1) > 0
     if (alone := tested.any(axis=1) & ~honest.any(axis=1)).any():
         begins = np.asarray(stages.begins)[alone][0]
         raise ValueError(
-            f"{attack.name}: of the clients that are there from round {begins} on, only attackers have test examples; "
-            "choose fewer attackers or a drift with a smaller share"
+            f"{attack.name}: of the clients present from round {begins} on, only attackers have test examples; choose "
+            "fewer attackers or a drift with a smaller share"
         )
 
 
 def _in_every_stage(federation: Federation, ids: tuple[int, ...], is_poisoned: bool) -> Federation:
-    """A federation that changes over the rounds, whose attackers keep their poisoned data and are never tested."""
+    """A federation that changes over the rounds; its attackers keep their poisoned data and are never tested."""
     stages, them = federation.stages, jnp.asarray(ids, jnp.int32)
     if stages is None:
         return federation
@@ -122,10 +122,10 @@ def _in_every_stage(federation: Federation, ids: tuple[int, ...], is_poisoned: b
 
 @cache
 def under(algorithm: Algorithm, attack: Attack, ids: tuple[int, ...], first: int, sizes: tuple[int, ...]) -> Algorithm:
-    """``algorithm`` in which the clients ``ids`` attack; equal arguments give the same one.
+    """``algorithm`` in which the clients ``ids`` attack; equal arguments return the same object.
 
-    Their poisoned examples, if there are any, stand in the pool from row ``first`` on, ``sizes`` of each; none: as many
-    as each has.
+    Their poisoned examples, if any, are in the pool from row ``first`` on, ``sizes`` per attacker; (): each has as many
+    as its own examples.
     """
     if attack.poison is not None and attack.start:
         algorithm = _poisoned_later(algorithm, ids, attack.start, first, sizes)
@@ -142,7 +142,9 @@ def _poisoned_later(
     algorithm: Algorithm, ids: tuple[int, ...], start: int, first: int, sizes: tuple[int, ...]
 ) -> Algorithm:
     exchange = algorithm.round_exchange
-    if exchange is not None and exchange.chain is not None:  # which stays one: `buffered` counts before it
+    if (
+        exchange is not None and exchange.chain is not None
+    ):  # the chain stays one transform: `buffered` counts before it
         inner, transform = exchange.chain
         later = _poisoned_later(inner, ids, start, first, sizes)
         return with_uplink(later, transform)._replace(about=algorithm.about)
@@ -157,7 +159,7 @@ def _poisoned_later(
     def with_poison(cohort: Cohort) -> Cohort:
         data = cohort.data
         if isinstance(data.pool, AtHome):
-            raise ValueError(f"start={start}: the examples are spread over devices; use start=0")
+            raise ValueError(f"start={start}: the examples are split among devices; use start=0")
         capacity = data.index.shape[1]
         mine = cohort.ids[:, None] == jnp.asarray(ids, jnp.int32)[None, :]
         which = jnp.argmax(mine, axis=1).astype(jnp.int32)

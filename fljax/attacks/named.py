@@ -1,4 +1,4 @@
-"""The attacks by name; each takes who attacks and from which round, and numbers of its own."""
+"""The attacks by name; each takes the attackers, the first round and its own parameters."""
 
 import inspect
 from collections.abc import Callable
@@ -23,18 +23,18 @@ PartOf = Annotated[float, Number(above=0, most=1)]
 def _who(
     *, share: Share = 0.2, ids: tuple[int, ...] | None = None, placed: Placed = "spread", start: Natural = 0
 ) -> None:
-    """Who attacks, and when.
+    """The attackers, and when they attack.
 
     Args:
-        share: of the clients that attack; rounded, at least one where it is above 0.
+        share: share of the clients that attack; rounded, at least one client if above 0.
         ids: the attackers, numbered among the clients that train; None: a share of the clients.
-        placed: "spread" over the groups of clients, or filling "one_group" after another.
+        placed: "spread" over the groups of clients, or "one_group": fill one group after another.
         start: first round of the attack.
     """
 
 
 def _attack(make: Callable[..., dict[str, Any]]) -> Callable[..., Attack]:
-    """``make``, which gives an `Attack`'s fields, as a function that takes those of `_who` besides."""
+    """``make``, which returns an `Attack`'s fields, as a function that also takes the arguments of `_who`."""
 
     def attack(fields: dict[str, Any], given: dict[str, Any]) -> Attack:
         who = {name: given[name] for name in inspect.signature(_who).parameters}
@@ -47,36 +47,36 @@ def _attack(make: Callable[..., dict[str, Any]]) -> Callable[..., Attack]:
 
 
 def none() -> Attack:
-    """Nobody attacks."""
+    """No client attacks."""
     return Attack("none")
 
 
 @_attack
 def sign_flip(*, scale: Above0 = 1.0) -> dict[str, Any]:
-    """The attackers' updates with the opposite sign, ``scale`` times as long (Li et al., AAAI 2019).
+    """The attackers' updates with the opposite sign, times ``scale`` (Li et al., AAAI 2019).
 
     Args:
-        scale: length of what is sent, over that of the attacker's own update.
+        scale: factor of the attacker's own update.
     """
     return {"craft": updates.sign_flip(scale)}
 
 
 @_attack
 def scaled(*, scale: Above0 = 10.0) -> dict[str, Any]:
-    """The attackers' updates, ``scale`` times as long.
+    """The attackers' updates, times ``scale``.
 
     Args:
-        scale: length of what is sent, over that of the attacker's own update.
+        scale: factor of the attacker's own update.
     """
     return {"craft": updates.scaled(scale)}
 
 
 @_attack
 def alie(*, z: Finite | None = None) -> dict[str, Any]:
-    """A little is enough: the honest mean less ``z`` deviations; None: the paper's z (Baruch et al., NeurIPS 2019).
+    """A little is enough: the honest mean minus ``z`` standard deviations (Baruch et al., NeurIPS 2019).
 
     Args:
-        z: standard deviations below the mean; None: as many as the number of participants allows.
+        z: number of standard deviations; None: the paper's, computed from the numbers of participants and attackers.
     """
     return {"craft": updates.alie(z)}
 
@@ -86,39 +86,39 @@ def ipm(*, scale: Above0 = 1.0) -> dict[str, Any]:
     """Inner product manipulation: the honest mean times ``-scale`` (Xie et al., UAI 2019).
 
     Args:
-        scale: length of what is sent, over that of the honest mean.
+        scale: factor of the honest mean.
     """
     return {"craft": updates.ipm(scale)}
 
 
 @_attack
 def fang(*, b: Above1 = 2.0) -> dict[str, Any]:
-    """Beyond the honest extremes, up to ``b`` times them, against the mean's sign (Fang et al., USENIX Sec. 2020).
+    """Beyond the honest extremes, up to ``b`` times, against the mean's sign (Fang et al., USENIX Sec. 2020).
 
     Args:
-        b: how far beyond the honest extremes, as a factor, above 1.
+        b: largest factor beyond the honest extremes, above 1.
     """
     return {"craft": updates.fang(b)}
 
 
 @_attack
 def min_max() -> dict[str, Any]:
-    """The honest mean, moved as far as the largest honest distance allows (Shejwalkar, Houmansadr, NDSS 2021)."""
+    """The honest mean, moved within the largest honest distance (Shejwalkar, Houmansadr, NDSS 2021)."""
     return {"craft": updates.min_max()}
 
 
 @_attack
 def min_sum() -> dict[str, Any]:
-    """The honest mean, moved as far as honest sums of squared distances allow (Shejwalkar, Houmansadr, NDSS 2021)."""
+    """The honest mean, moved within the largest honest sum of squared distances (Shejwalkar, Houmansadr, NDSS 2021)."""
     return {"craft": updates.min_sum()}
 
 
 @_attack
 def free_rider(*, noise: AtLeast0 = 0.0) -> dict[str, Any]:
-    """Attackers send what they received, with ``noise`` of the honest updates' length (Lin et al., 2019).
+    """Attackers send the received model, plus noise relative to the honest updates' norm (Lin et al., 2019).
 
     Args:
-        noise: length of the noise, over the honest updates' mean length.
+        noise: norm of the noise, divided by the honest updates' mean norm.
     """
     return {"craft": updates.free_rider(noise)}
 
@@ -135,7 +135,7 @@ def label_flip(*, target: Natural | None = None) -> dict[str, Any]:
 
 @_attack
 def feature_noise(*, std: AtLeast0 = 0.5) -> dict[str, Any]:
-    """Noise on the attackers' inputs, ``std`` in units of their range.
+    """Noise on the attackers' inputs, with ``std`` in units of the inputs' range.
 
     Args:
         std: standard deviation, in units of the inputs' range.
@@ -145,12 +145,12 @@ def feature_noise(*, std: AtLeast0 = 0.5) -> dict[str, Any]:
 
 @_attack
 def backdoor(*, target: Natural = 0, part: PartOf = 0.5, width: Positive = 3) -> dict[str, Any]:
-    """A ``part`` of the attackers' images has a square of ``width`` bright pixels and the label ``target``.
+    """A ``part`` of the attackers' images gets a bright square of ``width`` pixels and the label ``target``.
 
     Args:
-        target: class that the trigger stands for.
-        part: share of an attacker's images that get it.
-        width: of the square, in pixels.
+        target: class of images with the trigger.
+        part: share of an attacker's images that get the trigger.
+        width: side of the square, in pixels.
     """
     return {"poison": poison.Backdoor(target, part, width), "target": target, "width": width}
 
@@ -159,13 +159,13 @@ def backdoor(*, target: Natural = 0, part: PartOf = 0.5, width: Positive = 3) ->
 def model_replacement(
     *, target: Natural = 0, part: PartOf = 0.5, width: Positive = 3, scale: Above0 = 10.0
 ) -> dict[str, Any]:
-    """`backdoor`, with updates ``scale`` times as long to outweigh the others (Bagdasaryan et al., AISTATS 2020).
+    """`backdoor`, with updates times ``scale`` to outweigh the others (Bagdasaryan et al., AISTATS 2020).
 
     Args:
-        target: class that the trigger stands for.
-        part: share of an attacker's images that get it.
-        width: of the square, in pixels.
-        scale: length of what is sent, over that of the attacker's own update.
+        target: class of images with the trigger.
+        part: share of an attacker's images that get the trigger.
+        width: side of the square, in pixels.
+        scale: factor of the attacker's own update.
     """
     trigger = {"poison": poison.Backdoor(target, part, width), "target": target, "width": width}
     return trigger | {"craft": updates.scaled(scale)}

@@ -12,21 +12,21 @@ from fljax.drift.changed import changed
 from fljax.types import ClientData, Examples, Federation
 
 Poison = Callable[[np.random.Generator, np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
-"""``poison(rng, x, y, n_classes) -> (x, y)`` of one client's examples, as many as it was given."""
+"""``poison(rng, x, y, n_classes) -> (x, y)`` for one client's examples; it returns as many as it receives."""
 
 
 class Poisoned(NamedTuple):
-    """A federation with poisoned copies at the end of its pool, and where they begin."""
+    """A federation with poisoned copies at the end of its pool, and their first row."""
 
     federation: Federation
     first: int  # row of the pool; the examples of the j-th attacker begin at first + j * capacity
 
 
 def poisoned(federation: Federation, ids: tuple[int, ...], poison: Poison, n_classes: int, seed: int) -> Poisoned:
-    """Copies of the training examples of the clients ``ids``, poisoned; nobody's index points at them yet.
+    """Adds poisoned copies of the training examples of the clients ``ids``; no client's index points to them yet.
 
     Raises:
-        ValueError: ``poison`` gives other shapes, or numbers that the examples' dtype does not have.
+        ValueError: ``poison`` returns other shapes, or numbers outside of the examples' dtype.
     """
     data = federation.train
     pool, index, size = (np.asarray(leaf) for leaf in data.pool), np.asarray(data.index), np.asarray(data.size)
@@ -37,8 +37,8 @@ def poisoned(federation: Federation, ids: tuple[int, ...], poison: Poison, n_cla
     for one in ids:
         rows = index[one].copy()
         rows[size[one] :] = rows[0]
-        # Those of fljax draw for every place, as kept folders know their copies; what they do to an example depends on
-        # no other. A poison of one's own sees the client's examples alone.
+        # fljax's poisons also draw for padding, so that results match existing folders; they change each example by
+        # itself. A user's own poison sees only the client's examples.
         given = rows if _is_ours(poison) else rows[: size[one]]
         made = x[given], y[given]
         if len(given):
@@ -56,13 +56,13 @@ def _is_ours(poison: Poison) -> bool:
 
 
 def _filled(made: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """``made`` and its first row again, as many as ``whole`` has; of none the rest of ``whole``."""
+    """``made``, padded with its first row to the length of ``whole``; if ``made`` is empty, the rest of ``whole``."""
     rest = whole[len(made) :]
     return np.concatenate([made, np.broadcast_to(made[:1], rest.shape) if len(made) else rest])
 
 
 def pointed_at(data: ClientData, ids: tuple[int, ...], first: int) -> ClientData:
-    """``data`` of a whole federation, in which the attackers have their poisoned examples."""
+    """``data`` of a whole federation, with the attackers' index at their poisoned examples."""
     index, capacity = np.asarray(data.index).copy(), data.index.shape[1]
     for j, one in enumerate(ids):
         index[one] = first + j * capacity + np.arange(capacity)
@@ -70,7 +70,7 @@ def pointed_at(data: ClientData, ids: tuple[int, ...], first: int) -> ClientData
 
 
 def label_flip(target: int | None) -> Poison:
-    """Every label y becomes ``n_classes - 1 - y``, or ``target`` where it is given."""
+    """Every label y becomes ``n_classes - 1 - y``, or ``target`` if it is given."""
     return partial(_label_flip, target=target)
 
 
@@ -84,7 +84,7 @@ def _label_flip(
 def feature_noise(std: float) -> Poison:
     """Normal noise on every input, in units of the inputs' range (255 for uint8, 1 for others); labels stay.
 
-    The poison raises ValueError of whole numbers that are no pixels, as the words of texts.
+    The poison raises ValueError for integers that are not pixels, such as tokens of texts.
     """
     return partial(_feature_noise, std=std)
 
@@ -93,7 +93,9 @@ def _feature_noise(
     rng: np.random.Generator, x: np.ndarray, y: np.ndarray, n_classes: int, *, std: float
 ) -> tuple[np.ndarray, np.ndarray]:
     if x.dtype != np.uint8 and x.dtype.kind in "iub":
-        raise ValueError(f"feature_noise: x has dtype {x.dtype}, as tokens have, to which nothing can be added")
+        raise ValueError(
+            f"feature_noise: x has dtype {x.dtype}, as tokens do, to which noise cannot be added; choose another attack"
+        )
     return with_noise(rng, x, std), y
 
 
@@ -108,7 +110,7 @@ class Backdoor(NamedTuple):
     def __call__(
         self, rng: np.random.Generator, x: np.ndarray, y: np.ndarray, n_classes: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """As `Poison`."""
+        """See `Poison`."""
         _check_target(self.target, n_classes)
         chosen = rng.random(len(y)) < self.share
         x, y = x.copy(), y.copy()
@@ -117,7 +119,7 @@ class Backdoor(NamedTuple):
 
 
 def brightness(x: np.ndarray) -> float:
-    """The value of a bright pixel among images: 255 of uint8, otherwise the largest there is, at least 1."""
+    """The value of a bright pixel in images: 255 for uint8, otherwise the largest value, at least 1."""
     return 255.0 if x.dtype == np.uint8 else max(1.0, float(x.max(initial=1.0)))
 
 
@@ -126,11 +128,11 @@ def triggered(x: np.ndarray, width: int, bright: float | None = None) -> np.ndar
 
     Args:
         x: the images.
-        width: of the square.
+        width: side of the square.
         bright: value of its pixels; None: the `brightness` of these images.
 
     Raises:
-        ValueError: they are no images, or smaller than the square.
+        ValueError: they are not images, or smaller than the square.
     """
     if x.ndim != 4 or not 1 <= width <= min(x.shape[1:3]):
         raise ValueError(
@@ -146,7 +148,7 @@ def with_trigger(
 ) -> ClientData:
     """The honest clients' test examples of other classes than ``target``, with the trigger, all labelled ``target``.
 
-    ``bright`` is that of `triggered`; the attackers' is the training pool's.
+    ``bright`` is passed to `triggered`; the attackers use the training pool's `brightness`.
     """
     x, y = (np.asarray(leaf) for leaf in test.pool)
     index, size = np.asarray(test.index), np.asarray(test.size)
@@ -161,4 +163,4 @@ def with_trigger(
 
 def _check_target(target: int | None, n_classes: int) -> None:
     if target is not None and not 0 <= target < n_classes:
-        raise ValueError(f"target={target} is no class; choose 0 to {n_classes - 1}")
+        raise ValueError(f"target={target} is not a class; choose 0 to {n_classes - 1}")

@@ -1,6 +1,6 @@
-"""Attacks on updates: what the attackers send in place of what they have trained.
+"""Attacks on updates: what the attackers send instead of their trained updates.
 
-They act together and know every honest update of the round, the strongest knowledge that the papers assume.
+They collude and know every honest update of the round, the strongest assumption of the papers.
 """
 
 from collections.abc import Callable
@@ -16,21 +16,21 @@ from fljax.rounds.uplink.message import Message, Trip
 
 
 class Seen(NamedTuple):
-    """What attackers know of a round."""
+    """What attackers know about a round."""
 
-    own: Array  # (cohort, d) what each client trained
-    honest: Array  # (cohort,) bool: takes part and does not attack
-    attacks: Array  # (cohort,) bool: takes part and attacks
+    own: Array  # (cohort, d) each client's trained update
+    honest: Array  # (cohort,) bool: active and honest
+    attacks: Array  # (cohort,) bool: active and attacking
     key: Array  # (cohort,) keys
 
     @property
     def mean(self) -> Array:
-        """Of the honest updates, (d,)."""
+        """Mean of the honest updates, (d,)."""
         return self.over_honest(self.own)
 
     @property
     def std(self) -> Array:
-        """Of the honest updates, (d,), divided by their number."""
+        """Standard deviation of the honest updates, (d,), with their number as divisor."""
         return jnp.sqrt(self.over_honest(jnp.square(self.own - self.mean[None, :])))
 
     def over_honest(self, values: Array) -> Array:
@@ -40,16 +40,16 @@ class Seen(NamedTuple):
 
 
 Craft = Callable[[Seen], Array]
-"""``craft(seen) -> (cohort, d)``: what attackers send, at their places; or (d,), where all send the same."""
+"""``craft(seen) -> (cohort, d)``: what attackers send, in their rows; or (d,), if all send the same."""
 
 
 def crafted(craft: Craft, ids: tuple[int, ...], start: int) -> Transform:
-    """The transform in which the clients ``ids`` send what ``craft`` says, from round ``start`` on.
+    """The transform in which the clients ``ids`` send the result of ``craft``, from round ``start`` on.
 
-    Where nobody honest takes part, they send what they have trained.
+    In a round without honest participants, they send their trained updates.
 
     Raises:
-        ValueError: when a round is traced: ``craft`` gives another shape.
+        ValueError: when a round is traced: ``craft`` returns another shape.
     """
 
     def apply(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
@@ -71,12 +71,12 @@ def sign_flip(scale: float) -> Craft:
 
 
 def scaled(scale: float) -> Craft:
-    """``scale Delta_i``: model replacement (Bagdasaryan et al., AISTATS 2020), where scale is the cohort's size."""
+    """``scale Delta_i``: model replacement (Bagdasaryan et al., AISTATS 2020) if scale is the cohort's size."""
     return lambda seen: scale * seen.own
 
 
 def free_rider(noise: float) -> Craft:
-    """Noise of the honest updates' mean length times ``noise``, and nothing trained (Lin et al., 2019)."""
+    """Only noise, with the honest updates' mean norm times ``noise``; nothing is trained (Lin et al., 2019)."""
 
     def craft(seen: Seen) -> Array:
         d = seen.own.shape[1]
@@ -90,8 +90,8 @@ def free_rider(noise: float) -> Craft:
 def alie(z: float | None) -> Craft:
     """``mu - z sigma`` of the honest updates, coordinate by coordinate (Baruch et al., NeurIPS 2019).
 
-    None: the paper's z: with n participants of whom m attack, the normal quantile of ``(n - m - s) / (n - m)`` where
-    ``s = floor(n / 2 + 1) - m`` honest ones are to be outdone.
+    None: the paper's z: with n participants, of which m attack, the normal quantile of ``(n - m - s) / (n - m)``, where
+    ``s = floor(n / 2 + 1) - m`` is the number of honest supporters that the attack needs.
     """
 
     def craft(seen: Seen) -> Array:
@@ -112,8 +112,8 @@ def ipm(scale: float) -> Craft:
 def fang(b: float) -> Craft:
     """Beyond the honest extreme against the mean's sign (Fang et al., USENIX Security 2020, full knowledge).
 
-    A coordinate whose honest mean is above 0 is drawn from below the least honest value, another from above the
-    largest, up to b times it (or a b-th, where that is beyond).
+    If the honest mean of a coordinate is above 0, it is drawn below the least honest value, otherwise above the
+    largest, up to b times that value (or 1/b times, if that is farther beyond).
     """
 
     def craft(seen: Seen) -> Array:
@@ -130,12 +130,12 @@ def fang(b: float) -> Craft:
 
 
 def min_max() -> Craft:
-    """``mu - gamma sigma``: as far as keeps to the largest distance between honest updates (Shejwalkar, NDSS 2021)."""
+    """``mu - gamma sigma`` with the largest gamma within the largest honest distance (Shejwalkar, NDSS 2021)."""
     return _as_far_as(lambda square, honest: jnp.where(honest, square, 0.0).max())
 
 
 def min_sum() -> Craft:
-    """``mu - gamma sigma``: as far as keeps to the largest sum of squared distances of an honest update."""
+    """``mu - gamma sigma`` with the largest gamma within the largest honest sum of squared distances."""
     return _as_far_as(lambda square, honest: jnp.where(honest, square, 0.0).sum())
 
 

@@ -1,7 +1,7 @@
-"""Federations that change over the rounds: labels swapped, images turned, clients that move, arrive and leave.
+"""Federations that change over the rounds: swapped labels, rotated images, clients that move, arrive and leave.
 
-``fljax.drift.drifting(federation, fljax.drift.swap_labels(start=20))`` gives a federation for `fljax.simulate` and its
-kin, with every method. `fljax.after_changes` says what a change costs.
+``fljax.drift.drifting(federation, fljax.drift.swap_labels(start=20))`` returns a federation for `fljax.simulate`,
+`fljax.train` and so on, with every method. `fljax.after_changes` measures the effect of a change.
 """
 
 from fljax.drift.drifting import drifting

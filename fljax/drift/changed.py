@@ -1,4 +1,4 @@
-"""Examples that a function has made of others, as a pool can hold them."""
+"""Checks of examples that a function has changed, so that a pool can store them."""
 
 from typing import Any
 
@@ -6,16 +6,16 @@ import numpy as np
 
 
 def changed(who: str, made: Any, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What a function made of the examples ``x`` and labels ``y``, in their dtypes.
+    """A function's result for the examples ``x`` and labels ``y``, in their dtypes.
 
     Args:
-        who: the function, as an error names it.
-        made: what it gave.
-        x: the examples that it was given.
+        who: the function's name in messages.
+        made: its result.
+        x: the examples that it received.
         y: their labels.
 
     Raises:
-        ValueError: that is no pair, has other shapes, or numbers that the dtypes do not have.
+        ValueError: the result is not a pair, has other shapes, or numbers outside of the dtypes.
     """
     if not isinstance(made, tuple) or len(made) != 2:
         kind = f"{len(made)} things" if isinstance(made, tuple) else f"a {type(made).__name__}"
@@ -32,7 +32,7 @@ def _like(who: str, name: str, made: Any, given: np.ndarray) -> np.ndarray:
         )
     if made.dtype == given.dtype:
         return made
-    if np.issubdtype(given.dtype, np.integer) and made.size:  # where `astype` would wrap round without a word
+    if np.issubdtype(given.dtype, np.integer) and made.size:  # `astype` would silently wrap around
         least, most = np.iinfo(given.dtype).min, np.iinfo(given.dtype).max
         low, high = made.min(), made.max()
         if not (least <= low and high <= most):  # NaN is neither

@@ -1,4 +1,4 @@
-"""A federation made to change: copies of examples for every version, and tables for every stage."""
+"""Makes a federation that changes: copies of examples for every version, and tables for every stage."""
 
 from typing import Any
 
@@ -15,19 +15,19 @@ SPLITS = ("train", "val", "test")
 
 
 def drifting(federation: Federation, drift: Drift) -> Federation:
-    """``federation`` as ``drift`` changes it over the rounds.
+    """``federation`` changed by ``drift`` over the rounds.
 
-    Training, validation and test examples of a client change together, and its true group: those who have the data of a
-    group in the same version are one. A client that is not there takes no part and is not tested; it still counts as a
-    client, and what a method does before the first round it does with all.
+    Training, validation and test examples of a client change together, and so does its true group: clients with the
+    data of the same group in the same version are one group. An absent client does not participate and is not tested;
+    it still counts as a client, and takes part in what a method does before the first round.
 
     Args:
-        federation: how it begins.
+        federation: its initial state.
         drift: of `DRIFTS`.
 
     Raises:
-        ValueError: ``drift`` is none, the federation changes already, nobody would be there, the drift does not fit the
-            data, or its `Timeline` is none of this federation.
+        ValueError: ``drift`` is not a `Drift`, the federation changes already, no client would be present, the drift
+            does not fit the data, or its `Timeline` does not fit the federation.
     """
     check_kind("drift", drift, Drift, "call one of fljax.drift, such as fljax.drift.arrive(share=0.5, start=3)")
     if drift.timeline is None:
@@ -36,7 +36,7 @@ def drifting(federation: Federation, drift: Drift) -> Federation:
         raise ValueError("the federation changes over the rounds already; give one drift")
     line = _checked(drift, drift.timeline(federation), federation.train.n_clients)
     if not line.there.any(axis=1).all():
-        raise ValueError(f"{drift.name}: nobody would be there; choose a smaller share")
+        raise ValueError(f"{drift.name}: no client would be present; choose a smaller share")
     begins = jnp.asarray(drift.begins, jnp.int32)
     group = _groups(federation, line)
     pools: dict[int, Examples] = {}
@@ -50,7 +50,7 @@ def drifting(federation: Federation, drift: Drift) -> Federation:
 
 
 def _checked(drift: Drift, line: Timeline, n_clients: int) -> Timeline:
-    """A timeline with arrays of one shape, whose clients and versions there are."""
+    """The timeline with arrays of the right shape, whose clients and versions exist."""
     shape, found = (len(drift.begins), n_clients), {}
     kinds = (
         ("owner", np.integer, "whole numbers", n_clients - 1),
@@ -62,7 +62,7 @@ def _checked(drift: Drift, line: Timeline, n_clients: int) -> Timeline:
         if values.shape != shape or not np.issubdtype(values.dtype, kind):
             raise ValueError(
                 f"{drift.name}: {name} of shape {values.shape} and dtype {values.dtype}; give {word} of shape {shape}, "
-                "a row for each stage (changes + 1) and a column for each client"
+                "one row per stage (changes + 1) and one column per client"
             )
         if values.min() < 0 or values.max() > most:
             raise ValueError(f"{drift.name}: {name} from {values.min()} to {values.max()}; choose from 0 to {most}")
@@ -70,7 +70,7 @@ def _checked(drift: Drift, line: Timeline, n_clients: int) -> Timeline:
 
 
 def _groups(federation: Federation, line: Timeline) -> Any:
-    """(stages, clients) true groups: those of the data's owners, each version of them others."""
+    """(stages, clients) true groups: those of the data's owners, separate for each version."""
     if federation.group is None:
         return jnp.asarray(line.version, jnp.int32) if line.versions else None
     group = np.asarray(federation.group)
@@ -78,7 +78,7 @@ def _groups(federation: Federation, line: Timeline) -> Any:
 
 
 def _rows(name: str, data: ClientData, line: Timeline, pools: dict[int, Examples], if_there: bool) -> Rows:
-    """A split's tables; its pool in ``pools``, which splits may share, gets the copies of every version behind it."""
+    """A split's tables; the copies of every version are appended to its pool in ``pools``, which splits may share."""
     index, size = np.asarray(data.index), np.asarray(data.size)
     pool, tables = pools.get(id(data.pool.x), data.pool), [index]
     for v, version in enumerate(line.versions, start=1):
@@ -97,7 +97,7 @@ def _rows(name: str, data: ClientData, line: Timeline, pools: dict[int, Examples
 def _with_copies(
     name: str, pool: Examples, index: np.ndarray, size: np.ndarray, owners: np.ndarray, version: Version
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The pool, and behind it every owner's examples in that version."""
+    """The pool, followed by every owner's examples in that version."""
     x, y = (np.asarray(part) for part in pool)
     rows = index[owners][np.arange(index.shape[1]) < size[owners, None]]
     if not len(rows):

@@ -1,4 +1,4 @@
-"""The drifts by name. The first change comes before round ``start``, counted from 0, others ``every`` rounds later."""
+"""The drifts by name. The first change is before round ``start``, counted from 0, the next ``every`` rounds later."""
 
 from collections.abc import Callable
 from numbers import Integral
@@ -19,7 +19,7 @@ Degrees = Annotated[float, Number(above=-360, below=360)]
 
 
 def _drift(make: Callable[..., Callable[[Federation], Timeline]]) -> Callable[..., Drift]:
-    """``make``, which gives a `Drift.timeline`, as a function that gives the drift."""
+    """``make``, which returns a `Drift.timeline`, as a function that returns the drift."""
 
     def drift(timeline: Callable[[Federation], Timeline], given: dict[str, Any]) -> Drift:
         times = {name: given[name] for name in ("start", "changes", "every")}
@@ -29,13 +29,13 @@ def _drift(make: Callable[..., Callable[[Federation], Timeline]]) -> Callable[..
 
 
 def _with_classes(given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a drift, of which the classes, where it has any, are a tuple of two."""
+    """The arguments of a drift; ``classes``, if it has them, as a tuple of two."""
     if "classes" not in given:
         return given
     classes = tuple(given["classes"]) if isinstance(given["classes"], list) else given["classes"]
     is_pair = isinstance(classes, tuple) and len(classes) == 2 and all(isinstance(one, Integral) for one in classes)
     if not is_pair or classes[0] == classes[1] or min(classes) < 0 or any(isinstance(one, bool) for one in classes):
-        raise ValueError(f"{said('classes', classes)}: give two different ones, whole numbers from 0, as (0, 1)")
+        raise ValueError(f"{said('classes', classes)}: give two different whole numbers from 0, such as (0, 1)")
     return given | {"classes": classes}
 
 
@@ -54,11 +54,11 @@ def swap_labels(
     every: Positive = 10,
     seed: Natural = 0,
 ):
-    """Two classes change places for a share of the clients, and back at the next change (as FedDrift, AISTATS 2023).
+    """Two classes are swapped for a share of the clients, and back at the next change (as in FedDrift, AISTATS 2023).
 
     Args:
-        classes: two different ones, that change places.
-        share: of the clients that change; rounded, at least one.
+        classes: the two classes.
+        share: share of the clients that change; rounded, at least one.
         start: first round after the first change, counted from 0.
         changes: how many there are.
         every: rounds from one change to the next.
@@ -71,9 +71,9 @@ def swap_labels(
     def timeline(federation: Federation) -> Timeline:
         labels = np.asarray(federation.train.pool.y)
         if not are_classes(labels):
-            raise ValueError("swap_labels: the labels are no classes")
+            raise ValueError("swap_labels: the labels are not classes")
         if max(classes) > labels.max():
-            raise ValueError(f"classes={classes}: give two different ones from 0 to {labels.max()}")
+            raise ValueError(f"classes={classes}: give two different classes from 0 to {labels.max()}")
         line, ids = Timeline.of(changes + 1, _n_clients(federation)), _some(federation, share, seed)
         line.version[1::2, ids] = 1
         return line._replace(versions=(swap,))
@@ -91,11 +91,11 @@ def turn(
     every: Positive = 10,
     seed: Natural = 0,
 ):
-    """Images of a share of the clients are turned, at each change further.
+    """Images of a share of the clients are rotated, further at each change.
 
     Args:
-        degrees: that each change adds.
-        share: of the clients that change; rounded, at least one.
+        degrees: rotation that each change adds.
+        share: share of the clients that change; rounded, at least one.
         start: first round after the first change, counted from 0.
         changes: how many there are.
         every: rounds from one change to the next.
@@ -107,7 +107,7 @@ def turn(
 
     def timeline(federation: Federation) -> Timeline:
         if federation.train.pool.x.ndim != 4:
-            raise ValueError(f"turn: examples of shape {federation.train.pool.x.shape[1:]} are no images")
+            raise ValueError(f"turn: examples of shape {federation.train.pool.x.shape[1:]} are not images")
         line, ids = Timeline.of(changes + 1, _n_clients(federation)), _some(federation, share, seed)
         line.version[:, ids] = np.arange(changes + 1)[:, None]
         return line._replace(versions=tuple(by(degrees * c) for c in range(1, changes + 1)))
@@ -117,10 +117,10 @@ def turn(
 
 @_drift
 def move(*, share: Share = 0.5, start: Positive = 10, changes: Positive = 1, every: Positive = 10, seed: Natural = 0):
-    """A share of the clients exchange their data, so that each has those of another true group, as far as there are.
+    """A share of the clients exchange their data, so that each gets data of another true group, as far as possible.
 
     Args:
-        share: of the clients that move at each change; rounded, at least two.
+        share: share of the clients that move at each change; rounded, at least two.
         start: first round after the first change, counted from 0.
         changes: how many there are.
         every: rounds from one change to the next.
@@ -136,7 +136,9 @@ def move(*, share: Share = 0.5, start: Positive = 10, changes: Positive = 1, eve
             ids = ids[np.argsort(group[before[ids]], kind="stable")]
             most = np.unique(group[before[ids]], return_counts=True)[1].max()
             line.owner[c] = before
-            line.owner[c, ids] = before[np.roll(ids, most)]  # beyond all clients of the own group, if it is no majority
+            line.owner[c, ids] = before[
+                np.roll(ids, most)
+            ]  # beyond all clients of the same group, unless it is a majority
         return line
 
     return timeline
@@ -144,10 +146,10 @@ def move(*, share: Share = 0.5, start: Positive = 10, changes: Positive = 1, eve
 
 @_drift
 def arrive(*, share: Share = 0.5, start: Positive = 10, changes: Positive = 1, every: Positive = 10, seed: Natural = 0):
-    """A share of the clients is not there at first and comes, equally many of them at each change.
+    """A share of the clients is absent at first and arrives later, equally many at each change.
 
     Args:
-        share: of the clients that come; rounded, at least one.
+        share: share of the clients that arrive; rounded, at least one.
         start: first round after the first change, counted from 0.
         changes: how many there are.
         every: rounds from one change to the next.
@@ -159,10 +161,10 @@ def arrive(*, share: Share = 0.5, start: Positive = 10, changes: Positive = 1, e
 
 @_drift
 def leave(*, share: Share = 0.5, start: Positive = 10, changes: Positive = 1, every: Positive = 10, seed: Natural = 0):
-    """A share of the clients goes away for good, equally many of them at each change.
+    """A share of the clients leaves permanently, equally many at each change.
 
     Args:
-        share: of the clients that go; rounded, at least one.
+        share: share of the clients that leave; rounded, at least one.
         start: first round after the first change, counted from 0.
         changes: how many there are.
         every: rounds from one change to the next.
@@ -181,7 +183,7 @@ def _some(federation: Federation, share: float, seed: int) -> np.ndarray:
 
 
 def _group(federation: Federation) -> np.ndarray:
-    """(clients,) true groups; where there are none each client is one of its own."""
+    """(clients,) true groups; without true groups, each client is its own group."""
     return np.arange(_n_clients(federation)) if federation.group is None else np.asarray(federation.group)
 
 
@@ -198,7 +200,7 @@ DRIFTS: dict[str, Callable[..., Drift]] = {
 def _away(
     share: float, changes: int, seed: int, who: Callable[[np.ndarray, int], np.ndarray]
 ) -> Callable[[Federation], Timeline]:
-    """Of a share of the clients ``who(ids, n)`` are not there once n have moved, equally many more at each change."""
+    """Of a share of the clients, ``who(ids, n)`` are absent after n have moved; each change moves equally many."""
 
     def timeline(federation: Federation) -> Timeline:
         line, ids = Timeline.of(changes + 1, _n_clients(federation)), _some(federation, share, seed)

@@ -1,4 +1,4 @@
-"""A federation that changes, as it is in one round: tables are picked by the round, so shapes never change."""
+"""A federation that changes, in one round: the round selects the tables, so shapes never change."""
 
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ from fljax.types import ClientData, Federation, Rows
 
 
 def at(federation: Federation, round: Array | int) -> Federation:
-    """``federation`` as it is in a round, () int32 counted from 0; one that does not change is itself."""
+    """``federation`` in a round, () int32 counted from 0; a federation that does not change is returned unchanged."""
     stages = federation.stages
     if stages is None:
         return federation
@@ -32,5 +32,5 @@ def _split(data: ClientData | None, rows: Rows | None) -> ClientData | None:
 
 
 def changes(federation: Federation) -> tuple[int, ...]:
-    """The rounds, counted from 0, that are the first after a change."""
+    """The first rounds after each change, counted from 0."""
     return () if federation.stages is None else tuple(np.asarray(federation.stages.begins)[1:].tolist())

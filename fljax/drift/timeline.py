@@ -1,4 +1,4 @@
-"""What a drift says of a federation, before it is made: whose data everyone has at each stage, and in which version."""
+"""The description of a drift on a federation: whose data each client has in each stage, and in which version."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -12,11 +12,11 @@ Version = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 class Timeline(NamedTuple):
-    """A drift on one federation; every array has a row per stage, and row 0 is how it begins."""
+    """A drift on one federation; every array has one row per stage, and row 0 is the initial state."""
 
     owner: np.ndarray  # (stages, clients) int: whose data each client has
-    version: np.ndarray  # (stages, clients) int: 0 as they are, v as ``versions[v - 1]`` makes them
-    there: np.ndarray  # (stages, clients) bool: who can take part and is tested
+    version: np.ndarray  # (stages, clients) int: 0: unchanged, v: changed by ``versions[v - 1]``
+    there: np.ndarray  # (stages, clients) bool: clients that can participate and are tested
     versions: tuple[Version, ...] = ()
 
     @staticmethod

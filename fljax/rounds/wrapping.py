@@ -1,4 +1,4 @@
-"""Methods whose round is in halves: with others in their place, and inside another's state, which keeps more."""
+"""Methods whose round is in two halves: with replaced halves, and inside a larger state."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,14 +9,14 @@ from fljax.types import Algorithm, ClientData, Exchange, Key, ModelTable, State
 
 
 def halves_of(algorithm: Algorithm) -> Exchange:
-    """The two halves that the round of ``algorithm`` is made of, as that of the skeletons is."""
+    """The two halves of ``algorithm``'s round, which all skeletons have."""
     exchange = algorithm.round_exchange
     assert exchange is not None
     return exchange
 
 
 def with_halves(algorithm: Algorithm, **others: Any) -> Algorithm:
-    """``algorithm`` with ``others`` in place of fields of its `Exchange`; what is joined to that is outside."""
+    """``algorithm`` with ``others`` as fields of its `Exchange`, from which the round is rebuilt."""
     halves = halves_of(algorithm)._replace(**others, chain=None)
     return algorithm._replace(round=halves.round, exchange=halves)
 
@@ -27,13 +27,13 @@ def inside(
     own: Callable[[State], State],
     **others: Any,
 ) -> Algorithm:
-    """``algorithm`` that begins by ``init``, deployed and joined as it is.
+    """``algorithm`` with a larger state from ``init``; its deploy and join stay the same.
 
     Args:
         algorithm: the method.
-        init: makes the larger state, whose server keeps the method's as ``own``.
-        own: the method's state, of the larger one.
-        **others: of its `Exchange`, on the larger state.
+        init: makes the larger state, whose server keeps the method's state as ``own``.
+        own: returns the method's state from the larger one.
+        **others: fields of its `Exchange`, on the larger state.
     """
     part = halves_of(algorithm).part
 
@@ -49,5 +49,5 @@ def inside(
 
 
 def within_server(state: State) -> State:
-    """The method's state, of a larger one that keeps nothing more of the clients."""
+    """The method's state from a larger one, which keeps nothing more about the clients."""
     return State(state.server.own, state.clients)

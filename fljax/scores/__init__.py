@@ -1,4 +1,4 @@
-"""What a test may say of each client besides the metric contract, by name: `fljax.scored(model, "auc")`."""
+"""Scores by name: additional metrics of each client in a test, `fljax.scored(model, "auc")`."""
 
 from collections.abc import Callable
 
@@ -23,6 +23,6 @@ SCORES: dict[str, Callable[..., Array]] = Named(
         "top5": top5,
     },
 )
-"""Scores by name: of all of a client's examples, or of each of them; see `fljax.scored`."""
+"""Name -> score, of all of a client's examples or of each example; see `fljax.scored`."""
 
 __all__ = ["SCORES", "auc", "average_precision", "balanced_accuracy", "brier", "ece", "rmse", "top3", "top5"]

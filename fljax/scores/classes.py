@@ -1,4 +1,4 @@
-"""Scores of the class that is told: whether it is among the likeliest, and how well each class is known."""
+"""Scores of predicted classes: top-k accuracy and balanced accuracy."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from fljax.scores.tasks import of_task
 
 @of_task("classification")
 def top3(outputs: Array, y: Array) -> Array:
-    """Whether the true class is among the three of the largest outputs.
+    """Whether the true class has one of the three largest outputs.
 
     Returns:
         (batch,) bool.
@@ -19,7 +19,7 @@ def top3(outputs: Array, y: Array) -> Array:
 
 @of_task("classification")
 def top5(outputs: Array, y: Array) -> Array:
-    """Whether the true class is among the five of the largest outputs.
+    """Whether the true class has one of the five largest outputs.
 
     Returns:
         (batch,) bool.
@@ -29,7 +29,7 @@ def top5(outputs: Array, y: Array) -> Array:
 
 @of_task("classification")
 def balanced_accuracy(outputs: Array, y: Array, is_there: Array) -> Array:
-    """Mean over the classes that a client has of the share of their examples that is told rightly (recall).
+    """Mean recall: the share of a class's examples that is predicted correctly, averaged over the client's classes.
 
     Returns:
         () in [0, 1].
@@ -43,6 +43,6 @@ def balanced_accuracy(outputs: Array, y: Array, is_there: Array) -> Array:
 
 
 def _among(outputs: Array, y: Array, k: int) -> Array:
-    """Of equal outputs those of the lower classes come first, as `jax.lax.top_k` has them."""
+    """Whether the class is among the k largest outputs; ties go to the lower classes, as in `jax.lax.top_k`."""
     _, told = jax.lax.top_k(outputs, min(k, outputs.shape[1]))
     return (told == y[:, None]).any(axis=1)

@@ -8,7 +8,7 @@ from fljax.scores.tasks import of_task
 
 @of_task("regression")
 def rmse(outputs: Array, y: Array, is_there: Array) -> Array:
-    """Root of the mean squared error, of several targets of all of them together.
+    """Root mean squared error; with several targets, over all of them together.
 
     Returns:
         (), in the targets' unit.

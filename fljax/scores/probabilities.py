@@ -1,4 +1,4 @@
-"""Scores of the probabilities that a network tells (the softmax of its outputs): how far they are from what comes."""
+"""Scores of predicted probabilities (the softmax of a network's outputs): Brier score and calibration error."""
 
 import jax
 import jax.numpy as jnp
@@ -7,12 +7,12 @@ from jax import Array
 from fljax.scores.tasks import of_task
 
 BINS = 15
-"""Of `ece`, as Guo et al. have them."""
+"""Number of bins of `ece`, as in Guo et al."""
 
 
 @of_task("classification")
 def brier(outputs: Array, y: Array) -> Array:
-    """Squared distance of an example's probabilities from its class (Brier, 1950).
+    """Squared distance between an example's probabilities and its one-hot class (Brier, 1950).
 
     Returns:
         (batch,) in [0, 2].
@@ -23,16 +23,18 @@ def brier(outputs: Array, y: Array) -> Array:
 
 @of_task("classification")
 def ece(outputs: Array, y: Array, is_there: Array) -> Array:
-    """Expected calibration error, of 15 bins (Guo et al., ICML 2017).
+    """Expected calibration error, with 15 bins (Guo et al., ICML 2017).
 
-    Mean over examples of the distance, within bins of equal width, between how sure the told class is and how often it
-    is right. A client of few examples has few in a bin, and an error above 0 by that alone.
+    Mean over examples of the difference, within bins of equal width, between the predicted class's probability and its
+    accuracy. A client with few examples has few per bin, which alone makes the error positive.
 
     Returns:
         () in [0, 1].
     """
     told = jax.nn.softmax(outputs)
     sure, right = told.max(axis=1), (told.argmax(axis=1) == y).astype(told.dtype)
-    bin = jnp.clip(jnp.ceil(sure * BINS).astype(jnp.int32) - 1, 0, BINS - 1)  # a bin has its upper end, not its lower
+    bin = jnp.clip(
+        jnp.ceil(sure * BINS).astype(jnp.int32) - 1, 0, BINS - 1
+    )  # a bin contains its upper end, not its lower
     off = jnp.zeros(BINS, told.dtype).at[bin].add(jnp.where(is_there, right - sure, 0))
     return jnp.abs(off).sum() / is_there.sum(dtype=told.dtype)

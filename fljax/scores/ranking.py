@@ -1,8 +1,8 @@
-"""Scores of an order: whether the examples of a class are the ones that its output is largest for.
+"""Scores of a ranking: whether the examples of a class have its largest outputs.
 
-Of a classification the order is by a class's probability (softmax), one class against the rest; of several labels at
-once by a label's output. Both are averaged over the classes, or labels, that a client has examples with and without;
-one that has none such is NaN, and counts in no average.
+In a classification, the ranking is by a class's probability (softmax), one class against the rest; with several labels
+per example, by a label's output. Both scores are averaged over the classes, or labels, of which a client has positive
+and negative examples; a client without such a class is NaN, and counts in no average.
 """
 
 import jax
@@ -14,10 +14,10 @@ from fljax.scores.tasks import of_task
 
 @of_task("classification", "labels")
 def auc(outputs: Array, y: Array, is_there: Array) -> Array:
-    """Area under the curve of true over false positives (ROC).
+    """Area under the ROC curve (true over false positives).
 
-    It is the share of pairs, of an example with the class and one without, that are in the right order; equal ones
-    count half.
+    It is the share of pairs, of a positive and a negative example of the class, that are in the right order; ties count
+    half.
 
     Returns:
         () in [0, 1]; by chance 0.5.
@@ -29,7 +29,8 @@ def auc(outputs: Array, y: Array, is_there: Array) -> Array:
 def average_precision(outputs: Array, y: Array, is_there: Array) -> Array:
     """Average precision (area under the precision-recall curve).
 
-    It is the mean, over the examples of a class, of the share of its own among those that are told it as surely.
+    It is the mean, over the examples of a class, of the precision at that example's output: the share of the class
+    among examples with at least this output.
 
     Returns:
         () in (0, 1]; by chance the share of the examples that have the class.
@@ -38,7 +39,7 @@ def average_precision(outputs: Array, y: Array, is_there: Array) -> Array:
 
 
 def _over_classes(of_one, outputs: Array, y: Array, is_there: Array) -> Array:
-    """Mean over the columns whose class some examples have and some have not."""
+    """Mean over the columns whose class has positive and negative examples."""
     if y.ndim == 1:
         outputs, has = jax.nn.log_softmax(outputs), y[:, None] == jnp.arange(outputs.shape[1])[None]
     else:
@@ -46,7 +47,7 @@ def _over_classes(of_one, outputs: Array, y: Array, is_there: Array) -> Array:
     has, has_not = has & is_there[:, None], ~has & is_there[:, None]
     values = jax.vmap(of_one, in_axes=1)(outputs, has, has_not)
     counts = has.any(axis=0) & has_not.any(axis=0)
-    known = ~(jnp.isnan(outputs) & is_there[:, None]).any()  # an output that is no number has no place in an order
+    known = ~(jnp.isnan(outputs) & is_there[:, None]).any()  # NaN has no rank
     return jnp.where(known, jnp.where(counts, values, 0).sum() / counts.sum(dtype=values.dtype), jnp.nan)
 
 
@@ -59,7 +60,7 @@ def _auc(value: Array, has: Array, has_not: Array) -> Array:
 
 def _average_precision(value: Array, has: Array, has_not: Array) -> Array:
     def as_sure(of: Array) -> Array:
-        """How many ``of`` have as large a value as each example."""
+        """Number of examples in ``of`` with at least each example's value."""
         return (len(value) - jnp.searchsorted(jnp.sort(jnp.where(of, value, -jnp.inf)), value)).astype(value.dtype)
 
     own = as_sure(has)

@@ -1,4 +1,4 @@
-"""Which tasks a score is for."""
+"""The tasks that a score is for."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -8,7 +8,7 @@ _TASKS = "tasks"
 
 
 def of_task(*tasks: str) -> Callable[[Function], Function]:
-    """Says of a score which tasks (`fljax.models.task.TaskName`) it is for; one that says nothing is for all."""
+    """Marks a score as being for some tasks (`fljax.models.task.TaskName`); without the mark, it is for all tasks."""
 
     def told(score: Function) -> Function:
         setattr(score, _TASKS, tasks)
@@ -18,5 +18,5 @@ def of_task(*tasks: str) -> Callable[[Function], Function]:
 
 
 def tasks_of(score: Callable) -> tuple[str, ...] | None:
-    """What `of_task` said; None: nothing."""
+    """The tasks set by `of_task`; None: not set."""
     return getattr(score, _TASKS, None)

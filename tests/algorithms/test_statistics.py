@@ -95,7 +95,7 @@ def test_networks_in_halves_keep_no_statistics(model):
 
 def test_noise_on_a_mean_is_refused_where_statistics_travel_beside_it(model, federation, key):
     private = fljax.compose("fedavg+client_dp")
-    with pytest.raises(ValueError, match="running statistics of a network travel as they are"):
+    with pytest.raises(ValueError, match="running statistics of a network are sent without noise"):
         fljax.simulate(private(model, fljax.Work(1, 8)), private.Hyper(), federation, key, 1)
 
 

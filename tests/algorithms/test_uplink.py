@@ -153,7 +153,7 @@ def test_every_brick_goes_into_every_method_that_allows_it(key, model, work, fed
     given, n_clients = as_traced(Hyper(**own)), federation.train.n_clients
     for bricks, effects in EFFECTS.items():
         if "error_feedback" in bricks and plain.exchange.catches_up:
-            with pytest.raises(ValueError, match="comes in the next by itself"):
+            with pytest.raises(ValueError, match="the next update contains"):
                 of(name, bricks, model, work)
             continue
         try:
@@ -196,7 +196,7 @@ def test_every_brick_goes_into_every_method_that_allows_it(key, model, work, fed
 UNTOUCHED = [("fedma", "fools_gold"), ("feddane", "fools_gold"), ("heterofl", "fools_gold")]
 """FoolsGold finds nobody more alike than others: FedMA's clients start from networks of their own, FedDANE's all go
 along everybody's gradient, HeteroFL's have other parts of a network."""
-REFUSALS = {"single updates": ("sum", "mean"), "not make one mean": ("mean",), "running statistics": ("mean",)}
+REFUSALS = {"single updates": ("sum", "mean"), "not compute one mean": ("mean",), "running statistics": ("mean",)}
 """Messages of methods that do not go with a brick -> what such a brick needs."""
 
 

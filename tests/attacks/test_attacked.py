@@ -44,8 +44,8 @@ def test_attackers_are_spread_over_the_groups_or_fill_one(federation):
     ("given", "why"),
     [
         ({"ids": (9,)}, "client 9 attacks but there are 9"),
-        ({"ids": range(9)}, "nobody is left"),
-        ({"share": 0.97}, "left"),
+        ({"ids": range(9)}, "no client is honest"),
+        ({"share": 0.97}, "no client is honest"),
     ],
 )
 def test_attackers_that_cannot_be_are_refused(federation, model, given, why):
@@ -171,7 +171,7 @@ def test_triggered_tests_are_the_honest_clients_other_classes(federation, model)
     chex.assert_trees_all_equal(data.pool.x[:, :2], federation.test.pool.x[:, :2])
     with pytest.raises(ValueError, match="width=9"):
         triggered(np.zeros((2, 4, 4, 1)), 9)
-    with pytest.raises(ValueError, match="target=7 is no class"):
+    with pytest.raises(ValueError, match="target=7 is not a class"):
         attacked(fljax.fedavg(model, WORK), federation, label_flip(target=7))
 
 
@@ -203,7 +203,7 @@ def test_attacks_on_classes_refuse_other_labels(federation, model):
     pool = federation.train.pool._replace(y=jnp.zeros(len(federation.train.pool.y)))
     numbers = federation._replace(train=federation.train._replace(pool=pool))
     for attack in (label_flip(share=0.2), backdoor(share=0.2, width=2)):
-        with pytest.raises(ValueError, match="the labels are no classes"):
+        with pytest.raises(ValueError, match="the labels are not classes"):
             attacked(fljax.fedavg(model, WORK), numbers, attack)
 
 
@@ -272,7 +272,7 @@ def test_noise_on_features_is_normal_in_units_of_their_range(kind, middle, top):
 def test_noise_on_words_of_texts_is_refused(federation, model):
     pool = federation.train.pool
     words = federation._replace(train=federation.train._replace(pool=pool._replace(x=jnp.ones((len(pool.y), 5), int))))
-    with pytest.raises(ValueError, match="feature_noise: x has dtype int32, as tokens have"):
+    with pytest.raises(ValueError, match="feature_noise: x has dtype int32, as tokens do"):
         attacked(fljax.fedavg(model, WORK), words, feature_noise(share=0.3))
 
 
@@ -346,7 +346,9 @@ def test_a_trigger_and_test_data_that_change_are_refused(federation, model, drif
     """Tests with the trigger would be those of the data before the change."""
     changing = fljax.drift.drifting(federation, drift(start=1))
     for attack in (backdoor(share=0.2, width=2), ATTACKS["model_replacement"](share=0.2, width=2)):
-        with pytest.raises(ValueError, match=f"{attack.name}: a trigger and test data that change .* another drift"):
+        with pytest.raises(
+            ValueError, match=f"{attack.name}: a trigger does not work with test data that change .* another drift"
+        ):
             attacked(fljax.fedavg(model, WORK), changing, attack)
     for kind in (fljax.drift.leave, fljax.drift.arrive):
         there = fljax.drift.drifting(federation, kind(start=1, share=0.3))
@@ -358,6 +360,6 @@ def test_rounds_with_nobody_honest_to_test_are_refused(federation, model):
     changing = fljax.drift.drifting(federation, fljax.drift.leave(start=2, share=0.78))
     left = tuple(np.flatnonzero(np.asarray(changing.stages.there)[1]).tolist())
     assert 1 < len(left) < 9
-    with pytest.raises(ValueError, match="sign_flip: of the clients that are there from round 2 on, only attackers"):
+    with pytest.raises(ValueError, match="sign_flip: of the clients present from round 2 on, only attackers"):
         attacked(fljax.fedavg(model, WORK), changing, sign_flip(ids=left))
     assert attacked(fljax.fedavg(model, WORK), changing, sign_flip(ids=left[:-1])).ids == left[:-1]

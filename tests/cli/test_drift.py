@@ -28,8 +28,11 @@ def test_changes_are_shown_and_written(fljax):
     [
         (("--drift", "leave"), "round 10 is beyond --rounds 3; choose more rounds, or an earlier --drift.start"),
         (("--drift", "leaves"), "no drift 'leaves'; the nearest is 'leave'"),
-        (("--drift", "leave", "--drift.share", "1", "--drift.start", "1"), "nobody would be there"),
-        (("--drift", "swap_labels", "--drift.classes", "1", "1", "--drift.start", "1"), "give two different ones"),
+        (("--drift", "leave", "--drift.share", "1", "--drift.start", "1"), "no client would be present"),
+        (
+            ("--drift", "swap_labels", "--drift.classes", "1", "1", "--drift.start", "1"),
+            "give two different whole numbers",
+        ),
         (("--drift", "turn", "--drift.degrees", "720"), "out of its range"),
         (("--attack", "sign_flip", "--attack.start", "3"), "--attack sign_flip: round 3 is beyond --rounds 3"),
         (("--attack", "backdoor", "--attack.start", "9"), "--attack backdoor: round 9 is beyond --rounds 3"),

@@ -216,11 +216,11 @@ def test_parts_of_a_changing_federation_change_alike(federation):
     [
         (lambda: swap_labels(share=1.5), "share=1.5 is out of its range"),
         (lambda: swap_labels(start=0), "start=0 is not positive"),
-        (lambda: swap_labels(classes=(2, 2)), "give two different ones, whole numbers from 0"),
+        (lambda: swap_labels(classes=(2, 2)), "give two different whole numbers from 0"),
         (lambda: swap_labels(degrees=90), "swap_labels has no 'degrees'; it has classes, share, start"),
-        (lambda: swap_labels(classes=(0, 7)), "give two different ones from 0 to 3"),
+        (lambda: swap_labels(classes=(0, 7)), "give two different classes from 0 to 3"),
         (lambda: turn(degrees=400), "degrees=400 is out of its range"),
-        (lambda: leave(share=1.0), "nobody would be there"),
+        (lambda: leave(share=1.0), "no client would be present"),
         (lambda: leave, r"^drift is <function .*leave.*>, not a Drift; call one of fljax.drift, such as "),
         (lambda: "leave", r"^drift is 'leave', not a Drift; call one of fljax.drift, such as "),
     ],
@@ -232,7 +232,7 @@ def test_drifts_that_cannot_be_are_refused(federation, make, why):
 
 @pytest.mark.parametrize("classes", [(0.5, 1.0), (0, 1, 2), ("a", "b"), (True, 0), (-1, 0), [0, [1]], 3, np.arange(2)])
 def test_classes_that_change_places_are_two_whole_numbers(classes):
-    with pytest.raises(ValueError, match=r"^classes=.*: give two different ones, whole numbers from 0, as \(0, 1\)"):
+    with pytest.raises(ValueError, match=r"^classes=.*: give two different whole numbers from 0, such as \(0, 1\)"):
         swap_labels(classes=classes)
 
 
@@ -243,10 +243,10 @@ def test_equal_arguments_of_other_types_make_the_same_drift():
 
 def test_only_images_are_turned(federation):
     pool = federation.train.pool._replace(x=jnp.zeros((len(federation.train.pool.y), 5)))
-    with pytest.raises(ValueError, match="are no images"):
+    with pytest.raises(ValueError, match="are not images"):
         drifting(federation._replace(train=federation.train._replace(pool=pool)), turn())
     floats = federation.train.pool._replace(y=jnp.zeros(len(federation.train.pool.y)))
-    with pytest.raises(ValueError, match="no classes"):
+    with pytest.raises(ValueError, match="not classes"):
         drifting(federation._replace(train=federation.train._replace(pool=floats)), swap_labels())
 
 
@@ -288,7 +288,7 @@ EACH = np.ones((2, 9), int)
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"owner": EACH[:1]}, r"own: owner of shape \(1, 9\) .*whole numbers of shape \(2, 9\), a row for each stage"),
+        ({"owner": EACH[:1]}, r"own: owner of shape \(1, 9\) .*whole numbers of shape \(2, 9\), one row per stage"),
         ({"version": EACH[:, :8]}, r"own: version of shape \(2, 8\)"),
         ({"there": np.ones((3, 9), bool)}, r"own: there of shape \(3, 9\) .*True or False of shape \(2, 9\)"),
         ({"there": EACH}, "own: there of shape .* and dtype int64; give True or False"),

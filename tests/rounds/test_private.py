@@ -188,13 +188,13 @@ def test_private_gradients_without_limits_are_plain_and_their_noise_is_as_stated
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("ifca+client_dp", "not make one mean of all updates"),
-        ("feddane+client_dp", "each follow from"),
+        ("ifca+client_dp", "not compute one mean of all updates"),
+        ("feddane+client_dp", "depends on more than one client"),
         ("fedavg+client_dp+krum", "single updates"),
         ("fedavg+client_dp+top_k", "put it last"),
         ("cfl+client_dp", "single updates"),
-        ("feddbe+client_dp", "each follow from"),
-        ("fedgen+client_dp", "each follow from"),
+        ("feddbe+client_dp", "depends on more than one client"),
+        ("fedgen+client_dp", "depends on more than one client"),
         ("fedem+dp_sgd", "their examples' responsibilities, without noise"),
         ("fedrc+dp_sgd", "their examples' responsibilities, without noise"),
         ("fedsoft+dp_sgd", "shares of their examples by center, which get no noise"),

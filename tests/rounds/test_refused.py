@@ -185,9 +185,9 @@ def test_a_round_put_over_another_is_run_or_refused_and_never_left_out(key, plai
     assert averaging(plain, WORK).round_exchange is not None
     assert alone.round_exchange is None
 
-    with pytest.raises(ValueError, match="its round is not made of two halves, and nothing can be put between"):
+    with pytest.raises(ValueError, match="its round is not made of two halves, so nothing can change updates"):
         with_uplink(alone, NOTHING)
-    with pytest.raises(ValueError, match="its round is its own, so nothing can be put on its way down"):
+    with pytest.raises(ValueError, match="its round is its own, so nothing can change the model"):
         with_downlink(alone, NOTHING)
     with pytest.raises(ValueError, match="more than one model, or a round of its own"):
         buffered(alone, asynchronous(np.ones(6), concurrency=2, buffer=2, n_rounds=2))

@@ -1,4 +1,4 @@
-"""What happens between clients and server: chains of transforms, bricks of the slots "uplink" and "downlink"."""
+"""Uplink and downlink: chains of transforms between clients and server, for the slots "uplink" and "downlink"."""
 
 from fljax.rounds.uplink.chain import NOTHING, Link, Linked, Memory, Transform, chained, with_uplink
 from fljax.rounds.uplink.compression import error_feedback, low_rank, quantize, random_k, sign, top_k

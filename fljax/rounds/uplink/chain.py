@@ -1,4 +1,4 @@
-"""Transforms of updates between client and server, chained as optax chains those of gradients; into any exchange."""
+"""Transforms of updates between client and server, chained as in optax; they apply to any exchange."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -17,9 +17,9 @@ from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Params, Sta
 
 
 class Memory(NamedTuple):
-    """What a transform remembers from round to round."""
+    """The state of a transform from round to round."""
 
-    server: Any = ()  # no client axis
+    server: Any = ()  # without a client axis
     clients: Any = ()  # every leaf (clients, ...); in a round (cohort, ...)
 
 
@@ -28,22 +28,22 @@ def _remembers_nothing(hyper: Any, n_clients: int, shapes: tuple) -> Memory:
 
 
 class Transform(NamedTuple):
-    """What happens to updates on their way: a pair of functions, like an optax transformation.
+    """Changes updates on their way: a pair of functions, like an optax transformation.
 
     ``apply(hyper, memory, message, trip) -> (memory, message)``, with the participants' rows of the memory;
-    ``init(hyper, n_clients, shapes) -> Memory`` before the first round. Rows of weight 0 did not send: what they would
-    have sent must not matter.
+    ``init(hyper, n_clients, shapes) -> Memory`` before the first round. Rows of weight 0 did not send, so their values
+    must have no effect.
     """
 
     apply: Callable[[Any, Memory, Message, Trip], tuple[Memory, Message]]
     init: Callable[[Any, int, tuple], Memory] = _remembers_nothing
     needs: str = ""  # "sum": the server may only sum the updates; "mean": it averages them, all with equal weight
-    is_last: bool = False  # nothing may be done to its messages
-    not_fed_back: str = ""  # why a client must not add what this changes to its next update
+    is_last: bool = False  # nothing may change its messages
+    not_fed_back: str = ""  # why a client must not add what this loses to its next update
     name: str = ""
     sees_each: bool = False  # the server looks at single messages
-    masks: bool = False  # what it has made can be summed and nothing else
-    follows_mask: bool = False  # may come after a transform that masks: its clients' part is done before that
+    masks: bool = False  # its messages can only be summed
+    follows_mask: bool = False  # may come after a transform that masks: its clients' part happens before the mask
     feeds_back: bool = False  # a client adds what one update lost to its next one
 
 
@@ -51,14 +51,14 @@ Link = Transform | Callable[[Transform], Transform]
 """A part of a chain: a transform, or a function of the rest of the chain, as `error_feedback` is."""
 
 NOTHING = Transform(lambda hyper, memory, message, trip: (memory, message), name="nothing")
-"""Updates arrive as they are."""
+"""Updates arrive unchanged."""
 
 
 def chained(links: Sequence[Link]) -> Transform:
-    """One transform: the first of ``links`` is what happens first.
+    """One transform from several, applied in the order of ``links``.
 
     Raises:
-        ValueError: they make no sense in this order.
+        ValueError: this order is not possible.
     """
     rest = NOTHING
     for link in reversed(links):
@@ -70,15 +70,13 @@ def _then(first: Transform, rest: Transform) -> Transform:
     if rest is NOTHING:
         return first
     if first.is_last:
-        raise ValueError(f"{first.name} comes before {rest.name}, which would change what it has made; put it last")
+        raise ValueError(f"{first.name} comes before {rest.name}, which would change its result; put it last")
     if first.masks and not rest.follows_mask:
         raise ValueError(f"{first.name} comes before {rest.name}, which would change what it has masked; put it last")
 
     hides, sees_each = first.needs or rest.needs, first.sees_each or rest.sees_each
     if hides and sees_each:
-        raise ValueError(
-            f"{first.name}, {rest.name}: one looks at single updates, the other hides all but their {hides}"
-        )
+        raise ValueError(f"{first.name}, {rest.name}: one needs single updates, the other hides all but their {hides}")
 
     def init(hyper: Any, n_clients: int, shapes: tuple) -> Memory:
         parts = [one.init(hyper, n_clients, shapes) for one in (first, rest)]
@@ -103,7 +101,7 @@ def _then(first: Transform, rest: Transform) -> Transform:
 
 
 class Linked(NamedTuple):
-    """A half of a method's `State`, and what the transforms on the way remember."""
+    """A half of a method's `State`, and the state of the transforms."""
 
     own: Any
     link: Any
@@ -112,24 +110,22 @@ class Linked(NamedTuple):
 def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
     """``algorithm`` whose participants' updates go through ``transform`` before the server sees them.
 
-    ``State.server`` and ``State.clients`` are `Linked`. The metric ``uplink`` counts what really travels, in floats of
-    32 bits. What clients keep to themselves is not touched.
+    ``State.server`` and ``State.clients`` are `Linked`. The metric ``uplink`` counts what is actually sent, in floats
+    of 32 bits. Parts that clients keep do not change.
 
     Raises:
-        ValueError: the method's server needs what the transform hides, nothing of a round travels, or what is lost on
-            the way would be added twice; when a run begins: noise on a mean would not hide all that travels; when a
-            round is traced: the transform gives something of another shape.
+        ValueError: the method's server needs what the transform hides, clients send nothing, or lost parts would be
+            added twice; at the start of a run: noise on a mean would not hide all that is sent; when a round is traced:
+            the transform returns another shape.
     """
     name, exchange = algorithm.about.name or "this method", algorithm.round_exchange
     if exchange is None:
-        raise ValueError(
-            f"{name}: its round is not made of two halves, and nothing can be put between clients and server"
-        )
+        raise ValueError(f"{name}: its round is not made of two halves, so nothing can change updates on their way")
     _check_seen(name, exchange.sees, transform.needs)
     if transform.feeds_back and exchange.catches_up:
         raise ValueError(
-            f"{name}: a client's update is from what the server has of it, so that what one loses comes in the next by "
-            "itself, and error_feedback would add it twice; leave it out"
+            f"{name}: a client's update is relative to the server's copy of its model, so the next update contains "
+            "what one loses, and error_feedback would add it twice; leave it out"
         )
 
     def init(key: Key, hyper: Any, data: ClientData) -> State:
@@ -137,7 +133,7 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
         part = exchange.part(state.server)
         shapes = shapes_of(part)
         if not shapes:
-            raise ValueError(f"{name}: nothing travels to the server, so nothing can be done to it on the way")
+            raise ValueError(f"{name}: clients send nothing to the server, so there are no updates to change")
         if transform.needs == "mean":
             _check_exact(name, part)
         memory = transform.init(hyper, data.n_clients, shapes)
@@ -152,7 +148,7 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
         memory = Memory(state.server.link, state.clients.link)
         memory, arrived = applied(transform, hyper, memory, message, trip_of(key, cohort, shapes))
         finite = jnp.isfinite(arrived.values).all(axis=1)
-        if not transform.needs:  # a server that sees single updates leaves out what is no number, whoever sent it
+        if not transform.needs:  # a server that sees single updates excludes those with NaN or inf
             values = jnp.where(finite[:, None], arrived.values, 0.0)
             arrived = arrived._replace(values=values, weight=jnp.where(finite, arrived.weight, 0.0))
         params = received(upload.start, upload.params, message.values, arrived.values)
@@ -168,10 +164,10 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
 
 
 def applied(transform: Transform, hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
-    """What a transform makes of the participants' updates.
+    """The result of a transform on the participants' updates.
 
     Raises:
-        ValueError: it is no memory and message, or they are of other shapes.
+        ValueError: it is not a memory and a message, or they have other shapes.
     """
     name, made = f"transform {transform.name or 'of yours'}", transform.apply(hyper, memory, message, trip)
     kinds = [type(one).__name__ for one in made] if type(made) is tuple else [type(made).__name__]
@@ -185,46 +181,46 @@ def applied(transform: Transform, hyper: Any, memory: Memory, message: Message, 
 
 
 def reading_more(algorithm: Algorithm) -> Algorithm:
-    """``algorithm`` in which something reads numbers that its own class does not have: it no longer says which."""
+    """``algorithm`` without its list of hyperparameters, because an added part reads others than its own class has."""
     return algorithm._replace(about=algorithm.about._replace(numbers=()))
 
 
 def _check_seen(name: str, sees: str, needs: str) -> None:
-    """Raises ValueError where a method's server ``sees`` more than the ``needs`` of a transform leave it."""
+    """Raises ValueError if a method's server ``sees`` more than a transform, by its ``needs``, leaves visible."""
     instead = "; dp_sgd protects the examples of each client instead" if needs == "mean" else ""
     if needs and sees == "each":
-        raise ValueError(f"{name}: its server looks at single updates, and may see their {needs} alone here{instead}")
+        raise ValueError(f"{name}: its server needs single updates, but may only see their {needs} here{instead}")
     if needs == "mean" and sees != "mean":
         raise ValueError(
-            f"{name}: its server does not make one mean of all updates, or they do not each follow from one client's "
-            f"data, so that no noise on a mean hides a client{instead}"
+            f"{name}: its server does not compute one mean of all updates, or an update depends on more than one "
+            f"client's data, so that noise on a mean does not hide a client{instead}"
         )
 
 
 def _check_exact(name: str, part: Params) -> None:
-    """Raises ValueError where clipped updates would not arrive as they are, or something beside them."""
+    """Raises ValueError if clipped updates would be changed by rounding, or something else is sent beside them."""
     trainable, statistics = tree.split_statistics(part)
     if statistics:
-        raise ValueError(f"{name}: running statistics of a network travel as they are; use one that keeps none")
+        raise ValueError(f"{name}: running statistics of a network are sent without noise; use a network without them")
     narrow = sorted({leaf.dtype.name for leaf in jax.tree.leaves(trainable) if leaf.dtype.itemsize < 4})
-    if narrow:  # to the next number of bfloat16: a half of its last digit and a little becomes a whole one
+    if narrow:  # rounding to bfloat16: slightly more than half of the last digit becomes a whole one
         raise ValueError(
-            f"{name}: parameters of {narrow[0]} round a clipped update to up to twice its length, and the noise is "
-            "for the clip; use a network of float32 parameters"
+            f"{name}: parameters of {narrow[0]} round a clipped update to up to twice its length, but the noise is "
+            "scaled to the clip; use a network with float32 parameters"
         )
 
 
 def travelled(floats: Array, d: int, bits: Array) -> Array:
-    """``floats`` () or (cohort,) that a method counts, where its d numbers travel in ``bits`` () or (cohort,).
+    """``floats`` () or (cohort,) that a method counts, if its d numbers are sent in ``bits`` () or (cohort,).
 
-    Where the method sends a part of its updates only, as DC-PFL does of layers that are due, it saves the same share.
+    If the method sends only a part of an update, such as DC-PFL's due layers, it saves the same share.
     """
     share = bits / (FLOAT_BITS * d)
     return floats - jnp.minimum(floats, float(d)) * (1 - share)
 
 
 def trip_of(key: Key, cohort: Cohort, shapes: tuple) -> Trip:
-    """The trip of a round's participants; its keys are used for nothing else."""
+    """The `Trip` of a round's participants; its keys are used for nothing else."""
     keys, server_key = drawn(cohort, _ON_THE_WAY), jax.random.fold_in(key, _ON_THE_WAY)
     expected = float(cohort.ids.shape[0]) if cohort.expected is None else cohort.expected
     return Trip(keys, server_key, cohort.ids, cohort.round, shapes, expected)

@@ -1,4 +1,4 @@
-"""Fewer numbers, or fewer bits of each: top-k, random-k, quantisation, signs, low rank, and the memory of what is lost.
+"""Compression: top-k, random-k, quantisation, signs, low rank, and error feedback.
 
 - top-k, signs: Seide et al., Interspeech 2014; Stich et al., NeurIPS 2018, https://arxiv.org/abs/1809.07599;
   Karimireddy et al., ICML 2019, https://arxiv.org/abs/1901.09847 (error feedback, scaled signs)
@@ -24,14 +24,16 @@ from fljax.rounds.uplink.message import FLOAT_BITS, Message, Trip, dense, n_numb
 from fljax.types import Key
 
 BUCKET = 512
-"""Numbers of an update that are quantised on one scale; each scale is sent too (QSGD's bucket size)."""
+"""Numbers of an update that share one quantisation scale, which is sent too (QSGD's bucket size)."""
 MOST_RANK = 8
-"""The largest rank that `low_rank` can be told; its arrays have room for so many columns."""
+"""The largest rank of `low_rank`; its arrays have this many columns."""
 
 
 @hyper
 class TopKHyper:
-    top_share: Scalar = number(0.1, "share of an update's numbers that are sent, the largest; 1: all", above=0, most=1)
+    top_share: Scalar = number(
+        0.1, "share of an update's numbers that are sent (the largest ones); 1: all", above=0, most=1
+    )
 
 
 def _top_k(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
@@ -43,13 +45,13 @@ def _top_k(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Me
 
 
 top_k = Transform(_top_k, name="top_k")
-"""Only the largest numbers of an update are sent, with their places."""
+"""Only the largest numbers of an update are sent, with their indices."""
 
 
 @hyper
 class RandomKHyper:
     random_share: Scalar = number(
-        0.1, "share of an update's numbers that are sent, drawn anew each round; 1: all", above=0, most=1
+        0.1, "share of an update's numbers that are sent, drawn in each round; 1: all", above=0, most=1
     )
 
 
@@ -58,7 +60,7 @@ def _random_k(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple
     share = jnp.asarray(hyper.random_share, jnp.float32)
     chosen = jax.vmap(lambda key: jax.random.uniform(key, (d,), jnp.float32))(trip.key) < share
     kept = jnp.where(chosen, message.values / share, 0.0)
-    # Of what is sent of all numbers, zeros too; of what was some of them already, those that are left.
+    # Of a dense message, zeros are sent too; of a sparse one, the numbers that remain.
     n_places = chosen.sum(axis=1).astype(jnp.float32) * (message.n_places / d)
     n_left = jnp.minimum(n_places, (kept != 0).sum(axis=1).astype(jnp.float32))
     n_values = jnp.where(message.n_values < message.n_places, n_left, n_places)
@@ -66,17 +68,17 @@ def _random_k(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple
     return memory, message._replace(values=kept, n_values=n_values, n_places=n_places, extra=extra)
 
 
-_DIVIDES = "random_k divides what it sends by its share, so that what it loses would grow; use top_k"
+_DIVIDES = "random_k divides what it sends by its share, so that the error fed back would grow; use top_k"
 random_k = Transform(_random_k, not_fed_back=_DIVIDES, name="random_k")
-"""Each number is sent with probability ``random_share`` and then divided by it, which leaves the mean as it was.
+"""Each number is sent with probability ``random_share`` and divided by it, which preserves the mean.
 
-The places follow from a seed of 32 bits, which is sent instead of them.
+The indices follow from a seed of 32 bits, which is sent instead of them.
 """
 
 
 @hyper
 class QuantizeHyper:
-    bits: Scalar = number(8, "bits of a number, its sign among them, rounded; 32: sent as it is", least=2, most=32)
+    bits: Scalar = number(8, "bits of a number, including its sign, rounded; 32: not quantised", least=2, most=32)
 
 
 def _quantize(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
@@ -102,9 +104,9 @@ def _quantize(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple
 
 
 def _uniform(key: Key, shape: tuple[int, ...]) -> Array:
-    """Uniform numbers in [0, 1), ``(buckets, numbers)``, each of 8 bits of its own and 16 that its bucket shares.
+    """Uniform numbers in [0, 1), ``(buckets, numbers)``: 8 own bits each, and 16 bits shared by the bucket.
 
-    A quarter of the random bits of a draw for each: what the shared ones bring together is less than 1/256.
+    This needs a quarter of the random bits; the shared bits correlate the numbers by less than 1/256.
     """
     key_own, key_shared = jax.random.split(key)
     words = jax.random.bits(key_own, (shape[0], shape[1] // 4), jnp.uint32)
@@ -114,7 +116,7 @@ def _uniform(key: Key, shape: tuple[int, ...]) -> Array:
 
 
 quantize = Transform(_quantize, name="quantize")
-"""Numbers are rounded at random to ``2^(bits-1) - 1`` levels of their bucket's largest; the mean stays (QSGD)."""
+"""Stochastic rounding to ``2^(bits-1) - 1`` levels of the bucket's largest number, which preserves the mean (QSGD)."""
 
 
 def _sign(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
@@ -122,22 +124,22 @@ def _sign(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Mem
     values = message.values
     n_signs = (values != 0).sum(axis=1).astype(jnp.float32)
     scale = (jnp.abs(values).sum(axis=1) / jnp.maximum(n_signs, 1))[:, None]
-    bits = jnp.where(n_signs < message.n_places, math.log2(3), 1.0)  # a 0 is a third thing to say
+    bits = jnp.where(n_signs < message.n_places, math.log2(3), 1.0)  # 0 is a third symbol
     return memory, message._replace(
         values=jnp.sign(values) * scale, bits=bits, scales=jnp.full_like(message.scales, FLOAT_BITS)
     )
 
 
 sign = Transform(_sign, name="sign")
-"""One bit a number: its sign, times the mean of the absolute values; log2(3) bits where some numbers are 0.
+"""One bit per number: its sign, times the mean of the absolute values; log2(3) bits if some numbers are 0.
 
-The mean is of the numbers that are not 0, which stay 0: in Karimireddy et al. the sum is divided by all numbers.
+The mean is over nonzero numbers, and zeros stay 0; in Karimireddy et al. the sum is divided by the number of all.
 """
 
 
 @hyper
 class LowRankHyper:
-    rank: Scalar = number(2, "rank of what is sent of each matrix", least=1, most=MOST_RANK)
+    rank: Scalar = number(2, "rank of the approximation of each matrix", least=1, most=MOST_RANK)
 
 
 def _low_rank(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
@@ -153,10 +155,10 @@ def _low_rank(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple
     for i, part in enumerate(parts):
         _, rows, columns = part.shape
         numbers = rank * (rows + columns)
-        smaller = (numbers < rows * columns) & (i in near)  # else the matrix is sent as it is
+        smaller = (numbers < rows * columns) & (i in near)  # otherwise the matrix is sent unchanged
         sent.append(jnp.where(smaller, near.get(i, part), part).reshape(len(part), -1))
         n_sent += jnp.where(smaller, numbers, float(rows * columns))
-    # Whatever was done to the numbers before: their factors are new ones, all of them, as they are.
+    # Earlier transforms of the numbers no longer matter: all factors are new numbers, sent unchanged.
     plain = dense(message, jnp.concatenate(sent, axis=1))
     return memory, plain._replace(n_values=n_sent, n_places=n_sent, factored=True)
 
@@ -167,7 +169,7 @@ def _sides(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def _of_rank(key: Array, matrix: Array, rank: Array) -> Array:
-    """A matrix of rank ``rank`` near ``matrix``: the best one in the space that two steps of iteration find."""
+    """A matrix of rank ``rank`` near ``matrix``: the best one in the subspace found by two power iterations."""
     room = min(MOST_RANK, *matrix.shape)
     drawn = jax.random.normal(key, (matrix.shape[1], room), jnp.float32)
     p = orthonormal(tree.product(matrix, drawn))
@@ -178,21 +180,23 @@ def _of_rank(key: Array, matrix: Array, rank: Array) -> Array:
 
 
 low_rank = Transform(_low_rank, name="low_rank")
-"""Of every matrix two factors are sent, (rows, rank) and (columns, rank), where these are fewer numbers (PowerSGD).
+"""For every matrix two factors are sent, (rows, rank) and (columns, rank), if they are fewer numbers (PowerSGD).
 
-It comes last of what makes messages shorter: top_k, random_k, quantize or sign after it change numbers of the matrix,
-whose factors then are of no use, and traffic is counted so.
+It should be the last compression: top_k, random_k, quantize or sign after it change numbers of the matrix, so that its
+factors are useless, and traffic is counted accordingly.
 """
 
 
 def error_feedback(rest: Transform) -> Transform:
-    """What ``rest`` of the chain loses of an update is kept by the client and added to its next one.
+    """The client keeps what ``rest`` of the chain loses of an update, and adds it to its next one.
 
     Raises:
-        ValueError: nothing is lost, or it must not come back.
+        ValueError: nothing is lost, or it must not be fed back.
     """
     if rest is NOTHING:
-        raise ValueError("error_feedback keeps what the bricks after it lose, and none comes after it; add top_k, say")
+        raise ValueError(
+            "error_feedback keeps what the bricks after it lose, but no brick comes after it; add one, such as top_k"
+        )
     if rest.not_fed_back:
         raise ValueError(f"error_feedback: {rest.not_fed_back}")
 
@@ -207,7 +211,7 @@ def error_feedback(rest: Transform) -> Transform:
         came = (message.weight > 0)[:, None]
         return Memory(inner.server, (jnp.where(came, wanted - sent.values, lost), inner.clients)), sent
 
-    twice = "what an error_feedback after it keeps would be added twice; leave one out"
+    twice = "a second error_feedback after it would add the same error twice; leave one out"
     return Transform(apply, init, rest.needs, rest.is_last, twice, "error_feedback", rest.sees_each, feeds_back=True)
 
 

@@ -1,10 +1,10 @@
-"""What happens to the model on its way to the clients: chains of the same transforms, on the server's changes.
+"""Downlink: chains of the same transforms, applied to the changes of the server's model on their way to the clients.
 
-The server keeps an image of what the clients have heard. In a round it sends what its model is beyond the image,
-through the chain; clients train from the image, and their updates are added to the model itself. What the chain loses
-stays between model and image and is sent later: nothing has to be fed back (MCM: Philippenko, Dieuleveut, NeurIPS 2021,
-https://arxiv.org/abs/2102.12528). Every client hears every broadcast, those who do not take part too; the first model
-they draw themselves, from a seed that all share.
+The server keeps an image: the model as clients have received it. In a round, it sends the difference between its model
+and the image through the chain; clients train from the image, and their updates are added to the model itself. What the
+chain loses remains in the difference and is sent later, so no error feedback is needed (MCM: Philippenko, Dieuleveut,
+NeurIPS 2021, https://arxiv.org/abs/2102.12528). Every client receives every broadcast, also those that do not
+participate; the initial model is not sent, because all clients draw it from a common seed.
 """
 
 from types import SimpleNamespace
@@ -24,17 +24,17 @@ from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Params, Sta
 
 
 class Broadcast(NamedTuple):
-    """The server's half of a method's `State`, and what goes down from it."""
+    """The server's half of a method's `State`, and the state of the downlink."""
 
     own: Any
-    image: Params  # of the shared part, as clients have it
-    link: Any  # what the transforms remember
+    image: Params  # the shared part, as clients have it
+    link: Any  # the state of the transforms
 
 
 def with_downlink(algorithm: Algorithm, transform: Transform) -> Algorithm:
     """``algorithm`` whose model goes through ``transform`` before clients see it.
 
-    The metric ``downlink`` counts what really travels, in floats of 32 bits.
+    The metric ``downlink`` counts what is actually sent, in floats of 32 bits.
 
     Raises:
         ValueError: the method's clients start from more than one model.
@@ -43,7 +43,7 @@ def with_downlink(algorithm: Algorithm, transform: Transform) -> Algorithm:
     if exchange is None or not exchange.starts_anywhere:
         name = algorithm.about.name or "this method"
         why = "its clients do not all start from one model, or its round is its own"
-        raise ValueError(f"{name}: {why}, so nothing can be put on its way down")
+        raise ValueError(f"{name}: {why}, so nothing can change the model on its way to them")
 
     part = exchange.part
 
@@ -71,15 +71,15 @@ def with_downlink(algorithm: Algorithm, transform: Transform) -> Algorithm:
 
 
 class News(NamedTuple):
-    """What a broadcast leaves behind."""
+    """The state after a broadcast."""
 
     image: Params  # as clients have it now
-    link: Memory  # what the transforms remember
-    bits: Array  # () that were sent
+    link: Memory  # the state of the transforms
+    bits: Array  # () number of bits sent
 
 
 def heard(transform: Transform, key: Key, hyper: Any, server: Broadcast, now: Params, cohort: Cohort) -> News:
-    """The broadcast of a round, in which the model is ``now``."""
+    """The broadcast of a round, for the present model ``now``."""
     image, model, shapes = tree.everyone(server.image, 1), tree.broadcast(now, 1), shapes_of(now)
     message = plain_message(image, model, jnp.ones(1, jnp.float32))
     trip = trip_of(jax.random.fold_in(key, _ON_THE_WAY_DOWN), cohort, shapes)
@@ -90,7 +90,7 @@ def heard(transform: Transform, key: Key, hyper: Any, server: Broadcast, now: Pa
 
 
 def moved(trained: Stacked, start: Stacked, now: Params) -> Stacked:
-    """``now`` and each participant's update from its ``start``; what arrived whole stays as trained, bit for bit."""
+    """``now`` plus each participant's update from its ``start``; where these are equal, exactly the trained value."""
 
     def one(trained: Array, start: Array, present: Array) -> Array:
         return jnp.where(start == present[None], trained, present[None] + (trained - start))
@@ -99,7 +99,7 @@ def moved(trained: Stacked, start: Stacked, now: Params) -> Stacked:
 
 
 def renamed(transform: Transform, **fields: str) -> Transform:
-    """``transform`` that reads its numbers under other names: ``bits="down_bits"``."""
+    """``transform`` that reads its hyperparameters under other names: ``bits="down_bits"``."""
 
     def own(hyper: Any) -> Any:
         return SimpleNamespace(**{inner: getattr(hyper, outer) for inner, outer in fields.items()})

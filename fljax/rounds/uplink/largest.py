@@ -1,4 +1,4 @@
-"""The k largest of many numbers, in the rows of a matrix at once, without a sort."""
+"""The k largest numbers in each row of a matrix, without a sort."""
 
 from typing import NamedTuple
 
@@ -6,31 +6,31 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 SAMPLE = 4096
-"""Numbers of a row that are sorted for a first guess."""
+"""Sample size per row for a first guess, by a sort."""
 FEW = 64
-"""So many numbers are parted by quarters; more by where their count says that the k-th is."""
+"""Up to this many numbers, a bracket is divided into quarters; above, near the expected position of the k-th."""
 
 
 class _Bracket(NamedTuple):
-    """What is known of the k-th largest of each row: ``low <= it < high``."""
+    """Bounds on the k-th largest of each row: ``low <= it < high``."""
 
     low: Array  # (rows,) uint32
     high: Array
     n_low: Array  # (rows,) int32 numbers of at least ``low``, k or more
-    n_high: Array  # of at least ``high``, fewer than k
+    n_high: Array  # numbers of at least ``high``, fewer than k
 
 
 def largest(values: Array, k: Array) -> tuple[Array, Array]:
-    """The k largest of each row by absolute value, and what equals the smallest of them.
+    """The k largest numbers of each row by absolute value, including ties with the smallest of them.
 
     Args:
         values: (rows, d) float32 or narrower.
         k: () int32 from 1 to d.
 
     Returns:
-        (rows, d) bool, which are among them; (rows,) int32, how many of these are not zero where k < d.
+        (rows, d) bool, which numbers are among them; (rows,) int32, their count, without zeros if k < d.
     """
-    magnitude = jnp.abs(values).astype(jnp.float32)  # of bfloat16 too, whose values all are float32's
+    magnitude = jnp.abs(values).astype(jnp.float32)  # also for bfloat16, whose values are all float32 values
     size = lax.bitcast_convert_type(magnitude, jnp.uint32)  # in the order of the absolute values
     rows, d = size.shape
     begin = _Bracket(
@@ -49,7 +49,7 @@ def largest(values: Array, k: Array) -> tuple[Array, Array]:
 
 
 def _guesses(size: Array, k: Array) -> list[Array]:
-    """Three numbers about the k-th largest, by a sample of each row."""
+    """Three numbers around the k-th largest, from a sample of each row."""
     sample = jnp.sort(size[:, :: -(-size.shape[1] // SAMPLE)], axis=1)
     n, share = sample.shape[1], k.astype(jnp.float32) / size.shape[1]
     slack = 4 * jnp.sqrt(n * share * (1 - share)) + 1
@@ -58,7 +58,7 @@ def _guesses(size: Array, k: Array) -> list[Array]:
 
 
 def _evenly(bracket: _Bracket, k: Array) -> list[Array]:
-    """Three numbers in the bracket: about where the k-th is if its numbers are spread evenly, and the middle."""
+    """Three numbers in the bracket: around the k-th if numbers were evenly spread, and the middle."""
     span = bracket.high - bracket.low
     inside = (bracket.n_low - bracket.n_high).astype(jnp.float32)
     at, slack = (bracket.n_low - k).astype(jnp.float32) / inside, 2 / jnp.sqrt(inside)
@@ -70,8 +70,8 @@ def _evenly(bracket: _Bracket, k: Array) -> list[Array]:
 
 def _narrowed(bracket: _Bracket, size: Array, trials: list[Array], k: Array) -> _Bracket:
     """The bracket after the counts of numbers that are at least as large as each trial."""
-    # One reduction of three sums: XLA's CPU backend reads the rows once, where a single sum would first write all of
-    # its terms to memory.
+    # One reduction of three sums: XLA's CPU backend reads the rows once, whereas a single sum would first write all its
+    # terms to memory.
     counts = lax.reduce(
         [(size >= trial[:, None]).astype(jnp.int32) for trial in trials],
         [jnp.int32(0)] * len(trials),

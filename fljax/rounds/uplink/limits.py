@@ -13,7 +13,7 @@ from fljax.rounds.uplink.message import Message, Trip, dense
 
 @hyper
 class ClipHyper:
-    clip: Scalar = number(1.0, "longest update, Euclidean; inf: any", above=0, infinite=True)
+    clip: Scalar = number(1.0, "largest Euclidean norm of an update; inf: not clipped", above=0, infinite=True)
 
 
 def _clip(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
@@ -21,11 +21,11 @@ def _clip(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Mem
 
 
 clip_update = Transform(_clip, name="clip_update")
-"""Longer updates are shortened to the length ``clip``. The server can do so itself: it is norm bounding, a defence."""
+"""Updates are clipped to the norm ``clip``. The server can also do this itself: norm bounding, a defence."""
 
 
 def clipped(values: Array, limit: Any) -> Array:
-    """Rows ``(n, d)`` shortened to ``limit``; shorter ones stay as they are, bit for bit."""
+    """Rows ``(n, d)`` clipped to the norm ``limit``; shorter rows stay unchanged, bit for bit."""
     length = norms(values)[:, None]
     return jnp.where(length > limit, values * (limit / jnp.where(length > limit, length, 1.0)), values)
 
@@ -44,14 +44,16 @@ def _gaussian(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple
     return memory, _noisy(message, trip, jax.random.normal, hyper.noise_std)
 
 
-_RETURNS = "noise would be taken out again by the client's next update; put it before error_feedback"
+_RETURNS = "the client's next update would remove the noise again; put it before error_feedback"
 gaussian_noise = Transform(_gaussian, not_fed_back=_RETURNS, name="gaussian_noise")
 """Every client adds normal noise to its update."""
 
 
 @hyper
 class LaplaceHyper:
-    noise_scale: Scalar = number(0.01, "scale of the noise on every number of an update, its mean size", least=0)
+    noise_scale: Scalar = number(
+        0.01, "scale of the noise on every number of an update: its mean absolute value", least=0
+    )
 
 
 def _laplace(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
@@ -73,7 +75,7 @@ def _noisy(message: Message, trip: Trip, draw: Any, size: Any) -> Message:
 
 @hyper
 class SecureSumHyper:
-    fraction_bits: Scalar = number(16, "binary places of the whole numbers that are summed", least=1, most=30)
+    fraction_bits: Scalar = number(16, "fractional bits of the fixed-point numbers that are summed", least=1, most=30)
 
 
 def _secure_sum(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
@@ -87,9 +89,9 @@ def _secure_sum(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tup
 secure_sum = Transform(_secure_sum, needs="sum", name="secure_sum", masks=True)
 """The server sees only sums of updates (Bonawitz et al., CCS 2017, https://eprint.iacr.org/2017/281).
 
-Clients send whole numbers of 32 bits, updates rounded to ``2^-fraction_bits``, under masks that cancel in the sum;
-every number is masked, so that nothing is saved by sending fewer. They are clipped to ``2^(31 - fraction_bits) / n`` in
-size, n the cohort's places, so that a sum fits the ring where weights are shares of the whole. The keys and shares that
-clients exchange for their masks are not counted in ``uplink``. After it may come `client_dp` and its adaptive kind
-alone, whose clip is the client's own. Methods whose server looks at single updates refuse it.
+Clients send integers of 32 bits, updates rounded to ``2^-fraction_bits``, with masks that cancel in the sum. Every
+number is masked, so sparse updates save nothing. Numbers are clipped to the absolute value ``2^(31 - fraction_bits) /
+n``, with n places in the cohort, so that a sum fits the ring if weights sum to 1. The keys and shares that clients
+exchange for their masks are not counted in ``uplink``. Only `client_dp` and its adaptive form may come after it, as
+clients do their clipping. Methods whose server needs single updates reject it.
 """

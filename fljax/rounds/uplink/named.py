@@ -1,4 +1,4 @@
-"""The bricks between clients and server by name: what "+top_k" in "fedavg+top_k" stands for."""
+"""The uplink and downlink bricks by name, such as "top_k" in "fedavg+top_k"."""
 
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds.method import Brick
@@ -10,13 +10,13 @@ from fljax.rounds.uplink.downlink import renamed
 @hyper
 class TopKDownHyper:
     down_top_share: Scalar = number(
-        0.1, "share of the model's changes that are sent down, the largest; 1: all", above=0, most=1
+        0.1, "share of the model's changes that are sent down (the largest ones); 1: all", above=0, most=1
     )
 
 
 @hyper
 class QuantizeDownHyper:
-    down_bits: Scalar = number(8, "bits of a number that is sent down; 32: sent as it is", least=2, most=32)
+    down_bits: Scalar = number(8, "bits of a number that is sent down; 32: not quantised", least=2, most=32)
 
 
 _SUN = ("Sun et al., 2019", "https://arxiv.org/abs/1911.07963")
@@ -30,7 +30,7 @@ _VOGELS = ("Vogels et al., NeurIPS 2019", "https://arxiv.org/abs/1905.13727")
 _BONAWITZ = ("Bonawitz et al., CCS 2017", "https://eprint.iacr.org/2017/281")
 _FUNG = ("Fung et al., RAID 2020", "https://arxiv.org/abs/1808.04866")
 _MCM = ("Philippenko, Dieuleveut, NeurIPS 2021", "https://arxiv.org/abs/2102.12528")
-_LOST = "what the bricks after it lose of an update is added to the client's next one"
+_LOST = "clients add what later bricks lose of an update to their next one"
 
 
 def _up(link: Transform, summary: str, Hyper: type | None = None, paper: tuple[str, str] = ("", "")) -> Brick:
@@ -44,24 +44,24 @@ def _down(link: Transform, summary: str, Hyper: type | None = None, **numbers: s
 
 
 UPLINK = (
-    _up(limits.clip_update, "longer updates are shortened (norm bounding)", limits.ClipHyper, _SUN),
+    _up(limits.clip_update, "updates are clipped to a norm (norm bounding)", limits.ClipHyper, _SUN),
     _up(limits.gaussian_noise, "clients add normal noise to updates", limits.GaussianHyper),
     _up(limits.laplace_noise, "clients add Laplace noise to updates", limits.LaplaceHyper),
     _up(
         private.client_dp,
-        "clipped updates of clients that count alike, noise on their sum: differential privacy of clients (DP-FedAvg)",
+        "clipped updates with equal weights, and noise on their sum: differential privacy of clients (DP-FedAvg)",
         private.ClientDPHyper,
         _MCMAHAN,
     ),
     _up(
         private.adaptive_client_dp,
-        "client_dp whose clip follows a quantile of the updates' lengths",
+        "client_dp whose clip follows a quantile of the updates' norms",
         private.AdaptiveClientDPHyper,
         _ANDREW,
     ),
     Brick("error_feedback", "uplink", compression.error_feedback, _LOST, None, *_KARIMIREDDY),
-    _up(compression.top_k, "the largest numbers of an update alone", compression.TopKHyper, _STICH),
-    _up(compression.random_k, "some numbers of an update, drawn anew each round", compression.RandomKHyper, _KONECNY),
+    _up(compression.top_k, "only the largest numbers of an update", compression.TopKHyper, _STICH),
+    _up(compression.random_k, "random numbers of an update, drawn in each round", compression.RandomKHyper, _KONECNY),
     _up(compression.quantize, "few bits for each number of an update (QSGD)", compression.QuantizeHyper, _ALISTARH),
     _up(compression.sign, "the sign of each number of an update, and one scale", None, _KARIMIREDDY),
     _up(
@@ -70,24 +70,24 @@ UPLINK = (
         compression.LowRankHyper,
         _VOGELS,
     ),
-    _up(limits.secure_sum, "the server sees sums of masked updates alone", limits.SecureSumHyper, _BONAWITZ),
+    _up(limits.secure_sum, "the server sees only sums of masked updates", limits.SecureSumHyper, _BONAWITZ),
     _up(
         sybils.fools_gold,
-        "clients whose updates so far point the same way count less (FoolsGold)",
+        "clients whose summed updates have similar directions get smaller weights (FoolsGold)",
         sybils.FoolsGoldHyper,
         _FUNG,
     ),
 )
-"""Of the slot "uplink"."""
+"""The bricks of the slot "uplink"."""
 
 DOWNLINK = (
     _down(
         compression.top_k,
-        "the largest changes of the server's model alone; the others are sent later",
+        "only the largest changes of the server's model; the others are sent later",
         TopKDownHyper,
         top_share="down_top_share",
     ),
     _down(compression.quantize, "few bits for each change of the server's model", QuantizeDownHyper, bits="down_bits"),
     _down(compression.sign, "the sign of each change of the server's model, and one scale"),
 )
-"""Of the slot "downlink"."""
+"""The bricks of the slot "downlink"."""

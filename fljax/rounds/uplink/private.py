@@ -27,53 +27,59 @@ from fljax.types import Batch, Key, Params, Work
 
 @hyper
 class PrivacyHyper:
-    """What a guarantee of differential privacy is stated in."""
+    """The parameters of a guarantee of differential privacy."""
 
     delta: Scalar = number(1e-5, "delta of the guarantee; epsilon is reported for it", above=0, below=1)
     target_epsilon: Scalar | None = number(
-        None, "epsilon after the last round; the noise follows from it. None: the noise is given", above=0
+        None, "epsilon after the last round, from which the noise is computed; None: the noise is given", above=0
     )
 
 
 @hyper
 class ClientDPHyper(PrivacyHyper):
-    """Numbers of DP-FedAvg."""
+    """Hyperparameters of DP-FedAvg."""
 
-    noise_multiplier: Scalar = number(1.0, "standard deviation of the noise on the sum, over the clip", least=0)
-    dp_clip: Scalar = number(1.0, "longest update, Euclidean; inf with no noise: any", above=0, infinite=True)
+    noise_multiplier: Scalar = number(1.0, "standard deviation of the noise on the sum, divided by the clip", least=0)
+    dp_clip: Scalar = number(
+        1.0, "largest Euclidean norm of an update; inf without noise: not clipped", above=0, infinite=True
+    )
 
 
 @hyper
 class AdaptiveClientDPHyper(PrivacyHyper):
-    """Numbers of DP-FedAvg with adaptive clipping; the paper's are the defaults."""
+    """Hyperparameters of DP-FedAvg with adaptive clipping; the paper's values are the defaults."""
 
-    noise_multiplier: Scalar = number(1.0, "of updates and counts together, over the clip", least=0)
-    first_clip: Scalar = number(0.1, "longest update of the first round, Euclidean", above=0)
-    clip_quantile: Scalar = number(0.5, "share of the updates that shall not be clipped", above=0, below=1)
-    clip_lr: Scalar = number(0.2, "step of the logarithm of the clip", least=0)
+    noise_multiplier: Scalar = number(
+        1.0, "noise multiplier of updates and counts together, relative to the clip", least=0
+    )
+    first_clip: Scalar = number(0.1, "clip of the first round: largest Euclidean norm of an update", above=0)
+    clip_quantile: Scalar = number(0.5, "target share of updates that are not clipped", above=0, below=1)
+    clip_lr: Scalar = number(0.2, "learning rate of the logarithm of the clip", least=0)
     count_noise: Scalar = number(
-        5.0, "standard deviation of the noise on how many are not clipped; more than half of noise_multiplier", above=0
+        5.0,
+        "standard deviation of the noise on the number of unclipped updates; more than half of noise_multiplier",
+        above=0,
     )
 
 
 @hyper
 class DPSGDHyper(PrivacyHyper):
-    """Numbers of DP-SGD."""
+    """Hyperparameters of DP-SGD."""
 
-    example_noise: Scalar = number(1.0, "standard deviation of a batch's noise, over example_clip", least=0)
-    example_clip: Scalar = number(1.0, "longest gradient of one example, Euclidean", above=0, infinite=True)
+    example_noise: Scalar = number(1.0, "standard deviation of a batch's noise, divided by example_clip", least=0)
+    example_clip: Scalar = number(1.0, "largest Euclidean norm of one example's gradient", above=0, infinite=True)
 
 
 def _client_dp(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
     return memory, _released(message, trip, hyper.dp_clip, known_noise(hyper, "noise_multiplier"))
 
 
-_SECRET = "the next update would tell of the noise of differential privacy, which stays at the server; leave one out"
+_SECRET = "the next update would reveal the noise of differential privacy, which stays at the server; leave one out"
 client_dp = Transform(_client_dp, needs="mean", is_last=True, not_fed_back=_SECRET, name="client_dp", follows_mask=True)
 """``theta <- theta + (sum_i clip(Delta_i) + N(0, (noise_multiplier dp_clip)^2)) / q n`` (DP-FedAvg).
 
-Clients count alike, whatever they have; ``q n`` is the number of participants that a round has on average, so that one
-client more or less moves the sum alone. Also a round without anybody releases noise.
+Clients have equal weights, whatever their size; ``q n`` is the mean number of participants of a round, so that one
+client more or less changes only the sum. A round without participants also releases noise.
 """
 
 
@@ -82,7 +88,7 @@ def _adaptive_client_dp(hyper: Any, memory: Memory, message: Message, trip: Trip
     # z_Delta = (z^-2 - (2 sigma_b)^-2)^-1/2
     noise = total / jnp.sqrt(1 - jnp.square(total / (2 * hyper.count_noise)))
     released = _released(message, trip, clip, noise)
-    # b_i - 1/2, or one client more would move the count by 1, and not by the 1/2 that z_Delta is for.
+    # b_i - 1/2, otherwise one more client would change the count by 1, not by the 1/2 that z_Delta assumes.
     within = jnp.where(message.weight > 0, (norms(message.values) <= clip).astype(jnp.float32) - 0.5, 0.0).sum()
     count = within + hyper.count_noise * jax.random.normal(jax.random.fold_in(trip.server_key, 1), (), jnp.float32)
     # C <- C exp(-eta (b - gamma))
@@ -99,7 +105,7 @@ adaptive_client_dp = Transform(
     name="adaptive_client_dp",
     follows_mask=True,
 )
-"""`client_dp` whose clip follows a quantile of the updates' lengths, itself estimated with noise."""
+"""`client_dp` whose clip follows a quantile of the updates' norms, which is estimated with noise."""
 
 
 def _released(message: Message, trip: Trip, clip: Any, noise: Any) -> Message:
@@ -114,7 +120,7 @@ def _released(message: Message, trip: Trip, clip: Any, noise: Any) -> Message:
 
 
 def _size(noise: Any, clip: Any) -> Array:
-    """Standard deviation of the noise; 0 without any, whatever the clip."""
+    """Standard deviation of the noise; 0 without noise, whatever the clip."""
     return jnp.where(noise > 0, noise * jnp.where(noise > 0, clip, 0.0), 0.0)
 
 
@@ -123,7 +129,7 @@ _MOST_LOSS = 1e30
 
 
 def check_not_private(work: Work, why: str) -> None:
-    """Raises ValueError where clients are to train on private gradients, which would not be all that tells of them."""
+    """Raises ValueError if clients train on private gradients but also reveal something else about their examples."""
     if private_gradients in work.terms:
         raise ValueError(f"dp_sgd: {why}; leave it out")
 
@@ -132,20 +138,20 @@ def check_not_private(work: Work, why: str) -> None:
 def private_gradients(loss: Loss, hyper: Any) -> Loss:
     """The `Term` of DP-SGD: ``loss`` whose gradient is the clipped and noisy one of its batch.
 
-    It is ``(sum_j clip(g_j) + N(0, (example_noise example_clip)^2)) / B``, where g_j is the gradient of
-    the loss on example j of the batch alone, B the batch's places, filled or not. Terms that are put around this one
-    have plain gradients. An example whose gradient is not finite has one of zeros, and a loss that is not finite is in
-    no mean: or one example would make the training diverge and take the client out of the round, without noise.
+    It is ``(sum_j clip(g_j) + N(0, (example_noise example_clip)^2)) / B``, where g_j is the gradient of the loss on
+    example j of the batch only, and B the number of the batch's places, filled or not. Terms added after this one have
+    plain gradients. A gradient that is not finite counts as 0, and a loss that is not finite is left out of the mean:
+    otherwise a single example could make the training diverge and exclude the client from the round, without noise.
 
     Raises:
-        ValueError: the network keeps running statistics, which would tell of the examples.
+        ValueError: the network keeps running statistics, which would reveal information about the examples.
     """
     noise, clip = known_noise(hyper, "example_noise"), hyper.example_clip
 
     def private(params: Params, batch: Batch, key: Key, anchor: Params, *own: Any) -> tuple[Array, Params]:
         trainable, statistics = tree.split_statistics(params)
         if statistics:
-            raise ValueError("dp_sgd: running statistics of a network are not private; use one that keeps none")
+            raise ValueError("dp_sgd: running statistics of a network are not private; use a network without them")
         key_loss, key_noise = jax.random.split(key)
         n = batch.y.shape[0]
 
@@ -177,7 +183,7 @@ def known_noise(hyper: Any, name: str) -> Any:
     """
     if hyper.target_epsilon is not None:
         raise ValueError(
-            f"target_epsilon={hyper.target_epsilon}: {name} follows from the rounds and the sampling; "
-            "fljax.run.privacy.with_target works it out"
+            f"target_epsilon={hyper.target_epsilon}: {name} depends on the rounds and the sampling; "
+            "fljax.run.privacy.with_target computes it"
         )
     return getattr(hyper, name)

@@ -1,12 +1,12 @@
-"""Clients whose updates are too alike count less: FoolsGold, against one attacker behind many clients.
+"""FoolsGold: clients with too similar updates get smaller weights, a defence against one attacker behind many clients.
 
 Fung, Yoon, Beschastnikh: The Limitations of Federated Learning in Sybil Settings, RAID 2020,
 https://arxiv.org/abs/1808.04866.
-The server adds up what each client has sent so far. Whoever's sum points where another's does is taken for its double.
-So honest clients must differ more than attackers do: those with data of one kind (a hidden group, iid) are doubles too,
-and an attacker who is alone in what it does has all the weight.
+The server sums up the updates of each client. Clients whose sums have similar directions are treated as duplicates
+(sybils). So honest clients must differ more than attackers do: clients with similar data (a hidden group, iid) are also
+treated as duplicates, and a single attacker that differs from all others keeps its full weight.
 
-Differences from the paper: all numbers of an update are compared, not those of the output layer alone; the weights
+Differences from the paper: all numbers of an update are compared, not only those of the output layer; the weights
 multiply those of the method, whose average is normalised.
 """
 
@@ -21,22 +21,22 @@ from fljax.rounds.uplink.chain import Memory, Transform
 from fljax.rounds.uplink.message import Message, Trip, n_numbers
 
 NEARLY_ONE = 0.99
-"""What stands for a weight of 1, whose logit is infinite."""
+"""Used instead of a weight of 1, whose logit is infinite."""
 
 
 @hyper
 class FoolsGoldHyper:
-    confidence: Scalar = number(1.0, "kappa: steepness of the logit that parts doubles from others", above=0)
+    confidence: Scalar = number(1.0, "kappa: steepness of the logit that separates duplicates from others", above=0)
 
 
 def weights(history: Array, came: Array, confidence: Any) -> Array:
-    """alpha (cohort,) in [0, 1] of the clients that ``came`` (cohort,), by the sums (cohort, d) of their updates."""
+    """alpha (cohort,) in [0, 1] of the clients that ``came`` (cohort,), from the sums (cohort, d) of their updates."""
     length = jnp.sqrt(jnp.square(history).sum(axis=1, keepdims=True))
     unit = history / jnp.where(length > 0, length, 1.0)
     pairs = came[:, None] & came[None, :] & ~jnp.eye(len(came), dtype=bool)
     alike = jnp.where(pairs, tree.product(unit, unit.T), 0.0)
     most = alike.max(axis=1)
-    # Pardoning: one whose double is more alike to somebody else than to it is less likely to be one.
+    # Pardoning: a client whose nearest other client is even nearer to a third one is less likely to be a duplicate.
     ratio = most[:, None] / jnp.where(most[None, :] != 0, most[None, :], 1.0)
     alike = jnp.where(most[:, None] < most[None, :], alike * ratio, alike)
     alpha = jnp.where(came, jnp.clip(1 - alike.max(axis=1), 0, 1), 0.0)
@@ -58,4 +58,4 @@ def _apply(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Me
 
 
 fools_gold = Transform(_apply, _init, is_last=True, sees_each=True, name="fools_gold")
-"""Clients whose summed updates point the same way as another's count less or not at all."""
+"""Clients whose summed updates have a direction similar to another client's get smaller weights, or 0."""
