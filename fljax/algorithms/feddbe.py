@@ -106,7 +106,7 @@ def feddbe(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
     def predict(params: Params, x: Array) -> Array:
         return see(model, params, x, None, lambda h: h + params[BIAS][None].astype(h.dtype)).logits
 
-    # The consensus is of all clients' features, so that no update follows from one client's data alone.
+    # The consensus depends on all clients' features, so no update depends on a single client's data only.
     return not_alone(rounds._replace(init=init, predict=predict))
 
 

@@ -1,4 +1,4 @@
-"""FedDWS: FedDist with clients weighted by their data.
+"""FedDWS: FedDist with clients weighted by size.
 
 As in the code of Long, Xie, Shen, Zhou, Wang, Jiang: Multi-center federated learning: clients clustering for better
 personalization, World Wide Web Journal 2023, https://arxiv.org/abs/2005.01026 (a baseline there).

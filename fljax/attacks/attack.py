@@ -132,8 +132,8 @@ def under(algorithm: Algorithm, attack: Attack, ids: tuple[int, ...], first: int
     transform = NOTHING if attack.craft is None else updates.crafted(attack.craft, ids, attack.start)
     if transform is not NOTHING or (algorithm.round_exchange is None and attack.poison is None):
         algorithm = with_uplink(algorithm, transform)._replace(about=algorithm.about)
-    told = (*attack.about, ("attackers", ids))
-    choices = tuple((f"attack.{name}", value) for name, value in told)
+    described = (*attack.about, ("attackers", ids))
+    choices = tuple((f"attack.{name}", value) for name, value in described)
     about = algorithm.about
     return algorithm._replace(about=about._replace(choices=(*about.choices, *choices)))
 

@@ -42,8 +42,8 @@ def poisoned(federation: Federation, ids: tuple[int, ...], poison: Poison, n_cla
         given = rows if _is_ours(poison) else rows[: size[one]]
         made = x[given], y[given]
         if len(given):
-            told = poison(np.random.default_rng([seed, one]), *made, n_classes)
-            made = changed(f"poison: client {one}: it", told, *made)
+            result = poison(np.random.default_rng([seed, one]), *made, n_classes)
+            made = changed(f"poison: client {one}: it", result, *made)
         copies_x.append(_filled(made[0], x[rows]))
         copies_y.append(_filled(made[1], y[rows]))
     whole = Examples(jnp.asarray(np.concatenate(copies_x)), jnp.asarray(np.concatenate(copies_y)))

@@ -84,8 +84,8 @@ def _rows(name: str, data: ClientData, line: Timeline, pools: dict[int, Examples
     for v, version in enumerate(line.versions, start=1):
         owners = np.unique(line.owner[line.version == v])
         first, table = len(pool.y), index.copy()
-        told = f"{name}: version {v}"
-        pool = Examples(*map(jnp.asarray, _with_copies(told, pool, index, size, owners, version)))
+        who = f"{name}: version {v}"
+        pool = Examples(*map(jnp.asarray, _with_copies(who, pool, index, size, owners, version)))
         begins = first + np.cumsum(size[owners]) - size[owners]
         table[owners] = begins[:, None] + np.minimum(np.arange(index.shape[1]), np.maximum(size[owners, None] - 1, 0))
         tables.append(table)

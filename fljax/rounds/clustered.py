@@ -141,7 +141,7 @@ def as_clusters(name: str, given: Any, n_clients: int) -> Clusters:
         ValueError: it did not return `Clusters`, its labels are not one whole number per client of the federation, or
             its centers do not have one row per cluster.
     """
-    check_kind(f"what a rule's {name} gave", given, Clusters, "give the centers and everybody's label")
+    check_kind(f"what a rule's {name} gave", given, Clusters, "give the centers and each client's label")
     if len({jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(given.centers)}) > 1:
         raise ValueError(
             f"a rule's {name} gave centers without a row for each cluster; give those of all clusters together, as "

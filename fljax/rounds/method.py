@@ -126,8 +126,8 @@ class Method:
         check_kind(
             f"what the function of {self.name} returns", algorithm, Algorithm, "return one, as fljax.averaging does"
         )
-        told = {name: value for name, value in own.items() if name != "combine" or not is_usual}
-        choices = tuple((name, _hashable(plain(value))) for name, value in told.items())
+        described = {name: value for name, value in own.items() if name != "combine" or not is_usual}
+        choices = tuple((name, _hashable(plain(value))) for name, value in described.items())
         # A user's function in the slot may read hyperparameters that this method's class does not have.
         about = About(self.name, choices, work, model.about, tuple(numbers_of(self.Hyper)) if is_usual else ())
         # A method that only adds an end to another one, such as fine-tuning, keeps its `about`.

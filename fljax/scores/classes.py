@@ -44,5 +44,5 @@ def balanced_accuracy(outputs: Array, y: Array, is_there: Array) -> Array:
 
 def _among(outputs: Array, y: Array, k: int) -> Array:
     """Whether the class is among the k largest outputs; ties go to the lower classes, as in `jax.lax.top_k`."""
-    _, told = jax.lax.top_k(outputs, min(k, outputs.shape[1]))
-    return (told == y[:, None]).any(axis=1)
+    _, predicted = jax.lax.top_k(outputs, min(k, outputs.shape[1]))
+    return (predicted == y[:, None]).any(axis=1)

@@ -31,10 +31,10 @@ def ece(outputs: Array, y: Array, is_there: Array) -> Array:
     Returns:
         () in [0, 1].
     """
-    told = jax.nn.softmax(outputs)
-    sure, right = told.max(axis=1), (told.argmax(axis=1) == y).astype(told.dtype)
+    probabilities = jax.nn.softmax(outputs)
+    sure, right = probabilities.max(axis=1), (probabilities.argmax(axis=1) == y).astype(probabilities.dtype)
     bin = jnp.clip(
         jnp.ceil(sure * BINS).astype(jnp.int32) - 1, 0, BINS - 1
     )  # a bin contains its upper end, not its lower
-    off = jnp.zeros(BINS, told.dtype).at[bin].add(jnp.where(is_there, right - sure, 0))
-    return jnp.abs(off).sum() / is_there.sum(dtype=told.dtype)
+    off = jnp.zeros(BINS, probabilities.dtype).at[bin].add(jnp.where(is_there, right - sure, 0))
+    return jnp.abs(off).sum() / is_there.sum(dtype=probabilities.dtype)

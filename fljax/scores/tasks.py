@@ -10,11 +10,11 @@ _TASKS = "tasks"
 def of_task(*tasks: str) -> Callable[[Function], Function]:
     """Marks a score as being for some tasks (`fljax.models.task.TaskName`); without the mark, it is for all tasks."""
 
-    def told(score: Function) -> Function:
+    def marked(score: Function) -> Function:
         setattr(score, _TASKS, tasks)
         return score
 
-    return told
+    return marked
 
 
 def tasks_of(score: Callable) -> tuple[str, ...] | None:

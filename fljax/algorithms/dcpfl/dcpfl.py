@@ -137,8 +137,8 @@ def dcpfl(
         # Clients continue from their models as they arrived, because the trial uses these.
         ((table, before, seen, next_theta), clients), local = state, upload.rest
         models, weight, ok = upload.params, upload.weight, local.trained.ok
-        # 6.-7. Measure; where the rapid-decrease period of the loss has ended, the next round is a trial, for which
-        # 4.-5. have all layers sent.
+        # 6.-7. Measure; if the rapid-decrease period of the loss has ended, the next round is a trial, and then all
+        # layers are sent in 4.-5.
         groups = measure(hyper, decide(before, local.adopted), models, weight, cohort)
         if dynamic:
             seen = watch(hyper, seen, mean_loss(local.before, weight), before.on_trial, local.adopted, cohort.round)

@@ -34,7 +34,7 @@ class Watch(NamedTuple):
 
 
 def one_group(n_clients: int) -> Structure:
-    """The start: everyone together."""
+    """The initial structure: all clients in one group."""
     together, pairs = jnp.zeros(n_clients, jnp.int32), jnp.zeros((n_clients, n_clients), jnp.float32)
     tables = (jnp.zeros((n_clients - 1, 4), jnp.float32), pairs, pairs)
     return Structure(together, jnp.int32(0), jnp.bool_(False), together, jnp.int32(0), *tables)

@@ -59,7 +59,7 @@ class FedTSDPHyper(LocalHyper):
     """Hyperparameters of FedTSDP; the paper has lr 0.05, lr_decay 0.95, momentum 0.5."""
 
     threshold: Scalar = number(
-        0.65, "Hopkins statistic above which clients are clustered anew; 1: never", infinite=True
+        0.65, "Hopkins statistic above which clients are clustered again; 1: never", infinite=True
     )
     eps_outputs: Scalar = number(
         0.15,

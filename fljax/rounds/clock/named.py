@@ -174,7 +174,7 @@ def tiered(*, n_tiers: Positive = 3):
         n, n_asked = len(asked.seconds), asked.n_asked
         if n_tiers <= n and n_asked > n // n_tiers:
             raise ValueError(
-                f"{n_asked} of {n} clients take part in a round, and a tier of {n_tiers} has {n // n_tiers}; choose "
+                f"{n_asked} of {n} clients participate in a round, but a tier of {n_tiers} has {n // n_tiers}; choose "
                 f"participation up to {math.floor(100 * (n // n_tiers) / n) / 100:g}"
             )
         return asked.algorithm, asked.answering(tiers(asked.seconds, n_tiers, n_asked))

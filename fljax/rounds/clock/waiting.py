@@ -63,8 +63,8 @@ def _until(sampling: Sampling, seconds: tuple[float, ...], deadline: float) -> S
 
     timing = (sampling.timing or Timing())._replace(seconds=seconds, deadline=deadline)
     about = (*sampling.about, ("deadline", deadline))
-    told = sampling._replace(draw=draw, about=about, timing=timing, ask=sampling.ask or sampling.draw)
-    return for_each_client("seconds", seconds, told)
+    limited = sampling._replace(draw=draw, about=about, timing=timing, ask=sampling.ask or sampling.draw)
+    return for_each_client("seconds", seconds, limited)
 
 
 def as_far_as(
@@ -148,8 +148,8 @@ def _first_of(sampling: Sampling, seconds: tuple[float, ...], count: int) -> Sam
 
     timing = (sampling.timing or Timing())._replace(seconds=seconds, count=count)
     about = (*sampling.about, ("first", count))
-    told = sampling._replace(cut=cut, about=about, timing=timing)
-    return for_each_client("seconds", seconds, told)
+    limited = sampling._replace(cut=cut, about=about, timing=timing)
+    return for_each_client("seconds", seconds, limited)
 
 
 def tiers(seconds: Sequence[float], n_tiers: Positive, n_participants: Positive) -> Sampling:
