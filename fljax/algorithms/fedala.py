@@ -57,7 +57,7 @@ def fedala(
     That is in the last ``n_mixed`` layers; the others start from theta. Then ``w_i = LocalTrain(start_i)`` is averaged.
 
     Args:
-        n_mixed: how many of the last layers are mixed.
+        n_mixed: number of last layers that are mixed.
         max_epochs: most epochs of the first fit.
     """
     check_not_private(work, "clients of FedALA fit their initial models to their examples, without noise")

@@ -10,10 +10,10 @@ Differences from the code: rows of P are compared; the code compares columns of 
 to [0, 1]. P has converged when the running mean of its squared changes is below eps once, without patience; one cluster
 is split per round. Parts have on average at least two members, and at least as many as a round has participants, as in
 the code, or 1 / max_parts of all clients if that is less, so that clients are also split with full participation.
-Members have equal weights in a cluster's mean loss and variance (a mean of squares); the code weights both by examples,
-and for fewer than ten participants adds draws from their Gaussian and divides the variance by nine. Participants are
+Members have equal weights in a cluster's mean loss and variance (a mean of squares); the code weights both by examples
+and, for fewer than ten participants, adds draws from their Gaussian with the variance divided by nine. Participants are
 sampled from all clients; in the code, equally many from each cluster. A new client joins the cluster with the least
-training loss. With full participation in every round, all pairs participate together and only the rewards themselves
+training loss. With full participation in every round, all pairs participate together, and only the rewards themselves
 distinguish clients.
 """
 

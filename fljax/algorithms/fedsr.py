@@ -74,7 +74,7 @@ def first_references(model: Model) -> Params:
 
 
 def simple(model: Model, hyper: FedSRHyper) -> Loss:
-    """The cross-entropy of one draw, its weighted length, and the divergence from the reference of its class."""
+    """The cross-entropy of one draw z, plus the weighted length of z and divergence from the class reference."""
     halves = halves_of(model, "fedsr")
 
     def loss(params: Params, batch: Batch, key: Key) -> tuple[Array, Params]:

@@ -60,8 +60,8 @@ def swap_labels(
         classes: the two classes.
         share: share of the clients that change; rounded, at least one.
         start: first round after the first change, counted from 0.
-        changes: how many there are.
-        every: rounds from one change to the next.
+        changes: number of changes.
+        every: rounds between two changes.
         seed: of the draw of the clients.
     """
 
@@ -97,8 +97,8 @@ def turn(
         degrees: rotation that each change adds.
         share: share of the clients that change; rounded, at least one.
         start: first round after the first change, counted from 0.
-        changes: how many there are.
-        every: rounds from one change to the next.
+        changes: number of changes.
+        every: rounds between two changes.
         seed: of the draw of the clients.
     """
 
@@ -122,8 +122,8 @@ def move(*, share: Share = 0.5, start: Positive = 10, changes: Positive = 1, eve
     Args:
         share: share of the clients that move at each change; rounded, at least two.
         start: first round after the first change, counted from 0.
-        changes: how many there are.
-        every: rounds from one change to the next.
+        changes: number of changes.
+        every: rounds between two changes.
         seed: of the draw of the clients.
     """
 
@@ -151,8 +151,8 @@ def arrive(*, share: Share = 0.5, start: Positive = 10, changes: Positive = 1, e
     Args:
         share: share of the clients that arrive; rounded, at least one.
         start: first round after the first change, counted from 0.
-        changes: how many there are.
-        every: rounds from one change to the next.
+        changes: number of changes.
+        every: rounds between two changes.
         seed: of the draw of the clients.
     """
 
@@ -166,8 +166,8 @@ def leave(*, share: Share = 0.5, start: Positive = 10, changes: Positive = 1, ev
     Args:
         share: share of the clients that leave; rounded, at least one.
         start: first round after the first change, counted from 0.
-        changes: how many there are.
-        every: rounds from one change to the next.
+        changes: number of changes.
+        every: rounds between two changes.
         seed: of the draw of the clients.
     """
 

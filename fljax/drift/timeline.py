@@ -34,7 +34,7 @@ class Drift(NamedTuple):
     timeline: Callable[[Federation], Timeline] | None = None  # None: it does not change
     start: int = 0  # the first round after the first change
     changes: int = 0
-    every: int = 1  # rounds from one change to the next
+    every: int = 1  # rounds between two changes
     about: Description = ()
 
     @property

@@ -116,7 +116,7 @@ def uniform(participation: float = 1.0) -> Sampling:
     """A share ``participation`` of the clients, in (0, 1], uniformly without replacement.
 
     Raises:
-        ValueError: ``participation`` is no number in (0, 1].
+        ValueError: ``participation`` is not a number in (0, 1].
     """
     return _uniform(float(share_of_clients(participation)))
 
@@ -140,7 +140,7 @@ def by_size(participation: float = 1.0) -> Sampling:
     (``weighting="uniform"``), because the sizes have counted in the sampling (Li et al., ICLR 2020).
 
     Raises:
-        ValueError: ``participation`` is no number in (0, 1].
+        ValueError: ``participation`` is not a number in (0, 1].
     """
     return _by_size(float(share_of_clients(participation)))
 
@@ -163,7 +163,7 @@ def poisson(participation: float = 1.0) -> Sampling:
     out. Empty places are computed but do not count.
 
     Raises:
-        ValueError: ``participation`` is no number in (0, 1].
+        ValueError: ``participation`` is not a number in (0, 1].
     """
     return _poisson(float(share_of_clients(participation)))
 
@@ -183,9 +183,9 @@ def _poisson(participation: float) -> Sampling:
 
 
 def drawn_share(participation: float) -> float:
-    """The probability with which `poisson` samples a client: ``participation`` rounded up to a multiple of 2^-23,
+    """The probability with which `poisson` samples a client: ``participation`` rounded up to a multiple of 2^-23.
 
-    in which float32 random numbers are drawn.
+    Random numbers of float32 are such multiples.
     """
     return min(1.0, math.ceil(float(np.float32(participation)) * _NUMBERS) / _NUMBERS)
 

@@ -47,20 +47,23 @@ def test_what_takes_the_place_of_another_is_like_it():
     check_like("it is a state", like | {"a": jnp.zeros((2, 3), jnp.bfloat16)}, like)  # a matter of precision
     check_like("it is a state", {"n": jnp.float32(0)}, {"n": jnp.asarray(0)})  # whole by accident, JAX raises it
     for given, message in (
-        ({"a": like["a"]}, r"^it is a state without \['b'\].a; give what it was given: \['a'\], \['b'\].a$"),
+        (
+            {"a": like["a"]},
+            r"^it is a state without \['b'\].a; give the structure that it received: \['a'\], \['b'\].a$",
+        ),
         (like | {"c": 1.0}, r"state with \['c'\]; give"),
         (like | {"b": (jnp.int32(1), ())}, r"state without \['b'\].a; give"),
-        (like | {"a": jnp.zeros((3, 2))}, r"state whose \['a'\] has shape \(3, 2\); give \(2, 3\), as it was given$"),
+        (like | {"a": jnp.zeros((3, 2))}, r"state whose \['a'\] has shape \(3, 2\); give \(2, 3\), as it received$"),
         (like | {"b": Pair(jnp.float32(1), ())}, r"state whose \['b'\].a is float32; give int32"),
         (like | {"b": Pair(jnp.bool_(1), ())}, r"\['b'\].a is bool; give int32"),
         (3.0, r"state without \['a'\]; give"),
     ):
         with pytest.raises(ValueError, match=message):
             check_like("it is a state", given, like)
-    with pytest.raises(ValueError, match=r"^a model that has shape \(2,\); give \(\), as it was given$"):
+    with pytest.raises(ValueError, match=r"^a model that has shape \(2,\); give \(\), as it received$"):
         check_like("a model", np.zeros(2), 1.0)
     with pytest.raises(
-        ValueError, match=r"^a model of the structure PyTreeDef\(\[\*\]\); give what it was given: .*\(\*,"
+        ValueError, match=r"^a model of the structure PyTreeDef\(\[\*\]\); give the structure that it received: .*\(\*,"
     ):
         check_like("a model", [1.0], (1.0,))
 
@@ -90,7 +93,9 @@ def test_a_state_that_the_next_round_cannot_go_on_with(shapes, model):
         state, metrics = algorithm.round(key, hyper, state, cohort)
         return state._replace(server=state.server | {"round": cohort.round}), metrics
 
-    with pytest.raises(ValueError, match=r"^a round gave a state with \.server\['round'\]; give what it was given"):
+    with pytest.raises(
+        ValueError, match=r"^a round gave a state with \.server\['round'\]; give the structure that it received"
+    ):
         shapes(algorithm._replace(round=round))
 
 

@@ -388,7 +388,10 @@ def test_what_makes_the_last_message_is_last():
     [
         (lambda hyper, memory, message, trip: message, r"gave Message; give \(memory, message\)"),
         (lambda hyper, memory, message, trip: (message, memory), r"gave Message and Memory; give \(memory, message\)"),
-        (lambda hyper, memory, message, trip: (Memory(1.0), message), r"gave a memory with \.server; give what it was"),
+        (
+            lambda hyper, memory, message, trip: (Memory(1.0), message),
+            r"gave a memory with \.server; give the structure that it received",
+        ),
         (
             lambda hyper, memory, message, trip: (memory, message._replace(values=message.values[:, :1])),
             r"gave an array of updates that has shape \(4, 1\); give \(4, 51\)",

@@ -75,7 +75,7 @@ def mean_discrepancy(groups: Structure) -> Array:
 
 
 def decide(groups: Structure, adopted: Array) -> Structure:
-    """After a trial: the groups on trial, if adopted. The next round is not a trial unless `call_trial` says so."""
+    """After a trial: the groups on trial, if adopted. The next round is no trial unless `call_trial` starts one."""
     return groups._replace(
         label=jnp.where(adopted, groups.next_label, groups.label),
         steps=jnp.where(adopted, groups.next_steps, groups.steps),

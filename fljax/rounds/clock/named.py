@@ -148,7 +148,7 @@ def deadline(*, limit: More | None = None, in_time: Share = 0.6, late: Literal["
 
 @_clock
 def over_select(*, extra: AtLeast0 = 0.5):
-    """More clients are sampled than needed, and the first to finish count (Bonawitz et al., MLSys 2019).
+    """More clients are sampled than needed, and only the first that finish count (Bonawitz et al., MLSys 2019).
 
     Args:
         extra: additional clients, as a share of those needed.

@@ -106,7 +106,7 @@ def _quantize(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple
 def _uniform(key: Key, shape: tuple[int, ...]) -> Array:
     """Uniform numbers in [0, 1), ``(buckets, numbers)``: 8 own bits each, and 16 bits shared by the bucket.
 
-    This needs a quarter of the random bits; the shared bits correlate the numbers by less than 1/256.
+    This needs a quarter of the random bits; the shared bits contribute less than 1/256 to a number.
     """
     key_own, key_shared = jax.random.split(key)
     words = jax.random.bits(key_own, (shape[0], shape[1] // 4), jnp.uint32)

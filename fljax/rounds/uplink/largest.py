@@ -8,7 +8,7 @@ from jax import Array, lax
 SAMPLE = 4096
 """Sample size per row for a first guess, by a sort."""
 FEW = 64
-"""Up to this many numbers, a bracket is divided into quarters; above, near the expected position of the k-th."""
+"""A bracket with fewer numbers is divided into quarters; one with more, near the expected position of the k-th."""
 
 
 class _Bracket(NamedTuple):

@@ -125,7 +125,7 @@ def _size(noise: Any, clip: Any) -> Array:
 
 
 _MOST_LOSS = 1e30
-"""Of an example: sums of such losses stay in float32."""
+"""Largest loss of an example, so that sums of losses stay finite in float32."""
 
 
 def check_not_private(work: Work, why: str) -> None:
@@ -176,7 +176,7 @@ def private_gradients(loss: Loss, hyper: Any) -> Loss:
 
 
 def known_noise(hyper: Any, name: str) -> Any:
-    """The noise of that name.
+    """The noise in the field ``name`` of the hyperparameters.
 
     Raises:
         ValueError: ``target_epsilon`` is set, and the noise has not been found yet.
