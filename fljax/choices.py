@@ -1,6 +1,6 @@
 """Static choices: what the annotations of a factory's arguments allow, and the choices as plain data.
 
-Importing this starts no JAX.
+Importing this does not start JAX.
 """
 
 import difflib
@@ -28,20 +28,20 @@ Natural = Annotated[int, Least(0)]
 """A whole number of at least 0."""
 
 UNTOLD = "<untold>"
-"""Stands in a description for what cannot be said in plain values."""
+"""Stands in a description for what plain values cannot describe."""
 _LIBRARIES = ("builtins", "fljax", "flax", "jax", "numpy", "optax")
-"""Whose functions are known by their names, for a run tells the versions that it was made with."""
+"""Libraries whose functions a name identifies, because a run records their versions."""
 
 
 def check_choices(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
     """Checks arguments against annotations that are `Literal`, `Positive`, `Natural`, or one of them or None.
 
     Args:
-        function: whose annotations are read.
+        function: the function whose annotations are read.
         given: argument -> value.
 
     Raises:
-        ValueError: naming the first argument that is not allowed, what it was and what it may be.
+        ValueError: an argument is not allowed; the message names it, its value and what is allowed.
     """
     allowed = _allowed(function)
     for name, value in given.items():
@@ -52,7 +52,7 @@ def check_choices(function: Callable[..., Any], given: Mapping[str, Any]) -> Non
 
 
 def check_kind(name: str, value: Any, kind: type, remedy: str) -> None:
-    """Raises ValueError where ``value`` is not of ``kind``, with what to do instead."""
+    """Raises ValueError if ``value`` is not of ``kind``; the message ends with the ``remedy``."""
     if not isinstance(value, kind):
         text = re.sub(r" at 0x[0-9a-f]+", "", repr(value))
         shown = text if len(text) < 60 else f"of type {type(value).__name__}"
@@ -63,7 +63,7 @@ def check_kind(name: str, value: Any, kind: type, remedy: str) -> None:
 
 @cache
 def _allowed(function: Callable[..., Any]) -> dict[str, tuple[tuple[Any, ...], int | None]]:
-    """Argument -> (values that are allowed as such, the least of the whole numbers that are allowed too)."""
+    """Argument -> (the values that are allowed, the least whole number that is allowed as well, or None)."""
     found = {}
     for name, kind in get_type_hints(inspect.unwrap(function), include_extras=True).items():
         parts = [kind] if get_origin(kind) in (Literal, Annotated) else list(get_args(kind))
@@ -79,7 +79,8 @@ def _is_whole(value: Any) -> bool:
 
 
 def refusal(name: str, value: Any, options: tuple[Any, ...], least: int | None) -> str:
-    """What to say of a value that is none of ``options``, nor a whole number of at least ``least``; None: of none."""
+    """The message for a value that is neither one of ``options`` nor, unless ``least`` is None, a whole number of at
+    least ``least``."""
     shown = f"{name}={value!r}"
     if len(shown) > 100 or "\n" in shown:
         shown = f"{name} of type {type(value).__name__}"
@@ -93,22 +94,23 @@ def refusal(name: str, value: Any, options: tuple[Any, ...], least: int | None) 
 
 
 def near_to(name: str, known: Iterable[str], at_least: float = 0) -> str | None:
-    """The one of ``known`` that is most like ``name``, in capitals or not; None where none is so like it."""
+    """The name of ``known`` most similar to ``name``, ignoring case; None if no similarity is ``at_least`` so high."""
     folded = {one.casefold(): one for one in reversed([*known])}
     near = difflib.get_close_matches(name[:100].casefold(), folded, n=1, cutoff=at_least)
     return folded[near[0]] if near else None
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """``no <kind> '<name>'; the nearest is '<known name>'``, and where none is near, all of a list that is not long."""
+    """``no <kind> '<name>'; the nearest is '<known name>'``; if none is near, all names of a list that is not long."""
     known = list(known)
-    near, is_near = near_to(name, known), near_to(name, known, 0.5) is not None
-    text = f"no {kind} {name[:100]!r}" + (f"; the nearest is {near!r}" if near is not None else "")
-    return text if is_near or not 1 < len(known) <= 20 else f"{text} of {', '.join(known)}"
+    text, near = f"no {kind} {name[:100]!r}", near_to(name, known, 0.5)
+    if near is not None:
+        return f"{text}; the nearest is {near!r}"
+    return f"{text}; choose one of {', '.join(known)}" if 0 < len(known) <= 20 else text
 
 
 def there_are(what: str, known: Iterable[str], name: str | None = None) -> str:
-    """``<what> are <all names>``; of a list that is long the nearest to ``name``, or the first of it."""
+    """``<what> are <all names>``; of a long list the name nearest to ``name``, or without ``name`` the first names."""
     known = list(known)
     if len(known) <= 20:
         return f"{what} are {', '.join(known)}"
@@ -118,7 +120,7 @@ def there_are(what: str, known: Iterable[str], name: str | None = None) -> str:
 
 
 class Named(dict[str, T], Generic[T]):
-    """A table of what is found by name; an unknown name is answered with the nearest."""
+    """A table of things by name; the error for an unknown name suggests the nearest one."""
 
     def __init__(self, kind: str, entries: Mapping[str, T]) -> None:
         super().__init__(entries)
@@ -129,9 +131,10 @@ class Named(dict[str, T], Generic[T]):
 
 
 def plain(value: Any) -> Any:
-    """A static choice as data that TOML and JSON know: a function by its name, an array by its shape and values.
+    """A static choice as data that TOML and JSON can hold: a function as its name, an array as its nested values.
 
-    A partial function is its function's name and its arguments. Nothing holds an address, which is another process's.
+    A partial function is its function's name with its arguments. Memory addresses are left out, because they differ
+    between processes.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -147,7 +150,7 @@ def plain(value: Any) -> Any:
 
 
 def is_told(value: Any) -> bool:
-    """Whether what `plain` says of a choice is all of it: a function of the user's own may change under its name."""
+    """Whether `plain` describes a choice completely: a user's function may change under the same name."""
     if isinstance(value, str):
         return not re.search(rf"<lambda>|<locals>|{UNTOLD}", value)
     if isinstance(value, partial):
@@ -155,23 +158,23 @@ def is_told(value: Any) -> bool:
     if isinstance(value, tuple | list) and not hasattr(value, "name"):
         return all(map(is_told, value))
     if isinstance(value, MethodType) and not isinstance(value.__self__, type):
-        return False  # its name does not say of which object it is
+        return False  # its name does not identify the object
     if callable(value) and hasattr(value, "__qualname__"):
         home = getattr(value, "__globals__", {}).get("__name__", value.__module__) or ""  # a wrapper may borrow a name
         holds = getattr(value, "__closure__", None)
         return home.partition(".")[0] in _LIBRARIES and not holds and is_told(value.__qualname__)
-    if not _is_library(_home(value)):  # whose fields tell nothing of its code
+    if not _is_library(_home(value)):  # the fields do not describe the code of a user's class
         return False
     told = plain(value)
     return not isinstance(told, str) or told == value or (" at 0x" not in repr(value) and is_told(told))
 
 
 def is_of_libraries(value: Any) -> bool:
-    """Whether a value, all that its functions hold and all that its fields are is code of libraries, none of a user's.
+    """Whether a value, with everything in its fields and in its functions' closures, is code of libraries only.
 
-    A user's code may change under its name from one process to the next.
+    A user's code may change under the same name from one process to the next.
     """
-    seen: dict[int, Any] = {}  # holds what it has seen, whose addresses would else be given to others
+    seen: dict[int, Any] = {}  # keeps the objects alive, so that no other one gets the same address
     waiting = [value]
     while waiting:
         one = waiting.pop()
@@ -185,7 +188,7 @@ def is_of_libraries(value: Any) -> bool:
 
 
 def _home(value: Any) -> str:
-    """The module of a function or a class; of anything else, its class's."""
+    """The module of a function or a class; for any other value, its class's module."""
     if isinstance(value, FunctionType):
         return value.__globals__.get("__name__", value.__module__) or ""  # a wrapper may borrow a name
     return (value if isinstance(value, type) else type(value)).__module__ or ""
@@ -197,7 +200,7 @@ def _is_library(module: str) -> bool:
 
 
 def _held(value: Any) -> list[Any]:
-    """What a value consists of."""
+    """The values that a value consists of."""
     if isinstance(value, FunctionType):
         cells = [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]
         return [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
@@ -211,4 +214,4 @@ def _held(value: Any) -> list[Any]:
         return [*value]
     if isinstance(value, type | ModuleType):
         return []
-    return [*getattr(value, "__dict__", {}).values()]  # a jitted function's has what it wraps
+    return [*getattr(value, "__dict__", {}).values()]  # for a jitted function, it holds the wrapped function

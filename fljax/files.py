@@ -118,7 +118,7 @@ def read_arrays(path: Path, remedy: str) -> tuple[dict[str, np.ndarray], int]:
     """An .npz as `save_arrays` wrote it, and its checksum.
 
     Raises:
-        DamagedError: it is not as it was written; ``remedy`` says what to do.
+        DamagedError: it has changed since it was written; ``remedy`` says what to do.
     """
     try:
         content = path.read_bytes()

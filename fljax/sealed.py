@@ -13,7 +13,7 @@ from typing import Any
 
 
 class DamagedError(ValueError):
-    """A file is not as it was written."""
+    """A file has changed since it was written."""
 
 
 @contextlib.contextmanager
@@ -54,11 +54,11 @@ def read_sealed(path: Path) -> bytes:
 
     Raises:
         OSError: it cannot be read.
-        DamagedError: it is not as it was written.
+        DamagedError: it has changed since it was written.
     """
     content = path.read_bytes()
     if content[:8] != b"%08x" % zlib.crc32(content[8:]):
-        raise DamagedError(f"{path} is not as it was written: its checksum is wrong")
+        raise DamagedError(f"{path} has changed since it was written: its checksum is wrong")
     return content[8:]
 
 
@@ -84,14 +84,14 @@ def check_text(path: Path, remedy: str, required: bool = False) -> None:
 
     Raises:
         OSError: it cannot be read.
-        DamagedError: it is not as it was written; ``remedy`` says what to do.
+        DamagedError: it has changed since it was written; ``remedy`` says what to do.
     """
     content = path.read_bytes()
     if WORD not in content and not required and _says_something(content):
         return
     body, digits = content[:-9], content[-9:]
     if not body.endswith(b"# " + WORD + b" ") or digits != b"%08x\n" % zlib.crc32(body):
-        raise DamagedError(f"{path} is not as it was written; {remedy}")
+        raise DamagedError(f"{path} has changed since it was written; {remedy}")
 
 
 def _says_something(content: bytes) -> bool:
@@ -117,7 +117,7 @@ def check_listed(path: Path, remedy: str) -> None:
 
     Raises:
         OSError: it cannot be read.
-        DamagedError: it, or the list, is not as it was written; ``remedy`` says what to do.
+        DamagedError: it, or the list, has changed since it was written; ``remedy`` says what to do.
     """
     listed = _list_of(path)
     if not listed.exists():
@@ -127,7 +127,7 @@ def check_listed(path: Path, remedy: str) -> None:
     except DamagedError as error:
         raise DamagedError(f"{error}; {remedy}") from None
     if b"%08x" % zlib.crc32(path.read_bytes()) not in known:
-        raise DamagedError(f"{path} is not as it was written; {remedy}")
+        raise DamagedError(f"{path} has changed since it was written; {remedy}")
 
 
 def _list_of(path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""What can be named (methods, bricks, partitions, networks, samplings) and what can be set in it, as plain data.
+"""All names (methods, bricks, partitions, networks, samplings) and their settings, as plain data.
 
-Nothing here starts JAX before it must: `entries` keeps on disk what it has once read off the library.
+Nothing here starts JAX before it must: `entries` caches on disk what it has read from the library.
 """

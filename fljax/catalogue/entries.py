@@ -1,6 +1,6 @@
-"""What there is and what can be set in it, as plain data kept on disk: listing it must not start JAX.
+"""All names and their settings as plain data, cached on disk, because listing them must not start JAX.
 
-Everything is read off the library itself when it is first asked for, and again whenever a source file has changed.
+Everything is read from the library itself at the first request, and again whenever a source file has changed.
 """
 
 import contextlib
@@ -30,29 +30,29 @@ LEFT_OUT = {
     "drift": (),
     "clock": (),
 }
-"""Parameters that are not settings of their own: they follow from the job, or are filled by bricks."""
+"""Parameters that are not settings: they follow from the job, or bricks fill them."""
 _STAMP, _NEW = "stamp", "new"
 
 
 class Entry(NamedTuple):
-    """One thing that a job can name."""
+    """What is known about one name of a job."""
 
     title: str
     summary: str
     section: Section
     paper: str = ""
     link: str = ""
-    group: str = ""  # of a method what it gives its clients, of a brick its slot
+    group: str = ""  # of a method its kind (which models its clients get), of a brick its slot
     slots: tuple[str, ...] = ()
 
 
 def names(kind: str) -> tuple[str, ...]:
-    """Our own things of a kind."""
+    """The library's names of a kind."""
     return tuple(_kept(f"{kind}s", lambda: list(own.table(kind))))
 
 
 def by_kind() -> tuple[str, ...]:
-    """Our methods, baselines first."""
+    """The library's methods, baselines first."""
 
     def ordered() -> list[str]:
         from fljax.algorithms import by_kind
@@ -63,10 +63,10 @@ def by_kind() -> tuple[str, ...]:
 
 
 def entry(kind: str, word: str) -> Entry:
-    """A thing by what is written for it; see `fljax.catalogue.own`.
+    """The entry of a word, which may name an object of a user's file; see `fljax.catalogue.own`.
 
     Raises:
-        ValueError: there is none (the nearest name is given), or it is something else.
+        ValueError: there is none (the message suggests the nearest), or it is of another kind.
     """
     base = word.partition("+")[0] if kind == "algorithm" else word
     if own.is_file(word) or (base not in names(kind) and own.entry_point(kind, base) is not None):
@@ -82,7 +82,7 @@ def entry(kind: str, word: str) -> Entry:
 
 
 def describe(kind: str, thing: Any) -> Entry:
-    """What a thing says of itself."""
+    """The entry of an object, from its own docstring and signature."""
     if kind == "algorithm":
         section = parameters(thing.factory, LEFT_OUT[kind]) | numbers(thing.Hyper)
         return Entry(thing.title, thing.summary, section, thing.paper, thing.link, thing.kind, tuple(thing.slots))
@@ -99,7 +99,7 @@ def describe(kind: str, thing: Any) -> Entry:
 
 
 def fitting(word: str) -> tuple[str, ...]:
-    """The bricks that can be put into a method: those of its slots, but for what it refuses when it is made."""
+    """The bricks that can be put into a method: those of its slots, except those that it rejects when it is made."""
 
     def found() -> list[str]:
         from fljax.algorithms import compose
@@ -116,7 +116,7 @@ def fitting(word: str) -> tuple[str, ...]:
                 return False
             return True
 
-        # One that needs another network, or a choice without a default, cannot be tried.
+        # A method that needs another network, or has a choice without a default, cannot be tried.
         tried = is_made()
         return [name for name, brick in BRICKS.items() if brick.slot in method.slots and (is_made(name) or not tried)]
 
@@ -134,7 +134,7 @@ def methods_table() -> str:
 
 
 def _kept(name: str, make: Callable[[], Any]) -> Any:
-    """A value of the catalogue on disk, made where it is not there."""
+    """A value of the catalogue on disk, made if it is not there."""
     found = _catalogue(_file())
     if name not in found:
         found |= {name: make(), _NEW: True}
@@ -142,7 +142,7 @@ def _kept(name: str, make: Callable[[], Any]) -> Any:
 
 
 def save() -> None:
-    """Writes what is new in the catalogue; where it cannot be written, the next command reads the library again."""
+    """Writes the catalogue if it has new values; if it cannot be written, the next command reads the library again."""
     path, found = _file(), _catalogue(_file())
     if not found.pop(_NEW, False):
         return
@@ -153,7 +153,7 @@ def save() -> None:
 
 @cache
 def _catalogue(path: Path) -> dict[str, Any]:
-    """The file's content, where it is whole and of the sources as they are now."""
+    """The file's content if it is undamaged and belongs to the present sources, else an empty catalogue."""
     stamp = _stamp()
     try:
         found = json.loads(read_sealed(path))
@@ -163,7 +163,7 @@ def _catalogue(path: Path) -> dict[str, Any]:
 
 
 def _stamp() -> str:
-    """Of every source file of the package, and of the Python that runs it."""
+    """A checksum of the package's source files (times and sizes) and of the Python version."""
     files = sorted(Path(fljax.__path__[0]).rglob("*.py"))
     stats = [(str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files]
     return f"{zlib.crc32(repr((sys.version, stats)).encode()):08x}"
@@ -176,7 +176,7 @@ def _file() -> Path:
 
 
 def _lists(value: Any) -> Any:
-    """A value as JSON gives it back."""
+    """A value as JSON returns it, with lists in place of tuples."""
     if isinstance(value, dict):
         return {key: _lists(one) for key, one in value.items()}
     return [_lists(one) for one in value] if isinstance(value, list | tuple) else value

@@ -1,4 +1,4 @@
-"""What a run, its local effort and a sweep can be told, besides what the things that they name can be told."""
+"""The settings of a run, of the local work and of a sweep; those of methods and parts are read from the library."""
 
 from typing import Annotated, Literal, NamedTuple
 
@@ -12,57 +12,58 @@ PartOf = Annotated[float, Number(above=0, below=1)]
 Probability = Annotated[float, Number(least=0, below=1)]
 AnyShare = Annotated[float, Number(least=0, most=1)]
 Seed = Annotated[int, *Natural.__metadata__, Most(2**32 - 1)]
-"""A key is made of a seed's last 32 bits, so a larger one would be another's run."""
+"""A key is made of a seed's last 32 bits, so a larger seed would repeat the run of a smaller one."""
 
 
 class RunSettings(NamedTuple):
     """The run's own settings.
 
     algorithm: methods to run, on the same federation and the same cohorts; see fljax list. fedavg+median+adam is a
-        method with bricks put in, ./mine.py:mymethod one of your own.
+        method with bricks, ./mine.py:mymethod a method of your own.
     dataset: name of a data set; see fljax data list.
-    data_folder: where its files are; None: found by itself.
-    data: data of your own in place of a data set: a .csv, .tsv, .parquet, .npz or (LEAF's) .json file, or a folder.
-    client_column: column of a table, or array of an .npz, that says whose an example is.
+    data_folder: folder of the data set's files; None: searched for.
+    data: your own data instead of a data set: a .csv, .tsv, .parquet, .npz or (LEAF's) .json file, or a folder.
+    client_column: column of a table, or array of an .npz, that names the client of each example.
     label_column: column of a table, or array, with the labels; several: several targets, or labels of 0 and 1.
-    feature_column: columns of a table, or array, that the network sees; None: all others.
-    category_column: columns of a table that are features of words or codes; each word is a feature of 0 and 1.
-    ignored_column: columns of a table that the network does not see, such as dates, where it sees all others.
-    fill: what takes the place of empty cells of a table's features, over the training examples of the clients that
-        train; None: they are refused.
-    text_column: column of a table with texts, which the network reads word by word in the place of features.
-    text_words: words of texts that are told apart, the most frequent ones; of LEAF's Sent140 too.
-    text_length: words of a text that the network reads, its first ones; shorter texts begin with padding.
-    split_column: column of a table, or array, with "train", "val" or "test"; None: examples are drawn.
-    task: what labels of data of your own are; auto: whole numbers and text are classes, other numbers regressed on.
-    partition: who owns which example; see fljax list, or ./mine.py:split.
+    feature_column: columns of a table, or array, that are the network's inputs; None: all others.
+    category_column: columns of a table with words or codes; each word becomes a feature of 0 and 1.
+    ignored_column: columns of a table that are not inputs of the network, such as dates.
+    fill: replaces empty cells of a table's features by this statistic over the training examples of the clients that
+        train; None: empty cells are an error.
+    text_column: column of a table with texts, which the network reads word by word instead of features.
+    text_words: size of the vocabulary of texts, the most frequent words; also for LEAF's Sent140.
+    text_length: number of words of a text that the network reads, from its beginning; shorter texts are padded in
+        front.
+    split_column: column of a table, or array, with "train", "val" or "test"; None: a random split.
+    task: task of your own data; auto: classification for whole numbers and text, regression for other numbers.
+    partition: how the examples are split among clients; see fljax list, or ./mine.py:split.
     model: network; see fljax list, or ./mine.py:net.
-    normalize: inputs that the network sees: pixels in [0, 1], "centred" in [-1, 1], or "standard": each feature of mean
-        0 and deviation 1 over the training examples, as tables of your own are unless this says otherwise.
-    rounds: rounds in all.
-    seed: everything random comes from it, the partition included.
-    sampling: who takes part in a round; see fljax list.
-    participation: share of the clients in each round.
-    augment: changes to the images that clients train on, in every method: flip crop:4; see fljax list bricks.
-    uplink: bricks between clients and server, into every method: clip:1 top-k:0.1; see fljax list bricks.
-    downlink: bricks on the way back: top-k:0.1.
-    attack: what some clients do to the others, and a defence is to bear; see fljax list.
-    drift: how the clients change over the rounds; see fljax list.
-    clock: how rounds spend simulated time on the clients' devices; see fljax list clocks.
-    dropout: probability that a participant drops out of a round, of whom one always stays; None: nobody does.
+    normalize: scale of the network's inputs: "unit": pixels in [0, 1]; "centred": in [-1, 1]; "standard": each feature
+        has mean 0 and standard deviation 1 over the training examples, the default for tables of your own.
+    rounds: number of rounds.
+    seed: all randomness comes from it, the partition included.
+    sampling: which clients participate in a round; see fljax list.
+    participation: share of the clients that participate in each round.
+    augment: augmentation of the clients' training images, in every method: flip crop:4; see fljax list bricks.
+    uplink: bricks between clients and server, in every method: clip:1 top-k:0.1; see fljax list bricks.
+    downlink: bricks between server and clients, in every method: top-k:0.1.
+    attack: attack of some clients on the others; see fljax list attacks.
+    drift: how the clients change over the rounds; see fljax list drifts.
+    clock: simulated time of the rounds on the clients' devices; see fljax list clocks.
+    dropout: probability that a participant drops out of a round; at least one always stays. None: nobody drops out.
     stragglers: probability that a participant does only part of its epochs in a round (systems heterogeneity); None: 0.
-    least_effort: least part of its epochs that a straggler does; it does a whole number of them, each equally likely.
+    least_effort: least part of its epochs that a straggler does; each whole number of epochs is equally likely.
     evaluate_every: test after every so many rounds, and always after the last.
-    validate: test on the clients' validation splits too, in each round that is tested: val_accuracy_macro and so on.
-    patience: early stopping: end a method's run when so many rounds after the best test none was better; tests on the
-        validation split where --validate makes them. None: all rounds.
-    score: what tests say of each client besides accuracy and F1: auc top5 ./mine.py:score; see fljax list scores.
-    new_clients: share of the clients that never takes part and meets the trained server at the end; None: nobody.
+    validate: test also on the clients' validation splits, in each round with a test: val_accuracy_macro and so on.
+    patience: early stopping: end a method's run when no test was better for so many rounds after the best; with
+        --validate, tests on the validation split count. None: all rounds.
+    score: scores of each client besides accuracy and F1: auc top5 ./mine.py:score; see fljax list scores.
+    new_clients: share of the clients that are held out and get models only after the last round; None: no new clients.
     new_client_rounds: rounds of work for new clients, in methods that keep something per client.
-    compile: how to compile: "fast" is ready soonest, "full" has the quickest rounds; "auto": by the rounds to come.
-    folder: results folder; an existing one is gone on with. None: results/<time>.
+    compile: compile mode: "fast" starts soonest, "full" has the fastest rounds; "auto": chosen by the number of rounds.
+    folder: results folder; a run in an existing folder is resumed. None: results/<time>.
     config: TOML file of settings, such as a results folder's config.toml.
-    force_resume: go on with a folder though versions, devices or cores are others than before; it keeps both.
+    force_resume: resume though versions, devices or cores have changed; the folder records both.
     """
 
     algorithm: tuple[str, ...] = ("fedavg",)
@@ -109,12 +110,13 @@ class RunSettings(NamedTuple):
 
 
 class WorkSettings(NamedTuple):
-    """Local effort, of each method.
+    """The local work of each method.
 
     epochs: passes over its own data that a client makes in a round.
-    batch_size: examples in a step; None: all that a client has (B = infinity of FedAvg's paper).
-    at_once: clients trained at once; None: the backend's best.
-    optimizer: of the clients; momentum is sgd's. Any of optax's is optax.NAME (optax.lion), your own ./mine.py:name.
+    batch_size: examples per step; None: all examples of the client (B = infinity in FedAvg's paper).
+    at_once: number of clients trained side by side; None: the best for the device.
+    optimizer: optimiser of the clients; only sgd has momentum. optax.NAME is one of optax (optax.lion), ./mine.py:name
+        your own.
     """
 
     epochs: Positive = 5
@@ -124,16 +126,17 @@ class WorkSettings(NamedTuple):
 
 
 class SweepSettings(NamedTuple):
-    """What a sweep has beyond a job's settings.
+    """The settings of a sweep, besides those of a job.
 
-    seeds: seeds of each point.
-    halving: keep one point in so many at each stage; None: the full sweep.
-    draws: random points to draw from the ranges without a count.
-    metric: what the best point has most of (losses and errors: least), such as accuracy_worst10, or auc_macro with
-        --score auc; ari: how far clusters agree with the true groups; None: accuracy_macro, of a regression r2_micro.
-    judge: the split that tests are made on; of val the columns are val_accuracy_macro and so on.
-    runs_at_once: runs side by side on a device; None: as many as are best.
-    resume: go on with the sweep in --folder; without halving also with more seeds and values.
+    seeds: number of seeds of each point.
+    halving: successive halving: keep one point in so many at each stage; None: the full sweep.
+    draws: number of random points, drawn from the ranges without a count.
+    metric: metric that the best point maximises (losses and errors: minimises), such as accuracy_worst10, or auc_macro
+        with --score auc; ari: agreement of the clusters with the true groups; None: accuracy_macro, for regression
+        r2_micro.
+    judge: split of the tests; with val the columns are called val_accuracy_macro and so on.
+    runs_at_once: number of runs side by side on a device; None: the best number.
+    resume: resume the sweep in --folder; without halving also with more seeds and values.
     """
 
     seeds: Positive = 1

@@ -1,8 +1,8 @@
-"""Methods, partitions, networks and so on by what is written for them: ours, a user's file's, another package's.
+"""Finds methods, partitions, networks and so on by name: in the library, in a user's file, or in another package.
 
-``./mine.py:mymethod`` is the object ``mymethod`` of a file; a name that is not ours is looked up among the entry points
-of installed packages, in the groups ``fljax.algorithms``, ``fljax.partitions``, ``fljax.models``, ``fljax.samplings``,
-``fljax.scores``.
+``./mine.py:mymethod`` is the object ``mymethod`` of a file. A name that the library does not have is looked up among
+the entry points of installed packages, in the groups ``fljax.algorithms``, ``fljax.partitions``, ``fljax.models``,
+``fljax.samplings``, ``fljax.scores``.
 """
 
 import importlib.util
@@ -30,63 +30,63 @@ TABLES = {
     "clock": ("fljax.rounds.clock.named", "CLOCKS"),
     "dataset": ("fljax.data.datasets", "NAMES"),
 }
-"""Where our own things are, by kind."""
+"""Kind -> module and name of the library's own table."""
 READY = {"model": "apply", "sampling": "draw"}
-"""Kinds of which a file may also have a finished one, and what tells it from the function that makes one."""
+"""Kinds of which a file may also hold a finished object -> the attribute that distinguishes it from its factory."""
 OPEN = ("algorithm", "partition", "model", "sampling", "score", "optimizer")
-"""Kinds that users add things to; also the settings that name them."""
+"""Kinds that users can extend; also the settings that name them."""
 
 
 def table(kind: str) -> Any:
-    """Our own things of a kind, by name."""
+    """The library's own table of a kind, by name."""
     module, name = TABLES[kind]
     return getattr(import_module(module), name)
 
 
 def is_file(word: str) -> bool:
-    """Whether ``word`` names an object of a user's file, or the file alone, which `find` refuses."""
+    """Whether ``word`` names an object of a user's file, or the file alone, which `find` rejects."""
     return ".py:" in word or word.endswith(".py")
 
 
 def short_name(word: str) -> str:
-    """What the settings and the results folder of a thing are called: the object of a file, else the word itself."""
+    """The name in settings and results folders: the object's name for a word of a file, else the word itself."""
     return word.rpartition(":")[2] if is_file(word) else word
 
 
 def absolute(word: str, folder: Path) -> str:
-    """``word`` with the path of a file as it is found from everywhere; relative ones start at ``folder``."""
+    """``word`` with the absolute path of its file; relative paths start at ``folder``."""
     path, _, name = word.rpartition(":") if ".py:" in word else (word, "", "")
     return f"{folder.joinpath(Path(path).expanduser()).resolve()}:{name}" if is_file(word) else word
 
 
 def entry_point(kind: str, name: str) -> metadata.EntryPoint | None:
-    """What an installed package offers under a name."""
+    """The entry point of an installed package with this name, or None."""
     return next(iter(metadata.entry_points(group=f"fljax.{kind}s", name=name)), None)
 
 
 def find(kind: str, word: str) -> Any:
-    """The method (with its bricks put in), or the function of a partition, a network, a sampling or a score.
+    """The method (with its bricks), or the function of a partition, a network, a sampling or a score.
 
     Raises:
-        ValueError: in one line: there is none, its file cannot be read or run, or it is something else.
+        ValueError: in one line: there is none, its file cannot be read or run, or it is of another kind.
     """
     if word.endswith((".py", ".py:")):
         names = " ".join(_own_names(_module_of(Path(word.rstrip(":")))))
-        raise ValueError(f"{word.rstrip(':')} is a file; write {word.rstrip(':')}:name, of what it has: {names}")
+        raise ValueError(f"{word.rstrip(':')} is a file; write {word.rstrip(':')}:name with one of its names: {names}")
     path, (name, *bricks) = word.rpartition(":")[0] if is_file(word) else "", short_name(word).split("+")
     if kind != "algorithm":
         name, bricks = short_name(word), []
     if path:
         if not Path(path).exists():
             now = f"--{kind} PATH:{name}"
-            raise ValueError(f"cannot read {path}: No such file; if it has moved, say where it is now: {now}")
+            raise ValueError(f"cannot read {path}: No such file; if it has moved, give its new place: {now}")
         found = _of_file(Path(path), name)
     elif name in table(kind):
         found = table(kind)[name]
     elif (point := entry_point(kind, name)) is not None:
         found = _guarded(f"{kind} {name} of the package {point.dist and point.dist.name}", point.load)
     else:
-        raise ValueError(f"{unknown(kind, name, table(kind))}; fljax list has those that are there")
+        raise ValueError(f"{unknown(kind, name, table(kind))}; fljax list has the names")
     _check(kind, word, found)
     if not bricks:
         return found
@@ -96,7 +96,7 @@ def find(kind: str, word: str) -> Any:
 
 
 def kind_of_file(word: str) -> str:
-    """The kind of an object of a file: a method, or what a function's parameters say it is."""
+    """The kind of an object of a file: a method, or the kind that a function's parameters suggest."""
     if "+" in short_name(word) or not short_name(word).isidentifier():
         return "algorithm"
     thing = _of_file(Path(word.rpartition(":")[0]), short_name(word))
@@ -132,7 +132,7 @@ def _check(kind: str, word: str, found: Any) -> None:
 
 
 def _is_function(kind: str, found: Any) -> bool:
-    """A method can be called too, of a model and work; as a score it would be called of outputs and labels."""
+    """Whether ``found`` is a function of this kind; a method is callable too, but it is no score."""
     return callable(found) and not (kind == "score" and hasattr(found, "Hyper"))
 
 
@@ -144,7 +144,7 @@ def _of_file(path: Path, name: str) -> Any:
 
 
 def _own_names(module: ModuleType) -> list[str]:
-    """What a file defines itself."""
+    """The names that a file defines itself."""
     defined = {key: getattr(value, "__module__", None) for key, value in vars(module).items() if key[0] != "_"}
     return [key for key, home in defined.items() if home == module.__name__]
 
@@ -158,8 +158,8 @@ def _module_of(path: Path) -> ModuleType:
 
 @cache
 def _module(path: Path, changed: int) -> ModuleType:
-    """The file, run once; its folder is where it finds its neighbours, after everything that is installed."""
-    # Without dots, which would make it part of a package.
+    """The file as a module, run once; it can import files of its own folder, after all installed packages."""
+    # The module's name has no dots, which would make it part of a package.
     spec = importlib.util.spec_from_file_location(f"{path.parent / path.stem}".replace(".", "_"), path)
     assert spec is not None
     assert spec.loader is not None
@@ -172,26 +172,26 @@ def _module(path: Path, changed: int) -> ModuleType:
 
 
 _folders: list[str] = []
-"""Of users' files, as they stand at the end of the path."""
+"""Folders of users' files, in their order at the end of sys.path."""
 
 
 def _find_neighbours_in(folder: str) -> None:
-    """A file imports its own folder's neighbours, also where another file's folder has some of the same name."""
+    """Lets a file import its own folder's files, even if another user's folder has files of the same name."""
     others = [other for other in _folders if other != folder]
     for name, module in list(sys.modules.items()):
         home = getattr(module, "__file__", None)
         if home and str(Path(home).parent) in others and Path(folder, Path(home).name).exists():
-            del sys.modules[name]  # who has imported it keeps it
+            del sys.modules[name]  # modules that have imported it keep it
     if folder not in sys.path or folder in _folders:
         _folders[:] = [folder, *others]
         sys.path[:] = [entry for entry in sys.path if entry not in _folders] + _folders
 
 
 def _guarded(what: str, run: Any) -> Any:
-    """Runs a user's code; whatever it raises is one line that says where.
+    """Runs a user's code; turns its errors into one line with the place.
 
     Raises:
-        ValueError: it raised something.
+        ValueError: it raised an error.
     """
     try:
         return run()
@@ -200,18 +200,17 @@ def _guarded(what: str, run: Any) -> Any:
         frames = [frame for frame in frames if frame.filename == str(Path(what).absolute())] or frames
         line = error.lineno if isinstance(error, SyntaxError) else frames[-1].lineno
         where = what if line is None else f"{what}, line {line}"
-        remedy = "; its neighbours are imported by their names alone" if "relative import" in str(error) else ""
+        remedy = "; import files of the same folder by name alone" if "relative import" in str(error) else ""
         raise ValueError(f"{where}: {type(error).__name__}: {error}{remedy}") from error
 
 
 def place_of(error: BaseException) -> str:
-    """Where in a user's file an error was raised, "./mine.py, line 7"; "" for one of another place."""
+    """The line of a user's file in which an error was raised, "./mine.py, line 7"; "" for an error elsewhere."""
     return "".join(_places(traceback.extract_tb(error.__traceback__)[-1:]))
 
 
 def fault_of_ones_own(error: Exception) -> str | None:
-    """What to tell a user of an error that is raised in a file of theirs, or because it calls JAX or flax in a way that
-    cannot be; None for another error."""
+    """The message of an error in a user's file, or in JAX or flax called wrongly from it; None for other errors."""
     import jax
 
     frames = traceback.extract_tb(error.__traceback__)
@@ -223,14 +222,14 @@ def fault_of_ones_own(error: Exception) -> str | None:
     text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     if isinstance(error, jax.errors.ConcretizationTypeError | jax.errors.TracerArrayConversionError):
         text = (
-            "the value of a number of the Hyper, or of an array, is asked for, which a compiled program has none of yet"
+            "Python code such as if, int or float needs the value of a hyperparameter or array, unknown at compilation"
         )
         text = f"{text}; use jnp.where or jax.lax.cond, or make it an argument of the method"
     return f"{places[-1]}: {text}"
 
 
 def _places(frames: Sequence[traceback.FrameSummary]) -> list[str]:
-    """Those of the frames that are in users' files."""
+    """The frames that are in users' files, as "file, line"."""
     files = {getattr(module, "__file__", None) for module in _modules}
     return [f"{frame.filename}, line {frame.lineno}" for frame in frames if frame.filename in files]
 

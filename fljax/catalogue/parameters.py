@@ -1,4 +1,4 @@
-"""What can be set: typed parameters, read off signatures, docstrings and the numbers of a Hyper class."""
+"""Settings as typed parameters, read from signatures, docstrings and the fields of a Hyper class."""
 
 import inspect
 import math
@@ -10,11 +10,11 @@ from fljax.catalogue.words import Kind, kind_of, metavar, read, shown, words_of
 from fljax.ranges import Number, check_number
 
 REQUIRED = ("", "required")
-"""The default of a parameter that has none."""
+"""Stands for the default of a parameter that has none."""
 
 
 class Parameter(NamedTuple):
-    """One thing that the command line and TOML can set."""
+    """One setting of the command line and of TOML."""
 
     kind: Kind
     default: Any
@@ -22,10 +22,10 @@ class Parameter(NamedTuple):
     number: Number | None = None  # of a float: its range
 
     def read(self, name: str, words: Sequence[str]) -> Any:
-        """The value that ``words`` stand for.
+        """The value of ``words``.
 
         Raises:
-            ValueError: in one line, for words of another type and values out of range.
+            ValueError: in one line: the words are of another type, or the value is out of range.
         """
         value = read(name, words, self.kind)
         if self.number is not None:
@@ -47,9 +47,9 @@ Schema = dict[str, Section]
 
 
 def parameters(source: Callable[..., Any], leave_out: Collection[str] = ()) -> Section:
-    """The parameters of a function, or the fields of a NamedTuple, that have a type which can be written down.
+    """The parameters of a function, or the fields of a NamedTuple, whose types can be written as words.
 
-    The help is the entry ``name: text`` of the docstring, or else its first sentence that begins with the name.
+    The help is the entry ``name: text`` of the docstring, else its first sentence that begins with the name.
     """
     function = inspect.unwrap(source)
     hints, doc = get_type_hints(function, include_extras=True), inspect.getdoc(function) or ""
@@ -64,8 +64,8 @@ def parameters(source: Callable[..., Any], leave_out: Collection[str] = ()) -> S
 
 
 def numbers(Hyper: type | None) -> Section:
-    """The numbers of a method or of a brick."""
-    from fljax.numbers import numbers_of  # starts JAX, which has defined the class already
+    """The hyperparameters of a method or of a brick."""
+    from fljax.numbers import numbers_of  # imports JAX, which the class has imported already
 
     stated = {} if Hyper is None else numbers_of(Hyper)
     kinds: dict[bool, Kind] = {False: (("float",),), True: (("float",), ("none",))}
@@ -81,7 +81,7 @@ def defaults(section: Section) -> str:
 
 
 def description(doc: str, name: str) -> str:
-    """What a docstring says of a parameter, in one line; "" where it says nothing."""
+    """The description of a parameter in a docstring, in one line; "" if there is none."""
     entry = re.search(rf"^( *){name}: (.+(?:\n\1 +.+)*)", doc, re.MULTILINE)
     sentence = re.search(rf"(?:^|\.\s+)``{name}`` (?:is )?(.+?)\.(?:\s|$)", doc, re.DOTALL | re.MULTILINE)
     text = entry[2] if entry else sentence[1] if sentence else ""
@@ -89,7 +89,7 @@ def description(doc: str, name: str) -> str:
 
 
 def _range(annotation: Any, help: str) -> Number | None:
-    """The range of a float that is annotated with one."""
+    """The range of a float, if its annotation has one."""
     for part in (annotation, *get_args(annotation)):
         stated = [mark for mark in getattr(part, "__metadata__", ()) if isinstance(mark, Number)]
         if get_origin(part) is Annotated and stated:
@@ -98,7 +98,7 @@ def _range(annotation: Any, help: str) -> Number | None:
 
 
 def _written(default: Any) -> Any:
-    """A default as it would be written down: a dtype by its name."""
+    """A default as plain data: a dtype as its name."""
     plain = default is None or isinstance(default, int | float | str | bool | tuple)
     return default if plain else getattr(default, "__name__", str(default))
 

@@ -1,4 +1,4 @@
-"""Words of a command line or a TOML file as values of a type; nothing here knows what the words are for."""
+"""Reads words of a command line or a TOML file as values of a type; nothing here depends on their meaning."""
 
 import types
 from collections.abc import Callable, Iterable, Sequence
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from fljax.choices import Least, refusal, unknown
 
 Kind = tuple[tuple, ...]
-"""A type that can be written down, as plain data: alternatives in order, () where there is none.
+"""A type whose values can be written as words, as plain data: alternatives in order, () if there are none.
 
 Each is ("int", least, most), ("float",), ("bool",), ("str",), ("none",), ("option", value), ("many", kind) or
 ("row", kind, ...); ``least`` may be None.
@@ -16,17 +16,17 @@ Each is ("int", least, most), ("float",), ("bool",), ("str",), ("none",), ("opti
 MOST = 2**31 - 1
 """The largest whole number of a program, whose integers are int32."""
 EMPTY = "[]"
-"""The word for a row of nothing."""
+"""The word for an empty row."""
 
 
 class Most(NamedTuple):
-    """Annotation of a whole number: the largest that is allowed, where that is not `MOST`."""
+    """Annotation of a whole number: the largest that is allowed, if that is not `MOST`."""
 
     value: int
 
 
 def kind_of(annotation: Any) -> Kind:
-    """The part of a type that can be written down: of ``Array | float`` it is float."""
+    """The alternatives of a type that can be written as words: of ``Array | float`` it is float."""
     origin, args = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         least = next((mark.value for mark in args[1:] if isinstance(mark, Least)), None)
@@ -46,14 +46,14 @@ def kind_of(annotation: Any) -> Kind:
 
 
 class _OutOfRangeError(ValueError):
-    """The words are of the type, and yet not allowed."""
+    """The words are of the type, but the value is not allowed."""
 
 
 def read(name: str, words: Sequence[str], kind: Kind) -> Any:
-    """The value of type ``kind`` that ``words`` stand for; a bool without words is True.
+    """The value of type ``kind`` of ``words``; a bool without words is True.
 
     Raises:
-        ValueError: naming the setting ``name``: they are not of that type, or a whole number is out of its range.
+        ValueError: the words are not of that type, or a whole number is out of its range; the message has ``name``.
     """
     try:
         return _value(name, list(words), kind)
@@ -88,18 +88,18 @@ def _int(name: str, words: list[str], least: int | None, most: int) -> int:
 
 
 def _one_of(name: str, words: list[str], *options: Any) -> Any:
-    """The option that the one word is; a ValueError where it is none."""
+    """The option that equals the one word; ValueError if there is none."""
     (word,) = words
     return options[[str(option) for option in options].index(word)]
 
 
 def _part(name: str, word: str, kind: Kind) -> Any:
-    """One entry of a row: a word; of a row of rows, several in one."""
+    """One entry of a row: one word, or in a row of rows several words in one."""
     return _value(name, word.split() if takes_several(kind) else [word], kind)
 
 
 def _text(words: list[str]) -> str:
-    """The one word, which may be the name of a file."""
+    """The one word, which may be a file name."""
     (word,) = words
     if not word or "\0" in word:
         raise ValueError
@@ -161,7 +161,7 @@ def takes_several(kind: Kind) -> bool:
 
 
 def words_of(value: Any) -> list[str]:
-    """A value as the words that are read as it."""
+    """The words of a value, from which it can be read again."""
     if isinstance(value, list | tuple):
         return [" ".join(words_of(part)) for part in value] or [EMPTY]
     return [str(value).lower() if isinstance(value, bool) else str(value)]
@@ -173,26 +173,27 @@ def in_words(value: Any) -> str:
 
 
 def written(name: str) -> str:
-    """A setting as the command line writes it."""
+    """A setting's name on the command line."""
     return name.replace("_", "-")
 
 
 def shown(name: str, words: Iterable[str]) -> str:
-    """A setting with its words, cut where they are long."""
+    """A setting with its words, shortened if they are long."""
     line = " ".join([f"--{written(name)}", *(word if word and word.isprintable() else repr(word) for word in words)])
     return line if len(line) <= 200 else f"{line[:200]}..."
 
 
 def nearest(name: str, known: Iterable[str], kind: str) -> str:
-    """``name`` where it is one of ``known``.
+    """Returns ``name`` if it is one of ``known``.
 
     Raises:
-        ValueError: it is not; the message has the nearest of them.
+        ValueError: it is not; the message has the nearest one, or all of a short list.
     """
     known = list(known)
     if name in known:
         return name
     several = [one.strip() for one in name.split(",") if one.strip()]
     if "," in name and set(several) <= set(known):
-        raise ValueError(f"no {kind} {name[:100]!r}; several are written with spaces: {' '.join(several)}")
-    raise ValueError(unknown(kind, name, known))
+        raise ValueError(f"no {kind} {name[:100]!r}; separate several by spaces: {' '.join(several)}")
+    text = unknown(kind, name, known)
+    raise ValueError(text if ";" in text else f"{text}; fljax list has the names")

@@ -18,14 +18,14 @@ USAGE = """usage: fljax COMMAND [--help] [SETTINGS]
 Functional simulation of federated learning with massively vectorised clients.
 
 commands:
-  run      runs methods and compares them; alone: five that find groups of clients, FedAvg and training alone
-  compare  runs several methods under several seeds, and says how sure their differences are
-  show     shows finished runs again, or several beside each other; an HTML report of them
-  predict  writes what the trained models of a run say of each client's examples
-  sweep    runs one method under many numbers and seeds as one program, and finds the best
-  plan     what a run will take here: memory, arithmetic, rounds per second
-  list     the methods with their numbers, bricks to put into them, the data sets, the partitions and the models
-  data     what data is here and how to get the rest; draws a partition; prepares a data set
+  run      runs methods and compares them; without arguments five clustered methods, FedAvg and local training
+  compare  runs several methods under several seeds; reports confidence intervals and p-values of their differences
+  show     shows finished runs, alone or several in one table; writes an HTML report of them
+  predict  writes the predictions of a run's trained models for each client's examples
+  sweep    runs one method with many hyperparameters and seeds in one program, and finds the best point
+  plan     reports what a run will need on this machine: memory, arithmetic, rounds per second
+  list     lists methods, bricks, partitions, models and the other names, with their settings
+  data     lists the data sets found here and how to get the others; draws a partition; prepares a data set
 """
 COMMANDS = {
     "run": "fljax.cli.run",
@@ -40,13 +40,14 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The entry point: the exit status, 2 for what a user can correct, said in one line on stderr."""
+    """The entry point. Returns the exit status: 2 after an error that the user can correct, which is one line on
+    stderr."""
     if arguments is not None:
         return status_of(arguments)
     try:
         status = status_of(sys.argv[1:])
     except Exception as error:
-        sys.excepthook(type(error), error, error.__traceback__)  # what nobody can correct, as the interpreter shows it
+        sys.excepthook(type(error), error, error.__traceback__)  # an error of the program, shown as Python does
         status = 1
     ahead = sys.modules.get("fljax.run.compile_ahead")
     if status and ahead is not None and ahead.still_compiles():
@@ -57,12 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def status_of(arguments: Sequence[str]) -> int:
-    """The exit status of a command line, whatever of it may be corrected said."""
+    """Carries out a command line and returns its exit status; errors that the user can correct are printed."""
     with come_again(), steady() as output:
         try:
             status = _status_of(arguments)
             output.flush()
-        except BrokenPipeError:  # whoever read the output has enough
+        except BrokenPipeError:  # the reader of the output has stopped reading
             output.drop()
             return 1
     if output.error is not None:
@@ -100,14 +101,14 @@ def _status_of(arguments: Sequence[str]) -> int:
 def in_one_line(
     message: Warning | str, category: type[Warning], file: str, number: int, line: str | None = None
 ) -> str:
-    """A warning as it is shown: of fljax in one line like a refusal, without the place in the program."""
+    """A warning as it is shown: a warning of fljax is one line like an error, without its place in the code."""
     if Path(file).is_relative_to(Path(__file__).parents[1]):
         return f"fljax: {message}\n"
     return f"{file}:{number}: {category.__name__}: {message}\n"
 
 
 def _told(error: Exception) -> str | None:
-    """What to tell a user of an error, with the place where it is of a file of theirs; None: nobody can correct it."""
+    """The message of an error that the user can correct, with the line if it is in a file of theirs; else None."""
     own = sys.modules.get("fljax.catalogue.own")
     if not isinstance(error, ValueError | OSError | OverflowError | MemoryError | RuntimeError):
         return own.fault_of_ones_own(error) if own else None
@@ -117,24 +118,24 @@ def _told(error: Exception) -> str | None:
 
 
 def _cut(word: str) -> str:
-    """A word of a message, which may be a path of thousands of letters, short enough to be read."""
+    """A word of a message, shortened if it is very long, as a path can be."""
     return word if len(word) <= 300 else f"{word[:100]}...{word[-100:]}"
 
 
 def correctable(error: Exception) -> str | None:
-    """What to tell a user of an error that other settings avoid; None where there is none."""
+    """The message of an error that other settings avoid; None for any other error."""
     text = str(error)
     full = isinstance(error, RuntimeError) and ("RESOURCE_EXHAUSTED" in text or "Out of memory" in text)
     if isinstance(error, MemoryError) or full:
         need = (
             re.sub("^.*(RESOURCE_EXHAUSTED|INTERNAL): ", "", text, flags=re.DOTALL).partition("\n")[0].rstrip(".")
-            or "no more is there"
+            or "no memory is left"
         )
         return f"out of memory ({need}); choose smaller batches, fewer clients or runs at once, or a smaller model"
     if isinstance(error, OverflowError):
         return f"a number is too large ({text}); choose a smaller one"
     if isinstance(error, FileNotFoundError) and error.errno is not None and error.filename is None:  # os.getcwd's
-        return "the working directory is not there any more; change to another"
+        return "the working directory does not exist any more; change to another"
     return None if isinstance(error, RuntimeError) else text
 
 
@@ -142,7 +143,7 @@ def command(name: str) -> Callable[[Sequence[str]], None]:
     """The function of a command.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: there is no command of that name.
     """
     from fljax.catalogue.words import nearest
 

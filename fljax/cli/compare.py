@@ -1,4 +1,4 @@
-"""`fljax compare`: several methods over several seeds, each seed with a partition of its own."""
+"""`fljax compare`: several methods over several seeds, each seed with its own partition."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,23 +13,22 @@ from fljax.jobs.kinds import RESULTS
 from fljax.jobs.layers import MAY_CHANGE
 from fljax.jobs.settings import OF_A_RUN_ALONE
 
-HELP = """Runs several methods under several seeds and says how sure their differences are.
+HELP = """Runs several methods under several seeds and tests whether they differ.
 
-Seed s of --seeds is a run of fljax run --seed s: it has a partition, cohorts and a first model of its own, the same for
-all methods. Partitions are brought to one shape, so each method is compiled once and all its seeds are trained by one
-program; seed by seed where clients attack, drift or have a clock. The table has the mean and the deviation over the
-seeds, and for each method the paired difference to --baseline with its 95 % interval, the p-value of the paired t-test,
-and Holm's correction of it for as many methods as there are. Started again on its --folder, it goes on; --seeds may
-then be more."""
+Seed s is a run of fljax run --seed s: it has its own partition, cohorts and initial model, the same for all methods.
+Partitions are padded to one shape, so each method is compiled once and one program trains all its seeds; with --attack,
+--drift or --clock seeds are trained one by one. The table shows the mean and the standard deviation over the seeds, and
+for each method the paired difference to --baseline with its 95 % confidence interval, the p-value of the paired t-test,
+and the p-value after Holm's correction for the number of methods. The same command with --folder resumes an interrupted
+comparison; --seeds may then be larger."""
 
 
 class CompareSettings(NamedTuple):
-    """What a comparison has beyond a job's settings.
+    """The settings of a comparison, besides those of a job.
 
-    seeds: runs of each method, of seeds --seed, --seed + 1 and so on.
-    baseline: the method that the others are compared with; None: the first.
-    measure: what is compared, a number of a round or megabytes_up, megabytes_down; None: accuracy_macro, of a
-        regression r2_micro.
+    seeds: number of runs of each method, with seeds --seed, --seed + 1 and so on.
+    baseline: method that the others are compared with; None: the first.
+    measure: metric that is compared, or megabytes_up, megabytes_down; None: accuracy_macro, for regression r2_micro.
     """
 
     seeds: Positive = 3
@@ -45,13 +44,13 @@ def main(arguments: Sequence[str]) -> None:
     """Runs the comparison that ``arguments`` describe.
 
     Raises:
-        ValueError: in one line, for everything that a user can correct.
+        ValueError: in one line, for every error that the user can correct.
     """
     carry_out("fljax compare", HELP, OWN, arguments, execute)
 
 
 def execute(job: Job) -> list[Any]:
-    """Makes every run, shows the table and writes the results folder."""
+    """Carries out every run, prints the table and writes the results folder."""
     from fljax.cli.execute import check_each
     from fljax.data.padding import same_shapes
     from fljax.jobs import config
@@ -86,12 +85,12 @@ def execute(job: Job) -> list[Any]:
 
 
 def _name(job: Job) -> str:
-    """Of a seed's folder."""
+    """The name of a seed's folder."""
     return f"seed_{job.run.seed}"
 
 
 def _check_seeds(n_seeds: int, folder: Path) -> None:
-    """Raises ValueError where the comparison has more seeds: its table would lose them."""
+    """Raises ValueError if the folder holds more seeds than asked for: its table would lose them."""
     there = len([path for path in folder.glob("seed_*") if any(path.glob(RESULTS["run"]))])
     if there > n_seeds:
         raise ValueError(f"--seeds {n_seeds}: {folder} holds {there} seeds; choose --seeds {there} or another --folder")
@@ -116,24 +115,24 @@ def _results(seeds: Sequence[Any], folder: Path, noises: Sequence[str], writable
         save_comparison(compared, folder, title=f"{', '.join(job.methods)}: {len(seeds)} seeds")
     print(compared.text)
     if writable:
-        print(f"results in {folder}: comparison.csv, .md and .tex, report.html, plots/, a folder a seed")
+        print(f"results in {folder}: comparison.csv, .md and .tex, report.html, plots/, one folder per seed")
     else:
-        print(f"{folder} cannot be written: its comparison.csv and plots/ are as they were")
+        print(f"{folder} is not writable: its comparison.csv and plots/ are unchanged")
     return compared.rows
 
 
 def _check(job: Job) -> None:
-    """Raises ValueError where there is nothing to compare with, or no seed left."""
+    """Raises ValueError if the baseline is not one of the methods, or a seed is too large."""
     baseline = job.own["baseline"]
     if baseline is not None and baseline not in job.methods:
         raise ValueError(f"--baseline {baseline}: choose one of {', '.join(job.methods)}")
     seed, seeds = job.run.seed, job.own["seeds"]
     if seed + seeds > 2**32:
-        raise ValueError(f"--seeds {seeds}: the last is {seed + seeds - 1}; seeds go to {2**32 - 1}")
+        raise ValueError(f"--seeds {seeds}: the last seed is {seed + seeds - 1}; seeds are at most {2**32 - 1}")
 
 
 def _check_measure(measure: str, planned: dict[str, dict[str, Any]]) -> None:
-    """Raises ValueError where a method's rounds have no such number."""
+    """Raises ValueError if a method's rounds do not have the metric."""
     from fljax.jobs.measures import SPENT
     from fljax.run.arguments import numbers_of_rounds
 
@@ -141,4 +140,4 @@ def _check_measure(measure: str, planned: dict[str, dict[str, Any]]) -> None:
     for name, numbers in found.items():
         if measure not in numbers:
             common = [one for one in numbers if all(one in others for others in found.values())]
-            raise ValueError(f"measure={measure!r}: {name} has no such number; choose one of {', '.join(common)}")
+            raise ValueError(f"measure={measure!r}: {name} has no such metric; choose one of {', '.join(common)}")

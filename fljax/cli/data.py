@@ -1,4 +1,4 @@
-"""`fljax data`: what data is here and how to get the rest; draws a partition; prepares a data set."""
+"""`fljax data`: lists data sets and how to get them; draws a partition; prepares a data set."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,20 +16,20 @@ USAGE = """usage: fljax data list
        fljax data show [--dataset NAME] [--partition NAME] [--partition.n-clients N ...] [--file PNG]
        fljax data prepare NAME [--folder FOLDER]
 
-  list      what is found on this machine, where, and how to get the rest
-  show      draws who has what in a partition; `fljax data show --help` has its settings
-  prepare   downloads a set of TensorFlow Datasets; needs the network and the extra 'prepare'
+  list      lists the data sets: the folder if found on this machine, else how to get it
+  show      draws the clients' examples in a partition; `fljax data show --help` has its settings
+  prepare   downloads a data set of TensorFlow Datasets; needs the network and the extra 'prepare'
 """
 OWN = ("data", *OF_OWN_DATA)
 SHOW = {name: RUN[name] for name in ("dataset", "data_folder", *OWN, "partition", "seed")}
-SHOW["file"] = Parameter((("str",),), "partition.png", "where the picture goes")
+SHOW["file"] = Parameter((("str",),), "partition.png", "file name of the picture")
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Carries out a subcommand; none is `list`.
+    """Carries out a subcommand; the default is `list`.
 
     Raises:
-        ValueError: in one line, for everything that a user can correct.
+        ValueError: in one line, for every error that the user can correct.
     """
     commands = {"list": show_available, "show": show_partition, "prepare": prepare_set}
     if arguments and arguments[0] in ("--help", "-h"):
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def show_available(arguments: Sequence[str]) -> None:
-    """Prints every data set, where it is or how to get it."""
+    """Prints every data set with its folder, or with how to get it."""
     if arguments:
         raise ValueError(f"fljax data list takes no settings, not {' '.join(arguments)!r}")
     from fljax.data.datasets import available
@@ -50,15 +50,15 @@ def show_available(arguments: Sequence[str]) -> None:
 
 
 def show_partition(arguments: Sequence[str]) -> None:
-    """Draws a partition and says its sizes."""
-    carry_out("fljax data show", "Draws who has what in a partition.", SHOW, arguments, draw_partition)
+    """Draws a partition and prints its sizes."""
+    carry_out("fljax data show", "Draws the clients' examples in a partition.", SHOW, arguments, draw_partition)
 
 
 def draw_partition(job: Job) -> None:
-    """Makes the partition and its picture."""
+    """Makes the partition and draws it."""
     run, file = job.run, job.own["file"]
     if not Path(file).suffix:
-        raise ValueError(f"--file {file!r}: give the name of a picture, such as partition.png")
+        raise ValueError(f"--file {file!r}: give a file name with an ending, such as partition.png")
     import numpy as np
 
     from fljax.data.draw import draw
@@ -75,7 +75,7 @@ def draw_partition(job: Job) -> None:
 def prepare_set(arguments: Sequence[str]) -> None:
     """Downloads and prepares a data set."""
     if not arguments or arguments[0].startswith("-"):
-        raise ValueError("say which data set: fljax data prepare NAME; fljax data list has the names")
+        raise ValueError("name a data set: fljax data prepare NAME; fljax data list has the names")
     folder = None
     for name, words in of_arguments(arguments[1:]):
         if name != "folder":

@@ -1,4 +1,4 @@
-"""What `fljax run` does once its job is read: trains every method, shows the table, writes the results folder."""
+"""Executes the job of `fljax run`: trains every method, prints the table, writes the results folder."""
 
 import importlib
 import shutil
@@ -26,7 +26,7 @@ from fljax.run.arguments import check_ahead
 from fljax.run.changes import after_changes, change_rows, changes_table
 from fljax.run.check import check_patience
 from fljax.run.chunk import spread
-from fljax.run.comparison import TITLE, as_table, left_out
+from fljax.run.comparison import as_table, left_out, title
 from fljax.run.compile_ahead import Ahead
 from fljax.run.evaluate import evaluate
 from fljax.run.mesh import over_devices, replicated
@@ -42,7 +42,7 @@ from fljax.types import Federation, ModelTable, State
 
 
 def execute(job: Job) -> list[report.Row]:
-    """Trains every method, shows the table and writes the results folder."""
+    """Trains every method, prints the table and writes the results folder."""
     federation, newcomers = make_parts(job)
     model = make_model(job, federation)
     scales = scaling(federation, job.run.task, job.run.normalize)
@@ -65,7 +65,7 @@ def execute(job: Job) -> list[report.Row]:
 
 
 def check_each(runs: dict[str, dict[str, Any]]) -> None:
-    """Raises ValueError or MemoryError where a method cannot run as planned; of several it is named."""
+    """Raises ValueError or MemoryError if a method cannot run as planned; of several methods, it is named."""
     for name, run in runs.items():
         with method_named(name, runs):
             check_ahead(**run)
@@ -74,10 +74,10 @@ def check_each(runs: dict[str, dict[str, Any]]) -> None:
 def run_all(
     job: Job, runs: dict[str, dict[str, Any]], newcomers: Federation | None, folder: Path, writable: bool
 ) -> dict[str, report.Outcome]:
-    """What every method comes to, one after another, into its own part of the folder."""
+    """Runs the methods one after another, each into its own part of the folder, and returns their outcomes."""
     runs = {name: run | {"folder": folder / name, "compile": job.run.compile} for name, run in runs.items()}
     outcomes, ahead = {}, Ahead(runs)
-    if writable:  # matplotlib, whose import takes a second, is wanted at the end; while XLA works Python is free
+    if writable:  # matplotlib is needed at the end; its import takes a second, and Python is idle while XLA compiles
         threading.Thread(target=importlib.import_module, args=("fljax.run.figures",), daemon=True).start()
     with saying_how_to_go_on("run", folder):
         for name, run in runs.items():
@@ -91,7 +91,7 @@ def run_all(
                 models, new = meet_newcomers(job, run, state, newcomers)
                 if writable:
                     save_arrays(folder / name / NEW_TESTS, new)
-                    save_models(folder / name / OF_NEW, models, made)  # last, for it says of how many rounds both are
+                    save_models(folder / name / OF_NEW, models, made)  # last: it holds the number of rounds of both
                 outcomes[name] = outcomes[name]._replace(newcomers=new)
     return outcomes
 
@@ -99,55 +99,55 @@ def run_all(
 def show_results(
     job: Job, outcomes: dict[str, report.Outcome], federation: Federation, folder: Path, writable: bool
 ) -> list[report.Row]:
-    """Shows the table, and writes it and the figures where the folder is ``writable``."""
+    """Prints the table, and writes it and the figures if the folder is ``writable``."""
     rounds, federation = changes(federation), at(federation, job.run.rounds - 1)
     group = None if federation.group is None else np.asarray(federation.group)
     rows = report.final_table(outcomes, group)
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None  # a file has room
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None  # a file has no width
     notes = left_out({name: [outcome.metrics] for name, outcome in outcomes.items()})
-    print("\n".join([TITLE, as_table(rows, width), *notes]))
+    print("\n".join([title(rows), as_table(rows, width), *notes]))
     costs = {name: after_changes(outcome.metrics, rounds) for name, outcome in outcomes.items()}
     if any(costs.values()):
-        print(f"\nWhat the changes cost\n{changes_table(costs)}")
+        print(f"\nCost of the changes\n{changes_table(costs)}")
     if not writable:
-        print(f"{folder} cannot be written: its summary.csv and plots/ are as they were")
+        print(f"{folder} is not writable: its summary.csv and plots/ are unchanged")
         return rows
     report.save_table(folder / "summary.csv", rows, read_again=True)
     if any(costs.values()):
         report.save_table(folder / "changes.csv", change_rows(costs))
     clients = report.client_table(outcomes, federation, client_names(job).training)
     report.save_table(folder / "clients.csv", clients, read_again=True)
-    from fljax.run.figures import save_figures  # imported meanwhile, see `run_all`
+    from fljax.run.figures import save_figures  # already imported in the background, see `run_all`
 
     save_figures(outcomes, group, folder / "plots")
-    print(f"results in {folder}: config.toml, summary.csv, clients.csv, plots/, a folder a method")
+    print(f"results in {folder}: config.toml, summary.csv, clients.csv, plots/, one folder per method")
     return rows
 
 
 def run_one(name: str, planned: dict[str, Any], ahead: Ahead) -> tuple[report.Outcome, State]:
-    """Trains one method into its folder, going on where an earlier run stopped; its final state too."""
+    """Trains one method into its folder, resuming an interrupted run; returns the outcome and the final state."""
     bar = BarProgress(name)
     try:
         bar.prepare()
         waited = ahead.wait(name)
         run = train(**planned, progress=bar, compiled_ahead=waited)
     except BaseException:
-        bar.stop()  # gives the terminal its cursor back
+        bar.stop()  # shows the terminal's cursor again
         raise
     models = deployed_models(planned, run)
     return report.Outcome(run.metrics, models, run.seconds, run.compile_seconds), run.state
 
 
 def say_where_it_ended(name: str, outcome: report.Outcome, n_rounds: int) -> None:
-    """Says of a run that patience ended where it was best."""
+    """Prints, for a run that early stopping ended, its best round."""
     made, best = len(outcome.metrics["loss"]), best_round(outcome.metrics)
     if made < n_rounds:
-        since = "no test was a number" if best is None else f"{judged_by(outcome.metrics)} was best after {best + 1}"
+        since = "no test was finite" if best is None else f"{judged_by(outcome.metrics)} was best after {best + 1}"
         print(f"{name} ended after {made} of {n_rounds} rounds: {since}")
 
 
 def deployed_models(planned: dict[str, Any], run: Run) -> ModelTable:
-    """The models that a finished run's clients hold."""
+    """The models of the clients at the end of a run."""
     data = at(planned["federation"], len(run.metrics["loss"]) - 1).train
     deploy, arguments = planned["algorithm"].deploy, (planned["key"], as_traced(planned["hyper"]), run.state, data)
     if run.compiler is None:
@@ -158,8 +158,7 @@ def deployed_models(planned: dict[str, Any], run: Run) -> ModelTable:
 def meet_newcomers(
     job: Job, planned: dict[str, Any], state: State, newcomers: Federation
 ) -> tuple[ModelTable, dict[str, np.ndarray]]:
-    """The models of clients that meet the trained server for the first time, and their test metrics, with their true
-    groups if known."""
+    """The models of new clients, and their test metrics, with their true groups if known."""
     with over_devices(planned["devices"]) as mesh:
         state, newcomers, key = replicated((state, newcomers, jax.random.key(job.run.seed)), mesh)
         algorithm, hyper, n_rounds = planned["algorithm"], planned["hyper"], job.run.new_client_rounds

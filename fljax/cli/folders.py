@@ -10,10 +10,10 @@ from fljax.jobs.settings import of_arguments
 def folders_and_words(
     command: str, names: Sequence[str], arguments: Sequence[str]
 ) -> tuple[list[Path], dict[str, str]]:
-    """``FOLDER ... --name word ...``: the folders, of which there is one at least, and the words by their names.
+    """Reads ``FOLDER ... --name word ...``: returns the folders, at least one, and the words by name.
 
     Raises:
-        ValueError: no folder, another name than ``names``, or no single word.
+        ValueError: there is no folder, a name is not in ``names``, or a name does not have exactly one word.
     """
     folders = [Path(word) for word in takewhile(lambda word: not word.startswith("-"), arguments)]
     given: dict[str, str] = {}
@@ -21,8 +21,8 @@ def folders_and_words(
         if name not in names or len(words) != 1:
             *others, last = (f"--{known}" for known in names)
             known = f"{', '.join(others)} and {last}"
-            raise ValueError(f"--{name} {' '.join(words)}: fljax {command} takes {known}, a word each")
+            raise ValueError(f"--{name} {' '.join(words)}: fljax {command} takes {known}, each with one word")
         given[name] = words[0]
     if not folders:
-        raise ValueError(f"say which: fljax {command} FOLDER; results are in results/")
+        raise ValueError(f"name a folder: fljax {command} FOLDER; results are in results/")
     return folders, given

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: one that Python ignored comes again, and one that ends a command says how to go on."""
+"""Ctrl-C and SIGTERM: one that Python ignored is raised again, and one that ends a command prints how to resume."""
 
 import _thread
 import contextlib
@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 SECONDS = 0.05
-"""After which it comes again: what ignored it is over by then."""
+"""Delay before it is raised again: by then the code that ignored it has ended."""
 
 
 @contextlib.contextmanager
 def come_again() -> Iterator[None]:
-    """Inside it a Ctrl-C or SIGTERM whose KeyboardInterrupt was ignored, with "Exception ignored in" on stderr, is
-    raised once more a moment later.
+    """Raises a Ctrl-C or SIGTERM again, a moment later, if Python ignored its KeyboardInterrupt ("Exception ignored
+    in" on stderr).
 
-    Python ignores what is raised in callbacks of its garbage collector, of which JAX has one, and in finalisers: a job
-    that was to end would go on.
+    Python ignores exceptions in callbacks of its garbage collector, of which JAX has one, and in finalisers; the job
+    would continue though the user has stopped it.
     """
 
     def ignored(what: Any) -> None:
@@ -40,12 +40,12 @@ def come_again() -> Iterator[None]:
 
 
 class TerminatedError(KeyboardInterrupt):
-    """SIGTERM came, which ends a command as Ctrl-C does."""
+    """A SIGTERM arrived, which ends a command as Ctrl-C does."""
 
 
 @contextlib.contextmanager
 def saying_how_to_go_on(command: str, folder: Path, rest: str = "") -> Iterator[None]:
-    """Where Ctrl-C or SIGTERM ends what is inside it, says how to go on, in a line that can be copied."""
+    """If Ctrl-C or SIGTERM ends the block, prints the command that resumes it, in one line to copy."""
 
     def terminated(*_: Any) -> None:
         raise TerminatedError
@@ -57,7 +57,7 @@ def saying_how_to_go_on(command: str, folder: Path, rest: str = "") -> Iterator[
     try:
         yield
     except KeyboardInterrupt as asked:
-        print(f"stopped; fljax {command} --folder {shlex.quote(str(folder))}{rest} goes on", flush=True)
+        print(f"stopped; resume with: fljax {command} --folder {shlex.quote(str(folder))}{rest}", flush=True)
         if isinstance(asked, TerminatedError):
             signal.signal(signal.SIGTERM, usual)
             signal.raise_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""`fljax list`: methods with their numbers, bricks, attacks, drifts, clocks, partitions, networks and so on."""
+"""`fljax list`: methods with their settings, bricks, attacks, drifts, clocks, partitions, networks and so on."""
 
 from collections.abc import Sequence
 
@@ -12,9 +12,9 @@ from fljax.jobs.job import read_job
 
 USAGE = """usage: fljax list [KIND | NAME ...] [--markdown]
 
-Everything that fljax run can be told to use. KIND is algorithms, bricks, attacks, drifts, clocks, partitions, models,
-samplings, scores or datasets; a NAME of one of them, fedavg+krum or ./mine.py:mymethod shows what can be set in it.
---markdown prints the methods as a Markdown table.
+Lists every name that fljax run can use. KIND is algorithms, bricks, attacks, drifts, clocks, partitions, models,
+samplings, scores or datasets; with a NAME of one of them, such as ifca, fedavg+krum or ./mine.py:mymethod, it shows the
+settings of that one. --markdown prints the methods as a Markdown table.
 """
 KINDS = (
     "algorithms",
@@ -31,7 +31,7 @@ KINDS = (
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Lists everything, one kind, or what can be set in one thing.
+    """Lists everything, one kind, or the settings of one name.
 
     Raises:
         ValueError: there is no such kind or name.
@@ -46,10 +46,10 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def show_kind(kind: str) -> None:
-    """Prints a line for every thing of a kind, and a line with what can be set in it."""
+    """Prints every name of a kind with its summary, and its settings in a second line."""
     print(kind)
     if kind == "datasets":
-        show([("", f"{' '.join(names('dataset'))}\n(fljax data says where each is, or how to get it)")], 2)
+        show([("", f"{' '.join(names('dataset'))}\n(fljax data lists where each is, or how to get it)")], 2)
     elif kind == "algorithms":
         own = {name: entry("algorithm", name) for name in by_kind()}
         for group in dict.fromkeys(one.group for one in own.values()):
@@ -61,7 +61,7 @@ def show_kind(kind: str) -> None:
 
 
 def show_one(word: str) -> None:
-    """Prints what can be set in one thing, and what it means."""
+    """Prints the settings of one name, with their meanings."""
     kind = kind_of(word)
     if kind == "dataset":
         show_dataset(word)
@@ -72,19 +72,19 @@ def show_one(word: str) -> None:
     if kind == "algorithm":
         print(f"bricks that fit: {' '.join(fitting(word)) or 'none'}")
         if in_main_job := in_a_run(word, own):
-            print(f"in fljax run, where nothing else is said: {in_main_job}")
+            print(f"defaults in fljax run that differ from those below: {in_main_job}")
     prefix = short_name(word) if kind == "algorithm" else "" if kind == "brick" else kind
     show_section(prefix, own.section, {name: one.default for name, one in own.section.items()})
 
 
 def in_a_run(word: str, own: Entry) -> str:
-    """The settings of a method that `fljax run` begins with in place of the defaults, in one line."""
+    """The settings of a method whose defaults in `fljax run` differ from the method's own, in one line."""
     found = read_job(["--algorithm", word]).settings[short_name(word)]
     return " ".join(f"{written(name)}={found[name]}" for name, one in own.section.items() if found[name] != one.default)
 
 
 def show_dataset(name: str) -> None:
-    """Prints what a data set is, and where it was found or how to get it."""
+    """Prints the description of a data set, and where it was found or how to get it."""
     from fljax.data.datasets import available
 
     print(f"{name}: {ABOUT[name]}")
@@ -92,10 +92,10 @@ def show_dataset(name: str) -> None:
 
 
 def kind_of(word: str) -> str:
-    """The kind of thing that has a name.
+    """The kind of a name.
 
     Raises:
-        ValueError: nothing has it.
+        ValueError: nothing has this name.
     """
     if is_file(word):
         return kind_of_file(word)
@@ -106,5 +106,5 @@ def kind_of(word: str) -> str:
 
 
 def _line(own: Entry) -> str:
-    """Summary, paper, and what can be set."""
+    """Summary, paper and settings."""
     return f"{own.summary}{f' ({own.paper})' if own.paper else ''}\n{defaults(own.section)}".rstrip()

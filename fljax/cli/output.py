@@ -1,4 +1,4 @@
-"""Standard output as commands write to it: closed, on a full disk or without some letters, it stops no run."""
+"""Standard output of commands: a run does not stop if it is closed, on a full disk, or lacks some characters."""
 
 import contextlib
 import os
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Output:
-    """What `sys.stdout` was: the first time that it cannot be written is kept, and all that comes then is dropped."""
+    """Wraps `sys.stdout`: keeps the first error of writing to it, and drops all text after that."""
 
     def __init__(self, file: Any) -> None:
         self.file, self.error = file, None
@@ -17,7 +17,7 @@ class Output:
         return getattr(self.file, name)
 
     def write(self, text: str) -> int:
-        """Writes ``text``, without letters that the encoding does not have."""
+        """Writes ``text``; replaces characters that the encoding does not have."""
         encoding = self.file.encoding or "utf-8"
         try:
             text.encode(encoding, self.file.errors or "strict")
@@ -27,26 +27,26 @@ class Output:
         return len(text)
 
     def flush(self) -> None:
-        """Sees that all is written."""
+        """Writes what is in the buffer."""
         self._try(self.file.flush)
 
     def _try(self, write: Any) -> None:
         try:
             write()
-        except BrokenPipeError:  # whoever read it has enough
+        except BrokenPipeError:  # the reader has stopped reading
             raise
         except OSError as error:
             self.error = error
             self.drop()
 
     def drop(self) -> None:
-        """Drops what is in the buffer, which the interpreter would write at its end, and all that comes."""
+        """Drops the buffer, which the interpreter would write at its end, and all later text."""
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
 
 @contextlib.contextmanager
 def steady() -> Iterator[Output]:
-    """Inside it `sys.stdout` is an `Output`, also where it is closed."""
+    """Makes `sys.stdout` an `Output` inside the block, even if it is closed."""
     with contextlib.ExitStack() as stack:
         output = Output(sys.stdout or stack.enter_context(open(os.devnull, "w")))
         stack.enter_context(contextlib.redirect_stdout(output))

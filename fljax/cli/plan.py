@@ -1,4 +1,4 @@
-"""`fljax plan`: what each method of a job takes on this machine, measured before it is run."""
+"""`fljax plan`: what each method of a job needs on this machine, measured before it is run."""
 
 import contextlib
 import sys
@@ -11,35 +11,35 @@ from fljax.catalogue.parameters import Parameter
 from fljax.cli.run import carry_out
 from fljax.jobs.job import Job
 
-HELP = """Says what a job will take before it is run: takes the settings of fljax run.
+HELP = """Estimates what a job will need, before it is run; takes the settings of fljax run.
 
-Compiles each method's round, reads the memory off the compiled program, counts the arithmetic of local training, and
-runs up to three rounds to measure their speed, on an accelerator, and on a CPU for 256 participants and more, with
-several numbers of clients side by side, of which --at-once then sets the fastest. Rounds that would take more than 10 s
-are not run: their speed, marked ~, is a forecast by the arithmetic. "kept" is what server and clients keep between
-rounds, "each client" what a participant of a round takes, "most clients" how many participants fit. A row is shown as
-soon as it is known. --quick compiles and runs nothing: seconds, marked ~, are those of a CPU by the arithmetic, right
-to a factor of two or three, and what a round takes is not told."""
+Compiles each method's round, reads the memory from the compiled program, counts the arithmetic of local training, and
+runs up to three rounds to measure their speed. On an accelerator, and on a CPU with 256 or more participants, it tries
+several numbers of clients side by side; set the fastest with --at-once. Rounds that would take more than 10 s are not
+run: their speed, marked ~, is estimated from the arithmetic. "kept" is the memory that server and clients keep between
+rounds, "each client" the memory of one participant in a round, "most clients" the number of participants that fit. Each
+row is printed as soon as it is known. --quick compiles and runs nothing: the seconds, marked ~, are estimated for a CPU
+from the arithmetic, correct to a factor of two or three, and the memory of a round is not reported."""
 
 PLAN = {
-    "folder": RUN["folder"]._replace(help="results folder whose settings and devices are taken; nothing is written"),
-    "quick": Parameter((("bool",),), False, "forecast by the arithmetic, in seconds: nothing is compiled or run"),
-    "memory": Parameter((("float",), ("none",)), None, "bytes of the device, as 80e9; None: asks it"),
+    "folder": RUN["folder"]._replace(help="results folder whose settings and devices are used; nothing is written"),
+    "quick": Parameter((("bool",),), False, "estimate from the arithmetic, within seconds: compiles and runs nothing"),
+    "memory": Parameter((("float",), ("none",)), None, "memory of the device in bytes, such as 80e9; None: its own"),
 }
-"""What the command line has beyond a job's settings, or in place of them."""
+"""Settings besides those of a job, or in place of them."""
 
 
 def main(arguments: Sequence[str]) -> None:
     """Prints the plan of the job that ``arguments`` describe.
 
     Raises:
-        ValueError: in one line, for everything that a user can correct.
+        ValueError: in one line, for every error that the user can correct.
     """
     carry_out("fljax plan", HELP, RUN | PLAN, arguments, execute)
 
 
 def execute(job: Job) -> None:
-    """Plans every method and shows the table."""
+    """Plans every method and prints the table."""
     from fljax.jobs.assemble import devices_of, make_methods, planned
     from fljax.jobs.going_on import begun_with
     from fljax.jobs.parts import make_model, make_parts
@@ -52,7 +52,7 @@ def execute(job: Job) -> None:
     methods, changed = make_methods(job, model, federation)
     devices = devices_of(job, model, federation, begun_with(job, [job.folder] if job.folder else []))
     for name, made in methods.items():
-        with contextlib.suppress(MemoryError):  # what does not fit is said in the table
+        with contextlib.suppress(MemoryError):  # the table shows what does not fit
             check_ahead(**planned(job, made, changed, name, devices))
     print(headline(job, federation, model, newcomers, devices))
     names, n_rounds = list(job.methods), job.run.rounds

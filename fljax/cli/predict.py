@@ -1,4 +1,4 @@
-"""`fljax predict`: what trained models say of each client's examples, or of new ones, as a table."""
+"""`fljax predict`: the predictions of trained models for each client's examples, or for new ones, as a table."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,21 +11,22 @@ from fljax.files import write_atomically
 USAGE = """usage: fljax predict FOLDER [--method NAME] [--split test|val|train|new] [--out FILE]
        fljax predict FOLDER --data FILE [--client NAME] [--join FILE [--rounds N]] [--method NAME] [--out FILE]
 
-Writes what the trained models of a finished run say of each client's examples: the label, the predicted one and the
-probability of each class. FOLDER is a results folder of fljax run, or a seed of fljax compare; its data is read again.
+Writes the predictions of a finished run's trained models for each client's examples: the label, the predicted label and
+the probability of each class. FOLDER is a results folder of fljax run, or a seed of fljax compare; its data is read
+again.
 
-  --method  one of the run's; all by default
-  --split   whose examples; those that clients are tested on by default; new: those of the clients that --new-clients
-            held out, by the models that they got
-  --data    new examples in their place, with labels or without: a .csv, .tsv, .parquet or .npz file with the run's
-            columns or arrays, or a folder of images
-  --client  whose model tells all new examples; by default that of the client which the file names for each, or the
-            model that all clients share
-  --join    labelled examples of clients that took no part, in such a file: each gets a model as a new client does
-  --rounds  of work of those that join, in methods that keep something per client; the run's --new-client-rounds by
-            default
-  --out     the table, a CSV; FOLDER/predictions_test.csv by default, or of another split; of --data FILE
-            FOLDER/predictions_of_FILE.csv
+  --method  one method of the run; default: all
+  --split   the examples; default: test. new: the test examples of the clients that --new-clients held out, predicted by
+            the models that these clients got
+  --data    new examples instead, with or without labels: a .csv, .tsv, .parquet or .npz file with the run's columns or
+            arrays, or a folder of images
+  --client  the client whose model predicts all new examples; default: the client that the file names for each example,
+            or the model that all clients share
+  --join    labelled examples, in such a file, of clients that did not participate in the run: each gets a model as a
+            new client does
+  --rounds  rounds of work of the clients that join, in methods that keep something per client; default: the run's
+            --new-client-rounds
+  --out     CSV file of the table; default: FOLDER/predictions_SPLIT.csv, or FOLDER/predictions_of_FILE.csv
 """
 
 
@@ -33,10 +34,10 @@ OPTIONS = ("method", "split", "data", "client", "join", "rounds", "out")
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Writes the table that ``arguments`` ask for.
+    """Writes the table that ``arguments`` describe.
 
     Raises:
-        ValueError: in one line, for everything that a user can correct.
+        ValueError: in one line, for every error that the user can correct.
     """
     if not arguments or {"--help", "-h"} & set(arguments):
         print(USAGE, end="")
@@ -63,15 +64,15 @@ def _predicted(folder: Path, given: Mapping[str, str]) -> Mapping[str, Any]:
     """The table's columns."""
     methods = [given["method"]] if "method" in given else ()
     if "data" not in given:
-        for name, what in (("client", "tells"), ("join", "is for"), ("rounds", "is for clients that join, and for")):
+        for name in ("client", "join", "rounds"):
             if name in given:
-                raise ValueError(f"--{name} {given[name]}: it {what} new examples; give them by --data FILE, too")
+                raise ValueError(f"--{name} {given[name]}: it is for new examples; give --data FILE, too")
         start()
         from fljax.jobs.predicted import predicted
 
         return predicted(folder, cast(Any, given.get("split", "test")), methods)
     if "split" in given:
-        raise ValueError(f"--split {given['split']}: it is of the run's own examples; leave it out, or --data")
+        raise ValueError(f"--split {given['split']}: it selects examples of the run; leave --split or --data out")
     n_rounds = _rounds(given)
     start()
     from fljax.jobs.predicted import predicted_of_new
@@ -80,11 +81,11 @@ def _predicted(folder: Path, given: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def _rounds(given: Mapping[str, str]) -> int | None:
-    """How many rounds clients that join have; None: nobody says it."""
+    """The number of rounds of the clients that join; None if it is not given."""
     if (word := given.get("rounds")) is None:
         return None
     if "join" not in given:
-        raise ValueError(f"--rounds {word}: it is for clients that join; give them by --join FILE, too")
+        raise ValueError(f"--rounds {word}: it is for clients that join; give --join FILE, too")
     if not word.isdecimal():
         raise ValueError(f"--rounds {word}: give a whole number, 0 or more")
     return int(word)

@@ -1,4 +1,4 @@
-"""`fljax run`, and what all commands begin with: reading the job, its help, and preparing JAX."""
+"""`fljax run`, and the first steps of all commands: reading the job, its help, and preparing JAX."""
 
 import os
 import sys
@@ -13,23 +13,23 @@ from fljax.jobs.job import Job, read_job
 
 HELP = """Runs methods of federated learning and compares them.
 
-Without arguments: FedTSDP, LayerCFL, DC-PFL, FedCPS and FeSEM, FedAvg and training alone on the embedded digits, 12
-clients in 4 hidden groups of rotation. Each argument changes one thing; the
-defaults below are those of the methods, partition and model named (try `fljax run --partition dirichlet --help`). A
-setting of several parts may be written short: --lr 0.1 sets it in every method, --ifca.lr 0.1 in one."""
+Without arguments, it runs FedTSDP, LayerCFL, DC-PFL, FedCPS, FeSEM, FedAvg and local training on the digits data set
+with 12 clients in 4 hidden groups of rotation. Each argument changes one setting. The defaults below are those of the
+chosen methods, partition and model (try `fljax run --partition dirichlet --help`). A setting that several methods have
+may be written short: --lr 0.1 sets it in every method, --ifca.lr 0.1 in one."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs the job that ``arguments`` describe, on as many cores as it is worth.
+    """Runs the job that ``arguments`` describe, on as many cores as are worthwhile.
 
     Raises:
-        ValueError: in one line, for everything that a user can correct.
+        ValueError: in one line, for every error that the user can correct.
     """
     carry_out("fljax run", HELP, RUN, arguments, lambda job: import_module("fljax.cli.execute").execute(job))
 
 
 def carry_out(command: str, text: str, own: Section, arguments: Sequence[str], execute: Callable[[Job], Any]) -> None:
-    """Executes the job of a command line, or shows its help; ``own`` is what the command can be told besides."""
+    """Executes the job of a command line, or shows its help; ``own`` are the command's own settings."""
     arguments, help_asked = asks_help(arguments)
     job = read_job(arguments, own, command.removeprefix("fljax "))
     if help_asked:
@@ -41,19 +41,19 @@ def carry_out(command: str, text: str, own: Section, arguments: Sequence[str], e
 
 
 def say_unused(job: Job) -> None:
-    """Says what of a file of settings is not used."""
+    """Prints which settings of a file are not used."""
     if job.unused:
         print(f"fljax: {job.unused}", file=sys.stderr)
 
 
 def asks_help(arguments: Sequence[str]) -> tuple[list[str], bool]:
-    """The arguments without those that ask for help, and whether there was one."""
+    """The arguments without ``--help`` and ``-h``, and whether one of these was there."""
     rest = [argument for argument in arguments if argument not in ("--help", "-h")]
     return rest, len(rest) < len(arguments)
 
 
 def start() -> None:
-    """Prepares JAX for a command: a device for every core, and programs that are kept."""
+    """Prepares JAX for a command: one device per core, and a cache of compiled programs."""
     from fljax.run.mesh import use_all_cores
 
     use_all_cores()
@@ -63,7 +63,7 @@ def start() -> None:
 def cache_compilations() -> None:
     """Keeps compiled programs in the user's cache folder: the second run of a job starts at once.
 
-    What JAX's own environment variables say of its cache stands.
+    JAX's own environment variables for its cache take precedence.
     """
     import jax
     import platformdirs

@@ -1,4 +1,4 @@
-"""What `fljax sweep` does once it is read: every run, the table, the best point and the figures."""
+"""Executes `fljax sweep`: every run, the table, the best point and the figures."""
 
 import shlex
 from collections.abc import Callable, Sequence
@@ -26,25 +26,25 @@ from fljax.run.writer import only_run
 
 
 def execute(sweep: SweepJob) -> list[Row]:
-    """Makes every run, shows the table and writes the results folder."""
+    """Carries out every run, prints the table and writes the results folder."""
     job, own, values = sweep.job, sweep.own, sweep.settings()
-    ready: list[Ready] = []  # what runs under the first static setting, for when its turn comes
+    ready: list[Ready] = []  # what runs under the first static setting, kept from its check
 
     def check(**setting: Any) -> None:
         made = checked(sweep, setting)
         if not ready:
             ready.append(made)
 
-    over_settings(check, lambda text: None, **values)  # what cannot be made is refused before a folder is
+    over_settings(check, lambda text: None, **values)  # an error is raised before a folder is made
     folder = job.folder or config.new_folder()
     if config.begun_by(folder) and not own.resume:
-        raise ValueError(f"{folder} holds results; add --resume to go on with them, or choose another --folder")
+        raise ValueError(f"{folder} holds results; add --resume to resume them, or choose another --folder")
     metric = metric_of(sweep.metric, ready[0].made.algorithm)
     with only_run(folder) as writable:
         may_change = MAY_CHANGE if own.halving else (*MAY_CHANGE, *may_grow(sweep, folder))
         record = cache(partial(config.write, "sweep", as_toml(sweep), job, folder, may_change, writable))
         if config.begun_by(folder):
-            config.check(as_toml(sweep), job, folder, may_change)  # written once the search has let these runs go on
+            config.check(as_toml(sweep), job, folder, may_change)  # written after the search has accepted these runs
         else:
             record()
 
@@ -62,29 +62,29 @@ def execute(sweep: SweepJob) -> list[Row]:
 def _results(
     sweep: SweepJob, found: Sequence[tuple[dict[str, Any], Found]], folder: Path, writable: bool, metric: str
 ) -> list[Row]:
-    """Shows what was ``found`` under each static setting, and writes it where the folder is ``writable``."""
+    """Prints what was ``found`` under each static setting, and writes it if the folder is ``writable``."""
     own, hypers = sweep.own, sweep.hypers(sweep.job)
     found = [({name: in_words(value) for name, value in setting.items()}, result) for setting, result in found]
     rows = [row for setting, one in found for row in tidy(hypers, one.metrics, one.rounds, **setting)]
     print(as_table(by_point(rows, metric), metric, own.judge).text)
     if writable:
         save_table(folder / "table.csv", [of_split(row, own.judge) for row in rows], read_again=True)
-        from fljax.run.sweep.figures import save_all  # with matplotlib, which nothing before it needs
+        from fljax.run.sweep.figures import save_all  # imports matplotlib, which is needed only here
 
         save_all(list(point_rows(hypers)), metric, found, rows, folder / "plots", own.judge)
         print(f"results in {folder}: config.toml, table.csv, plots/")
     else:
-        print(f"{folder} cannot be written: its table.csv and plots/ are as they were")
-    print(verdict(rows, metric, own.judge))  # last: it may refuse, and what was found is kept by then
+        print(f"{folder} is not writable: its table.csv and plots/ are unchanged")
+    print(verdict(rows, metric, own.judge))  # last, because it may raise, and the results are saved by then
     if chosen := as_words(sweep, best(rows, metric).point):
         print(f"its settings: {shlex.join(chosen)}")
     if own.judge != "test":
-        print("fljax compare with the numbers of the best point gives its test accuracy, over seeds")
+        print("fljax compare with the best point's settings gives its test accuracy, over seeds")
     return rows
 
 
 def _one_setting(sweep: SweepJob, ready: Ready, folder: Path, record: Callable[[], None]) -> Found:
-    """The search under one static setting, into its own ``folder``; ``record`` writes the settings before a batch."""
+    """Searches under one static setting, into its own ``folder``; ``record`` writes the settings before each batch."""
     own, (job, federation, model, (algorithm, _, sampling)) = sweep.own, ready
     devices = devices_for(sweep, ready, folder)
     print(headline(job, federation, model, devices=devices))

@@ -1,4 +1,4 @@
-"""`fljax show`: finished runs beside each other, as a table, files for a paper, or an HTML report."""
+"""`fljax show`: finished runs as a table, files for a paper, or an HTML report."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,23 +13,23 @@ from fljax.jobs.kinds import is_sweep
 USAGE = """usage: fljax show FOLDER [FOLDER ...] [--measure NAME] [--target SCORE] [--baseline METHOD] [--out FOLDER]
                   [--html FILE]
 
-Shows finished runs again, or several beside each other. FOLDER is a results folder of fljax run or fljax compare. Runs
-that differ in their seeds, and comparisons with other settings, are compared seed by seed: mean, deviation, paired
-differences and p-values. Of several data sets or partitions each has a table of its own, and the first table has the
-methods by data sets, with their mean ranks.
+Shows finished runs, one or several in one table. FOLDER is a results folder of fljax run or fljax compare. Runs that
+differ only in their seeds, and comparisons with other settings, are compared seed by seed: mean, standard deviation,
+paired differences and p-values. Runs on several data sets or partitions get one table for each, after a table of the
+methods by data sets with their mean ranks.
 
-  --measure   what is compared; accuracy_macro by default, of a regression r2_micro. Others are the numbers of a round
-              (test_loss, ...), accuracy_worst10 and accuracy_deviation over the clients, megabytes_up and
-              megabytes_down since the run began, rounds, and of new clients new_accuracy_macro
-  --target    the measure is taken in the first round with so much accuracy_macro (r2_micro), not at the end; without
-              --measure it is rounds
-  --baseline  the method that the others are compared with; the first by default
-  --out       writes comparison.csv, .md and .tex, report.html, and plots/ as PNG and PDF, into a folder: of one run all
-              its figures
+  --measure   metric that is compared; default: accuracy_macro, for regression r2_micro. Others are the metrics of a
+              round (test_loss, ...), accuracy_worst10 and accuracy_deviation over the clients, megabytes_up and
+              megabytes_down since the run began, rounds, and for new clients new_accuracy_macro
+  --target    takes the metric in the first round in which accuracy_macro (r2_micro) reaches this value, not at the end;
+              --measure is then rounds by default
+  --baseline  method that the others are compared with; default: the first
+  --out       writes comparison.csv, .md and .tex, report.html, and plots/ as PNG and PDF, into a folder; for one run
+              all its figures
   --html      writes a report in one file, for a browser
 
-Of folders of fljax sweep it shows the best points, those of several sweeps in one table: what the sweeps do not have
-alike is a column. A sweep may be going on. --measure is a test or score of table.csv; --out writes the table of all
+For folders of fljax sweep it shows the best points, those of several sweeps in one table with a column for each setting
+that differs; a sweep may still be running. --measure is then a metric of table.csv, and --out writes the table of all
 points and the figures, as PNG and PDF.
 """
 
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> None:
     """Shows the folders that ``arguments`` name.
 
     Raises:
-        ValueError: in one line, for everything that a user can correct.
+        ValueError: in one line, for every error that the user can correct.
     """
     if not arguments or {"--help", "-h"} & set(arguments):
         print(USAGE, end="")
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> None:
             try:
                 if len(runs) == 1:
                     save_figures_of(runs[0], Path(drawn))
-            finally:  # the table needs no models, and its curves are those of the measure that is compared
+            finally:  # the table needs no models; its curves are those of the metric that is compared
                 save_comparison(compared, Path(given["out"]), title, Path(drawn))
         print(f"written to {given['out']}")
     if "html" in given:

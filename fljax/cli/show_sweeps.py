@@ -1,4 +1,4 @@
-"""`fljax show` of sweeps: the best points of one or of several, on the screen and as files."""
+"""`fljax show` of sweeps: the best points of one or several, on the screen and as files."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -15,15 +15,15 @@ from fljax.run.sweep.table import best, by_point
 
 
 def show_sweeps(folders: Sequence[Path], given: Mapping[str, str]) -> None:
-    """Shows the sweeps in the ``folders``; ``given`` are the words of the command line.
+    """Shows the sweeps in the ``folders``; ``given`` are the options of the command line.
 
     Raises:
-        ValueError: a folder holds no sweep, the sweeps do not go together, or another word than of a sweep is given.
+        ValueError: a folder holds no sweep, the sweeps cannot be joined, or an option does not apply to sweeps.
     """
     if others := [folder for folder in folders if not is_sweep(folder)]:
-        raise ValueError(f"{others[0]} holds no sweep; show runs and sweeps apart")
+        raise ValueError(f"{others[0]} holds no sweep; show runs and sweeps separately")
     if others := [name for name in given if name not in ("measure", "out")]:
-        raise ValueError(f"--{others[0]} {given[others[0]]}: of sweeps fljax show takes --measure and --out")
+        raise ValueError(f"--{others[0]} {given[others[0]]}: for sweeps fljax show takes only --measure and --out")
     joined = join_sweeps(folders, given.get("measure"))
     points = by_point(joined.rows, joined.metric)
     print(as_table(points, joined.metric, joined.split).text)
@@ -38,13 +38,13 @@ def show_sweeps(folders: Sequence[Path], given: Mapping[str, str]) -> None:
 
 
 def _words_of_best(joined: Joined, folders: Sequence[Path]) -> list[str]:
-    """The best point's settings as commands take them, with those that other sweeps have otherwise; [] where its sweep
-    says nothing of them."""
+    """The best point's settings as options of commands, with those in which the sweeps differ; [] if its sweep does not
+    record them."""
     point = best(joined.rows, joined.metric).point
     number = next(i for i, row in zip(joined.of, joined.rows, strict=True) if point.items() <= row.items())
     try:
         sweep = read_sweep(["--folder", str(folders[number]), "--resume"])
-    except ValueError:  # made in Python, or with a method whose file is elsewhere
+    except ValueError:  # made in Python, or the file of its method has moved
         return []
     own: Row = {name: value for name, value in point.items() if name in (*sweep.axes, *sweep.labels)}
     settings = joined.settings[number]

@@ -10,7 +10,7 @@ from fljax.catalogue.words import words_of, written
 from fljax.jobs.settings import path
 
 LEFT = 32
-"""Columns of a name; a longer one has a line of its own."""
+"""Columns of a name; a longer name has a line of its own."""
 
 
 def show(entries: Iterable[tuple[str, str]], left: int = LEFT) -> None:
@@ -27,7 +27,7 @@ def show(entries: Iterable[tuple[str, str]], left: int = LEFT) -> None:
 
 
 def show_help(command: str, text: str, schema: Schema, settings: Mapping[str, Mapping[str, Any]]) -> None:
-    """Prints what a command does and everything that it can be told, with the values that it would have now."""
+    """Prints what a command does and all its settings, with the values that they have now."""
     print(f"usage: {command} [--NAME VALUE ...]\n\n{text}")
     for section, own in schema.items():
         print(f"\n{section or 'settings'}:")

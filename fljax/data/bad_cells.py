@@ -34,11 +34,11 @@ def check_none(bad: Sequence[BadCellsError], most: int = 5) -> None:
     if not bad:
         return
     told = [f"{one.name!r} ({one.where}{f' and {one.n - 1} more' if one.n > 1 else ''})" for one in bad[1 : 1 + most]]
-    others = [f"{n} more columns"] if (n := len(bad) - 1 - len(told)) else []
-    also = f"; so are values of {', '.join([*told, *others])}" if told else ""
+    others = [f"{n} more"] if (n := len(bad) - 1 - len(told)) else []
+    also = f"; other columns with such values: {', '.join([*told, *others])}" if told else ""
     raise ValueError(f"{bad[0]}{also}")
 
 
 def and_more(n: int) -> str:
-    """How many more of the ``n`` values of a column that cannot be there are."""
+    """The number of further bad values in a column that has ``n`` of them."""
     return f" ({n - 1} more such value{'s' * (n > 2)} in this column)" if n > 1 else ""

@@ -59,7 +59,7 @@ def _classes_or_targets(column: np.ndarray, name: str, task: TaskChoice, where: 
         if n_values > max(2, len(text) // 2) and like_numbers.mean() > 0.5:
             i = int(np.argmin(np.isfinite(numbers)))
             what = f"is {short(str(text[i]))}, no number, and {n_values} names in {len(text)} rows are no classes"
-            remedy = WITH_POINTS if has_decimal_comma(text[i]) else "mend it, or choose another column"
+            remedy = WITH_POINTS if has_decimal_comma(text[i]) else "correct it, or choose another column"
             raise ValueError(f"{where.row(i)}, column {name!r} {what}; {remedy}")
         return text  # names
     if (numbers != np.round(numbers)).any():

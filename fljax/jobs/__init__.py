@@ -1,6 +1,6 @@
-"""Jobs: what a TOML file and arguments ask for, read once and checked, and the federation, model and methods it names.
+"""Jobs: the settings of a TOML file and of arguments, checked, and the federation, model and methods that they name.
 
-Layers of settings (`settings`, `layers`) become a `Job` (`job`), or a `SweepJob` (`sweep`). A job becomes what runs
-(`parts`, `assemble`; of a sweep `static_setting`) and the file that repeats it (`config`, `sweep_settings`); what is
-finished can be read again (`remake`) and compared (`finished`). Commands (`fljax.cli`) say what is done with a job.
+Layers of settings (`settings`, `layers`) become a `Job` (`job`), or a `SweepJob` (`sweep`). From a job, `parts` and
+`assemble` (for a sweep `static_setting`) make what runs, and `config` and `sweep_settings` write the file that repeats
+it. Finished runs can be made again (`remake`) and compared (`finished`). The commands of `fljax.cli` execute jobs.
 """

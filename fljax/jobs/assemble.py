@@ -1,4 +1,4 @@
-"""From settings to what runs: each method with its numbers, who takes part, on which devices."""
+"""Makes what runs from settings: each method with its hyperparameters, the sampling of clients, the devices."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ class Made(NamedTuple):
     """A method of a job as it runs."""
 
     algorithm: Algorithm
-    hyper: Any  # its numbers
+    hyper: Any  # its hyperparameters
     sampling: Sampling
 
 
@@ -40,10 +40,10 @@ Methods = dict[str, Made]
 
 
 def make_sampling(job: Job) -> Sampling:
-    """Who takes part; the run's participation goes to the samplings that have one.
+    """The sampling of clients, with the run's participation if the sampling has one.
 
     Raises:
-        ValueError: it cannot be made so.
+        ValueError: the sampling rejects its settings, or it has no participation and the run sets one.
     """
     make, given = find("sampling", job.run.sampling), dict(job.settings["sampling"])
     if isinstance(make, Sampling):
@@ -51,21 +51,24 @@ def make_sampling(job: Job) -> Sampling:
     if "participation" in parameters(make):
         given["participation"] = job.run.participation
     elif job.run.participation != 1:
-        raise ValueError(f"--participation {job.run.participation}: --sampling {job.run.sampling} says who takes part")
+        raise ValueError(
+            f"--participation {job.run.participation}: --sampling {job.run.sampling} decides who participates"
+        )
     return made_as("sampling", job, make(**given), Sampling)
 
 
 def with_stragglers(job: Job, sampling: Sampling, work: Work) -> Sampling:
-    """The job's sampling of a method with so much work: of one epoch a straggler does a part, else whole epochs.
+    """The job's sampling with its stragglers, for a method with this local work: a straggler does a part of a single
+    epoch, or a whole number of several epochs.
 
     Raises:
-        ValueError: the least effort of stragglers is given, and there are none.
+        ValueError: a least effort is given without stragglers.
     """
     rate, least = job.run.stragglers, job.run.least_effort
     if rate is not None:
         return stragglers(sampling, rate, least=least, epochs=work.epochs if work.epochs > 1 else None)
     if least:
-        raise ValueError(f"--least-effort {least}: nobody is a straggler; give --stragglers, such as 0.5, too")
+        raise ValueError(f"--least-effort {least}: there are no stragglers; give --stragglers, such as 0.5, too")
     return sampling
 
 
@@ -73,7 +76,7 @@ def make_algorithm(name: str, job: Job, model: Model) -> Made:
     """A method, by its section's name, its Hyper, and the job's sampling.
 
     Raises:
-        ValueError: the method cannot be made so, or its optimiser has no use for one of its numbers.
+        ValueError: the method rejects its settings, or its optimiser does not use one of its hyperparameters.
     """
     work, hyper, static = split_section(name, job)
     algorithm = find("algorithm", job.methods[name])(model, work, **static)
@@ -85,9 +88,9 @@ def make_algorithm(name: str, job: Job, model: Model) -> Made:
 
 
 def program_text(name: str, job: Job, federation: Federation) -> str | None:
-    """All that a method's programs are made of besides fljax itself, by its section's name.
+    """A text of everything that a method's programs depend on besides fljax itself, by its section's name.
 
-    None where something is a user's own: what that does is known only when it is traced.
+    None if something is a user's own code: its effect is known only when it is traced.
     """
     word, run = job.methods[name], job.run
     method, *bricks = word.split("+")
@@ -98,7 +101,7 @@ def program_text(name: str, job: Job, federation: Federation) -> str | None:
         and run.sampling in names("sampling")
         and all(score in names("score") for score in run.score)
         and job.settings[name]["optimizer"] in OPTIMIZERS
-        and run.attack == run.clock == "none"  # who attacks, and who is quick, follow from the federation
+        and run.attack == run.clock == "none"  # attackers and fast clients depend on the federation
     )
     if not ours:
         return None
@@ -112,9 +115,9 @@ def as_clients_are(job: Job, methods: Methods, federation: Federation) -> tuple[
     """The methods and the federation with the job's clock, its drift, and its attackers among the clients.
 
     Raises:
-        ValueError: a drift that does not fit the data or the rounds, an attack that begins after the last of them,
-            attackers that do not exist, nobody who is honest, a method whose updates cannot be attacked, or a clock
-            that does not fit the method, the clients or who takes part.
+        ValueError: a drift does not fit the data or the rounds, an attack begins after the last round, an attacker
+            does not exist, no client is honest, a method's updates cannot be attacked, or a clock does not fit the
+            method, the clients or the sampling.
     """
     clock = find("clock", job.run.clock)(**job.settings["clock"])
     drift = find("drift", job.run.drift)(**job.settings["drift"])
@@ -138,12 +141,12 @@ def as_clients_are(job: Job, methods: Methods, federation: Federation) -> tuple[
 
 
 def make_methods(job: Job, model: Model, federation: Federation) -> tuple[Methods, Federation]:
-    """All methods of a job, and the federation, as `as_clients_are` has them.
+    """All methods of a job, and the federation, as `as_clients_are` returns them.
 
     Raises:
         ValueError: as `make_algorithm` and `as_clients_are`, or there are too few clients for the job's sampling.
     """
-    make_sampling(job).of(len(federation.train.size))  # what it refuses is no method's
+    make_sampling(job).of(len(federation.train.size))  # its errors do not concern a method
     made: Methods = {}
     for name in job.methods:
         with method_named(name, job.methods):
@@ -153,26 +156,27 @@ def make_methods(job: Job, model: Model, federation: Federation) -> tuple[Method
 
 @contextmanager
 def method_named(name: str, methods: Collection[str]) -> Iterator[None]:
-    """Inside it, a ValueError says of which of several methods it is, unless it says of which setting of the run."""
+    """Puts the method's name in front of a ValueError of the block, if there are several methods and the error does
+    not name a setting of the run."""
     try:
         yield
     except ValueError as error:
         if len(methods) > 1 and not str(error).startswith("--clock"):
             error.args = (f"--algorithm {name}: {error}",)
-        raise  # the same, whose place in a user's file is told
+        raise  # the same error, which still has its place in a user's file
 
 
 def devices_of(
     job: Job, model: Model, federation: Federation, begun: Iterable[int | None] = (), n_runs: int = 1
 ) -> Sequence[Device] | None:
-    """The devices that all methods of a job run on, see `fljax.run.device_count`; None: all.
+    """The devices on which all methods of a job run, see `fljax.run.device_count`; None: all devices.
 
     Args:
-        job: its settings.
-        model: the clients'.
+        job: the settings.
+        model: the clients' model.
         federation: the clients and their data.
-        begun: numbers of devices that parts of it have begun with; None: one has not.
-        n_runs: runs of each method in one program.
+        begun: for each part of the job, the number of devices that it began with; None if it has not begun.
+        n_runs: number of runs of each method in one program.
     """
     n_clients, run = len(federation.train.size), job.run
     return enough_devices(
@@ -189,7 +193,7 @@ def devices_of(
 def planned(
     job: Job, made: Made, federation: Federation, name: str, devices: Sequence[Device] | None = None
 ) -> dict[str, Any]:
-    """What `train` is called with for one method, but for where and how."""
+    """The arguments of `fljax.train` for one method, except the folder and the compile mode."""
     return {
         "algorithm": made.algorithm,
         "hyper": made.hyper,
@@ -205,7 +209,7 @@ def planned(
 
 
 def kept_as(text: str | None, algorithm: Algorithm) -> str | None:
-    """What a method's programs are made of: with the numbers that its network has from the data."""
+    """`program_text` with the numbers that the network has from the data."""
     return None if text is None else f"{text} {algorithm.about.model}"
 
 

@@ -1,4 +1,4 @@
-"""``--uplink clip:1 top-k:0.1``, ``--augment flip crop:4``: a short spelling of bricks and of their numbers."""
+"""``--uplink clip:1 top-k:0.1``, ``--augment flip crop:4``: a short spelling of bricks and their numbers."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,29 +9,29 @@ from fljax.catalogue.words import nearest, shown
 from fljax.jobs.settings import Layer, last
 
 SHORT = {"clip": "clip_update", "noise": "gaussian_noise"}
-"""Words for bricks besides their own names."""
+"""Short names of bricks."""
 BEGIN = {"augment": "", "uplink": "", "downlink": "down_"}
-"""Slot -> how the names of its bricks begin."""
+"""Slot -> prefix of the names of its bricks."""
 
 
 def spelled_out(layers: Sequence[Layer]) -> list[Layer]:
-    """The layers in which every method has the bricks of the slots in `BEGIN`, and the numbers are set.
+    """The layers with the bricks of the slots in `BEGIN` put into every method, and with the bricks' numbers set.
 
     Raises:
-        ValueError: in one line, for bricks that do not exist and numbers that they do not have.
+        ValueError: in one line: a brick does not exist, or does not have so many numbers.
     """
     plain = [[one for one in layer if one[0] not in BEGIN] for layer in layers]
     bricks, numbers = [], []
     for slot in BEGIN:
         (*_, place) = [0, *(i for i, layer in enumerate(layers) if last([layer], slot) is not None)]
-        given = {name for layer in plain[place:] for name, _ in layer}  # what was said before is replaced
+        given = {name for layer in plain[place:] for name, _ in layer}  # earlier settings are replaced
         for word in RUN[slot].read(slot, last(layers, slot) or ["[]"]):
             brick, found = _brick(slot, word)
             bricks.append(brick)
             numbers += [(name, words) for name, words in found if name not in given]
     methods = last(plain, "algorithm")
     if bricks and methods is not None:
-        # What is said of a method is said of it with its bricks, whose name its section has.
+        # Settings of a method apply to the method with its bricks, which gives its section another name.
         sections = {short_name(method): short_name(_with(method, bricks)) for method in methods}
         plain = [[(_renamed(name, sections), words) for name, words in layer] for layer in plain]
         plain[-1] = [*plain[-1], ("algorithm", [_with(method, bricks) for method in methods]), *numbers]
@@ -39,16 +39,16 @@ def spelled_out(layers: Sequence[Layer]) -> list[Layer]:
 
 
 def _renamed(name: str, sections: Mapping[str, str]) -> str:
-    """``ifca.lr``, or ``outer.ifca.lr``, of the section's new name."""
+    """``ifca.lr``, or ``outer.ifca.lr``, with the section's new name."""
     *before, section, number = ["", *name.split(".")]
     return ".".join([*before[1:], sections.get(section, section), number]) if section else name
 
 
 def _with(method: str, bricks: Sequence[str]) -> str:
-    """The method's word with the bricks behind it that it does not have: a stored word has them already.
+    """The method's word with the bricks appended that it does not have yet; a stored word has them already.
 
     Raises:
-        ValueError: it has some of them in another order than they are given in.
+        ValueError: it has some of them in another order than given.
     """
     whole = [method, *(brick for brick in bricks if brick not in method.split("+")[1:])]
     for slot in BEGIN:
@@ -56,14 +56,14 @@ def _with(method: str, bricks: Sequence[str]) -> str:
         found = [brick for brick in "+".join(whole).split("+")[1:] if brick in given]
         if found != given:
             raise ValueError(
-                f"{shown(slot, given)}: {method} would have {', then '.join(found)}; "
+                f"{shown(slot, given)}: {method} would apply {', then '.join(found)}; "
                 "write all of them in one place, in their order"
             )
     return "+".join(whole)
 
 
 def _brick(slot: str, word: str) -> tuple[str, Layer]:
-    """The name of a brick that is written ``top-k:0.1``, and its numbers."""
+    """The name of a brick written as ``top-k:0.1``, and its numbers."""
     short, *values = word.split(":")
     there = [name for name in names("brick") if entry("brick", name).group == slot]
     begin, short = BEGIN[slot], short.replace("-", "_")
@@ -72,5 +72,7 @@ def _brick(slot: str, word: str) -> tuple[str, Layer]:
     section = list(entry("brick", name).section)
     if len(values) > len(section):
         have = ", ".join(section) or "none"
-        raise ValueError(f"{shown(slot, [word])}: {len(values)} numbers for {name}, whose numbers are: {have}")
+        raise ValueError(
+            f"{shown(slot, [word])}: {len(values)} numbers are given, but the numbers of {name} are: {have}"
+        )
     return name, [(number, [value]) for number, value in zip(section, values, strict=False)]

@@ -1,4 +1,4 @@
-"""Runs beside each other, as they are told: tables, their rows as numbers, and the lines under them."""
+"""The result of a comparison of runs: tables, their rows as numbers, and the lines under them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,30 +7,30 @@ from typing import Any, NamedTuple
 
 
 class Part(NamedTuple):
-    """Methods on one data setting."""
+    """The methods on one data setting."""
 
     compared: list[Any]  # `fljax.run.significance.Compared`, in the order of the folders
     table: Any  # `fljax.run.formats.Table`
-    curves: dict[str, Any]  # method -> (seeds, rounds) of the measure
+    curves: dict[str, Any]  # method -> (seeds, rounds) of the metric
     clients: dict[str, Any]  # method -> (clients,) last test, over all seeds
-    of_clients: str  # what those are: "accuracy", "R2" or "loss"
+    of_clients: str  # what `clients` holds: "accuracy", "R2" or "loss"
     notes: list[str]  # lines under the table
 
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Finished runs beside each other; ``print(comparison)`` shows the tables."""
+    """A comparison of finished runs; ``print(comparison)`` shows the tables."""
 
-    measure: str  # what is compared
-    title: str  # of the measure, with the round in which it is taken
+    measure: str  # the metric that is compared
+    title: str  # the metric and the round in which it is taken
     parts: dict[str, Part]  # by data setting
-    over_settings: Any  # `Table` of methods by data settings, with mean ranks; None where there is one data setting
+    over_settings: Any  # `Table` of methods by data settings, with mean ranks; None for a single data setting
     notes: list[str]  # lines under that table
-    settings: str  # what made the first run: its config.toml
+    settings: str  # the config.toml of the first run
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Plain numbers, a row per method, and per data setting where there are several."""
+        """Plain numbers, one row per method, and per data setting if there are several."""
         from fljax.run.formats import as_rows
 
         told = {data: as_rows(part.compared, self.measure) for data, part in self.parts.items()}
@@ -40,7 +40,7 @@ class Comparison:
 
     @property
     def tables(self) -> dict[str, tuple[Any, list[str]]]:
-        """Title -> a table and the lines under it: the data settings beside each other, then each of them."""
+        """Title -> a table and the lines under it: the table over data settings, then one table for each of them."""
         each = {data: (part.table, part.notes) for data, part in self.parts.items()}
         if self.over_settings is None:
             return {self.title: next(iter(each.values()))}
@@ -62,11 +62,11 @@ class Comparison:
 
     @property
     def latex(self) -> str:
-        """The tables in LaTeX, with the lines of the package booktabs."""
+        """The tables in LaTeX, for the package booktabs."""
         return self._told("% {title}\n", lambda table, _: table.latex) + "\n"
 
     def _told(self, head: str, told: Callable[[Any, list[str]], str]) -> str:
-        """All tables, each under its title where there are several."""
+        """All tables, each under its title if there are several."""
         heads = {title: head.format(title=title) if len(self.tables) > 1 else "" for title in self.tables}
         parts = [heads[title] + told(table, notes).rstrip("\n") for title, (table, notes) in self.tables.items()]
         return "\n\n".join(parts)

@@ -8,7 +8,7 @@ from fljax.jobs.comparison import Comparison, Part
 
 
 def save_figures_of(folder: Path, figures: Path) -> None:
-    """Draws what `fljax run` draws of a finished run, as PNG and PDF; of methods without saved models nothing."""
+    """Draws the figures of `fljax run` for a finished run, as PNG and PDF; none for methods without saved models."""
     from fljax.run.figures import save_figures
     from fljax.run.load import load_run
     from fljax.run.report import Outcome
@@ -23,7 +23,7 @@ def save_figures_of(folder: Path, figures: Path) -> None:
 
 
 def _groups(file: Path, lines: Sequence[dict[str, Any]], n_clients: int) -> Any:
-    """The clients' true groups, (clients,) int, of the lines of clients.csv; None where it has none.
+    """The clients' true groups, (clients,) int, from the rows of clients.csv; None if it has none.
 
     Raises:
         ValueError: they are not as a run writes them.
@@ -35,11 +35,11 @@ def _groups(file: Path, lines: Sequence[dict[str, Any]], n_clients: int) -> Any:
     if not groups or len(known) < len(groups):
         return None
     if len(groups) != n_clients:
-        raise ValueError(f"{file} has {len(groups)} clients, the models {n_clients}; put it back")
+        raise ValueError(f"{file} has {len(groups)} clients, the models {n_clients}; restore the file")
     for client, group in enumerate(known):
         if not isinstance(group, int) or not 0 <= group < n_clients:
             raise ValueError(
-                f"{file}: client {client} has group {group!r}; groups are 0 to {n_clients - 1}; put it back"
+                f"{file}: client {client} has group {group!r}; groups are 0 to {n_clients - 1}; restore the file"
             )
     return np.array(known, int)
 
@@ -47,7 +47,8 @@ def _groups(file: Path, lines: Sequence[dict[str, Any]], n_clients: int) -> Any:
 def save_comparison(compared: Comparison, folder: Path, title: str, drawn: Path | None = None) -> None:
     """Writes comparison.csv, comparison.md, comparison.tex, plots/ and report.html.
 
-    ``drawn`` is a folder of more figures for both; those of other runs, which may lie in plots/, are none of them.
+    ``drawn`` is a folder of further figures for plots/ and the report. Figures of other runs that lie in plots/ already
+    do not go into the report.
     """
     from shutil import copy
     from tempfile import TemporaryDirectory
@@ -78,7 +79,7 @@ def _save_plots(part: Part, measure: str, folder: Path, ending: str) -> None:
 
     from fljax.run import plots
 
-    # Of all seeds: one that stopped has its last value in rounds in which the others were not tested.
+    # Rounds in which all seeds were tested: a seed that stopped keeps its last value in every later round.
     tested = {method: np.isfinite(own).all(axis=0) for method, own in part.curves.items()}
     lines = {m: (np.flatnonzero(tested[m]) + 1, own[:, tested[m]].mean(axis=0)) for m, own in part.curves.items()}
     ranges = {m: (own[:, tested[m]].min(axis=0), own[:, tested[m]].max(axis=0)) for m, own in part.curves.items()}
@@ -90,7 +91,7 @@ def _save_plots(part: Part, measure: str, folder: Path, ending: str) -> None:
 
 
 def save_report(compared: Comparison, path: Path, title: str, figures: Path | None = None) -> None:
-    """Writes the report in one HTML file; figures are drawn where no folder has them."""
+    """Writes the report in one HTML file; draws the figures unless a folder has them."""
     from tempfile import TemporaryDirectory
 
     from fljax.run.page import figures_of, page, save_page

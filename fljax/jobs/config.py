@@ -20,20 +20,20 @@ from fljax.run.surroundings import machine, versions
 from fljax.sealed import DamagedError, check_text, with_checksum
 
 FILES = ("config.toml", "names.json", "clients.csv", "summary.csv", "table.csv", "comparison.csv", "report.html")
-"""What commands write into a results folder, beside the methods' folders and ``plots/``."""
+"""Files that commands write into a results folder, besides the methods' folders and ``plots/``."""
 
 
 def write(
     command: str, document: dict[str, Any], job: Job, folder: Path, may_change: Collection[str], writable: bool = True
 ) -> None:
-    """Writes a config.toml with the settings ``document`` of ``job`` into ``folder``, unless it is there.
+    """Writes a config.toml with the settings ``document`` of ``job`` into ``folder``, unless it is there already.
 
-    What a folder with results was made with stays in it; where a resume by other versions or on another machine is
-    forced, ``[[history]]`` has those from then on. Its last line has a checksum, as it is read again.
+    The versions and the machine of a folder with results stay in it; after a forced resume with other versions or on
+    another machine, ``[[history]]`` lists these too. The last line has a checksum, because the file is read again.
 
     Raises:
-        ValueError: the folder has results of other settings than those that may change, or it must be written and is
-            not ``writable``.
+        ValueError: the folder has results with other values of settings that must not change, or the file must be
+            written and the folder is not ``writable``.
     """
     path, record = folder / "config.toml", {"versions": versions(), "machine": machine()}
     if begun_by(folder):
@@ -47,20 +47,20 @@ def write(
     elif not (path.exists() and made_by(path)):
         _check_free(folder)
     if not writable:
-        raise ValueError(f"{folder} cannot be written; copy it to where it can be, or choose another --folder")
+        raise ValueError(f"{folder} is not writable; copy it to a place that is, or choose another --folder")
     writer.make_folder(folder)
     title = f"# fljax {command} --config THIS_FILE repeats this {command}; the last line has a checksum.\n"
     write_atomically(path, with_checksum(title + tomli_w.dumps(document | record)))
 
 
 def _check_free(folder: Path) -> None:
-    """Raises ValueError where results would take the place of a user's own file."""
+    """Raises ValueError if results would replace a user's own file."""
     if taken := [name for name in FILES if (folder / name).is_file()]:
         raise ValueError(f"{folder} has a {taken[0]} of its own, which results would replace; choose another --folder")
 
 
 def check(document: dict[str, Any], job: Job, folder: Path, may_change: Collection[str]) -> None:
-    """Raises ValueError where ``folder`` has results of other settings than ``document``, or of further methods."""
+    """Raises ValueError if ``folder`` has results of other settings than ``document``, or of further methods."""
     if command := begun_by(folder):
         stored = of_toml(folder / "config.toml")
         check_same(stored, of_text(tomli_w.dumps(document), folder), job, folder, may_change)
@@ -69,9 +69,9 @@ def check(document: dict[str, Any], job: Job, folder: Path, may_change: Collecti
 
 
 def _check_methods(words: Sequence[str], job: Job, folder: Path, command: str) -> None:
-    """Raises ValueError where one of the folder's methods ``words`` has results and is not among the job's.
+    """Raises ValueError if one of the folder's methods ``words`` has results and is not a method of the job.
 
-    config.toml and the tables are of the job's methods: those of another would be lost from them.
+    config.toml and the tables cover the job's methods only, so they would lose the other method.
     """
     held = [
         word
@@ -104,17 +104,18 @@ def _with_history(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]
 
 
 def new_folder() -> Path:
-    """A folder ``results/<time>`` that no other run has, made."""
+    """Makes a folder ``results/<time>`` that no other run has."""
     return writer.new_folder(Path("results"), time.strftime("%Y-%m-%d_%H-%M-%S"))
 
 
 def as_toml(job: Job) -> dict[str, Any]:
-    """The job's settings as a TOML document; what is None is left out, or listed as unset where that is no default."""
+    """The job's settings as a TOML document; settings that are None are left out, or listed as unset if None is not
+    their default."""
 
     def table(section: str) -> dict[str, Any]:
         values = job.settings[section]
         given = {name: value for name, value in values.items() if value is not None and name not in NOT_KEPT}
-        if "target_epsilon" in given:  # from which the noise follows, which is not what it is by default
+        if "target_epsilon" in given:  # the noise follows from it, so its default is left out
             usual = {name: job.schema[section][name].default for name in NOISES if name in given}
             given = {name: value for name, value in given.items() if name not in usual or value != usual[name]}
         unset = [
@@ -130,9 +131,9 @@ def as_toml(job: Job) -> dict[str, Any]:
 
 
 def check_same(stored: Layer, given: Layer, job: Job, folder: Path, may_change: Collection[str]) -> None:
-    """Raises ValueError where the folder's config.toml has another value for one of the settings.
+    """Raises ValueError if the folder's config.toml has another value for one of the settings.
 
-    What either leaves out is at its default. Methods that only one of them has are not compared.
+    A setting that either leaves out has its default. Methods that only one of them has are not compared.
     """
     was, now = dict(stored), dict(given)
     defaults = {path(section, name): one.default for section, own in job.schema.items() for name, one in own.items()}
@@ -152,7 +153,7 @@ def check_same(stored: Layer, given: Layer, job: Job, folder: Path, may_change: 
 
 
 def _same(name: str, was: Sequence[str], now: Sequence[str]) -> bool:
-    """Whether words mean the same: 2 and 2.0 do, and so do places of a file, whose content the runs remember."""
+    """Whether words mean the same: 2 and 2.0 do, and so do different paths of a file, whose content the runs record."""
     if name in (*PARTS, "algorithm") and all(map(is_file, (*was, *now))):
         was, now = [short_name(word) for word in was], [short_name(word) for word in now]
     if name == "data" and ["None"] not in (list(was), list(now)):

@@ -1,4 +1,4 @@
-"""A setting that the job does not have and other things have: which ones, and how to choose one of them."""
+"""For a setting that the job does not have: the methods, parts and bricks that have it, and how to choose one."""
 
 from collections.abc import Iterator
 
@@ -7,11 +7,12 @@ from fljax.catalogue.parameters import Schema
 from fljax.jobs.settings import PARTS
 
 SHOWN = 5
-"""Names that are listed of those that have a setting."""
+"""Number of names that are listed of those that have a setting."""
 
 
 def elsewhere(name: str, schema: Schema) -> str:
-    """What to say of a name that is no setting of the job, where something that it does not choose has it; else ""."""
+    """The end of the message for a name that is no setting of the job but of something that the job does not choose;
+    "" if nothing has it."""
     section, _, field = name.rpartition(".")
     found = [_part(kind, field) for kind in PARTS if kind in schema.get("", ()) and section in ("", kind)]
     methods = [one for one in schema if one.partition("+")[0] in names("algorithm")]

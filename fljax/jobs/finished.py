@@ -1,4 +1,4 @@
-"""Finished runs beside each other: seed by seed where they differ in nothing else, a table for each data setting."""
+"""Compares finished runs: seed by seed if they differ in nothing else, with one table per data setting."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,30 +19,30 @@ def compare_runs(
 ) -> Comparison:
     """Compares the methods of finished results folders, as ``fljax show`` does.
 
-    Runs that differ in their seeds alone are compared seed by seed: means, deviations, paired differences with
-    intervals, and p-values. Runs of several data settings (data set, partition, columns) have a table for each setting,
-    and one of all methods by settings, with their mean ranks.
+    Runs that differ only in their seeds are compared seed by seed: means, standard deviations, paired differences with
+    intervals, and p-values. Runs of several data settings (data set, partition, columns) get one table per setting, and
+    one table of all methods by settings, with their mean ranks.
 
     Args:
-        folders: of ``fljax run``, `fljax.train` or ``fljax compare``; several are told apart by their paths.
-        baseline: the method that the others are compared with; None: the first. In a data setting that lacks it, the
-            first there.
-        measure: a number of each round, such as ``"test_loss"``; ``"accuracy_worst10"`` or ``"accuracy_deviation"``
+        folders: results folders of ``fljax run``, `fljax.train` or ``fljax compare``; several are named by their paths.
+        baseline: the method that the others are compared with; None: the first. A data setting that lacks it uses its
+            own first method.
+        measure: the metric of each round, such as ``"test_loss"``; ``"accuracy_worst10"`` or ``"accuracy_deviation"``
             over the clients; ``"megabytes_up"`` or ``"megabytes_down"`` (10^6 bytes since the run began, mean over all
-            clients); ``"rounds"``; a test of clients that never took part, such as ``"new_accuracy_macro"``. None:
-            ``"accuracy_macro"``, of a regression ``"r2_micro"``; with a ``target`` ``"rounds"``.
-        target: of accuracy_macro, of a regression r2_micro: the measure is taken in the first round that has so much,
-            and not at the end. A seed that never gets there has none.
+            clients); ``"rounds"``; a test of new clients, such as ``"new_accuracy_macro"``. None:
+            ``"accuracy_macro"``, for regression ``"r2_micro"``; with a ``target`` ``"rounds"``.
+        target: value of accuracy_macro, for regression of r2_micro: the metric is taken in the first round that reaches
+            it, not at the end. A seed that never reaches it has no value.
 
     Raises:
-        ValueError: a folder holds no run, the runs have no such measure, no method is the baseline, or no accuracy can
-            be the target.
+        ValueError: a folder holds no run, the runs do not have the metric, no method is the baseline, or the target
+            cannot be a value of accuracy_macro.
     """
     from fljax.run.load import load_run
 
     given = [Path(folder) for folder in ([folders] if isinstance(folders, str | Path) else folders)]
     if not given:
-        raise ValueError("folders are empty; give a results folder at least")
+        raise ValueError("folders is empty; give at least one results folder")
     runs = [load_run(folder) for folder in run_folders(given)]
     groups = named_groups(runs)
     everything = [run[method] for run in runs for method in run]
@@ -54,13 +54,15 @@ def compare_runs(
     title = f"{measure} {counted_at(everything[0], target)}"
     if not brief:
         return Comparison(measure, title, parts, None, [], _settings(given[0]))
-    over, notes = _over_settings(parts, measure, ranked=target is None)  # who never gets there has no rank
+    over, notes = _over_settings(
+        parts, measure, ranked=target is None
+    )  # a method that never reaches the target has no rank
     differ = these_differ({name: config_of(group[0]) for name, group in groups.items()})
     return Comparison(measure, title, parts, over, [*differ, *notes], _settings(given[0]))
 
 
 def _by_data(groups: Groups) -> dict[str, Groups]:
-    """Data setting -> the groups of runs on it, named by what tells them apart there."""
+    """Data setting -> the groups of runs on it, with names that distinguish them there."""
     found = data_settings({name: config_of(group[0]) for name, group in groups.items()})
     if len(found) == 1:
         return dict.fromkeys(found, groups)
@@ -68,13 +70,13 @@ def _by_data(groups: Groups) -> dict[str, Groups]:
 
 
 def _check_baseline(baseline: str | None, methods: Sequence[str]) -> None:
-    """Raises ValueError where no data setting has the method."""
+    """Raises ValueError if no data setting has the method."""
     if baseline is not None and baseline not in methods:
-        raise ValueError(f"baseline={baseline!r} is none of the methods {', '.join(dict.fromkeys(methods))}")
+        raise ValueError(f"baseline={baseline!r} is not a method; choose one of {', '.join(dict.fromkeys(methods))}")
 
 
 def _part(groups: Groups, baseline: str | None, measure: str, target: float | None, brief: bool) -> Part:
-    """The methods of one data setting, by names that are ``brief`` or not: see `fljax.jobs.groups.label_of`."""
+    """The methods of one data setting; for ``brief`` names see `fljax.jobs.groups.label_of`."""
     import numpy as np
 
     from fljax.run.formats import table_of
@@ -110,7 +112,7 @@ def _part(groups: Groups, baseline: str | None, measure: str, target: float | No
 
 
 def _over_settings(parts: Mapping[str, Part], measure: str, ranked: bool) -> tuple[Any, list[str]]:
-    """The table of methods by data settings, and what their ranks are worth."""
+    """The table of methods by data settings, and a line with the p-value of their ranks."""
     from fljax.run.formats import p_value, table_of_settings
     from fljax.run.headline import direction
     from fljax.run.ranks import rank_methods
@@ -126,7 +128,7 @@ def _over_settings(parts: Mapping[str, Part], measure: str, ranked: bool) -> tup
 
 
 def _end(run: Any, values: Any, config: dict[str, Any], target: float | None) -> float:
-    """The number of a run's ``values`` (rounds,) that is compared: its last test's, or that of the target's round."""
+    """The one of a run's ``values`` (rounds,) that is compared: of the last test, or of the round of the target."""
     from fljax.run.result import last_test
     from fljax.run.target import first_reached
 
@@ -137,7 +139,7 @@ def _end(run: Any, values: Any, config: dict[str, Any], target: float | None) ->
 
 
 def _of_clients(run: Any, kind: str, config: dict[str, Any]) -> Any:
-    """(clients,) of a run's last test."""
+    """(clients,) values of a run's last test."""
     from fljax.run.result import last_test
 
     values = run.metrics[f"client_{kind}"]
@@ -145,7 +147,8 @@ def _of_clients(run: Any, kind: str, config: dict[str, Any]) -> Any:
 
 
 def _scores(ends: dict[str, dict[Any, Any]]) -> dict[str, Any]:
-    """Method -> a number for each seed that any method has, NaN where it lacks one; alone, of whatever seed."""
+    """Method -> one value per seed that any method has, NaN for a seed that it lacks; if each method has one seed only,
+    that one, whatever it is."""
     import numpy as np
 
     if max(map(len, ends.values())) == 1:
@@ -155,7 +158,7 @@ def _scores(ends: dict[str, dict[Any, Any]]) -> dict[str, Any]:
 
 
 def run_folders(folders: Sequence[Path]) -> list[Path]:
-    """The run folders: a comparison's are those of its seeds."""
+    """The folders of runs; a comparison is replaced by the folders of its seeds."""
     found = []
     for folder in folders:
         seeds = [path for path in folder.glob("seed_*") if path.is_dir()] if folder.is_dir() else []
@@ -164,7 +167,7 @@ def run_folders(folders: Sequence[Path]) -> list[Path]:
 
 
 def _curves(runs: Mapping[Any, Any], ends: Mapping[Any, float]) -> Any:
-    """(seeds, rounds) of runs by seed; those of fewer rounds keep their last value, of ``ends``."""
+    """(seeds, rounds) values of runs by seed; runs of fewer rounds are padded with their value in ``ends``."""
     import numpy as np
 
     longest = max(map(len, runs.values()))
@@ -173,7 +176,7 @@ def _curves(runs: Mapping[Any, Any], ends: Mapping[Any, float]) -> Any:
 
 
 def _settings(folder: Path) -> str:
-    """What made a run: the comparison that it is a seed of, or itself."""
+    """The config.toml that made a run: of the comparison that it is a seed of, else its own."""
     paths = (folder.parent / "config.toml", folder / "config.toml")
     above, own = (path.read_text(encoding="utf-8", errors="replace") if path.exists() else "" for path in paths)
     return above if above.startswith("# fljax compare") else own

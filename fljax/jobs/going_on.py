@@ -1,4 +1,4 @@
-"""Whether a job can go on with what its folder holds, seen before anything in it is written."""
+"""Checks whether a job can resume what its folder holds, before anything in the folder is written."""
 
 import re
 from collections.abc import Iterable
@@ -18,12 +18,12 @@ from fljax.run.rounds import read_rounds
 
 
 def begun_with(job: Job, folders: Iterable[Path]) -> list[int | None]:
-    """How many devices each method's run in each of the results ``folders`` is on; None: it has not begun."""
+    """The number of devices of each method's run in each of the results ``folders``; None if it has not begun."""
     return [standing_of(folder / name).n_devices for folder in folders for name in job.methods]
 
 
 def check_going_on(job: Job, runs: dict[str, dict[str, Any]], folder: Path) -> None:
-    """Sees that the runs can go on with what ``folder`` holds of them, before anything in it is written.
+    """Checks that the runs can resume what ``folder`` holds of them, before anything in it is written.
 
     Raises:
         ValueError: it has results of other settings, of further methods or of more rounds.
@@ -35,7 +35,8 @@ def check_going_on(job: Job, runs: dict[str, dict[str, Any]], folder: Path) -> N
 
 
 def check_runs(job: Job, runs: dict[str, dict[str, Any]], folder: Path, whole: Path) -> None:
-    """Raises ValueError where ``folder``, of the results ``whole``, holds another run than ``runs`` of a method."""
+    """Raises ValueError if ``folder``, part of the results folder ``whole``, holds a method's run that differs from
+    ``runs``."""
     for name, run in runs.items():
         try:
             check_folder(folder / name, **run, compile=job.run.compile, force_resume=job.run.force_resume)
@@ -45,7 +46,7 @@ def check_runs(job: Job, runs: dict[str, dict[str, Any]], folder: Path, whole: P
 
 
 def _as_written(text: str, method: str, job: Job) -> str:
-    """What is said of a run's identity (`fljax.run.identity`), with a setting's name as the command line has it."""
+    """A message of `fljax.run.identity` with a setting's name as on the command line."""
 
     def name(found: re.Match[str]) -> str:
         section = found[1] if found[1] in PARTS else method
@@ -55,12 +56,12 @@ def _as_written(text: str, method: str, job: Job) -> str:
 
 
 def refused_rounds(job: Job, name: str, sampling: Sampling, folder: Path) -> ValueError | None:
-    """What to say of a run that is made for its number of rounds, where that is not the folder's; else None."""
+    """The error for a run that depends on its number of rounds, if the folder's run has another number; else None."""
     timing, wanted = sampling.timing, job.run.rounds
     if timing is not None and timing.ends:
-        why = f"in which nobody waits (--clock {job.run.clock}): its order is drawn for as many"
+        why = f"without waiting (--clock {job.run.clock}): its order is drawn for this number of rounds"
     elif (target := job.settings[name].get("target_epsilon")) is not None:
-        why = f"with --target-epsilon {target:g}: its noise is found for as many"
+        why = f"with --target-epsilon {target:g}: its noise is computed for this number of rounds"
     else:
         return None
     stored = last([of_toml(folder / "config.toml")], "rounds") if (folder / "config.toml").exists() else None
@@ -73,7 +74,7 @@ def refused_rounds(job: Job, name: str, sampling: Sampling, folder: Path) -> Val
 
 
 def check_rounds(job: Job, folder: Path) -> None:
-    """Raises ValueError where a method has made more rounds than the job has: they cannot be taken back."""
+    """Raises ValueError if a method has made more rounds than the job has: they cannot be undone."""
     for name in job.methods:
         if (done := rounds_done(folder / name)) > (wanted := job.run.rounds):
             raise ValueError(
@@ -82,7 +83,7 @@ def check_rounds(job: Job, folder: Path) -> None:
 
 
 def check_patience(job: Job, folder: Path) -> None:
-    """Raises ValueError where a method has made rounds beyond those after which the job's patience ends it."""
+    """Raises ValueError if a method has made more rounds than the job's patience allows."""
     if (wanted := job.run.patience) is None:
         return
     for name in job.methods:
@@ -90,6 +91,6 @@ def check_patience(job: Job, folder: Path) -> None:
         ends = ends_after(read_rounds(folder / name, done), wanted, job.run.evaluate_every) if done else None
         if ends is not None and ends < done:
             raise ValueError(
-                f"--patience {wanted}: {folder} holds {done} rounds of {name}, which with it would have ended after "
-                f"{ends}; leave it as it was, or choose another --folder"
+                f"--patience {wanted}: {folder} holds {done} rounds of {name}, but this patience ends it after {ends}; "
+                "leave --patience as it was, or choose another --folder"
             )

@@ -1,4 +1,4 @@
-"""Finished runs in groups that differ in their seeds only, and their results and settings by method."""
+"""Groups of finished runs that differ only in their seeds, and their results and settings by method."""
 
 import os
 import tomllib
@@ -13,11 +13,11 @@ from fljax.jobs.settings import RECORD
 Groups = dict[str, list[Any]]
 """Name of a group -> its `fljax.run.load.LoadedRun`s."""
 _PLACE = (*RECORD, "data_folder", "new_client_rounds")
-"""Parts of a config.toml that say where a run was made, or what follows its rounds."""
+"""Entries of a config.toml that record where a run was made, or concern the time after its rounds."""
 
 
 def named_groups(runs: Sequence[Any]) -> Groups:
-    """Runs that differ in their seeds together, by the folder that tells them apart, or what its name begins with."""
+    """Groups of runs that differ in their seeds, named by the folder of each, or the common beginning of its names."""
     groups = [runs] if _alike(runs) else _groups(runs)
     places = [_place(group) for group in groups]
     if len(set(places)) < len(places):
@@ -26,7 +26,7 @@ def named_groups(runs: Sequence[Any]) -> Groups:
 
 
 def _place(group: Sequence[Any]) -> Path:
-    """The folder of a comparison or of a run alone; of other runs that differ in their seeds what theirs have alike."""
+    """The folder of a comparison or of a single run; for other runs the common beginning of their folders' paths."""
     folders = [run.folder.resolve() for run in group]
     if all(map(_is_seed, folders)) and (len(folders) > 1 or _n_seeds(folders[0]) == 1):
         return folders[0].parent
@@ -35,7 +35,7 @@ def _place(group: Sequence[Any]) -> Path:
 
 
 def by_method(groups: Groups, brief: bool) -> dict[str, dict[Any, Any]]:
-    """Method, as `label_of` has it, -> seed -> its results."""
+    """Method, as `label_of` names it, -> seed -> its results."""
     found: dict[str, dict[Any, Any]] = {}
     for name, group in groups.items():
         for run in group:
@@ -45,7 +45,7 @@ def by_method(groups: Groups, brief: bool) -> dict[str, dict[Any, Any]]:
 
 
 def configs_of(groups: Groups, brief: bool) -> dict[str, dict[str, Any]]:
-    """Method, as `by_method` has it, -> the settings of its first run; {} where they are not known."""
+    """Method, as `by_method` names it, -> the settings of its first run; {} if they are not known."""
     return {
         label_of(groups, name, method, brief): config_of(group[0])
         for name, group in groups.items()
@@ -55,40 +55,40 @@ def configs_of(groups: Groups, brief: bool) -> dict[str, dict[str, Any]]:
 
 
 def config_of(run: Any) -> dict[str, Any]:
-    """A run's settings; of a method's own folder those of the run that it lies in. {} where they are not known."""
+    """A run's settings; for a method's own folder those of the run that it lies in. {} if they are not known."""
     above = run.folder.resolve().parent / "config.toml"
     if run.config or not above.exists():
         return run.config
     try:
         found = tomllib.loads(above.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # damaged, which takes nothing from the results
+    except (OSError, ValueError):  # a damaged file does not affect the results
         return {}
     return found if set(run) <= {short_name(word) for word in found.get("algorithm", ())} else {}
 
 
 def label_of(groups: Groups, name: str, method: str, brief: bool) -> str:
-    """What a method of the group ``name`` is called: of several groups, the group's folder is in it.
+    """The label of a method of the group ``name``: with several groups, it includes the group's folder.
 
-    ``brief``: only where several groups have the method.
+    ``brief``: it does so only if several groups have the method.
     """
     n_groups = sum(any(method in run for run in group) for group in groups.values()) if brief else len(groups)
     return method if n_groups <= 1 else f"{name}/{method}"
 
 
 def _kind(run: Any) -> dict[str, Any]:
-    """A run's settings but for its seed, its place, and what is empty: a file from before it was there lacks it."""
+    """A run's settings except its seed, its place, and empty lists, which the file of an older version may lack."""
     return {name: value for name, value in run.config.items() if name not in ("seed", *_PLACE) and value != []}
 
 
 def _alike(runs: Sequence[Any]) -> bool:
-    """Whether runs differ in the seed only."""
+    """Whether runs differ only in their seeds."""
     kinds = [*map(_kind, runs)]
     seeds = {repr(run.config.get("seed")) for run in runs}
     return len(runs) == 1 or (all(kind == kinds[0] for kind in kinds) and len(seeds) == len(runs) and bool(kinds[0]))
 
 
 def _groups(runs: Sequence[Any]) -> list[list[Any]]:
-    """The seeds of a comparison together, and other runs that differ in their seeds only; any other run alone."""
+    """Groups the seeds of a comparison, and other runs that differ only in their seeds; any other run is alone."""
     together: dict[Any, list[Any]] = {}
     for run in runs:
         folder = run.folder.resolve()
@@ -103,12 +103,12 @@ def _is_seed(folder: Path) -> bool:
 
 
 def _n_seeds(folder: Path) -> int:
-    """How many seeds the comparison has that a run is one of."""
+    """The number of seeds of the comparison to which a run's folder belongs."""
     return len([*folder.parent.glob("seed_*/config.toml")])
 
 
 def _told_apart(folders: Sequence[Path]) -> list[str]:
-    """The last parts of different folders' paths, as many as tell them apart."""
+    """The last parts of the folders' paths, as many as are needed to distinguish them."""
     parts = [folder.resolve().parts for folder in folders]
     depths = range(1, max(map(len, parts), default=0) + 1)
     names = (["/".join(one[-depth:]) for one in parts] for depth in depths)

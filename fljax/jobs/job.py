@@ -1,4 +1,4 @@
-"""A job: which federation, model and methods, and every number; read from the main job, a TOML file and arguments."""
+"""A job: federation, model, methods and all settings, read from the main job, a TOML file and arguments."""
 
 import contextlib
 import itertools
@@ -31,36 +31,36 @@ from fljax.jobs.settings import (
 
 
 class Job(NamedTuple):
-    """A job: every setting by section, with what it may be."""
+    """A job: the value of every setting by section, with the type and range of each."""
 
     schema: Schema
     settings: Values
     unused: str = ""
-    """A line with what of the file of ``--config`` no method or part of the job has; "" where there is nothing."""
+    """A line with the settings of the file of ``--config`` that the job does not use; "" if there are none."""
 
     @property
     def run(self) -> RunSettings:
-        """The run's own settings, those that the command does not have at their defaults."""
+        """The run's own settings; those that the command does not have are at their defaults."""
         return RunSettings(**{name: value for name, value in self.settings[""].items() if name in RUN})
 
     @property
     def own(self) -> dict[str, Any]:
-        """The run's own settings that the command has, and the command's by name."""
+        """The run's own settings that the command has, and the command's own, by name."""
         return self.settings[""]
 
     @property
     def methods(self) -> dict[str, str]:
-        """Section of each method -> what was written for it."""
+        """Section of each method -> the word that named it."""
         return {short_name(word): word for word in self.run.algorithm}
 
     @property
     def of_methods(self) -> Values:
-        """The settings of the methods alone."""
+        """The settings of the methods only."""
         return {section: self.settings[section] for section in self.methods}
 
     @property
     def folder(self) -> Path | None:
-        """Where the results go."""
+        """The results folder; None if none is given."""
         return None if self.run.folder is None else Path(self.run.folder)
 
     def with_setting(self, full: str, value: Any) -> "Job":
@@ -72,25 +72,24 @@ class Job(NamedTuple):
 def read_job(arguments: Sequence[str], own: Section = RUN, command: str = "run") -> Job:
     """The job of a command line: the main job, changed by the TOML file, changed by the arguments.
 
-    Without ``--config``, a folder's own config.toml is the file where it has results or is gone on with. ``own`` is
-    what the ``command`` can be told besides the settings of parts and methods.
+    Without ``--config``, a folder's own config.toml is that file if the folder has results or is resumed. ``own`` are
+    the settings of the ``command`` besides those of parts and methods.
 
     Raises:
-        ValueError: in one line, for names that do not exist, values that are not allowed, and the folder of another
-            command.
+        ValueError: in one line: a name does not exist, a value is not allowed, or the folder is of another command.
     """
     return job_of(read_layers(arguments, command), own)
 
 
 def job_of(layers: Sequence[Layer], own: Section, reader: Reader | None = None) -> Job:
-    """The job that the layers describe, each changing those before it; ``reader`` reads words in its own way."""
+    """The job of the layers, each of which changes those before it; ``reader`` reads the words of a setting."""
     schema = schema_of(layers, own)
-    for name, what in OF_A_RUN_ALONE.items() if "algorithm" in own else ():
+    for name, why in OF_A_RUN_ALONE.items() if "algorithm" in own else ():
         if name not in own and last(layers[:-1], name) not in (None, ["None"]):
-            raise ValueError(f"the file sets {name}, which {what}; leave it out")
+            raise ValueError(f"the file sets {name}: {why}; leave it out")
     for name, _ in layers[-1]:
         if is_method(section := name.partition(".")[0]) and "." in name and section not in schema:
-            raise ValueError(f"--{written(name)}: {section} is not run; add it to --algorithm")
+            raise ValueError(f"--{written(name)}: the job does not run {section}; add it to --algorithm")
     with naming_file(layers, -2):
         if "algorithm" in own:
             _check_not_run(layers, schema)
@@ -98,23 +97,23 @@ def job_of(layers: Sequence[Layer], own: Section, reader: Reader | None = None) 
         raise ValueError(f"--dataset {dataset[0]} and --data {given[0]} are two data sets; leave one out")
     found: dict[str, Any] = {}
     known = {field for section in schema.values() for field in section}
-    # The main job says of every method what not all of them have.
+    # The main job sets for all methods what only some of them have.
     layers = [[entry for entry in layers[0] if "." in entry[0] or entry[0] in known], *layers[1:]]
     used = [*relevant(layers, own, schema)]
     for i, layer in enumerate(used):
         with naming_file(layers, i):
             found |= read_layer(layer, schema, reader or read_value)
-    # In a folder that is gone on with, what a method or part no longer has is another run, and refused as such.
+    # If a folder is resumed, a setting that its methods or parts no longer have means another run, which is an error.
     to_tell = "algorithm" in own and last(layers[-1:], "config") is not None
     for section, parameters in schema.items():
-        if parameters.get("optimizer") == WORK["optimizer"]:  # a network of one's own may have another of the name
+        if parameters.get("optimizer") == WORK["optimizer"]:  # a user's network may have another setting of this name
             check_optimizer(found.get(path(section, "optimizer")))
     unused = [_unused(layers, used[-2]) if to_tell else "", _given_again(layers[-1], schema)]
     return Job(schema, values_of(schema, found), "; ".join(filter(None, unused)))
 
 
 def _unused(layers: Sequence[Layer], used: Layer) -> str:
-    """`Job.unused`: whole sections, and of a part that has something in use the names."""
+    """`Job.unused`: whole sections, or the names in a section of which something is used."""
     kept = [name for name, _ in used]
     left = [name for name, _ in layers[-2] if "." in name and name not in kept]
     begins = {name.partition(".")[0] for name in kept if "." in name}
@@ -123,23 +122,23 @@ def _unused(layers: Sequence[Layer], used: Layer) -> str:
 
 
 def _given_again(arguments: Layer, schema: Schema) -> str:
-    """`Job.unused`: lists that stand twice, of which the last one counts."""
+    """`Job.unused`: lists that are given twice, of which only the last counts."""
     counts = dict(arguments)
     again = {name: words for name, words in arguments if words != counts[name] and _is_collected(name, schema)}
-    told = [f"{shown(name, words)} (--{written(name)} stands there again)" for name, words in again.items()]
+    told = [f"{shown(name, words)} (--{written(name)} is given again)" for name, words in again.items()]
     return f"not used: {', '.join(told)}; give all words at once" if told else ""
 
 
 def _is_collected(name: str, schema: Schema) -> bool:
-    """Whether a setting is a list that is empty unless something is named, as --score is."""
+    """Whether a setting is a list that is empty by default, as --score is."""
     places = [full.rpartition(".") for full in full_names(name, schema)]
     return all(schema[section][field].default == () for section, _, field in places)
 
 
 def _check_not_run(layers: Sequence[Layer], schema: Schema) -> None:
-    """Raises ValueError where a file sets what a method that is not run does not have.
+    """Raises ValueError if a file has a section of a method that the job does not run, or a wrong name in it.
 
-    What such a method has may stay, where the arguments choose among the methods that the file is for.
+    The section is allowed if the arguments choose some of the file's methods; its names are checked all the same.
     """
     for name, _ in itertools.chain(*layers[1:-1]):
         section, dot, _ = name.partition(".")
@@ -147,7 +146,7 @@ def _check_not_run(layers: Sequence[Layer], schema: Schema) -> None:
             continue
         full_names(name, {section: WORK | entry("algorithm", section).section})
         if last(layers[-1:], "algorithm") is None:
-            raise ValueError(f"[{section}]: {section} is not run; add it to algorithm, or leave it out")
+            raise ValueError(f"[{section}]: the job does not run {section}; add it to algorithm, or leave it out")
 
 
 def schema_of(layers: Sequence[Layer], own: Section) -> Schema:
@@ -166,7 +165,7 @@ def schema_of(layers: Sequence[Layer], own: Section) -> Schema:
 
     if "dataset" in own:
         if Path(word := named("dataset")).suffix in (".csv", ".tsv", ".parquet", ".npz") or Path(word).is_dir():
-            raise ValueError(f"--dataset {word}: data of your own is --data {word}; --dataset names a set of fljax's")
+            raise ValueError(f"--dataset {word}: for your own data write --data {word}; --dataset names a set of fljax")
         with where_said("dataset"):
             nearest(word, names("dataset"), "data set")
     schema = {"": own}
@@ -180,20 +179,21 @@ def schema_of(layers: Sequence[Layer], own: Section) -> Schema:
         with where_said("algorithm"):
             section = WORK | entry("algorithm", word).section
         if short_name(word) in {*RECORD, *own, *RUN, OUTER}:
-            taken = f"a setting or a section of config.toml is called {short_name(word)}"
+            taken = f"a setting or a section of config.toml has the name {short_name(word)}"
             raise ValueError(f"--algorithm {word}: {taken}; give the method another name")
         if short_name(word) in schema:
             same = [one for one in methods if short_name(one) == short_name(word)]
-            fault = "stands there twice" if len(set(same)) == 1 else "are two of one name, which names their results"
+            fault = "is given twice" if len(set(same)) == 1 else "is the name of two methods, and of their results"
             raise ValueError(f"--algorithm {' '.join(same)}: {short_name(word)} {fault}; leave one out, or rename it")
         schema[short_name(word)] = section
     return schema
 
 
 def relevant(layers: Sequence[Layer], own: Section, schema: Schema) -> Iterator[Layer]:
-    """The layers without what they say of methods and parts that the last ones do not choose, or the command has not.
+    """The layers without settings of methods and parts that the later layers do not choose or the command lacks.
 
-    Another partition keeps the number of clients only. The last layer, the arguments, is kept whole.
+    If a later layer chooses another partition, only the number of clients is kept. The last layer, the arguments, stays
+    whole.
     """
     with_methods = "algorithm" in own
     chosen = {short_name(word) for word in (last(layers, "algorithm") or ()) if with_methods}
@@ -214,5 +214,5 @@ def relevant(layers: Sequence[Layer], own: Section, schema: Schema) -> Iterator[
 
 
 def is_method(name: str) -> bool:
-    """Whether a section of settings is one of our methods', with bricks or without."""
+    """Whether a section of settings belongs to one of the library's methods, with or without bricks."""
     return name.partition("+")[0] in names("algorithm")

@@ -1,4 +1,4 @@
-"""Sweeps of several folders as one table: what they do not have alike is a column, as what each of them varies is."""
+"""Joins sweeps of several folders into one table, with a column for each setting that varies or differs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,19 +15,19 @@ from fljax.run.sweep.shown import as_table
 from fljax.run.sweep.table import AGREEMENT, by_point, is_of_a_run, is_of_a_score, of_split, unnamed
 
 _UNSAID = (*SWEEP, *NOT_KEPT, "compile", "data_folder", "evaluate_every", "score", "new_client_rounds")
-"""Settings that the table says, or that no last result depends on."""
+"""Settings that the table shows already, or that do not affect the final results."""
 
 
 class Joined(NamedTuple):
     """The runs of several sweeps."""
 
     sweeps: list[LoadedSweep]
-    rows: list[Row]  # a row a run, tests by their own names
+    rows: list[Row]  # one row per run, tests without the prefix of the split
     of: list[int]  # the sweep of each row
     differ: list[str]  # settings that the sweeps do not have alike
     settings: list[dict[str, list[str]]]  # of each sweep, as words
     metric: str
-    split: str  # that was tested on
+    split: str  # the split of the tests
 
     @property
     def point(self) -> list[str]:
@@ -36,18 +36,18 @@ class Joined(NamedTuple):
 
 
 def join_sweeps(folders: Sequence[Path], measure: str | None = None) -> Joined:
-    """The runs in the ``folders``, one table; a run that several of them have is there once.
+    """The runs of the ``folders`` in one table; a run that several of them have is listed once.
 
-    ``measure`` None: what the sweeps were judged by.
+    ``measure`` None: the metric by which the sweeps were judged.
 
     Raises:
-        ValueError: a folder holds no sweep, they were judged by different splits or metrics, or lack the metric.
+        ValueError: a folder holds no sweep, the sweeps were judged by different splits or metrics, or lack the metric.
     """
     sweeps = [load_sweep(folder) for folder in folders]
     splits = {folder: found.found[0].split for folder, found in zip(folders, sweeps, strict=True)}
     if len({*splits.values()}) > 1:
         told = ", ".join(f"{folder} by {split}" for folder, split in splits.items())
-        raise ValueError(f"sweeps are judged by different splits ({told}); show them apart")
+        raise ValueError(f"sweeps are judged by different splits ({told}); show them separately")
     split = next(iter(splits.values()))
     settings = [dict(of_toml(path)) if (path := folder / "config.toml").exists() else {} for folder in folders]
     tables = [
@@ -77,7 +77,7 @@ def join_sweeps(folders: Sequence[Path], measure: str | None = None) -> Joined:
 
 
 def _metric(measure: str | None, settings: Sequence[dict[str, Any]], split: str, tables: Sequence[list[Row]]) -> str:
-    known = [name for name in tables[0][0] if direction(name) or is_of_a_score(name)]  # that have a best
+    known = [name for name in tables[0][0] if direction(name) or is_of_a_score(name)]  # metrics that have a best value
     asked = {(words.get("metric") or ["None"])[0] for words in settings}
     if measure is None and len(asked) > 1:
         raise ValueError(f"sweeps are judged by {' and '.join(sorted(asked))}; choose a measure")
@@ -87,13 +87,13 @@ def _metric(measure: str | None, settings: Sequence[dict[str, Any]], split: str,
     known = [name for name in known if all(name in table[0] for table in tables)]
     if measure not in known:
         raise ValueError(
-            f"measure={measure!r} is nothing that all runs are judged by; choose one of {', '.join(known)}"
+            f"measure={measure!r} is not a metric by which all runs can be judged; choose one of {', '.join(known)}"
         )
     return measure
 
 
 def _own(words: dict[str, list[str]], table: Sequence[Row]) -> dict[str, Any]:
-    """What a sweep's runs have alike, by the settings' names without the method's; None: it varies there."""
+    """The settings of a sweep by name, without the method's name; None for a setting that varies in it."""
     method = short_name(words["algorithm"][0]) if "algorithm" in words else ""
     outer = {name.removeprefix(f"{OUTER}.") for name in words if name.startswith(f"{OUTER}.")}
     varied = {name for name in table[0] if not is_of_a_run(name)}
@@ -106,7 +106,7 @@ def _own(words: dict[str, list[str]], table: Sequence[Row]) -> dict[str, Any]:
 
 
 def _different(columns: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """The settings that sweeps do not have alike -> what their columns are called."""
+    """The settings in which sweeps differ -> the names of their columns."""
     names = dict.fromkeys(name for own in columns for name in own)
     values = {name: {own[name] for own in columns if name in own} for name in names}
     found = [name for name, some in values.items() if len(some) > 1]
@@ -119,7 +119,7 @@ def _different(columns: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 
 def save_joined(joined: Joined, folder: Path) -> None:
-    """Writes table.csv, a row a run, table.md and table.tex, all points with the best first, and plots/."""
+    """Writes table.csv with one row per run, table.md and table.tex with all points, the best first, and plots/."""
     from fljax.run.plots import save
     from fljax.run.sweep.figures import curves_of, save_responses
 
@@ -133,7 +133,9 @@ def save_joined(joined: Joined, folder: Path) -> None:
     searches = [one for sweep in joined.sweeps for one in sweep.found]
     for i, one in enumerate(searches):
         metrics = {unnamed(name, joined.split): value for name, value in one.metrics.items()}
-        if joined.metric == AGREEMENT and AGREEMENT not in metrics:  # of all clients, by groups that no batch has
+        if (
+            joined.metric == AGREEMENT and AGREEMENT not in metrics
+        ):  # needs the true groups, which the saved runs do not have
             continue
         end = f"_{i}" if len(searches) > 1 else ""
         save(curves_of(one.points, metrics, joined.metric, joined.split), plots / f"curves{end}.png", pdf=True)

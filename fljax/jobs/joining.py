@@ -1,4 +1,4 @@
-"""Clients of a file, who took no part in a run, and the models that its methods give them."""
+"""Clients of a file that did not participate in a run, and the models that the run's methods give them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,27 +26,27 @@ class Joining(NamedTuple):
     """Clients that join a finished run."""
 
     names: tuple[str, ...]
-    federation: Federation  # theirs: all that they have is for training
+    federation: Federation  # of these clients; all their examples are for training
 
 
 class Held(NamedTuple):
-    """Who holds which model."""
+    """Clients and their models."""
 
     names: tuple[str, ...]  # (clients,)
     models: ModelTable
 
 
 def read_joining(path: str | Path, known: Known, federation: Federation, classes: Sequence[str]) -> Joining:
-    """The clients of a file of labelled examples; the file's own name is that of the one client where it names none.
+    """The clients of a file of labelled examples; if it names none, it is one client with the file's name.
 
     Args:
         path: a table, ``.npz`` or folder of images, see `fljax.data.new_examples.read_new`.
-        known: what the run's examples are.
-        federation: of the run.
-        classes: names of its classes, where they have some.
+        known: columns, shape and type of the run's examples.
+        federation: the run's federation.
+        classes: the names of its classes, if they have names.
 
     Raises:
-        ValueError: in one line, with the file, as `read_new`, or a label is none of the run's.
+        ValueError: in one line, with the file: as `read_new`, or a label is not one of the run's.
     """
     found = read_new(path, known, labelled=True)
     with naming(Path(path)):
@@ -61,7 +61,7 @@ def read_joining(path: str | Path, known: Known, federation: Federation, classes
 def _labels(
     columns: Sequence[np.ndarray], names: np.ndarray, federation: Federation, classes: Sequence[str]
 ) -> np.ndarray:
-    """Labels as the run's are, of columns (examples,) of text."""
+    """Labels in the form of the run's, from columns (examples,) of text."""
     y = federation.train.pool.y
     if np.issubdtype(y.dtype, np.floating):
         wanted, made = "a number", [[_number(text) for text in column] for column in columns]
@@ -71,7 +71,7 @@ def _labels(
         wanted = f"one of the run's; {there_are('the classes', known)}"
         made = [[place.get(text, place.get(_whole(text), np.nan)) for text in column] for column in columns]
     if len(columns) != np.prod(y.shape[1:], dtype=int):
-        raise ValueError(f"examples have {len(columns)} labels each, and those of the run {y.shape[1:] or 1}")
+        raise ValueError(f"examples have {len(columns)} labels each, but those of the run have {y.shape[1:] or 1}")
     values = np.array(made).T
     if (bad := ~np.isfinite(values)).any():
         i, j = np.argwhere(bad)[0]
@@ -87,7 +87,7 @@ def _number(text: str) -> float:
 
 
 def _whole(text: str) -> str:
-    """10.0 as 10, as the run's table had it."""
+    """10.0 as 10, as in the run's table."""
     return str(text_of(np.array([_number(text)]))[0])
 
 
@@ -95,13 +95,13 @@ def models_of_joining(run: dict[str, Any], folder: Path, joining: Joining, n_rou
     """The models that a method gives clients who join its finished run.
 
     Args:
-        run: what `fljax.train` was called with.
-        folder: the method's.
+        run: the arguments of `fljax.train`.
+        folder: the method's folder.
         joining: the clients.
-        n_rounds: rounds of work, of methods that keep something per client.
+        n_rounds: rounds of work, for methods that keep something per client.
 
     Raises:
-        ValueError: the folder has no state to go on from, or as `fljax.new_client_models`.
+        ValueError: the folder has no checkpoint, or as `fljax.new_client_models`.
     """
     state, given = _last_state(run, folder), (run["algorithm"], run["hyper"])
     return new_client_models(*given, state, joining.federation, run["key"], n_rounds=n_rounds)
@@ -110,22 +110,22 @@ def models_of_joining(run: dict[str, Any], folder: Path, joining: Joining, n_rou
 def _last_state(run: dict[str, Any], folder: Path) -> State:
     like = shapes_of_state(run["algorithm"].init, run["key"], as_traced(run["hyper"]), run["federation"].train)
     if (found := newest(folder, like, lambda stored: None)) is None:
-        raise ValueError(f"{folder} has no checkpoint, whose state clients join; run again into another folder")
+        raise ValueError(f"{folder} has no checkpoint, which joining clients need; run again into another folder")
     return jax.tree.map(jnp.asarray, found[0].state)
 
 
 def models_for(asked: Sequence[str], known: Sequence[Held]) -> ModelTable:
-    """One table of the models that clients hold; of two of the same name the last one is meant.
+    """One table of the models of clients; of two clients with the same name, the last one counts.
 
     Args:
-        asked: names of clients, each a known one.
-        known: who holds which.
+        asked: names of clients, all of them known.
+        known: the clients with their models.
     """
     whose = {name: (part, i) for part, held in enumerate(known) for i, name in enumerate(held.names)}
     used, rows, begin = sorted({whose[name][0] for name in asked}), {}, 0
     for part in used:
         n_rows, row = tree.n_rows(known[part].models.params), np.asarray(known[part].models.row)
-        row = np.zeros_like(row) if n_rows == 1 else row  # one model is everyone's, whatever the rows
+        row = np.zeros_like(row) if n_rows == 1 else row  # a single model is shared by all, whatever the row numbers
         rows[part] = np.where((row >= 0) & (row < n_rows), row + begin, -1)
         begin += n_rows
     parts = [known[part].models.params for part in used]

@@ -1,18 +1,18 @@
-"""Which command a results folder, or a file of settings, is of."""
+"""Which command made a results folder or a file of settings."""
 
 import re
 import shlex
 from pathlib import Path
 
 RESULTS = {"run": "*/rounds/*.npz", "sweep": "*/parts/*.npz", "compare": "seed_*/*/rounds/*.npz"}
-"""Command -> where its first results lie in a folder, when they are whole: what was cut off is called .part."""
+"""Command -> pattern of its first complete results in a folder; an incomplete file ends in .part."""
 
 KINDS = {"run": "a run", "plan": "a run", "sweep": "a sweep", "compare": "a comparison"}
-"""Command -> what its folder holds."""
+"""Command -> the content of its folder, in words."""
 
 
 def check_made(config: str, maker: str, command: str) -> None:
-    """Raises ValueError where a file of settings that the command ``maker`` wrote is not ``command``'s."""
+    """Raises ValueError if ``command`` cannot use a file of settings that the command ``maker`` wrote."""
     if KINDS[maker] != KINDS[command]:
         raise ValueError(
             f"--config {config}: it holds the settings of {KINDS[maker]}, not of {KINDS[command]}; "
@@ -21,14 +21,14 @@ def check_made(config: str, maker: str, command: str) -> None:
 
 
 def begun_by(folder: Path) -> str | None:
-    """The command that has got as far as its first results in a folder; None: none, its settings may be changed."""
+    """The command whose first results a folder has; None if it has none, and settings may still be changed."""
     if not folder.joinpath("config.toml").exists():
         return None
     return next((command for command, pattern in RESULTS.items() if any(folder.glob(pattern))), None)
 
 
 def made_by(file: Path) -> str | None:
-    """The command that a config.toml says that it repeats; None: it says nothing."""
+    """The command that a config.toml repeats, by its first line; None if it does not name one."""
     found = re.match(r"# fljax (\w+) --config ", file.read_text(encoding="utf-8", errors="replace"))
     return found[1] if found else None
 
@@ -40,10 +40,10 @@ def is_sweep(folder: Path) -> bool:
 
 
 def check_kind(folder: str, held: str, maker: str, command: str) -> None:
-    """Raises ValueError where a folder of the command ``maker``, which ``held`` describes, is not ``command``'s."""
+    """Raises ValueError if ``command`` cannot use a folder of the command ``maker``; ``held`` describes its content."""
     if KINDS[maker] != KINDS[command]:
         resume = " --resume" if maker == "sweep" else ""
         raise ValueError(
-            f"--folder {folder}: it holds {held}, not of {KINDS[command]}; fljax {maker} --folder {shlex.quote(folder)}"
-            f"{resume} goes on with it, or choose another --folder"
+            f"--folder {folder}: it holds {held}, not of {KINDS[command]}; resume it with fljax {maker} --folder "
+            f"{shlex.quote(folder)}{resume}, or choose another --folder"
         )

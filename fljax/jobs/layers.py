@@ -14,20 +14,20 @@ from fljax.jobs.settings import Layer, last, of_arguments, of_file, of_toml
 from fljax.sealed import check_text, naming
 
 MAY_CHANGE = ("rounds", "patience", "algorithm", "data_folder", "new_client_rounds", "folder", "config", "force_resume")
-"""Settings with which a results folder may be gone on with."""
+"""Settings that may change when a results folder is resumed."""
 MAY_BE_MORE = ("seeds", "baseline", "measure")
-"""Those of a comparison."""
+"""Further such settings of a comparison."""
 STEPS = ("lr", "lr_decay", "momentum", "weight_decay")
-"""Numbers of the clients' steps, which most methods have: those of `fljax.numbers.LocalHyper`."""
+"""Hyperparameters of the clients' optimiser, which most methods have: those of `fljax.numbers.LocalHyper`."""
 
 
 def read_layers(arguments: Sequence[str], command: str, methods: Sequence[str] = ()) -> list[Layer]:
-    """What the main job, the TOML file (nothing if there is none), and the arguments say; the last two are the last.
+    """The layers of the main job, then of the TOML file (empty if there is none), and last of the arguments.
 
-    ``methods`` are those of the main job where nothing else names any; none: its own.
+    ``methods`` replace the methods of the main job, for when nothing else names any; (): its own.
 
     Raises:
-        ValueError: the folder holds what another command than ``command`` goes on with.
+        ValueError: the folder holds results of another command than ``command``.
     """
     main, given = of_toml(MAIN_JOB), of_arguments(arguments)
     layers = [main, _of_a_file(given, main, command), given]
@@ -38,7 +38,7 @@ def read_layers(arguments: Sequence[str], command: str, methods: Sequence[str] =
 
 
 def _of_a_file(given: Layer, main: Layer, command: str) -> Layer:
-    """What the file of ``--config`` says; without one, the folder's own; [] where there is neither."""
+    """The layer of the file of ``--config``; without it, of the folder's own file; [] if there is neither."""
     config, folder = (
         None if (words := last([given], name)) is None else RUN[name].read(name, words) for name in ("config", "folder")
     )
@@ -53,15 +53,15 @@ def _of_a_file(given: Layer, main: Layer, command: str) -> Layer:
 
 
 def _of_folder(folder: str, begun: str | None, given: Layer, main: Layer, command: str) -> Layer:
-    """What a folder's config.toml says, where it has results, which a command has ``begun``, or is gone on with."""
+    """The layer of a folder's config.toml, if the folder has results, of the command ``begun``, or is resumed."""
     stored, said = Path(folder, "config.toml"), {name for name, _ in given}
     if said <= {*MAY_CHANGE, "resume"} - {"algorithm"}:
         _check_there(stored)
-    # Anything else that is set makes a new start of a folder without results.
+    # Any other setting means a new start in a folder without results.
     kept = {*MAY_CHANGE, "memory", "resume", *(MAY_BE_MORE if any(Path(folder).glob("seed_*")) else ())}
     if not stored.exists() or (begun is None and not said <= kept):
         return []
-    remedy = f"put it back from a copy, or take it as it is by --config {stored}"
+    remedy = f"restore it from a copy, or use it as it is with --config {stored}"
     check_text(stored, remedy, required=begun is not None)
     if begun is None and (maker := made_by(stored)) in ("sweep", "compare"):
         check_kind(folder, f"the settings of {KINDS[maker]}", maker, command)
@@ -70,13 +70,13 @@ def _of_folder(folder: str, begun: str | None, given: Layer, main: Layer, comman
 
 
 def _check_there(file: Path) -> None:
-    """Raises ValueError where a folder has results and has lost its settings."""
+    """Raises ValueError if a folder has results but no config.toml."""
     if not file.exists() and any(any(file.parent.glob(pattern)) for pattern in RESULTS.values()):
-        raise ValueError(f"{file} is missing; put it back from a copy, or give all settings that it had")
+        raise ValueError(f"{file} is missing; restore it from a copy, or give all settings that it had")
 
 
 def as_the_others(stored: Layer, main: Layer, methods: Sequence[str]) -> Layer:
-    """What further ``methods`` of a folder begin with: the local work and steps that its own were given alike."""
+    """The settings of further ``methods`` of a folder: the local work and `STEPS` on which its own methods agree."""
     own = last([stored], "algorithm") or []
     further = [word for word in methods if short_name(word) not in map(short_name, own)]
     sections = [WORK | entry("algorithm", word).section for word in further]
@@ -91,7 +91,7 @@ def as_the_others(stored: Layer, main: Layer, methods: Sequence[str]) -> Layer:
 
 
 def _stored(stored: Layer, method: str, name: str) -> list[str] | None:
-    """What a folder's config.toml says of a method's number; it leaves out those of `STEPS` that are None."""
+    """A method's hyperparameter in a folder's config.toml, which leaves out those of `STEPS` that are None."""
     found = last([stored], f"{short_name(method)}.{name}")
     left_out = found is None and name in STEPS[1:] and name in entry("algorithm", method).section
     return ["None"] if left_out else found
@@ -99,12 +99,12 @@ def _stored(stored: Layer, method: str, name: str) -> list[str] | None:
 
 @contextlib.contextmanager
 def naming_file(layers: Sequence[Layer], i: int) -> Iterator[None]:
-    """What is refused inside it of the layer ``i`` has the file's name in front, where that is the file's."""
+    """Puts the file's name in front of an error of the block, if the layer ``i`` is that of the file."""
     with naming(file_of(layers)) if i % len(layers) == len(layers) - 2 else contextlib.nullcontext():
         yield
 
 
 def file_of(layers: Sequence[Layer]) -> str:
-    """Where the settings of the last layer but one are from."""
+    """The file of the settings of the last layer but one."""
     config, folder = (last(layers[-1:], name) for name in ("config", "folder"))
     return config[0] if config else str(Path(folder[0], "config.toml")) if folder else "the file"

@@ -1,4 +1,4 @@
-"""A sweep in hand: the runs of all its static settings, points and seeds."""
+"""Reads a sweep: the runs of all its static settings, points and seeds."""
 
 from dataclasses import dataclass
 from itertools import product
@@ -21,21 +21,22 @@ class LoadedSweep:
     """A folder of ``fljax sweep``, or of `fljax.run.sweep.search`."""
 
     folder: Path
-    found: list[Searched]  # one for each static setting that has runs; without an outer loop the only one
-    table: list[dict[str, Any]]  # table.csv, a row a point and seed, None where a cell is empty; [] where there is none
+    found: list[Searched]  # one per static setting that has runs; a single one without an outer loop
+    table: list[dict[str, Any]]  # table.csv, one row per point and seed, None for an empty cell; [] if there is no file
 
     def rounds(self) -> Columns:
-        """All runs below each other, a row a round, behind the static setting, the point's numbers and ``seed``."""
+        """All runs in one table, one row per round, with the static setting, the point's hyperparameters and
+        ``seed``."""
         return stacked([({}, one.columns()) for one in self.found])
 
     def rows(self) -> list[dict[str, Any]]:
-        """`table`, where it has every run that there is; else, as of a sweep that goes on, a row of each run so far,
-        without epsilon and simulated seconds."""
+        """`table`, if it has every run; else, for an unfinished sweep, one row per run so far, without epsilon and
+        simulated seconds."""
         found = [row for one in self.found for row in one.rows()]
         return self.table if len(self.table) == len(found) else found
 
     def frame(self) -> Any:
-        """`rounds` as a pandas frame, or a polars one where pandas is not installed.
+        """`rounds` as a pandas frame, or a polars frame if pandas is not installed.
 
         Raises:
             ValueError: neither is installed.
@@ -49,10 +50,10 @@ class LoadedSweep:
 
 
 def load_sweep(folder: str | Path) -> LoadedSweep:
-    """Reads a folder of ``fljax sweep``, or of `fljax.run.sweep.search`; of one that was stopped, what there is.
+    """Reads a folder of ``fljax sweep``, or of `fljax.run.sweep.search`; for an unfinished sweep, the runs so far.
 
     Raises:
-        ValueError: it is not there, holds no sweep, or a file of it is damaged.
+        ValueError: the folder does not exist, holds no sweep, or has a damaged file.
     """
     folder = existing(folder)
     places: dict[Path, dict[str, Any]] = {folder: {}}
@@ -65,14 +66,14 @@ def load_sweep(folder: str | Path) -> LoadedSweep:
         read_search(path, {name: in_words(value) for name, value in own.items()}, split) for path, own in places.items()
     ]
     if not (found := [one for one in read if one is not None]):
-        raise ValueError(f"{folder} holds no runs of a sweep; fljax sweep --folder makes some")
+        raise ValueError(f"{folder} holds no runs of a sweep; give a folder of fljax sweep")
     return LoadedSweep(folder, found, read_table(folder / "table.csv"))
 
 
 def _places(folder: Path) -> tuple[dict[Path, dict[str, Any]], str]:
-    """The folder of each static setting of a sweep, and the split that it was judged by.
+    """The folder of each static setting of a sweep, and the split by which it was judged.
 
-    Where a file of the user's that the sweep was made with is not there, a static setting is called by its folder.
+    If a user's file that the sweep needs is missing, each static setting has the name of its folder.
     """
     try:
         sweep = read_sweep(["--folder", str(folder), "--resume"])

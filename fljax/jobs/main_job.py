@@ -1,4 +1,4 @@
-"""What a job begins with: the main job, as far as it fits the network and the data that are asked for."""
+"""The default settings of a job: the main job, as far as it fits the chosen network and data."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,32 +10,30 @@ from fljax.jobs.unlike import OF_COLUMNS
 
 MAIN_JOB, MAIN_NUMBERS = (Path(__file__).with_name(name) for name in ("main_job.toml", "main_job_numbers.toml"))
 OF_OWN_DATA = (*OF_COLUMNS, "task")
-"""Settings that say what data of one's own is like."""
+"""Settings that describe the user's own data."""
 OF_PUBLIC_DATA = ("fedtsdp",)
-"""Methods of the main job that need examples of the server's, which data of one's own does not come with."""
+"""Methods of the main job that need examples at the server, which the user's own data does not have."""
 
 
 def numbers_of_main_job(layers: Sequence[Layer]) -> Layer:
-    """The methods' numbers that fit the main job: those of all methods its groups, those of one method its network."""
+    """The hyperparameters that suit the main job: those of all methods suit its groups, those of one its network."""
     same_data = (last(layers, "data") or ["None"]) == ["None"]
     same_network = last(layers, "model") == last(layers[:1], "model")
     return [entry for entry in of_toml(MAIN_NUMBERS) if (same_network if "." in entry[0] else same_data)]
 
 
 def own_defaults(layers: Sequence[Layer]) -> list[Layer]:
-    """What changes in the main job where the data is the user's: its clients are those that the data names.
+    """The changes of the main job for the user's own data: its clients are those that the data names.
 
     Raises:
-        ValueError: the data says whose an example is, and a partition too; or columns are named, and no data.
+        ValueError: both a client column and a partition are given, or columns are named without data.
     """
     if (last(layers, "data") or ["None"]) == ["None"]:
         _check_nothing_of_own(layers)
         return []
     partition = last(layers[1:], "partition") or ["natural"]
     if partition != ["natural"] and (last(layers, "client_column") or ["None"]) != ["None"]:
-        raise ValueError(
-            f"--partition {partition[0]}: --client-column says whose the examples are; give one of the two"
-        )
+        raise ValueError(f"--partition {partition[0]}: --client-column names the clients already; give one of the two")
     main = last(layers[:1], "algorithm") or []
     is_table = Path((last(layers, "data") or [""])[0]).suffix in (".csv", ".tsv", ".parquet")
     has_numbers = is_table and (last(layers, "text_column") or ["None"]) == ["None"]
@@ -47,10 +45,10 @@ def own_defaults(layers: Sequence[Layer]) -> list[Layer]:
 
 
 def _check_nothing_of_own(layers: Sequence[Layer]) -> None:
-    """Raises ValueError where a layer says what data of the user's is like, which neither it nor another names."""
+    """Raises ValueError if a layer describes the user's own data, but no layer names such data."""
     for layer in layers:
         if last([layer], "data") is not None:
-            continue  # it takes its own data back
+            continue  # the layer says --data None
         for name, words in layer:
             if name in OF_OWN_DATA and RUN[name].read(name, words) != RUN[name].default:
-                raise ValueError(f"{shown(name, words)} is said of data of your own; give --data FILE")
+                raise ValueError(f"{shown(name, words)} is for data of your own; give --data FILE, too")

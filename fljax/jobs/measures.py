@@ -1,4 +1,4 @@
-"""What finished runs are compared by: a number of each round, by its name, and where a run's counts."""
+"""The metrics by which finished runs are compared: one value per round, and the round in which it is taken."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ SPENT = (ROUNDS, *TRAFFIC)
 
 
 def over_rounds(run: Any, measure: str) -> Any:
-    """(rounds,) of a run's measure as a table means it: seconds and bytes are those since the run began."""
+    """(rounds,) values of a run's metric as tables show it: seconds and bytes are those since the run began."""
     import numpy as np
 
     from fljax.run.cost import megabytes_over_rounds
@@ -31,7 +31,7 @@ def over_rounds(run: Any, measure: str) -> Any:
 
 
 def measure_of(runs: Sequence[Any], asked: str | None) -> str:
-    """The measure that is asked for, or the first run's own; ValueError where a run has no such number a round."""
+    """The metric that is asked for, or the headline of the first run; ValueError if a run does not have it."""
     from fljax.run.headline import measures_of
 
     first = runs[0]
@@ -42,17 +42,17 @@ def measure_of(runs: Sequence[Any], asked: str | None) -> str:
             continue
         if asked is None:
             raise ValueError(
-                f"{first.folder} is compared by {name}, which {one.folder} does not have: classes and numbers; "
-                "show them apart, or by a measure that both have, such as test_loss"
+                f"{first.folder} is compared by {name}, which {one.folder} does not have (classification and "
+                "regression); show them separately, or by a metric that both have, such as test_loss"
             )
         numbers = [key for key, value in one.metrics.items() if value.ndim == 1 and value.dtype.kind == "f"]
         known = ", ".join([*numbers, *made])
-        raise ValueError(f"measure={name!r}: {one.folder} has no such number; it has {known}")
+        raise ValueError(f"measure={name!r}: {one.folder} has no such metric; choose one of {known}")
     return name
 
 
 def _made(run: Any) -> list[str]:
-    """Measures that are made of what a run has."""
+    """Metrics that are computed from those of a run."""
     from fljax.run.patience import measures_by_validation
     from fljax.run.spread import spreads
 
@@ -61,7 +61,7 @@ def _made(run: Any) -> list[str]:
 
 
 def _of_new_clients(run: Any, n_rounds: int | None = None) -> dict[str, float]:
-    """Tests of clients that never took part, by names as a table has them; {} where a run has none."""
+    """Tests of new clients, by their names in tables; {} if a run has none."""
     from fljax.run.headline import NEW
     from fljax.run.result import read_new_tests
 
@@ -73,7 +73,7 @@ def _n_clients(run: Any) -> int:
 
 
 def counted_at(run: Any, target: float | None) -> str:
-    """In which round a measure is taken, in words."""
+    """The round in which a metric is taken, in words."""
     from fljax.run.headline import measures_of
 
-    return "at the end" if target is None else f"when {measures_of(run.metrics).headline} is first {target:g}"
+    return "at the end" if target is None else f"when {measures_of(run.metrics).headline} first reaches {target:g}"

@@ -1,4 +1,4 @@
-"""Which examples of the data a job's clients have, where a drift or an attack has made others of them."""
+"""Which examples of the data a job's clients have, if a drift or an attack has changed copies of them."""
 
 import numpy as np
 
@@ -9,16 +9,16 @@ from fljax.types import Algorithm, ClientData, Federation
 
 
 def rows_before_changes(job: Job, algorithm: Algorithm, split: str, round: int, data: ClientData) -> np.ndarray:
-    """(clients, capacity) rows of the pool as the data was read, of examples that may be changed copies of those.
+    """(clients, capacity) row numbers of the original examples in the pool, for examples that may be changed copies.
 
-    Changed copies stand behind all that was read, each client's in the order of the examples that they are of.
+    Changed copies stand behind all original examples, for each client in the order of its originals.
 
     Args:
-        job: with its drift and its attack.
-        algorithm: as it runs, which knows the attackers.
+        job: the job, with its drift and its attack.
+        algorithm: the algorithm that runs; it knows the attackers.
         split: "train", "val" or "test".
         round: counted from 0.
-        data: that split of the job's federation, as it is in the round.
+        data: that split of the job's federation, in the round.
     """
     index = np.asarray(data.index)
     if job.run.drift == job.run.attack == "none":
@@ -27,13 +27,13 @@ def rows_before_changes(job: Job, algorithm: Algorithm, split: str, round: int, 
     owner = _owners(job, before, round)
     attackers = dict(algorithm.about.choices).get("attack.attackers", ())
     if split == "train" and find("attack", job.run.attack)(**job.settings["attack"]).poison is not None:
-        owner[list(attackers)] = attackers  # who keep their poisoned examples
+        owner[list(attackers)] = attackers  # attackers keep their poisoned examples
     own: ClientData = getattr(before, split)
     return np.where(index < len(own.pool.y), index, np.asarray(own.index)[owner])
 
 
 def _owners(job: Job, before: Federation, round: int) -> np.ndarray:
-    """(clients,) whose data each client has."""
+    """(clients,) the client whose data each client has."""
     drift = find("drift", job.run.drift)(**job.settings["drift"])
     if drift.timeline is None:
         return np.arange(len(before.train.size))

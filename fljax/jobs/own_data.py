@@ -27,21 +27,21 @@ from fljax.types import Examples, Federation, Model
 
 
 def read_data(job: Job) -> OwnData:
-    """The data of a job that has some of its own.
+    """The user's own data of a job.
 
     Raises:
         ValueError: it cannot be read.
-        MemoryError: it is larger than the memory, unpacked.
+        MemoryError: unpacked, it is larger than the memory.
     """
     run, words = job.run, Words(job.run.text_words, job.run.text_length)
     path = Path(own := str(run.data))
     if path.name in NAMES and not path.exists():
-        raise ValueError(f"there is no {path}; the data set of that name is --dataset {path.name}")
+        raise ValueError(f"there is no file {path}; for the data set of that name write --dataset {path.name}")
     return _read(own, columns_of(job), run.task, words, path.stat().st_mtime_ns if path.exists() else 0)
 
 
 def columns_of(job: Job) -> Columns:
-    """What the columns of the job's table are, or the arrays of its ``.npz``."""
+    """The roles of the columns of the job's table, or of the arrays of its ``.npz``."""
     names = ("label", "client", "split", "feature", "category", "text", "ignored")
     return Columns(*(getattr(job.run, f"{name}_column") for name in names), fill=job.run.fill)
 
@@ -53,7 +53,7 @@ def _read(path: str, columns: Columns, task: TaskChoice, words: Words, changed: 
 
 
 def own_federation(job: Job) -> Federation | None:
-    """The federation of the clients that the data names; None where a partition deals the data out.
+    """The federation of the clients that the data names; None if a partition splits the data.
 
     Raises:
         ValueError: the data names no clients and no partition is chosen, or as `OwnData.federation`.
@@ -65,7 +65,7 @@ def own_federation(job: Job) -> Federation | None:
         path = Path(str(job.run.data))
         there = f", one of its arrays {', '.join(array_names(path))}" if path.suffix == ".npz" else ""
         raise ValueError(
-            f"--data {path} does not say whose its examples are; give --client-column NAME{there}, or "
+            f"--data {path} does not name the clients of its examples; give --client-column NAME{there}, or "
             "--partition iid --partition.n-clients 10"
         )
     split = split_of(settings["val_fraction"], settings["test_fraction"])
@@ -73,21 +73,21 @@ def own_federation(job: Job) -> Federation | None:
         for name, usual in zip(("val_fraction", "test_fraction"), SPLIT[1:], strict=True):
             if settings[name] != usual:
                 said = shown(f"partition.{name}", [str(settings[name])])
-                raise ValueError(f"{said}: the data says of each example what it is for; leave it out")
+                raise ValueError(f"{said}: the data assigns each example to a split already; leave it out")
         split = SPLIT
     federation = data.federation(split, seed=job.run.seed, min_size=settings["min_size"])
     if not (n_clients := settings["n_clients"]):
         return federation
     from fljax.data.holdout import some_clients
 
-    return data.filled(some_clients(federation, n_clients, job.run.seed))  # by what these have alone
+    return data.filled(some_clients(federation, n_clients, job.run.seed))  # with values of these clients only
 
 
 def halves(job: Job) -> tuple[Examples, Examples]:
     """Training and test examples of the data, for a partition.
 
     Raises:
-        ValueError: the data says of its examples what a partition decides, or as `read_data`.
+        ValueError: the data already decides what the partition would, or as `read_data`.
     """
     data, column = read_data(job), job.run.split_column
     said = f"--split-column {column}" if column else f"--data {job.run.data}"
@@ -96,10 +96,10 @@ def halves(job: Job) -> tuple[Examples, Examples]:
 
 
 class ClientNames(NamedTuple):
-    """Names of clients, in the order of their numbers; () where they have none."""
+    """Names of clients, in the order of their numbers; () if they have none."""
 
     training: tuple[str, ...] = ()
-    new: tuple[str, ...] = ()  # of ``--new-clients``: those that meet the trained server
+    new: tuple[str, ...] = ()  # the new clients of ``--new-clients``
 
 
 def client_names(job: Job) -> ClientNames:
@@ -119,19 +119,18 @@ def client_names(job: Job) -> ClientNames:
 
 
 class Scaling(NamedTuple):
-    """What a network is given and told besides its layers: how inputs are scaled, and what its outputs are."""
+    """The scaling of a network's inputs and outputs, and its task."""
 
     inputs: Normalize
     task: str  # "classification", "labels" or "regression"
-    targets: tuple[tuple[float, ...], tuple[float, ...]] | None = None  # mean and deviation, of a regression
+    targets: tuple[tuple[float, ...], tuple[float, ...]] | None = None  # for regression: mean and standard deviation
 
 
 def save_names(job: Job, folder: Path, scaling: Scaling) -> None:
-    """Writes names.json, where there is something to write: what numbers of clients, classes and words stand for,
-    names of features, and scales.
+    """Writes names.json, if there is something to write: names of clients, classes, words and features, and scales.
 
-    Who takes a trained model elsewhere needs the scales: its inputs are ``(x - mean) / deviation``, its outputs of a
-    regression ``output * deviation + mean``.
+    The scales are needed to use a trained model elsewhere: its inputs are ``(x - mean) / deviation``, and its outputs
+    in regression ``output * deviation + mean``.
     """
     clients = client_names(job)
     classes, inputs, words = of_data(job)
@@ -144,13 +143,13 @@ def save_names(job: Job, folder: Path, scaling: Scaling) -> None:
 
 
 def of_data(job: Job) -> tuple[tuple[str, ...], ...]:
-    """Names of classes, of features, and of tokens that are words; () of what has none."""
+    """Names of classes, of features, and of tokens that are words; () for those without names."""
     data = None if job.run.data is None else read_data(job)
     return ((), (), ()) if data is None else (data.classes, data.inputs, data.words)
 
 
 def scaling(federation: Federation, task: str, normalize: str) -> Scaling:
-    """What is asked for, with the numbers that follow from the training examples."""
+    """The scaling that the settings ask for, with means and deviations of the training examples."""
     pool, rows = federation.train.pool, used_rows(federation)
     inputs = moments(np.asarray(pool.x)[rows]) if normalize == "standard" else normalize
     if are_classes(pool.y):
@@ -162,7 +161,7 @@ def scaling(federation: Federation, task: str, normalize: str) -> Scaling:
 
 
 def scaled(model: Model, scaling: Scaling) -> Model:
-    """The model with inputs scaled so, and with the loss that its outputs want."""
+    """The model with scaled inputs, and with the loss of its task."""
     model = normalized(model, scaling.inputs)
     if scaling.targets is not None:
         return regression(model, mean=scaling.targets[0], deviation=scaling.targets[1])
@@ -170,18 +169,18 @@ def scaled(model: Model, scaling: Scaling) -> Model:
 
 
 def used_rows(federation: Federation) -> np.ndarray:
-    """The rows of the pool that some client trains on."""
+    """The row numbers of the pool that some client trains on."""
     index, size = np.asarray(federation.train.index), np.asarray(federation.train.size)
     return np.unique(index[np.arange(index.shape[1]) < size[:, None]])
 
 
 _ROUNDING = 1e-6
-"""Deviation of a column, over its largest value, that float32 numbers of one value may have."""
+"""Standard deviation, relative to its largest value, that a constant column may have because of float32 rounding."""
 
 
 def moments(values: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation of each entry of the last axis; a deviation of 0, up to rounding, counts as 1."""
-    scale = 255.0 if values.dtype == np.uint8 else 1.0  # a batch has pixels / 255
+    """Mean and standard deviation of each entry of the last axis; a deviation of 0, up to rounding, becomes 1."""
+    scale = 255.0 if values.dtype == np.uint8 else 1.0  # pixels of a batch are divided by 255
     flat = values.reshape(-1, values.shape[-1]).astype(np.float64)
     deviation, magnitude = flat.std(axis=0), np.abs(flat).max(axis=0)
     varies = deviation > _ROUNDING * magnitude

@@ -1,4 +1,4 @@
-"""From settings to what methods train on: the federation, and the network with its task and its scores."""
+"""Makes from settings what methods train on: the federation, and the network with its task and its scores."""
 
 import warnings
 from pathlib import Path
@@ -29,14 +29,14 @@ from fljax.types import Federation, Model
 
 
 def make_federation(job: Job) -> Federation:
-    """Reads the data set and deals it out.
+    """Reads the data set and splits it among clients.
 
     Raises:
-        ValueError: the partition cannot be made so, or a function of a user's that is named as one makes none.
+        ValueError: the partition rejects its settings, or a user's function returns no federation.
     """
     if job.run.normalize != "standard":
         return _federation(job)
-    with warnings.catch_warnings(action="ignore", category=ScaleWarning):  # whatever it is, the network sees another
+    with warnings.catch_warnings(action="ignore", category=ScaleWarning):  # the network sees standardised inputs anyway
         return _federation(job)
 
 
@@ -52,15 +52,15 @@ def _federation(job: Job) -> Federation:
 
 
 def data_name(run: RunSettings) -> str:
-    """The data set, or the file of the user's own data."""
+    """The name of the data set, or of the file of the user's own data."""
     return run.dataset if run.data is None else Path(run.data).name
 
 
 def make_parts(job: Job) -> tuple[Federation, Federation | None]:
-    """The federation that trains, and the clients that are new at the end where the job holds some out.
+    """The federation that trains, and the new clients, if the job holds some out, else None.
 
     Raises:
-        ValueError: a client would make more steps than can be counted, or nobody is left on one side.
+        ValueError: a client would make more steps than can be counted, or no client is left on one side.
     """
     federation, share = make_federation(job), job.run.new_clients
     _check_steps(job, federation)
@@ -69,23 +69,23 @@ def make_parts(job: Job) -> tuple[Federation, Federation | None]:
     training, new = hold_out_clients(federation, share, job.run.seed)
     if job.run.data is None or job.run.partition != "natural":
         return training, new
-    data = read_data(job)  # what fills its cells is learnt of those who train alone
+    data = read_data(job)  # the values that fill empty cells come from the clients that train only
     values = data.fills(training)
     return data.filled(training, values), data.filled(new, values)
 
 
 def make_model(job: Job, federation: Federation) -> Model:
-    """The network, scaled and told its task as the job and the training examples have it.
+    """The network, with the scaling and the task that follow from the job and the training examples.
 
     Raises:
-        ValueError: naming the network, where it cannot be built so.
-        MemoryError: it is larger than the machine.
+        ValueError: the network cannot be built; the message names it.
+        MemoryError: it is larger than the memory.
     """
     return scaled(plain_model(job, federation), scaling(federation, job.run.task, job.run.normalize))
 
 
 def plain_model(job: Job, federation: Federation) -> Model:
-    """The network alone, with the shape of the data's examples, a logit for each class, and what tests say of it.
+    """The network without scaling, with the shape of the data's examples, one logit per class, and the job's scores.
 
     Raises:
         ValueError, MemoryError: as `make_model`.
@@ -105,10 +105,10 @@ def plain_model(job: Job, federation: Federation) -> Model:
 
 
 def with_words(job: Job) -> dict[str, Any]:
-    """The network's settings; of texts in words a vocabulary that nobody has set is that of the words.
+    """The network's settings; for texts, a vocabulary that is not set is that of the data's words.
 
     Raises:
-        ValueError: the network, one of ours, would take the words' tokens for numbers.
+        ValueError: the network is one of fljax that would read the tokens as numbers.
     """
     settings, words, name = dict(job.settings["model"]), of_data(job)[-1], job.run.model
     if not words:
@@ -118,15 +118,15 @@ def with_words(job: Job) -> dict[str, Any]:
         settings["vocabulary"] = len(words)
     elif usual is None and name in names("model"):
         able = [known for known in names("model") if "vocabulary" in parameters(find("model", known))]
-        raise ValueError(f"it reads words as numbers; choose a network that embeds them, {', '.join(able)}")
+        raise ValueError(f"it would read words as numbers; choose a network that embeds them, {', '.join(able)}")
     return settings
 
 
 def _scored(job: Job, model: Model) -> Model:
-    """The model, tested by the job's scores, and on the validation split where the job asks for it.
+    """The model with the job's scores, and with tests on the validation split if the job asks for them.
 
     Raises:
-        ValueError: one is unknown or no score, stands there twice, or has the name of what every test says.
+        ValueError: a score is unknown or is none, is given twice, or has the name of a metric of every test.
     """
     for word in job.run.score:
         made = find("score", word)
@@ -136,17 +136,17 @@ def _scored(job: Job, model: Model) -> Model:
 
 
 def made_as(kind: str, job: Job, made: Any, wanted: type) -> Any:
-    """Raises ValueError where a user's function has made something else."""
+    """Returns ``made``; raises ValueError if a user's function has not returned an object of the class ``wanted``."""
     if not isinstance(made, wanted):
         remedy = "; return fljax.build(train, rows, ...)" if wanted is Federation else ""
         raise ValueError(
-            f"--{kind} {getattr(job.run, kind)} makes a {type(made).__name__}, not a {wanted.__name__}{remedy}"
+            f"--{kind} {getattr(job.run, kind)} returns a {type(made).__name__}, not a {wanted.__name__}{remedy}"
         )
     return made
 
 
 def _check_steps(job: Job, federation: Federation) -> None:
-    """Raises ValueError where a client would make more steps in a round than a program can count."""
+    """Raises ValueError if a client would make more steps in a round than a program can count."""
     longest = np.asarray(federation.train.size, np.int64).max()
     for section in job.methods:
         epochs, batches = job.settings[section]["epochs"], n_batches(longest, job.settings[section]["batch_size"])

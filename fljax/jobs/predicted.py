@@ -1,4 +1,4 @@
-"""What trained models of a results folder make of their clients' examples, or of new ones, as columns of a table."""
+"""Predictions of a results folder's trained models for their clients' examples, or for new ones, as a table."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,23 +31,23 @@ Split = Literal["test", "val", "train", "new"]
 
 
 def predicted(folder: str | Path, split: Split = "test", methods: Sequence[str] = ()) -> Columns:
-    """Each client's examples with what the model that it was last tested with says of them, method after method.
+    """Predictions for each client's examples by the model with which it was last tested, method after method.
 
-    Columns: ``method``; ``client``, its name or number; ``example``, the place in the pool, which for data that names
-    its clients is the row of the file, from 0, also of what a drift or an attack has changed; ``label`` and
-    ``predicted``. Of a classification also a probability for each class (``p_NAME``, the softmax of the outputs), of
-    several labels ``label_NAME``, ``p_NAME`` and ``predicted_NAME`` for each (p of 0.5 and more), of several targets
-    ``label_NAME`` and ``predicted_NAME``. Of a client without a model, and where an output is no number, ``predicted``
-    is empty or NaN.
+    Columns: ``method``; ``client``, its name or number; ``example``, the row number in the pool, which for data that
+    names its clients is the row of the file, from 0 (also for examples that a drift or an attack has changed);
+    ``label`` and ``predicted``. In classification also a probability for each class (``p_NAME``, the softmax of the
+    outputs); for several labels ``label_NAME``, ``p_NAME`` and ``predicted_NAME`` for each (p of 0.5 and more); for
+    several targets ``label_NAME`` and ``predicted_NAME``. For a client without a model, and if an output is not
+    finite, ``predicted`` is empty or NaN.
 
     Args:
-        folder: of ``fljax run``, or of a seed of ``fljax compare``.
-        split: whose examples; of clients that change over the rounds, those of the last one. "new": the test examples
-            of the clients that ``--new-clients`` held out, with the models that these got.
-        methods: some of the folder's; none: all.
+        folder: results folder of ``fljax run``, or of a seed of ``fljax compare``.
+        split: the examples; if clients change over the rounds, those of the last round. "new": the test examples of the
+            clients that ``--new-clients`` held out, with the models that these got.
+        methods: some of the folder's methods; (): all.
 
     Raises:
-        ValueError: the folder holds no finished run, no such method or split, the data has changed since, or as
+        ValueError: the folder holds no finished run, or no such method or split, the data has changed since, or as
             `fljax.remake`.
     """
     check_choices(predicted, {"split": split})
@@ -63,25 +63,25 @@ def predicted_of_new(
     join: str | Path | None = None,
     n_rounds: int | None = None,
 ) -> Columns:
-    """New examples, with labels or without, with what trained models say of them: columns as `predicted` has them.
+    """Predictions of trained models for new examples, with or without labels: columns as in `predicted`.
 
-    Each is told by the model of its client, where the file says whose it is, as the run's data did; else by that of
-    ``client``, or by the one that all clients share. ``example`` is the row of the file, from 0, or the image's name;
-    labels are there where they are in the file, as they are written there.
+    If the file names the client of each example, as the run's data did, the model of that client predicts it; else the
+    model of ``client``, or the one that all clients share. ``example`` is the row of the file, from 0, or the image's
+    name; labels are there if the file has them, as they are written there.
 
     Args:
-        folder: of ``fljax run``, or of a seed of ``fljax compare``.
+        folder: results folder of ``fljax run``, or of a seed of ``fljax compare``.
         path: a table, ``.npz`` or folder of images, see `fljax.data.new_examples.read_new`.
-        client: whose model tells all of them, by its name or its number; None: see above.
-        methods: some of the folder's; none: all.
-        join: such a file of labelled examples of clients that took no part: each gets a model of them, as
-            `fljax.new_client_models` has it. Where it names no clients, there is one, of its name, and new examples
-            are that one's unless they or ``client`` say something else.
-        n_rounds: rounds of work of those; None: the run's ``--new-client-rounds``.
+        client: the client whose model predicts all examples, by its name or its number; None: see above.
+        methods: some of the folder's methods; (): all.
+        join: such a file of labelled examples of clients that did not participate in the run: each gets a model from
+            `fljax.new_client_models`. If it names no clients, it is one client with the file's name, and the new
+            examples belong to it unless they or ``client`` name another.
+        n_rounds: rounds of work of the clients that join; None: the run's ``--new-client-rounds``.
 
     Raises:
-        ValueError: as `predicted` and `read_new`; or no such client, or clients have models of their own and nothing
-            says whose is meant; or a client that joins took part in the run.
+        ValueError: as `predicted` and `read_new`; or there is no such client; or clients have different models and no
+            client is given; or a client that joins participated in the run.
     """
     run, made, job = load_run(folder), remake(folder), read_job(["--folder", str(folder)])
     x = made.federation.train.pool.x
@@ -98,7 +98,7 @@ def predicted_of_new(
 
 
 def _held(made: Remade, result: Result, joining: Joining | None, n_rounds: int) -> list[Held]:
-    """Who holds which model of a method: the run's clients, those that it held out, and those that join."""
+    """The clients with their models of a method: the run's clients, its new clients, and those that join."""
     models = result.models
     held = [Held(result.clients or tuple(map(str, range(len(models.row)))), models)]
     if result.new_clients and result.folder.joinpath(OF_NEW).exists():
@@ -106,7 +106,7 @@ def _held(made: Remade, result: Result, joining: Joining | None, n_rounds: int) 
     if joining is None:
         return held
     if twice := sorted(set(joining.names) & set(held[0].names)):
-        raise ValueError(f"client {twice[0]!r} cannot join: it took part in the run and has a model; leave it out")
+        raise ValueError(f"client {twice[0]!r} cannot join: it was in the run and has a model; leave it out")
     _checked(made, result)
     with method_named(result.name, made.runs):
         models = models_of_joining(made.runs[result.name], result.folder, joining, n_rounds)
@@ -128,7 +128,7 @@ def _of_clients(run: LoadedRun, made: Remade, result: Result, split: Split, job:
         data = getattr(at(federation, last), split)
         remedy = "--partition.val-fraction 0.1"
     if data is None:
-        raise ValueError(f"split={split!r}: {run.folder} has no such examples; {remedy} makes some")
+        raise ValueError(f"split={split!r}: {run.folder} has no such examples; run with {remedy}, for example")
     client, place, outputs = _outputs(made, result, models, data)
     y = np.asarray(data.pool.y)[np.asarray(data.index)[client, place]]
     label = tuple(y.reshape(len(y), -1).T)
@@ -143,7 +143,7 @@ def _of_clients(run: LoadedRun, made: Remade, result: Result, split: Split, job:
 def _of_new(
     run: LoadedRun, made: Remade, result: Result, new: NewExamples, client: str | None, held: list[Held]
 ) -> Columns:
-    """Columns of one method; ``client`` has the model that tells all examples, None: as the file says."""
+    """Columns of one method; the model of ``client`` predicts all examples; None: those of the clients in the file."""
     federation, (first, models) = _checked(made, result), held[0]
     whose = new.client if client is None else np.full(len(new.x), client)
     is_shared = tree.n_rows(models.params) == 1 or len(np.unique(models.row)) == 1
@@ -154,13 +154,15 @@ def _of_new(
         if strange and (client is not None or not is_shared):
             there = there_are("clients", known, strange[0]) if result.clients else f"choose 0 to {len(first) - 1}"
             raise ValueError(f"there is no client {strange[0]!r}; {there}; {_OTHERS}")
-        holders = [first[0] if name in strange else name for name in asked.tolist()]  # who has the model of all
-    elif is_shared:  # whose a new client's examples may be, too
+        holders = [
+            first[0] if name in strange else name for name in asked.tolist()
+        ]  # an unknown client uses the shared model
+    elif is_shared:  # the examples may also be a new client's
         place, holders, whose = np.zeros(len(new.x), int), [first[0]], np.full(len(new.x), "")
     else:
         column = f"a column {owner!r} in the file" if (owner := run.config.get("client_column")) else "client ids in it"
         choices = f"give --client NAME, or {column}; {_OTHERS}"
-        raise ValueError(f"{result.name} has different models for its clients; {choices}")
+        raise ValueError(f"{result.name} has different models for its clients, and no client is given; {choices}")
     y = federation.train.pool.y
     pool = as_arrays(on_host(new.x, np.zeros((len(new.x), *y.shape[1:]), y.dtype)))
     data = client_data(pool, [np.flatnonzero(place == i) for i in range(len(holders))])
@@ -169,26 +171,27 @@ def _of_new(
     return told_columns(run, made, result, {"client": whose, "example": new.names}, new.label, outputs[back])
 
 
-_OTHERS = "who took no part joins by labelled examples, --join FILE"
+_OTHERS = "a client that was not in the run needs labelled examples, --join FILE"
 
 
 def _checked(made: Remade, result: Result) -> Federation:
     """The federation of a method's run.
 
     Raises:
-        ValueError: the run was on other examples, whose words and numbers may mean something else.
+        ValueError: the run was on other examples, whose words and numbers may have another meaning.
     """
     federation = made.runs[result.name]["federation"]
     known, found = standing_of(result.folder).identity or {}, sums_of_examples(federation)
     if any(known.get(name, value) != value for name, value in found.items()):
-        raise ValueError(f"{result.folder} holds a run on other examples; put the data back as it was")
+        raise ValueError(f"{result.folder} holds a run on other examples; restore the data of the run")
     return federation
 
 
 def _outputs(
     made: Remade, result: Result, models: ModelTable, data: ClientData
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(examples,) clients, (examples,) places in their tables, and (examples, outputs), client after client."""
+    """(examples,) clients, (examples,) positions among the client's examples, and (examples, outputs) outputs, client
+    after client."""
     predict = made.runs[result.name]["algorithm"].predict
     outputs, size = np.asarray(predictions(predict, models, data)), np.asarray(data.size)
     client, place = np.nonzero(np.arange(data.index.shape[1]) < size[:, None])

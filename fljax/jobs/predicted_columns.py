@@ -1,4 +1,4 @@
-"""The columns that tell what a model says of examples: labels, predictions and probabilities; and as CSV."""
+"""The columns of predictions: labels, predictions and probabilities; and their CSV text."""
 
 import csv
 import io
@@ -20,7 +20,7 @@ Columns = dict[str, np.ndarray]
 def told_columns(
     run: LoadedRun, made: Remade, result: Result, begin: Columns, label: Sequence[np.ndarray], outputs: np.ndarray
 ) -> Columns:
-    """All columns of one method; ``label`` is empty, or has one of each label column."""
+    """All columns of one method; ``label`` is empty, or has one array per label column."""
     columns = {"method": np.full(len(outputs), result.name)} | begin
     task = task_of(made.runs[result.name]["algorithm"].loss)
     if task == "classification":
@@ -35,7 +35,7 @@ def told_columns(
 
 
 def _classes(outputs: np.ndarray, classes: Sequence[str]) -> Columns:
-    """What class is told, and the probability of each."""
+    """The predicted class, and the probability of each class."""
     names = np.array([*classes, *map(str, range(len(classes), outputs.shape[1]))])
     is_told = np.isfinite(outputs).all(axis=1)
     told = np.where(is_told, names[np.where(is_told, outputs.argmax(axis=1), 0)], "")
@@ -44,7 +44,7 @@ def _classes(outputs: np.ndarray, classes: Sequence[str]) -> Columns:
 
 
 def _probability(output: np.ndarray, end: str) -> Columns:
-    """The probability of one label of several, and whether it is told."""
+    """The probability of one label of several, and whether it is predicted."""
     p = expit(output.astype(np.float64))
     return {f"p{end}": p, f"predicted{end}": np.where(np.isnan(p), np.nan, (p >= 0.5).astype(output.dtype))}
 
@@ -61,5 +61,7 @@ def as_csv(columns: Mapping[str, np.ndarray]) -> str:
 def _cells(column: np.ndarray) -> list[Any]:
     if column.dtype.kind != "f":
         return column.tolist()
-    shown = "{}".format if column.dtype.itemsize == 4 else "{:.7g}".format  # of float32 what tells it from others
+    shown = (
+        "{}".format if column.dtype.itemsize == 4 else "{:.7g}".format
+    )  # float32: as many digits as identify the number
     return ["" if value != value else shown(value) for value in column]

@@ -1,4 +1,4 @@
-"""What a results folder's runs were made of, as objects: to predict, to test on other data, or to go on in Python."""
+"""Makes the objects of a results folder's runs again: to predict, to test on other data, or to resume in Python."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,30 +14,29 @@ from fljax.types import Federation
 
 
 class Remade(NamedTuple):
-    """What the runs of a folder are made of."""
+    """The objects of the runs of a folder."""
 
     federation: Federation  # with the job's attackers and drift
-    newcomers: Federation | None  # the clients that it held out for the end
-    runs: dict[str, dict[str, Any]]  # method -> what `fljax.train` is called with: "algorithm", "hyper", "key", ...
-    fills: np.ndarray | None = None  # (features,) what ``--fill`` put into the empty cells of each column of a table
+    newcomers: Federation | None  # the new clients that the job held out
+    runs: dict[str, dict[str, Any]]  # method -> arguments of `fljax.train`: "algorithm", "hyper", "key", ...
+    fills: np.ndarray | None = None  # (features,) values that ``--fill`` put into the empty cells of a table
 
 
 def remake(folder: str | Path) -> Remade:
-    """Reads the settings of a folder of ``fljax run``, or of a seed of ``fljax compare``, and makes all that they name.
+    """Reads the settings of a folder of ``fljax run``, or of a seed of ``fljax compare``, and makes what they name.
 
-    The data is read again, from where it was. The network of ``runs["ditto"]["algorithm"].predict`` scales its inputs
-    as it did in training: it takes a table's numbers as they are in the file, and pixels as they are in the pool.
-    ``fljax.train(**runs["ditto"], folder=folder / "ditto")`` gives the final state of a finished run at once, and goes
-    on with one that was stopped.
+    The data is read again from its files. ``runs["ditto"]["algorithm"].predict`` scales its inputs as in training: it
+    takes a table's numbers as in the file, and pixels as in the pool. ``fljax.train(**runs["ditto"],
+    folder=folder / "ditto")`` returns the final state of a finished run at once, and resumes an interrupted one.
 
     Raises:
-        ValueError: the folder has no settings of a run, or they name what is no longer there.
+        ValueError: the folder has no settings of a run, or they name something that no longer exists.
     """
     folder = Path(folder)
     if seeds := sorted(path.parent.name for path in folder.glob("seed_*/config.toml")):
         raise ValueError(f"{folder} holds a comparison; choose one of its seeds: {', '.join(seeds)}")
     if (folder.parent / "config.toml").is_file() and (folder / METRICS).exists():
-        raise ValueError(f"{folder} has what one method left; give {folder.parent}, and --method {folder.name}")
+        raise ValueError(f"{folder} is the folder of one method; give {folder.parent}, and --method {folder.name}")
     if not (folder / "config.toml").is_file():
         raise ValueError(f"there is no {folder / 'config.toml'}; fljax run writes one, and fljax compare for each seed")
     job = read_job(["--folder", str(folder)])

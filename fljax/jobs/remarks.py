@@ -1,4 +1,4 @@
-"""A job in two lines, and under them what follows from its settings and what may be a slip."""
+"""The headline of a job in two lines, and remarks on its settings that may be mistakes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ def headline(
     newcomers: Federation | None = None,
     devices: Sequence[Device] | None = None,
 ) -> str:
-    """The job in two lines, and in further ones what its methods do not have alike, and what may be a slip."""
+    """The job in two lines, and further lines with settings in which its methods differ or that may be mistakes."""
     run, size = job.run, np.asarray(federation.train.size)
     n_parameters = tree.size(jax.eval_shape(model.init, jax.random.key(0)))
     groups = "" if federation.group is None else f" in {len(np.unique(federation.group))} groups"
@@ -35,8 +35,8 @@ def headline(
     new = "" if newcomers is None else f"; {len(newcomers.train.size)} new clients at the end"
     draw = make_sampling(job).of(len(size))
     expected = draw.sampling.expected(len(size))
-    asked = f"; {draw.size} a round" if draw.size < len(size) else ""
-    asked = asked if expected is None else f"; about {expected:g} a round"
+    asked = f"; {draw.size} per round" if draw.size < len(size) else ""
+    asked = asked if expected is None else f"; about {expected:g} per round"
     there = f"{jax.device_count()} {jax.default_backend()} device" + "s" * (jax.device_count() > 1)
     there = there if devices is None or len(devices) == jax.device_count() else f"{len(devices)} of {there}"
     clients = f"{len(size)} clients{groups}, {sizes} training examples each{asked}{new}"
@@ -51,7 +51,7 @@ def headline(
 
 
 def noises(job: Job, runs: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """A line with the noise of each method that is given an epsilon to stay within, from which it follows."""
+    """A line for each method with a target epsilon, with the noise that follows from it."""
     found = []
     for name, run in runs.items():
         target, hyper = job.settings[name].get("target_epsilon"), run["hyper"]
@@ -63,32 +63,34 @@ def noises(job: Job, runs: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def slips(job: Job, size: np.ndarray) -> list[str]:
-    """Lines with choices that run and are seldom meant: batches larger than any client, more clusters than clients,
-    more attackers than an aggregation bears."""
+    """Lines on settings that are allowed but probably mistakes: batches larger than any client, more clusters than
+    clients, more attackers than an aggregation tolerates."""
     large = [method for method, own in job.of_methods.items() if (own.get("batch_size") or 0) > size.max()]
     many = [method for method, own in job.of_methods.items() if (own.get("n_clusters") or 0) > len(size)]
-    one_step = "an epoch is one step, as with --batch-size None"
-    lines = [f"batches of {', '.join(large)} are larger than any client: {one_step}"] if large else []
+    one_step = "each epoch is one step, as with --batch-size None"
+    lines = [f"batches of {', '.join(large)} are larger than any client's data: {one_step}"] if large else []
     lines += [f"{', '.join(many)}: more clusters than the {len(size)} clients"] if many else []
     n_models = make_sampling(job).of(len(size)).size
     whole = [method for method, own in job.of_methods.items() if own.get("body_epochs") == own.get("epochs", -1)]
     lines += (
-        [f"{', '.join(whole)}: with --body-epochs as many as --epochs heads learn before tests alone"] if whole else []
+        [f"{', '.join(whole)}: with --body-epochs equal to --epochs, heads are trained only before tests"]
+        if whole
+        else []
     )
     for method, own in job.of_methods.items():
         per_attacker = next((BEARS[brick] for brick in method.split("+") if brick in BEARS), None)
         if per_attacker is not None and own["n_attackers"] > (most := max((n_models - 3) // per_attacker, 0)):
-            stands = f"{n_models} models stand against {most} attacker{'s' * (most != 1)} at most"
+            stands = f"with {n_models} models it tolerates at most {most} attacker{'s' * (most != 1)}"
             lines.append(f"{method}: {stands}, not --n-attackers {own['n_attackers']:g}")
     return lines
 
 
 BEARS = {"krum": 2, "multi_krum": 2, "bulyan": 4}
-"""Brick -> how many models each attacker takes: m models stand against (m - 3) / so many attackers."""
+"""Brick -> number of models needed per attacker: m models tolerate (m - 3) / this number of attackers."""
 
 
 def many_classes(job: Job, federation: Federation) -> list[str]:
-    """A line where whole numbers of a table have become more classes than are usual, as ages do."""
+    """A line if whole numbers of a table, such as ages, have become unusually many classes."""
     if job.run.data is None or job.run.task != "auto" or len(job.run.label_column) != 1:
         return []
     y, names = federation.train.pool.y, read_data(job).classes
@@ -96,7 +98,7 @@ def many_classes(job: Job, federation: Federation) -> list[str]:
         return []
     if not all(name.lstrip("-").isdigit() for name in names):
         return []
-    return [f"{job.run.label_column[0]} has {n} classes; amounts are regressed on with --task regression"]
+    return [f"{job.run.label_column[0]} has {n} classes; if it is an amount, use --task regression"]
 
 
 MANY_CLASSES = 30

@@ -1,4 +1,4 @@
-"""The runs of a comparison: those of one program together, each into a folder like that of `fljax run`."""
+"""The runs of a comparison: one program trains several seeds, each into a folder like that of `fljax run`."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -28,16 +28,16 @@ from fljax.types import Algorithm, Federation, ModelTable
 
 
 class Seed(NamedTuple):
-    """One of the runs of every method."""
+    """One seed: a run of every method."""
 
     job: Job
     federation: Federation
     folder: Path
-    devices: Sequence[Device] | None = None  # to spread the clients over; None: all
+    devices: Sequence[Device] | None = None  # devices over which the clients are spread; None: all
 
 
 def on_devices(federations: list[Federation], devices: Sequence[Device] | None) -> list[Federation]:
-    """The federations whole on each of ``devices``; an array that several have in common is still one."""
+    """The federations, copied to each of ``devices``; an array that several of them share stays one array."""
     with over_devices(devices) as mesh:
         known = {id(leaf): replicated(leaf, mesh) for leaf in jax.tree.leaves(federations)}
     return jax.tree.map(lambda leaf: known[id(leaf)], federations)
@@ -46,8 +46,8 @@ def on_devices(federations: list[Federation], devices: Sequence[Device] | None) 
 def alike(seeds: Sequence[Seed]) -> list[list[Seed]]:
     """The seeds in groups that one program can train.
 
-    All of them, but for labels that are another task in each, and where clients attack, drift or have a clock: that is
-    decided seed by seed.
+    One group, unless the labels are different tasks, or clients attack, drift or have a clock: the program then differs
+    from seed to seed.
     """
     groups: dict[Any, list[Seed]] = {}
     for seed in seeds:
@@ -58,15 +58,15 @@ def alike(seeds: Sequence[Seed]) -> list[list[Seed]]:
 
 
 def scaling_of(seed: Seed) -> Scaling:
-    """By what the networks of a seed scale."""
+    """The scaling of a seed's networks."""
     return scaling(seed.federation, seed.job.run.task, seed.job.run.normalize)
 
 
 def plans(seed: Seed) -> tuple[dict[str, dict[str, Any]], Federation]:
-    """What every method is trained with on a seed's federation, and that with its attackers and its drift.
+    """The arguments of training of every method on a seed, and the seed's federation with its attackers and drift.
 
     Raises:
-        ValueError: a method, an attack, a drift or a clock cannot be so.
+        ValueError: as `fljax.jobs.assemble.make_methods`.
     """
     job = seed.job
     methods, federation = make_methods(job, make_model(job, seed.federation), seed.federation)
@@ -75,7 +75,7 @@ def plans(seed: Seed) -> tuple[dict[str, dict[str, Any]], Federation]:
 
 
 def check_going_on(seeds: Sequence[Seed], folder: Path) -> None:
-    """Sees that every seed can go on with what the comparison's ``folder`` holds of it, before anything is written.
+    """Checks that every seed can resume what the comparison's ``folder`` holds of it, before anything is written.
 
     Raises:
         ValueError: a seed has results of other settings, of further methods or of more rounds.
@@ -89,14 +89,15 @@ def check_going_on(seeds: Sequence[Seed], folder: Path) -> None:
 
 
 def plain_job(seed: Seed) -> Job:
-    """The job of `fljax run` that a seed is."""
+    """The job of `fljax run` that equals a seed."""
     job = seed.job
     settings = job.settings | {"": {name: value for name, value in job.settings[""].items() if name in RUN}}
     return Job(job.schema | {"": RUN}, settings)
 
 
 def run_seeds(seeds: Sequence[Seed], writable: bool) -> None:
-    """Trains every method on federations that are `alike`, or sees that finished folders, not ``writable``, are so."""
+    """Trains every method on `alike` seeds; in folders that are not ``writable`` it only checks that they are
+    finished."""
     job = seeds[0].job
     scales = [scaling_of(seed) for seed in seeds]
     for seed, scale in zip(seeds, scales, strict=True):
@@ -117,7 +118,7 @@ def run_seeds(seeds: Sequence[Seed], writable: bool) -> None:
 
 
 def together(name: str, plan: dict[str, Any], seeds: Sequence[Seed], scales: Sequence[Scaling]) -> Runs:
-    """One method's runs; ``plan`` is that of the first."""
+    """One method's runs; ``plan`` is that of the first seed."""
     own = {
         "federations": [seed.federation for seed in seeds],
         "keys": [jax.random.key(seed.job.run.seed) for seed in seeds],
@@ -129,14 +130,14 @@ def together(name: str, plan: dict[str, Any], seeds: Sequence[Seed], scales: Seq
 
 
 def _varied(name: str, first: Seed, scales: Sequence[Scaling]) -> dict[str, Any]:
-    """How the seeds' methods differ, whose networks have numbers from each seed's own training examples."""
+    """The differences between the seeds' methods, whose networks scale by each seed's own training examples."""
     job, federation = first.job, first.federation
     fields = [field for field in ("inputs", "targets") if isinstance(getattr(scales[0], field), tuple)]
     plain = plain_model(job, federation)
 
     def make(numbers: dict[str, Any]) -> Algorithm:
         model = scaled(plain, scales[0]._replace(**{field: tuple(pair) for field, pair in numbers.items()}))
-        with jax.ensure_compile_time_eval():  # a method may compute numbers of its own when it is made
+        with jax.ensure_compile_time_eval():  # a factory may compute constants
             return make_algorithm(name, job, model).algorithm
 
     text = kept_as(program_text(name, job, federation), make_algorithm(name, job, plain).algorithm)
@@ -153,12 +154,12 @@ def _run_method(name: str, runs: Runs, ahead: Ahead, force_resume: bool) -> list
         ahead.wait(name)
         return train_together(runs, bar, force_resume)
     except BaseException:
-        bar.stop()  # gives the terminal its cursor back
+        bar.stop()  # shows the terminal's cursor again
         raise
 
 
 def _deployed(runs: Runs, ended: Sequence[Run]) -> Iterator[ModelTable]:
-    """The models that the clients of each finished run hold, from one program."""
+    """The models of the clients of each finished run, computed by one program."""
     varied, hyper = runs.varied, as_traced(runs.hyper)
 
     @jax.jit

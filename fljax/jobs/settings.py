@@ -1,4 +1,4 @@
-"""Layers of settings: what a TOML file and the arguments say, by full name; each word is checked, used or not."""
+"""Layers of settings: the words of a TOML file and of the arguments, by full name; all are checked, used or not."""
 
 import difflib
 import tomllib
@@ -11,37 +11,37 @@ from fljax.catalogue.parameters import REQUIRED, Parameter, Schema
 from fljax.catalogue.words import shown, takes_several, words_of, written
 
 Layer = list[tuple[str, list[str]]]
-"""Settings in the order in which they are written, as ("name" or "section.name", words); names may stand twice."""
+"""Settings in the order in which they are written, as ("name" or "section.name", words); a name may occur twice."""
 Values = dict[str, dict[str, Any]]
 """Section -> name -> value."""
 Reader = Callable[[str, Parameter, list[str]], Any]
 """``(full name, parameter, words) -> value``."""
 
 PARTS = ("partition", "model", "sampling", "attack", "drift", "clock")
-"""Sections of which a job has one each; the others are methods, and a short name sets it in all of them."""
+"""Sections of which a job has one each; all others are methods, and a short name sets all methods that have it."""
 OF_A_RUN_ALONE = {
-    "new_clients": "fljax run tests and this command does not",
-    "patience": "ends a run of fljax run early and none of this command",
+    "new_clients": "only fljax run tests new clients",
+    "patience": "only fljax run stops runs early",
 }
-"""Settings of `fljax run` that other commands refuse -> what each of them does."""
+"""Settings of `fljax run` that other commands refuse -> the reason."""
 RECORD = ("versions", "machine", "history")
-"""Sections of a config.toml that say where it was made; a new run does not read them."""
+"""Sections of a config.toml that record where it was made; a new run does not read them."""
 NOT_KEPT = ("folder", "config", "resume", "force_resume")
-"""Settings that say where a run goes, not what it is: of a command line alone."""
+"""Settings of the command line only: they choose the place of a run, not its content."""
 OUTER = "outer"
 UNSET = "unset"
-"""Of a section in TOML, which knows no None: the names of the settings that are None."""
+"""Key of a section in TOML, which has no None: the names of the settings that are None."""
 
 
 class Listed(list[str]):
-    """The words of a list in TOML, where they are not those of one value."""
+    """The words of a list in TOML, as opposed to those of a single value."""
 
 
 def of_arguments(arguments: Sequence[str]) -> Layer:
-    """``--ifca.n-clusters 4 --model.hidden 64 32``; ``--name=value`` is understood.
+    """The layer of arguments such as ``--ifca.n-clusters 4 --model.hidden 64 32``; ``--name=value`` works, too.
 
     Raises:
-        ValueError: the first argument is no ``--name``.
+        ValueError: the first argument is not of the form ``--name``.
     """
     layer: Layer = []
     for argument in arguments:
@@ -52,17 +52,17 @@ def of_arguments(arguments: Sequence[str]) -> Layer:
             layer[-1][1].append(argument)
         else:
             raise ValueError(
-                f"{argument[:100]!r} comes without a name; settings are written --name value, such as --algorithm "
-                "fedavg, see --help"
+                f"{argument[:100]!r} has no name in front; write settings as --name value, such as --algorithm "
+                "fedavg; see --help"
             )
     return _found_everywhere(layer, Path())
 
 
 def of_toml(path: Path) -> Layer:
-    """A TOML file; the key ``name`` of the sections in `PARTS` is the section's own setting.
+    """The layer of a TOML file; the key ``name`` of a section in `PARTS` chooses the part itself.
 
     Raises:
-        ValueError: it cannot be read, is no TOML, or has a section that is empty or nested.
+        ValueError: the file cannot be read, is not TOML, or has a section that is empty or nested.
     """
     try:
         return of_text(path.read_text(encoding="utf-8"), path.parent)
@@ -82,13 +82,13 @@ def of_file(path: Path) -> Layer:
     """`of_toml` of a file that a user names.
 
     Raises:
-        ValueError: as `of_toml`, or it has a setting of the command line alone.
+        ValueError: as `of_toml`, or it has a setting of the command line only.
     """
     layer = of_toml(path)
     for name, words in layer:
         if name in NOT_KEPT:
             raise ValueError(
-                f"{path}: {name} = {' '.join(words)[:100]!r} says where a run goes, not what it is; leave it out, and "
+                f"{path}: {name} = {' '.join(words)[:100]!r} is a setting of the command line only; leave it out, and "
                 f"give --{written(name)} on the command line"
             )
     return layer
@@ -129,34 +129,35 @@ def _found_everywhere(layer: Iterable[tuple[str, list[str]]], folder: Path) -> L
 
 def _from(folder: Path, word: str) -> str:
     if "\0" in word:
-        return word  # whoever reads it refuses it by name
+        return word  # rejected where it is read, with the setting's name
     return str(folder.joinpath(Path(word).expanduser()).resolve())
 
 
 def last(layers: Sequence[Layer], name: str) -> list[str] | None:
-    """What the last layer that has the setting says of it."""
+    """The words of a setting in the last layer that has it; None if no layer has it."""
     return next((words for layer in layers[::-1] for own, words in layer[::-1] if own == name), None)
 
 
 def full_names(name: str, schema: Schema) -> list[str]:
-    """The settings that ``name`` stands for: a short name is its parameter in every method that has it.
+    """The settings that ``name`` means: a short name means the parameter of every method that has it.
 
     Raises:
-        ValueError: nothing has the name (the nearest is given), it is empty, or parts of different kinds have it.
+        ValueError: there is no such setting (the message suggests the nearest), the name is empty, or parts of
+            different kinds have it.
     """
     if not name:
-        raise ValueError("a setting has no name; settings are written --name value, see --help")
+        raise ValueError("a setting has no name; write settings as --name value, see --help")
     known = [path(section, field) for section, parameters in schema.items() for field in parameters]
     found = [name] if name in known else [full for full in known if full.partition(".")[2] == name]
     if len(found) > 1 and any(full.partition(".")[0] in PARTS for full in found):
         raise ValueError(f"--{written(name)} could be {' or '.join('--' + written(full) for full in found)}")
     if not found:
-        from fljax.jobs.elsewhere import elsewhere  # reads the whole library, which only a refusal needs
+        from fljax.jobs.elsewhere import elsewhere  # reads the whole library, which only an error needs
 
         if text := elsewhere(name, schema):
             raise ValueError(f"no setting --{written(name[:100])}{text}")
         if name in OF_A_RUN_ALONE:
-            raise ValueError(f"no setting --{written(name)} here, which {OF_A_RUN_ALONE[name]}")
+            raise ValueError(f"no setting --{written(name)} here: {OF_A_RUN_ALONE[name]}; leave it out")
         short = [full.partition(".")[2] for full in known if "." in full]
         near = _meant(name, schema) or difflib.get_close_matches(name[:100], [*known, *short], n=1, cutoff=0)
         raise ValueError(f"no setting --{written(name[:100])}; the nearest is --{written(near[0])}")
@@ -164,17 +165,18 @@ def full_names(name: str, schema: Schema) -> list[str]:
 
 
 def _meant(name: str, schema: Schema) -> list[str]:
-    """The settings whose meaning begins with the words of ``name``, learning_rate is lr; else that begin with it."""
+    """The settings whose help begins with the words of ``name``, as of lr with "learning rate"; else those whose names
+    begin with it."""
     words, own = name.replace("_", " ").lower(), [entry for section in schema.values() for entry in section.items()]
     meaning = [field for field, one in own if len(words) > 3 and one.help.startswith(words)]
     return meaning or [field for field, _ in own if len(words) > 2 and field.startswith(name)]
 
 
 def read_value(name: str, parameter: Parameter, words: list[str]) -> Any:
-    """The value that ``words`` stand for.
+    """The value of ``words``.
 
     Raises:
-        ValueError: the parameter does not take them, or they are a list in TOML where one value is due.
+        ValueError: the parameter does not take them, or they are a list in TOML and the parameter takes one value.
     """
     if isinstance(words, Listed) and len(words) == 1 and not takes_several(parameter.kind):
         raise ValueError(f"{name} = [{words[0]}] is a list; give one value, {name} = {words[0]}")
@@ -182,7 +184,7 @@ def read_value(name: str, parameter: Parameter, words: list[str]) -> Any:
 
 
 def read_layer(layer: Layer, schema: Schema, reader: Reader = read_value) -> dict:
-    """Full name -> value. A full name wins over a short one, the later over the earlier; all of them are read.
+    """Full name -> value. A full name overrides a short one, a later setting an earlier one; all are read.
 
     Raises:
         ValueError: as `full_names`, or words that their parameter does not take.
@@ -196,7 +198,7 @@ def read_layer(layer: Layer, schema: Schema, reader: Reader = read_value) -> dic
 
 
 def values_of(schema: Schema, found: Mapping[str, Any]) -> Values:
-    """Every parameter's value: the one that was found, else its default.
+    """Every parameter's value: the one in ``found``, else its default.
 
     Raises:
         ValueError: a parameter without default is not set.
@@ -213,5 +215,5 @@ def values_of(schema: Schema, found: Mapping[str, Any]) -> Values:
 
 
 def path(section: str, name: str) -> str:
-    """Full name of a setting."""
+    """The full name of a setting."""
     return f"{section}.{name}" if section else name

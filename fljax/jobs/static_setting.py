@@ -1,4 +1,4 @@
-"""What runs under one static setting of a sweep's outer loop: its federation, network and method, and on what."""
+"""What runs under one static setting of a sweep's outer loop: its federation, network, method and devices."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,7 +37,7 @@ def ready_for(sweep: SweepJob, setting: dict[str, Any]) -> Ready:
     """What runs under a static ``setting``, by label.
 
     Raises:
-        ValueError: it cannot be made so.
+        ValueError: the federation, the network or the method rejects the setting.
     """
     job = sweep.job_with(setting)
     federation, _ = make_parts(job)
@@ -50,11 +50,11 @@ def ready_for(sweep: SweepJob, setting: dict[str, Any]) -> Ready:
 
 
 def checked(sweep: SweepJob, setting: dict[str, Any]) -> Ready:
-    """`ready_for`, where the search can be made.
+    """`ready_for`, after checking that the search can be carried out.
 
     Raises:
         ValueError: it cannot.
-        MemoryError: it needs more than there is.
+        MemoryError: it needs more memory than there is.
     """
     ready = ready_for(sweep, setting)
     (algorithm, _, sampling), run, own = ready.made, ready.job.run, sweep.own
@@ -68,20 +68,20 @@ def checked(sweep: SweepJob, setting: dict[str, Any]) -> Ready:
 
 
 def devices_for(sweep: SweepJob, ready: Ready, folder: Path | None) -> Sequence[Device] | None:
-    """The devices that the search under one static setting runs on, in its ``folder``; None: all."""
+    """The devices of the search under one static setting, which may have begun in ``folder``; None: all."""
     begun = [] if folder is None else [n_devices_of(folder)]
     n_runs = count_points(sweep.hypers(ready.job)) * sweep.own.seeds
     return devices_of(ready.job, ready.model, ready.federation, begun, n_runs)
 
 
 def _check_clock(sweep: SweepJob, job: Job, made: Made, federation: Federation) -> None:
-    """Raises ValueError where rounds under a clock do not last alike at all points of the search."""
+    """Raises ValueError if rounds under a clock do not take the same time at all points of the search."""
     if job.run.clock == "none":
         return
     (algorithm, hyper, sampling), hypers = made, sweep.hypers(job)
 
     def with_ends(name: str) -> list[Any]:
-        """The Hyper with the least and the greatest value of a number."""
+        """The Hyper with the least and the greatest value of a hyperparameter."""
         values = np.asarray(getattr(hypers, name))
         ends = [replace(hyper, **{name: float(end)}) for end in (values.min(), values.max())]
         return [with_target(one, sampling, algorithm.about.work, job.run.rounds) for one in ends]

@@ -1,4 +1,4 @@
-"""What a sweep varies: the numbers that make its points, and the static settings of its outer loop."""
+"""What a sweep varies: the hyperparameters of its points, and the static settings of its outer loop."""
 
 import math
 import shlex
@@ -17,14 +17,14 @@ from fljax.sealed import naming
 NOT_SWEPT = {
     "new_clients": "a sweep tests no new clients; fljax run does",
     "new_client_rounds": "a sweep tests no new clients; fljax run does",
-    "patience": "a sweep's runs end together; --halving stops those that lose early",
-    "validate": "a sweep is judged by one split; --judge val takes the validation split",
+    "patience": "all runs of a sweep end together; --halving stops bad points early",
+    "validate": "a sweep is judged on one split; --judge val chooses the validation split",
 }
-"""Settings of what a sweep does not do -> what to say of it."""
+"""Settings that a sweep does not have -> the reason."""
 
 
 class SweepJob(NamedTuple):
-    """A job of one method, with what is varied."""
+    """A job of one method, with the values that are varied."""
 
     job: Job
     axes: dict[str, Axis]  # field of the Hyper -> its values
@@ -37,12 +37,13 @@ class SweepJob(NamedTuple):
 
     @property
     def own(self) -> SweepSettings:
-        """What a sweep has beyond a job's settings."""
+        """The settings of a sweep, besides those of a job."""
         return SweepSettings(**{name: self.job.own[name] for name in SWEEP})
 
     @property
     def metric(self) -> str | None:
-        """What the best point has most of, as a test calls it: ``val_`` before it says the split that is judged by."""
+        """The metric by which the best point is chosen, without the prefix ``val_`` of the judging split; None: the
+        default."""
         from fljax.run.sweep.table import unnamed
 
         return None if self.own.metric is None else unnamed(self.own.metric, self.own.judge)
@@ -53,7 +54,8 @@ class SweepJob(NamedTuple):
 
     @property
     def labels(self) -> dict[str, str]:
-        """A column of the table for each setting of the outer loop -> full name; short where nothing else has it."""
+        """The table's column for each setting of the outer loop -> full name; the column has the short name if that is
+        unique."""
         from fljax.run.sweep.table import is_of_a_run
 
         short = [full.rpartition(".")[2] for full in self.outer]
@@ -82,23 +84,23 @@ class SweepJob(NamedTuple):
 
 
 def folder_of(setting: dict[str, Any]) -> str:
-    """The folder, in that of the sweep, of the runs under one static setting, by label."""
+    """The name of the folder of one static setting's runs, inside the sweep's folder; the setting is by label."""
     named = (f"{name}={value}".replace(" ", "_").replace("/", "_") for name, value in setting.items())
     return "-".join(named) or "runs"
 
 
 def read_sweep(arguments: Sequence[str], check: bool = True) -> SweepJob:
-    """The sweep of a command line: as `fljax.jobs.job.read_job`, with several values where ``--help`` says so.
+    """The sweep of a command line: as `fljax.jobs.job.read_job`, but hyperparameters may have several values.
 
-    ``check`` False lets a sweep of nothing pass, for its help.
+    ``check`` False allows a sweep that varies nothing, for the help.
 
     Raises:
-        ValueError: in one line, for names that do not exist, values of the wrong type, empty grids and static settings
-            that are given several values outside the outer loop.
+        ValueError: in one line: a name does not exist, a value is of the wrong type, a grid is empty, or a static
+            setting has several values outside the outer loop.
     """
     layers = read_layers(arguments, "sweep", methods=("fedavg",))  # the main job has several
     if len(names := last(layers, "algorithm") or ()) != 1:
-        raise ValueError(f"--algorithm {' '.join(names)}: a sweep is of one method; fljax compare runs several")
+        raise ValueError(f"--algorithm {' '.join(names)}: a sweep has one method; fljax compare runs several")
     for name, words in layers[-1]:
         if name in NOT_SWEPT and words not in (["None"], ["False"]):
             raise ValueError(f"{shown(name, words)}: {NOT_SWEPT[name]}")
@@ -119,12 +121,12 @@ def read_sweep(arguments: Sequence[str], check: bool = True) -> SweepJob:
 
 
 def outer_values(layer: Layer, job: Job) -> dict[str, list[Any]]:
-    """The values of each setting, by full name, that one layer gives to the outer loop: a word each, quoted where a
-    value has several.
+    """The values of each setting, by full name, in one layer's outer loop: one word per value, quoted if a value has
+    several.
 
     Raises:
-        ValueError: in one line, for settings that the outer loop does not take or that stand twice, and values of the
-            wrong type or that stand twice.
+        ValueError: in one line: the outer loop does not take a setting, a setting or a value is given twice, or a value
+            is of the wrong type.
     """
     names: dict[str, str] = {}
     found = {}
@@ -149,21 +151,21 @@ def outer_values(layer: Layer, job: Job) -> dict[str, list[Any]]:
 
 
 def _check(sweep: SweepJob) -> None:
-    """Raises ValueError where there is nothing to sweep, the points are too many, or a number is varied twice."""
+    """Raises ValueError if nothing is varied, there are too many points, or a hyperparameter is varied twice."""
     own, run = sweep.own, sweep.job.run
     if own.resume and run.folder is None:
-        raise ValueError("--resume: say which sweep, with --folder")
+        raise ValueError("--resume: name the sweep with --folder")
     for name in ("new_clients", "patience", "validate"):
         if value := getattr(run, name):
             raise ValueError(f"{shown(name, words_of(value))}: {NOT_SWEPT[name]}")
     if not sweep.axes and not sweep.outer and own.seeds == 1:
         if own.resume and not Path(str(run.folder), "config.toml").exists():
-            fault = "has no config.toml" if Path(str(run.folder)).is_dir() else "is not there"
-            raise ValueError(f"--folder {run.folder} {fault}: there is no sweep to go on with")
-        raise ValueError(f"nothing to sweep: give a number of {sweep.name} several values, such as --lr 0.01 0.1")
+            fault = "has no config.toml" if Path(str(run.folder)).is_dir() else "does not exist"
+            raise ValueError(f"--folder {run.folder} {fault}: there is no sweep to resume")
+        raise ValueError(f"nothing to sweep: give a setting of {sweep.name} several values, such as --lr 0.01 0.1")
     drawn = {name: axis.words for name, axis in sweep.axes.items() if callable(axis.values)}
     if own.draws is not None and not drawn:
-        raise ValueError(f"--draws {own.draws}: nothing to draw from; give a number a range, such as --lr log:0.001:1")
+        raise ValueError(f"--draws {own.draws}: nothing to draw from; give a range, such as --lr log:0.001:1")
     for name, words in drawn.items() if own.draws is None else ():
         raise ValueError(f"{shown(name, words)}: {how_to_draw(words[0].partition(':')[0])}")
     n_points = math.prod(len(axis.values) for name, axis in sweep.axes.items() if name not in drawn) * (own.draws or 1)

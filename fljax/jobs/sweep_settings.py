@@ -1,4 +1,4 @@
-"""A sweep's settings as its config.toml has them, and those of one of its points as other commands take them."""
+"""A sweep's settings for its config.toml, and the settings of one point as options of other commands."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -15,11 +15,11 @@ from fljax.jobs.sweep import SweepJob
 from fljax.run.report import Row
 
 MAY_CHANGE = ("data_folder", "new_client_rounds", "runs_at_once", "force_resume")
-"""Settings with which a sweep may be gone on with: its rounds are laid out from the start."""
+"""Settings that may change when a sweep is resumed; its number of rounds is fixed from the start."""
 
 
 def as_toml(sweep: SweepJob) -> dict[str, Any]:
-    """The sweep's settings as a TOML document: words of what is varied."""
+    """The sweep's settings as a TOML document; settings that vary have their words."""
     document = config.as_toml(sweep.job)
     document[sweep.name] |= {name: axis.words for name, axis in sweep.axes.items()}
     outer = {full: [" ".join(words_of(value)) for value in values] for full, values in sweep.outer.items()}
@@ -27,12 +27,12 @@ def as_toml(sweep: SweepJob) -> dict[str, Any]:
 
 
 def may_grow(sweep: SweepJob, folder: Path) -> list[str]:
-    """The settings of the sweep in ``folder`` that may be other ones, as long as all its runs are among the new ones.
+    """The settings of the sweep in ``folder`` that may change, as long as all its runs are among the new ones.
 
-    Of the seeds and the points the search itself sees that none is lacking.
+    The search itself checks that no seed and no point is missing.
     """
     stored = dict(of_toml(folder / "config.toml")) if begun_by(folder) else {}
-    taken = {full.rpartition(".")[2] for full in sweep.outer}  # whose folders would be called otherwise
+    taken = {full.rpartition(".")[2] for full in sweep.outer}  # their folders would have other names
     points = [path(sweep.name, name) for name in sweep.axes if name not in taken]
     outer = {f"{OUTER}.{full}": set(words) for full, words in as_toml(sweep).get(OUTER, {}).items()}
     more = [name for name, words in outer.items() if name in stored and words >= set(stored[name])]
@@ -40,9 +40,9 @@ def may_grow(sweep: SweepJob, folder: Path) -> list[str]:
 
 
 def as_words(sweep: SweepJob, point: Row, said: Collection[str] = ()) -> list[str]:
-    """A point as `fljax run` and `fljax compare` take it, every digit of its numbers: what one sweep hands on.
+    """A point as options of `fljax run` and `fljax compare`, with every digit of its numbers.
 
-    With it stand the method's other settings that these commands would not have of themselves, and those ``said``.
+    They include the method's other settings that are not the defaults of these commands, and those in ``said``.
     """
     values: dict[str, Any] = {}  # by full name
     usual = read_job(["--algorithm", *sweep.job.run.algorithm]).settings.get(sweep.name, {})

@@ -1,4 +1,4 @@
-"""The values that `fljax sweep` gives a number: one after another, a range, or a distribution to draw from."""
+"""The values of a hyperparameter in `fljax sweep`: a list, a range, or a distribution."""
 
 import struct
 from collections.abc import Sequence
@@ -12,34 +12,35 @@ from fljax.ranges import check_number
 from fljax.sealed import naming
 
 MOST_RUNS = 1_000_000
-"""Points times seeds: more are a slip of the hand, and their table alone would fill a memory."""
+"""Limit of points times seeds: more are a mistake, and their table alone would fill the memory."""
 BRICKS = {
     "augment": ("crop", "crop_padding"),
     "uplink": ("clip_update", "clip"),
     "downlink": ("down_top_k", "down_top_share"),
 }
-"""Slot -> a brick of it and its number, for an example."""
+"""Slot -> a brick of it and one of its hyperparameters, as an example."""
 NOT_OUTER = (
     *("algorithm", "dataset", "data", "data_folder", *PARTS, "score", *BRICKS),
     *("rounds", "seed", "seeds", "draws", "halving", "metric", "judge"),
 )
-"""Settings that make another sweep, with a table of its own."""
+"""Settings that cannot vary within a sweep, because another value needs its own table."""
 OF_THE_WHOLE = (*NOT_KEPT, "runs_at_once")
-"""Settings that say how a sweep is made, not what runs in it."""
+"""Settings of how a sweep is carried out, not of what runs in it."""
 
 
 class Axis(NamedTuple):
-    """A number that is varied."""
+    """A hyperparameter that is varied."""
 
     words: list[str]
-    values: Any  # one after another, or a `fljax.run.sweep.points.Draw`
+    values: Any  # a list of values, or a `fljax.run.sweep.points.Draw`
 
 
 def value_or_axis(name: str, parameter: Parameter, words: list[str]) -> Any:
-    """A setting's value; of a number with several values, or none, or a range, its axis.
+    """A setting's value; for a hyperparameter with several values or a range, its axis.
 
     Raises:
-        ValueError: a static setting has several values, or a number one that is not allowed or stands twice.
+        ValueError: a static setting has several values, a hyperparameter has none, or a value is not allowed or given
+            twice.
     """
     section, _, short = name.rpartition(".")
     several = len(words) > 1 or is_range(words)
@@ -52,13 +53,13 @@ def value_or_axis(name: str, parameter: Parameter, words: list[str]) -> Any:
         if not callable(values):
             check_different(given, values)
             if None in values and len(values) > 1:
-                text = "None beside numbers is a program of its own; give them to the outer loop"
+                text = "None needs another program than numbers; use the outer loop"
                 raise ValueError(f"{given}: {text}: {shown(f'{OUTER}.{short}', words)}")
         return Axis(words, values)
     if several and not takes_several(parameter.kind) and name not in SWEEP:
         if name in (*NOT_OUTER, *OF_THE_WHOLE):
-            raise ValueError(f"{shown(name, words)}: another {name} is a sweep of its own")
-        text = f"{short} is static, each value is a program of its own; give them to the outer loop"
+            raise ValueError(f"{shown(name, words)}: {name} cannot vary within a sweep; run one sweep for each value")
+        text = f"{short} is static, so each value needs its own program; use the outer loop"
         full, each = f"{OUTER}.{name if section in PARTS else short}", ["VALUE", "VALUE"] if is_range(words) else words
         raise ValueError(f"{shown(name, words)}: {text}: {shown(full, each)}")
     axis = parameter.number is not None and section not in ("", *PARTS)
@@ -66,19 +67,19 @@ def value_or_axis(name: str, parameter: Parameter, words: list[str]) -> Any:
 
 
 def check_outer(full: str, name: str, method: str) -> None:
-    """Raises ValueError where the outer loop does not take the setting ``full``, written ``name``, of a sweep of
+    """Raises ValueError if the outer loop does not take the setting ``full``, written as ``name``, in a sweep of
     ``method``."""
     given = f"--{written(name)}"
     if full in OF_THE_WHOLE:
-        raise ValueError(f"{given}: {full} is one for the whole sweep; give it as --{written(full)}")
+        raise ValueError(f"{given}: {full} is a setting of the whole sweep; give it as --{written(full)}")
     if full in BRICKS:
         brick, number = BRICKS[full]
         raise ValueError(
-            f"{given}: bricks are part of the method; put one there and vary its number, as in --algorithm "
+            f"{given}: bricks are part of the method; name one there and vary its setting, as in --algorithm "
             f"{method.partition('+')[0]}+{brick} --{written(number)} VALUE VALUE; see fljax list bricks"
         )
     if full in NOT_OUTER:
-        raise ValueError(f"{given}: another {full} is a sweep of its own; run one for each")
+        raise ValueError(f"{given}: {full} cannot vary within a sweep; run one sweep for each value")
 
 
 def _range(given: str, name: str, words: list[str], parameter: Parameter) -> Any:
@@ -103,7 +104,7 @@ def _range(given: str, name: str, words: list[str], parameter: Parameter) -> Any
 
 
 def how_to_draw(kind: str) -> str:
-    """What to give in place of a range that is neither counted nor drawn from."""
+    """The remedy for a range that has neither a count nor --draws."""
     return f"give {kind}:LOW:HIGH:N, or {kind}:LOW:HIGH and --draws N to draw from it"
 
 
@@ -113,10 +114,10 @@ def is_range(words: Sequence[str]) -> bool:
 
 
 def check_different(given: str, values: Sequence[Any]) -> None:
-    """Raises ValueError where a value stands twice, as float32 has it: its runs would pass for those of more seeds."""
+    """Raises ValueError if a value occurs twice, in float32: its runs would look like further seeds."""
     seen = set()
     for value in values:
         key = struct.pack("f", value) if isinstance(value, float) else value
         if key in seen:
-            raise ValueError(f"{given}: {value} stands there twice; give each value once")
+            raise ValueError(f"{given}: {value} is given twice; give each value once")
         seen.add(key)

@@ -1,4 +1,4 @@
-"""What runs beside each other do not have alike, from their settings, and which of them saw the same clients."""
+"""Settings in which compared runs differ, and which of the runs had the same clients."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,35 +9,36 @@ from fljax.catalogue.words import words_of, written
 from fljax.jobs.settings import PARTS, RECORD
 
 OF_METHODS = ("lr", "lr_decay", "momentum", "weight_decay", "epochs", "batch_size", "optimizer", "n_clusters")
-"""Settings of methods that differ without notice, and that a comparison of methods is to have alike."""
+"""Settings of methods that a comparison should keep equal, and whose differences are easily overlooked."""
 OF_TEXT = ("text_column", "text_words", "text_length")
 OF_FEATURES = ("feature_column", "category_column", "ignored_column", "fill", *OF_TEXT)
 OF_COLUMNS = ("client_column", "label_column", "split_column", *OF_FEATURES)
-"""Settings that say what the columns of a table are."""
+"""Settings that describe the columns of a table."""
 OF_CLIENTS = ("data", *OF_COLUMNS, "task", "new_clients")
-"""A run's own settings that say who the clients are, besides the data set and the partition."""
+"""A run's own settings that determine the clients, besides the data set and the partition."""
 _TESTS = ("evaluate_every", "score", "validate", "patience")
-"""What says when and by what a run is tested; at which round it ended is told apart."""
+"""Settings of the tests of a run; the round at which it ended has its own note."""
 _UNSAID = (*RECORD, *_TESTS, "algorithm", "seed", "compile", "data_folder", "new_client_rounds")
-"""What a config.toml has and no result depends on, or that the table says."""
+"""Entries of a config.toml that do not affect results, or that the table shows."""
 
 Config = Mapping[str, Any]
-"""A run's config.toml; empty where it is not known."""
+"""A run's config.toml; empty if it is not known."""
 
 
 def not_alike(settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """A line with the numbers of local training and of clusters in which methods differ; none where they do not."""
+    """A line with the settings of local training and of clusters in which methods differ; [] if they do not."""
     found = []
     for name in OF_METHODS:
         values = {method: own[name] for method, own in settings.items() if name in own}
         usual = Counter(values.values()).most_common(1)[0][0] if values else None
         if others := [f"{method} {value}" for method, value in values.items() if value != usual]:
             found.append(f"{written(name)} {usual}, {', '.join(others)}")
-    return [f"not alike: {'; '.join(found)}"] if found else []
+    return [f"methods differ in: {'; '.join(found)}"] if found else []
 
 
 def these_differ(configs: Mapping[str, Config]) -> list[str]:
-    """A line with what runs, by name, differ in besides their methods; none where they do not or nothing is known."""
+    """A line with settings other than the methods in which runs, by name, differ; [] if they do not or nothing is
+    known."""
     known = {name: _flat(config) for name, config in configs.items() if config}
     found = {}
     for key in dict.fromkeys(key for own in known.values() for key in own):
@@ -50,15 +51,15 @@ def these_differ(configs: Mapping[str, Config]) -> list[str]:
         if len(of_value) > 1:
             found[key] = ", ".join(f"{value} ({', '.join(names)})" for value, names in of_value.items())
     told = "; ".join(f"{written(key)} {values}" for key, values in found.items())
-    return [f"these differ in {', '.join(map(written, found))}: {told}"] if found else []
+    return [f"runs differ in {', '.join(map(written, found))}: {told}"] if found else []
 
 
 def same_clients(one: Config, other: Config, seeds: bool) -> bool:
-    """Whether runs of the same seed have the same clients, as far as is known; ``seeds``: of the seeds they have."""
+    """Whether two runs have the same clients, as far as is known: of the same seed, or with ``seeds`` of their own."""
     data = [config.get("data") or config.get("dataset") for config in (one, other)]
 
     def said(config: Config, name: str) -> Any:
-        return config.get(name) or None  # a setting of today that is not set was not there before
+        return config.get(name) or None  # a file of an older version lacks newer settings
 
     alike = all(said(one, name) == said(other, name) for name in (*OF_CLIENTS, "partition"))
     return (
@@ -67,9 +68,9 @@ def same_clients(one: Config, other: Config, seeds: bool) -> bool:
 
 
 def data_settings(configs: Mapping[str, Config]) -> dict[str, list[str]]:
-    """Data setting -> the runs, by name, whose clients are alike but for the seed; what is not known is like the first.
+    """Data setting -> the names of runs whose clients differ only in the seed; an unknown setting counts as the first.
 
-    A setting is named by what is not the same in all: the data set, the partition, its numbers.
+    A data setting is named by what differs from the others: the data set, the partition, its settings.
     """
     alike: list[list[str]] = []
     for name, config in configs.items():
@@ -89,7 +90,7 @@ def data_settings(configs: Mapping[str, Config]) -> dict[str, list[str]]:
 
 
 def _data_names(configs: Sequence[Config]) -> list[str]:
-    """What each setting's clients do not have like all others', in words; "" where that is nothing."""
+    """For each data setting, what distinguishes its clients from all others', in words; "" if nothing does."""
     of_data = ("dataset", *OF_CLIENTS, "partition")
     flat = [
         {key: value for key, value in _flat(own).items() if key.partition(".")[0] in of_data and value is not None}
@@ -111,9 +112,9 @@ def _in_words(key: str, value: Any) -> str:
 
 
 def _flat(config: Config) -> dict[str, Any]:
-    """A run's own settings and its parts', those by "part" and "part.name"."""
+    """A run's own settings and those of its parts, named "part" and "part.name"."""
     own = {name: value for name, value in config.items() if not isinstance(value, Mapping) and name not in _UNSAID}
-    own = {name: value for name, value in own.items() if value != []}  # as in a file from before there was the setting
+    own = {name: value for name, value in own.items() if value != []}  # as in a file of an older version
     for part in PARTS:
         section = config.get(part)
         if isinstance(section, Mapping):

@@ -1,4 +1,4 @@
-"""Whether a method's clients do the part of their work that a round asks of them."""
+"""Whether a method's clients can do partial work, as rounds with stragglers ask."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,22 +9,23 @@ from fljax.types import Cohort
 
 
 def check_effort(round: Callable[[Cohort], Any], cohort: Cohort) -> None:
-    """Checks that a round, ``round(cohort)``, depends on the effort of its participants, by tracing it.
+    """Checks, by tracing it, that a round, ``round(cohort)``, depends on the effort of its participants.
 
     Raises:
-        ValueError: it does not, as where clients take one step, or train in a loop of the user's that does not ask.
+        ValueError: it does not, for example because clients take one step, or because a user's training loop ignores
+            the effort.
     """
     traced = jax.make_jaxpr(lambda effort: round(cohort._replace(effort=effort)))(cohort.effort).jaxpr
     if not is_read(traced, traced.invars[0]):
         raise ValueError(
-            "the method's clients do all of their work whatever part is asked of them, as where they take one step a "
-            "round; run it without stragglers, or let them train by fljax.rounds.train, or by "
+            "the method's clients cannot do partial work, for example because they take one step per round; leave "
+            "--stragglers out, or in a method of your own train with fljax.rounds.train or "
             "fljax.client.train_clients(..., effort=cohort.effort)"
         )
 
 
 def is_read(jaxpr: Any, variable: Any) -> bool:
-    """Whether a program uses one of its variables; what a jitted function is given counts where that uses it."""
+    """Whether a program uses one of its variables; an argument of a jitted function counts if the function uses it."""
     for equation in jaxpr.eqns:
         for place, given in enumerate(equation.invars):
             if given is variable:

@@ -226,7 +226,7 @@ def read(path: Path, like: State, same: Same = lambda identity, history: None) -
     """A checkpoint with a state of the structure of ``like``; ``same`` as of `newest`.
 
     Raises:
-        DamagedError: the file is not as it was written.
+        DamagedError: the file has changed since it was written.
         ValueError: it is one of another method or model.
     """
     content = _content(path)

@@ -54,7 +54,12 @@ SPARED = (
 """Columns that a terminal too narrow for all goes without, the first of these first; summary.csv has them."""
 SMALL = ("megabytes_up", "megabytes_down", "epsilon")
 """Columns whose numbers may be far below 1."""
-TITLE = "Accuracy (of a regression R2) on the clients' own test examples; megabytes a client"
+
+
+def title(rows: Sequence[report.Row]) -> str:
+    """The line above the final table: the scores of the task at hand, and the unit of the traffic."""
+    word = measures_of(rows[0]).word
+    return f"{word[0].upper()}{word[1:]} on the clients' own test examples; MB per client over the whole run"
 
 
 def as_table(rows: Sequence[report.Row], width: int | None = None) -> str:

@@ -90,11 +90,11 @@ def read_table(path: Path, text: Collection[str] = ()) -> list[dict[str, Any]]:
         text: columns that are read as they are.
 
     Raises:
-        ValueError: it is no CSV text, or not as it was written.
+        ValueError: it is no CSV text, or has changed since it was written.
     """
     if not path.exists():
         return []
-    check_listed(path, f"put it back from a copy, or delete .{path.name}.crc to take it as it is")
+    check_listed(path, f"restore it from a copy, or delete .{path.name}.crc to take it as it is")
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))

@@ -142,10 +142,10 @@ def _place(name: str, order: list[str]) -> int:
 def _toml(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
-    check_text(path, "put it back from a copy, or delete it")
+    check_text(path, "restore it from a copy, or delete it")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
     except RecursionError:
-        raise ValueError(f"{path} is nested too deeply; put it back from a copy") from None
+        raise ValueError(f"{path} is nested too deeply; restore it from a copy") from None

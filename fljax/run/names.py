@@ -44,7 +44,7 @@ def names_of(content: Any) -> Names:
     """The names and scales in the content of a names.json.
 
     Raises:
-        ValueError: it is not as it was written.
+        ValueError: it has changed since it was written.
         KeyError: something is missing.
         TypeError: it is of another structure.
     """
@@ -63,7 +63,7 @@ def read_names(folder: Path) -> Names:
     """The names in a results folder, none where it has no such file.
 
     Raises:
-        ValueError: the file is not as it was written.
+        ValueError: the file has changed since it was written.
     """
     path = folder / "names.json"
     if not path.exists():
@@ -71,4 +71,4 @@ def read_names(folder: Path) -> Names:
     try:
         return names_of(json.loads(path.read_text()))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ValueError(f"{path} is not as it was written; run again into another folder") from None
+        raise ValueError(f"{path} has changed since it was written; run again into another folder") from None

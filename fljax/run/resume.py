@@ -86,7 +86,7 @@ def check_has_checkpoints(folder: Path, n_rounds: int) -> None:
         return
     if not (place := folder / files.FOLDER).is_dir():
         raise ValueError(
-            f"{folder} holds {n_there} rounds, and {place}, which says whose they are, is missing; put it back, or "
+            f"{folder} holds {n_there} rounds, and {place}, which says whose they are, is missing; restore it, or "
             f"delete {folder} to make them again"
         )
     check_rounds(folder, n_there, n_rounds)

@@ -33,7 +33,7 @@ def keep(folder: Path, round: int, spent: Spent) -> None:
 
 
 def spent_of(folder: Path, round: int) -> Spent:
-    """What the folder says of the rounds before ``round``; NaN where it says nothing, or is not as it was written."""
+    """The seconds of the rounds before ``round``, from the folder; NaN if its file lacks them or is damaged."""
     found = next((entry for entry in _entries(folder) if entry[0] == round), (round, math.nan, math.nan))
     return Spent(*found[1:])
 

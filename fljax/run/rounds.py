@@ -104,7 +104,7 @@ def read_whole(folder: Path, n_rounds: int, written: Written) -> dict[str, np.nd
         raise DamagedError(f"{path} {state}; {remedy(folder)}")
     if _crc_of_first(path, written.metrics_bytes) != written.metrics_crc:
         raise DamagedError(
-            f"{path} is not as it was written: its first {written.metrics_bytes} bytes have another checksum; "
+            f"{path} has changed since it was written: its first {written.metrics_bytes} bytes have another checksum; "
             f"{remedy(folder)}"
         )
     metrics, crc = _read(folder, n_rounds)
@@ -180,4 +180,4 @@ def _missing(folder: Path, first: int) -> DamagedError:
 
 def remedy(folder: Path) -> str:
     """What to do about a file that is damaged."""
-    return f"put it back from a copy, or delete {folder} to begin again"
+    return f"restore it from a copy, or delete {folder} to begin again"

@@ -54,8 +54,8 @@ def test_a_trace_without_waiting_is_the_same_from_its_stored_job(fljax, refused)
     assert ours["ids"].shape == (3, 2)
     before = Path("a/config.toml").read_bytes()
     assert (
-        "--rounds 5: a holds a run of --rounds 3 in which nobody waits (--clock fedbuff): its order is drawn for as "
-        "many; choose --rounds 3 or another --folder"
+        "--rounds 5: a holds a run of --rounds 3 without waiting (--clock fedbuff): its order is drawn for this number "
+        "of rounds; choose --rounds 3 or another --folder"
     ) in refused("run", "--folder", "a", "--rounds", "5")
     assert Path("a/config.toml").read_bytes() == before
     assert fljax("run", "--folder", "a")[0] == 0
@@ -88,7 +88,7 @@ def test_a_trace_without_waiting_is_the_same_from_its_stored_job(fljax, refused)
         (("--clock", "fedbuff", "--algorithm", "ifca"), "ifca: its clients cannot start from a past model"),
         (("--clock", "wait", "--stragglers", "0.5"), "--clock wait and --stragglers both say how much slow clients do"),
         (("--stragglers", "1.5"), "stragglers=1.5 is out of its range; choose stragglers in [0, 1], or None"),
-        (("--least-effort", "0.5"), "nobody is a straggler; give --stragglers"),
+        (("--least-effort", "0.5"), "there are no stragglers; give --stragglers"),
     ],
 )
 def test_clocks_that_do_not_fit_are_one_line(refused, words, why):

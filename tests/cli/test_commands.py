@@ -174,7 +174,7 @@ def test_list_one_kind_or_one_thing(fljax, refused):
     assert "median" not in bricks["fedavg+krum"]  # it would replace krum
     assert {"dp_sgd", "secure_sum"} <= bricks["ifca"] - {"client_dp"} == bricks["ifca"]
     assert not {"client_dp", "secure_sum"} & bricks["cfl"]
-    assert "in fljax run, where nothing else is said: n-clusters=4 lr=0.1\n" in shown["ifca"]
+    assert "defaults in fljax run that differ from those below: n-clusters=4 lr=0.1\n" in shown["ifca"]
     assert fljax("list", "--help")[1].startswith("usage: fljax list")
     assert fljax("list", "--markdown")[1].startswith("| `--algorithm` |")
     assert "the nearest is 'fesem'" in refused("list", "fesm")
@@ -226,7 +226,7 @@ def test_data_show_draws(fljax, drawn):
         (("show", "--seed", "-1"), "seed=-1 is negative"),
         (("show", "--file", ""), "--file '': give text"),
         (("show", "--data-folder", "a\0b"), "--data-folder 'a\\x00b': give text or None"),
-        (("prepare",), "say which data set"),
+        (("prepare",), "name a data set"),
         (("prepare", "digits"), "cannot be prepared"),
         (("prepare", "mnis"), "'mnist'"),
         (("prepare", "mnist", "--to", "x"), "takes --folder only"),

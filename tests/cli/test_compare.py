@@ -193,7 +193,7 @@ def test_a_finished_comparison_is_shown_from_a_read_only_disk(compared, tmp_path
     monkeypatch.setattr(writer, "_locked", lambda folder: None)  # what it says where nothing can be written
     assert main(["compare", "--folder", str(folder)]) == 0
     shown = capsys.readouterr().out
-    assert f"{folder} cannot be written: its comparison.csv and plots/ are as they were\n" in shown
+    assert f"{folder} is not writable: its comparison.csv and plots/ are unchanged\n" in shown
     assert re.search(r"^standalone .* 3$", shown, re.MULTILINE)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == files
 
@@ -314,7 +314,7 @@ def test_a_run_that_stopped_between_two_tests_has_its_last_test(compared, tmp_pa
     changed(compared[0] / "seed_0", folder, rounds=8, evaluate_every=2)
     before = untested(folder, "fedavg", 2)
     assert main(["show", str(folder), "--out", str(tmp_path / "o")]) == 0
-    assert "not finished, so that the last tests are compared: fedavg 3 of 8; standalone 3 of 8" in (
+    assert "not finished (their last tests are compared): fedavg 3 of 8 rounds; standalone 3 of 8 rounds" in (
         capsys.readouterr().out
     )
     row = rows_of(tmp_path / "o" / "comparison.csv")[0]
@@ -435,7 +435,7 @@ def copied(compared, refused, tmp_path):
 def test_a_comparisons_folder_is_no_other_commands(refused, command, settings):
     kind = "a sweep" if command == "sweep" else "a run"
     assert (
-        f"--folder c: it holds the results of a comparison, not of {kind}; fljax compare --folder c goes on with it"
+        f"--folder c: it holds the results of a comparison, not of {kind}; resume it with fljax compare --folder c"
         in refused(command, *settings, "--folder", "c")
     )
 
@@ -444,12 +444,13 @@ def test_the_settings_of_a_comparison_or_sweep_are_no_other_commands(refused, co
     (tmp_path / "c").mkdir()
     shutil.copy(compared[0] / "config.toml", tmp_path / "c")
     message = refused("run", "--folder", "c")
-    assert "holds the settings of a comparison, not of a run; fljax compare --folder c goes on" in message
+    assert "holds the settings of a comparison, not of a run; resume it with fljax compare --folder c" in message
     (tmp_path / "s" / "runs" / "parts").mkdir(parents=True)
     settings = with_checksum("# fljax sweep --config THIS_FILE repeats this sweep\n")
     (tmp_path / "s" / "config.toml").write_bytes(settings)
-    assert "s: it holds the settings of a sweep, not of a run; fljax sweep --folder s --resume goes on" in refused(
-        "run", "--folder", "s"
+    assert (
+        "s: it holds the settings of a sweep, not of a run; resume it with fljax sweep --folder s --resume"
+        in refused("run", "--folder", "s")
     )
     (tmp_path / "s" / "runs" / "parts" / "0.npz").touch()
     assert "s: it holds the results of a sweep, not of a comparison" in refused("compare", "--folder", "s")
@@ -464,12 +465,12 @@ def test_a_comparisons_file_of_settings_is_no_other_commands(refused):
 
 def test_a_file_with_new_clients_is_refused(refused, tmp_path):
     (tmp_path / "new.toml").write_text("new_clients = 0.2\n")
-    assert "the file sets new_clients, which fljax run tests and this" in refused("compare", "--config", "new.toml")
+    assert "the file sets new_clients: only fljax run tests new" in refused("compare", "--config", "new.toml")
 
 
 def test_seeds_end(refused):
     message = refused("compare", "--seed", "4294967294", "--seeds", "3", *FEW, "--folder", "new")
-    assert "--seeds 3: the last is 4294967296; seeds go to 4294967295" in message
+    assert "--seeds 3: the last seed is 4294967296; seeds are at most 4294967295" in message
 
 
 def test_a_comparison_is_refused_before_anything_is_written(refused, copied):
@@ -481,7 +482,7 @@ def test_a_comparison_is_refused_before_anything_is_written(refused, copied):
 
 def test_a_measure_is_checked_before_anything_is_trained(refused, copied, compared):
     message = refused("compare", "--algorithm", "fedavg", *FEW, "--measure", "bogus", "--folder", "new")
-    assert "measure='bogus': fedavg has no such number; choose one of " in message
+    assert "measure='bogus': fedavg has no such metric; choose one of " in message
     assert not copied.with_name("new").exists()
     metrics = fljax.load_run(compared[0] / "seed_0")["fedavg"].metrics
     numbers = message.partition("choose one of ")[2].strip().split(", ")
@@ -541,13 +542,13 @@ def test_comparisons_of_other_settings_are_compared_seed_by_seed(compared, tmp_p
         for folder in (first, second)
     )
     expected = stats.ttest_rel(np.float64(quick), np.float64(slow))  # of the seeds that both have
-    said = "seeds in common with out/fedavg, which differences are over: 2 of quick/fedavg\n"
+    said = "differences are over the seeds in common with out/fedavg: 2 of quick/fedavg\n"
     assert said in capsys.readouterr().out
     assert float(rows["quick/fedavg"]["p_value"]) == pytest.approx(expected.pvalue, rel=1e-6)
     assert float(rows["quick/fedavg"]["difference"]) == pytest.approx(np.mean(quick) - np.mean(slow), abs=1e-6)
     capsys.readouterr()
     assert main(["show", str(second), str(first), "--out", str(shown)]) == 0
-    said = "seeds in common with quick/fedavg, which differences are over: 2 of out/fedavg, 2 of out/standalone\n"
+    said = "differences are over the seeds in common with quick/fedavg: 2 of out/fedavg, 2 of out/standalone\n"
     assert said in capsys.readouterr().out
     assert main(["show", str(first / "seed_0"), str(second), "--out", str(shown)]) == 0  # no seed in common
     rows = {row["algorithm"]: row for row in rows_of(shown / "comparison.csv")}
@@ -581,17 +582,17 @@ def test_runs_of_other_clients_are_no_pairs(compared, tmp_path, capsys):
     assert main(["show", first, other, rate, "--out", str(tmp_path / "o")]) == 0
     shown = capsys.readouterr().out
     assert (
-        "these differ in dataset, partition.beta: dataset digits (seed_0, c), mnist (b); partition.beta 0.5 (" in shown
+        "runs differ in dataset, partition.beta: dataset digits (seed_0, c), mnist (b); partition.beta 0.5 (" in shown
     )
-    assert "not alike: lr 0.1, c/fedavg 0.2, c/standalone 0.2\n" in shown
+    assert "methods differ in: lr 0.1, c/fedavg 0.2, c/standalone 0.2\n" in shown
     rows = {(row["data"], row["algorithm"]): row for row in rows_of(tmp_path / "o" / "comparison.csv")}
     assert {name for name, row in rows.items() if row["difference"] == ""} == {
         ("digits, beta 0.5", "seed_0/fedavg"), ("mnist, beta 0.25", "fedavg"),
     }  # fmt: skip
-    assert "these differ in dataset" in (tmp_path / "o" / "comparison.md").read_text()
+    assert "runs differ in dataset" in (tmp_path / "o" / "comparison.md").read_text()
     assert main(["show", first, changed(first, tmp_path / "d", seed="1", lr="0.2"), "--baseline", "d/fedavg"]) == 0
     shown = capsys.readouterr().out
-    assert "no difference to d/fedavg of seed_0/fedavg and seed_0/standalone" in shown
+    assert "no paired difference of seed_0/fedavg and seed_0/standalone to d/fedavg" in shown
     assert main(["show", first, str(compared[0] / "seed_0" / "fedavg")]) == 0
     assert "differ" not in capsys.readouterr().out
 
@@ -621,7 +622,7 @@ def test_several_data_settings_have_a_table_each_and_one_of_all(compared, tmp_pa
     ranks = np.mean([[1 + (b > a), 1 + (a > b)] for a, b in columns], axis=0)
     assert [row[3] for row in made.over_settings.cells] == [f"{rank:.2f}" for rank in ranks]
     assert made.tables["accuracy_macro at the end"][1] == [
-        "these differ in partition.beta: partition.beta 0.5 (out), 0.1 (skewed)"
+        "runs differ in partition.beta: partition.beta 0.5 (out), 0.1 (skewed)"
     ]
     assert [line for line in made.markdown.splitlines() if line.startswith("## ")] == [
         "## accuracy_macro at the end", "## beta 0.5", "## beta 0.1",
@@ -662,7 +663,7 @@ def test_a_measure_is_taken_where_a_target_is_first_reached(compared, tmp_path, 
         untested(folder / f"seed_{seed}", "standalone", 9, accuracy_macro=np.array([0.1, 0.9, 0.9]))
     assert main(["show", str(folder), "--target", "0.5"]) == 0
     shown = capsys.readouterr().out
-    assert "accuracy_macro never got to 0.5: fedavg (seed 2)\n" in shown
+    assert "accuracy_macro never reached 0.5: fedavg (seed 2)\n" in shown
     assert re.search(r"^fedavg +1\.5 ± 0\.7 .* 2$", shown, re.MULTILINE)
     rounds = fljax.compare_runs(folder, target=0.5)
     assert rounds.title == "rounds when accuracy_macro is first 0.5"
@@ -679,13 +680,13 @@ def test_a_measure_is_taken_where_a_target_is_first_reached(compared, tmp_path, 
     assert main(["show", str(folder), "--target", "nan"]) == 2
     assert capsys.readouterr().err == "fljax: --target nan: give a finite number\n"
     none = fljax.compare_runs(folder, target=0.95)
-    assert none.parts[""].notes[-1] == "accuracy_macro never got to 0.95: fedavg, standalone"
+    assert none.parts[""].notes[-1] == "accuracy_macro never reached 0.95: fedavg, standalone"
     assert [row["seeds"] for row in none.rows] == [0, 0]
     with pytest.raises(ValueError, match="target=50: accuracy_macro is at most 1"):
         fljax.compare_runs(folder, target=50)
-    with pytest.raises(ValueError, match="baseline='ifca' is none of the methods fedavg, standalone"):
+    with pytest.raises(ValueError, match="baseline='ifca' is not a method; choose one of fedavg, standalone"):
         fljax.compare_runs(folder, "ifca")
-    with pytest.raises(ValueError, match="folders are empty"):
+    with pytest.raises(ValueError, match="folders is empty"):
         fljax.compare_runs([])
 
 
@@ -708,7 +709,7 @@ def test_a_partition_of_another_name_is_told_by_its_name():
     one = {"partition": {"name": "iid", "n_clients": 5}, "model": {"name": "mlp", "hidden": [3, 4]}, "rounds": 2}
     other = {"partition": {"name": "dirichlet", "n_clients": 6}, "model": {"name": "mlp", "hidden": [3]}}
     assert these_differ({"a": one, "b": other, "c": {}}) == [
-        "these differ in rounds, partition, model.hidden: rounds 2 (a), None (b); partition iid (a), dirichlet (b); "
+        "runs differ in rounds, partition, model.hidden: rounds 2 (a), None (b); partition iid (a), dirichlet (b); "
         "model.hidden 3 4 (a), 3 (b)"
     ]
     assert these_differ({"a": one, "b": one | {"seed": 3, "fedavg": {"lr": 3}}}) == these_differ({"a": one}) == []
@@ -725,7 +726,7 @@ def test_a_regression_beside_classes_is_refused(compared, tmp_path, refused):
     folders = str(compared[0] / "seed_0"), str(numbers)
     message = refused("show", *folders)
     assert "seed_0/fedavg is compared by accuracy_macro, which " in message
-    assert message.endswith("classes and numbers; show them apart, or by a measure that both have, such as test_loss\n")
+    assert message.endswith("show them separately, or by a metric that both have, such as test_loss\n")
     assert main(["show", *folders, "--measure", "test_loss"]) == 0
 
 

@@ -12,7 +12,7 @@ def test_changes_are_shown_and_written(fljax):
     drift = ("--drift", "leave", "--drift.start", "2", "--drift.share", "0.5")
     status, out, err = fljax("run", *TINY, "--algorithm", "fedavg", *drift, "--folder", "a")
     assert (status, err) == (0, "")
-    assert "What the changes cost" in out
+    assert "Cost of the changes" in out
     with Path("a/changes.csv").open() as file:
         (row,) = csv.DictReader(file)
     assert (row["algorithm"], row["round"], row["ari_before"]) == ("fedavg", "3", "")

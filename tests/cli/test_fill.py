@@ -117,8 +117,8 @@ def test_new_examples_are_filled_as_the_runs_own(table, tmp_path, more):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ((), "line 2 (client 'a'), column 'age' is empty; mend it, fill it (--fill median, Columns(fill=...)), or"),
-        ((), "(26 more such values in this column); so are values of 'dose' (line 2 (client 'a') and 15 more)\n"),
+        ((), "line 2 (client 'a'), column 'age' is empty (26 more such values in this column); correct it, fill it"),
+        ((), "other columns with such values: 'dose' (line 2 (client 'a') and 15 more)\n"),
         (("--fill", "mode"), "fill='mode' is unknown; choose one of 'median', 'mean', None"),
     ],
 )

@@ -56,9 +56,9 @@ def finished(fljax, two_rounds) -> None:
 
 
 def promised(out: str) -> list[str]:
-    """The arguments of the command that "goes on"."""
+    """The arguments of the command that resumes."""
     line = next(line for line in out.splitlines() if line.startswith("stopped; "))
-    return shlex.split(line.removeprefix("stopped; fljax ").removesuffix(" goes on"))
+    return shlex.split(line.removeprefix("stopped; resume with: fljax "))
 
 
 def test_a_run_stopped_before_its_first_result_goes_on(fljax, monkeypatch):
@@ -129,7 +129,9 @@ def test_every_flipped_bit_of_a_folders_settings_is_noticed(tmp_path):
         flipped = bytearray(content)
         flipped[place // 8] ^= 1 << place % 8
         file.write_bytes(flipped)
-        with pytest.raises(ValueError, match=r"config.toml is not as it was written; put it back from a copy, or take"):
+        with pytest.raises(
+            ValueError, match=r"config.toml has changed since it was written; restore it from a copy, or use"
+        ):
             read_job(["--folder", str(tmp_path)])
     # What a person has changed is taken by its name, and sealed again.
     file.write_bytes(content.replace(b"rounds = 80", b"rounds = 82"))
@@ -219,7 +221,7 @@ def test_a_finished_folder_is_shown_from_a_read_only_disk(fljax, refused, monkey
     monkeypatch.setattr(writer, "_locked", lambda folder: None)  # what it says where nothing can be written
     status, out, err = fljax("run", "--folder", "x")
     assert (status, err) == (0, "")
-    assert "x cannot be written: its summary.csv and plots/ are as they were" in out
+    assert "x is not writable: its summary.csv and plots/ are unchanged" in out
     accuracies = [
         [line.split()[1:3] for line in text.splitlines() if line.startswith("fedavg ") and "\u2501" not in line]
         for text in (first, out)
@@ -227,7 +229,7 @@ def test_a_finished_folder_is_shown_from_a_read_only_disk(fljax, refused, monkey
     assert len(accuracies[0]) == 1
     assert accuracies[0] == accuracies[1]
     assert {path: path.stat().st_mtime_ns for path in Path("x").rglob("*")} == files
-    assert "cannot be written" in refused("run", "--folder", "x", "--rounds", "3")
+    assert "is not writable" in refused("run", "--folder", "x", "--rounds", "3")
 
 
 @pytest.mark.slow
@@ -292,7 +294,7 @@ def test_another_run_is_refused_before_anything_is_written(refused):
     assert "holds a run with --fedavg.epochs 1, not 2" in refused(*asked)
     assert Path("x/config.toml").read_bytes() == before
     Path("x/config.toml").unlink()
-    assert "x/config.toml is missing; put it back from a copy" in refused("run", "--folder", "x", "--rounds", "9")
+    assert "x/config.toml is missing; restore it from a copy" in refused("run", "--folder", "x", "--rounds", "9")
     assert "x/config.toml is missing" in refused("plan", "--folder", "x")
     assert "holds a run with --fedavg.epochs 1, not 5" in refused("run", "--folder", "x", "--algorithm", "fedavg")
     assert not Path("x/config.toml").exists()

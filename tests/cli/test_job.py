@@ -45,10 +45,10 @@ def test_another_partition_or_model_starts_from_its_own_defaults():
     [
         ("--algorithm ifcaa", "no algorithm 'ifcaa'; the nearest is 'ifca'"),
         ("--algorithm", "--algorithm: give at least one"),
-        ("--algorithm fedavg,ditto", "no algorithm 'fedavg,ditto'; several are written with spaces: fedavg ditto"),
-        ("--algorithm fedavg, ditto", "no algorithm 'fedavg,'; several are written with spaces: fedavg"),
+        ("--algorithm fedavg,ditto", "no algorithm 'fedavg,ditto'; separate several by spaces: fedavg ditto"),
+        ("--algorithm fedavg, ditto", "no algorithm 'fedavg,'; separate several by spaces: fedavg"),
         ("--learning-rate 0.1", "no setting --learning-rate; the nearest is --lr"),
-        ("--algorithm fedavg fedprox fedavg", "fedavg stands there twice"),
+        ("--algorithm fedavg fedprox fedavg", "fedavg is given twice"),
         ("--algorithm fedavg+adm", "no brick 'adm'; the nearest is 'adam'; bricks that fit fedavg: prox, dp_sgd,"),
         ("--algorithm fedavg+", "no brick ''"),
         ("--algorithm fedprx+adam", "no algorithm 'fedprx'; the nearest is 'fedprox'"),
@@ -74,8 +74,8 @@ def test_another_partition_or_model_starts_from_its_own_defaults():
         ("--algorithm fedavg --fedavg.mu 3", "--fedavg.mu; it is a setting of the brick prox"),
         ("--algorithm standalone --standalone.mu 3", "--standalone.mu; it is a setting of the brick prox"),
         ("--kernel 3", "it is a setting of the model cnn: add --model cnn"),
-        ("--ifca.lr 1", "ifca is not run; add it to --algorithm"),
-        ("--fedavg+yogi.lr 1", "fedavg+yogi is not run; add it"),
+        ("--ifca.lr 1", "the job does not run ifca; add it to --algorithm"),
+        ("--fedavg+yogi.lr 1", "the job does not run fedavg+yogi; add it"),
         ("--server-lr 1", "no setting --server-lr"),
         ("--rounds 2.5", "--rounds 2.5: give a whole number"),
         ("--rounds 0", "rounds=0 is not positive"),
@@ -123,7 +123,7 @@ def test_a_files_section_of_a_method_that_is_not_run_is_read(tmp_path):
         with pytest.raises(ValueError, match=r"no setting --ditto\.lrr; the nearest is --ditto\.lr"):
             read_job(["--config", str(path), *chosen])
     path.write_text('algorithm = ["fedavg"]\n[ditto]\nlr = 0.1')
-    with pytest.raises(ValueError, match=r"x\.toml: \[ditto\]: ditto is not run; add it"):
+    with pytest.raises(ValueError, match=r"x\.toml: \[ditto\]: the job does not run ditto; add it"):
         read_job(["--config", str(path)])
     # The arguments choose among the methods that a file has numbers of.
     assert read_job(["--config", str(path), "--algorithm", "ditto"]).settings["ditto"]["lr"] == 0.1
@@ -178,7 +178,7 @@ def test_what_is_wrong_in_a_file_is_said_with_its_name(tmp_path, text, message):
         ("--optimizer adamw --momentum 0.5", "momentum is given but optimizer='adamw' has none"),
         ("--sampling fixed --ids 0 99", "client 99 participates but there are 12 clients"),
         ("--sampling table --rows", "rows name no client"),
-        ("--sampling fixed --ids 0 --participation 0.5", "--sampling fixed says who takes part"),
+        ("--sampling fixed --ids 0 --participation 0.5", "--sampling fixed decides who participates"),
         ("--hidden 2000000000", "out of memory (two copies of --model mlp need"),
     ],
 )
@@ -252,7 +252,7 @@ def test_settings_become_what_they_say():
     [
         (OverflowError("int too large"), "a number is too large (int too large); choose a smaller one"),
         (MemoryError("Unable to allocate 7 TiB"), "out of memory (Unable to allocate 7 TiB); choose smaller batches"),
-        (MemoryError(), "out of memory (no more is there)"),
+        (MemoryError(), "out of memory (no memory is left)"),
         (JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.\nBuffers: 1"), "g 9 bytes); choose"),
         (JaxRuntimeError("INTERNAL: Generated function failed: Out of memory allocating 9 bytes."), "g 9 bytes); ch"),
         (ValueError("lr=0"), "lr=0"),
@@ -285,7 +285,7 @@ ALL_FOUR = ("fedavg", "ditto", "ifca", "fedem")
 def test_what_methods_do_not_have_alike_is_said():
     alike = read_job(["--algorithm", "fedavg", "ditto", "ifca", "hypcluster", "scaffold"])
     assert not_alike(alike.of_methods) == []  # one learning rate and one number of clusters for all of them
-    assert not_alike(read_job([]).of_methods) == ["not alike: momentum None, fedtsdp 0.5; epochs 5, fedcps 1"]
+    assert not_alike(read_job([]).of_methods) == ["methods differ in: momentum None, fedtsdp 0.5; epochs 5, fedcps 1"]
     told = read_job(
         [
             "--algorithm",
@@ -307,7 +307,7 @@ def test_what_methods_do_not_have_alike_is_said():
 def test_choices_that_are_seldom_meant_are_said():
     job = read_job(["--algorithm", "fedavg", "ifca", "fesem", "--ifca.batch-size", "65", "--fesem.n-clusters", "5"])
     assert slips(job, np.array([64, 32, 64, 7])) == [
-        "batches of ifca are larger than any client: an epoch is one step, as with --batch-size None",
+        "batches of ifca are larger than any client's data: each epoch is one step, as with --batch-size None",
         "fesem: more clusters than the 4 clients",
     ]
     assert slips(job, np.full(5, 65)) == []
@@ -318,7 +318,7 @@ def test_more_attackers_than_an_aggregation_bears_are_said():
     given = ["--algorithm", "fedavg+krum", "ifca+bulyan", "fedavg+median", "--n-attackers", "2"]
     assert slips(read_job(given), np.full(11, 40)) == []
     assert slips(read_job(given), np.full(10, 40)) == [
-        "ifca+bulyan: 10 models stand against 1 attacker at most, not --n-attackers 2"
+        "ifca+bulyan: with 10 models it tolerates at most 1 attacker, not --n-attackers 2"
     ]
     half = slips(read_job([*given, "--participation", "0.5"]), np.full(12, 40))
     assert [line.partition(":")[0] for line in half] == ["fedavg+krum", "ifca+bulyan"]
@@ -346,5 +346,5 @@ def test_a_body_that_has_all_epochs_leaves_none_for_the_head():
     of = lambda *given: slips(read_job(["--algorithm", "fedavg", "fedrep", *given]), np.full(10, 100))  # noqa: E731
     assert of("--epochs", "2", "--batch-size", "8") == []
     assert of("--epochs", "1", "--batch-size", "8") == [
-        "fedrep: with --body-epochs as many as --epochs heads learn before tests alone"
+        "fedrep: with --body-epochs equal to --epochs, heads are trained only before tests"
     ]

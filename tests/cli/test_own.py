@@ -176,10 +176,10 @@ def test_it_is_composed_swept_planned_and_listed(fljax, mine, tmp_path):
         ("--algorithm ./faulty.py:x", "faulty.py, line 2: ZeroDivisionError: division by zero"),
         ("--algorithm ./typo.py:x", "typo.py, line 1: SyntaxError"),
         ("--algorithm ./mine.py:mymethod+krm", "no brick 'krm'; the nearest is 'krum'; bricks that fit mymethod: prox"),
-        ("--algorithm ./mine.py:mymethod ./mine.py:mymethod", "mymethod stands there twice"),
+        ("--algorithm ./mine.py:mymethod ./mine.py:mymethod", "mymethod is given twice"),
         ("--algorithm ./mine.py:mymethod --share 2", "share=2 is out of its range; choose share in (0, 1]"),
         ("--algorithm ./mine.py:mymethod --steps 0", "steps=0 is not positive"),
-        ("--algorithm theirs", "no algorithm 'theirs'; the nearest is"),
+        ("--algorithm theirs", "no algorithm 'theirs'; fljax list has the names"),
         ("--score acu", "no score 'acu'; the nearest is 'auc'"),
         ("--score auc auc", "--score auc auc: score 'auc' stands there twice"),
         ("--score ./mine.py:three", "mine.py:three: this is a int, not a function"),
@@ -263,8 +263,8 @@ def test_a_file_without_a_name_says_what_it_has(fljax, mine, refused, tmp_path):
     for word in ("./mine.py", "./mine.py:"):
         for setting in ("--algorithm", "--model", "--partition"):
             said = refused("run", *SMALL, setting, word)
-            assert f"{tmp_path}/mine.py is a file; write {tmp_path}/mine.py:name, of what it has: {has}" in said
-        assert f"./mine.py:name, of what it has: {has}" in refused("list", word).replace(f"{tmp_path}/", "./")
+            assert f"{tmp_path}/mine.py is a file; write {tmp_path}/mine.py:name with one of its names: {has}" in said
+        assert f"./mine.py:name with one of its names: {has}" in refused("list", word).replace(f"{tmp_path}/", "./")
     assert "cannot read no.py: No such file" in refused("list", "./no.py")
 
 
@@ -272,8 +272,8 @@ def test_two_methods_of_one_name(fljax, mine, refused, tmp_path):
     Path("other").mkdir()
     Path("other/mine.py").write_text(FILE.replace("half", "a third"))
     said = refused("run", *SMALL, "--algorithm", "./mine.py:mymethod", "./other/mine.py:mymethod")
-    assert "mymethod are two of one name, which names their results; leave one out, or rename it" in said
-    assert "fedavg stands there twice; leave one out" in refused("run", *SMALL, "--algorithm", "fedavg", "fedavg")
+    assert "mymethod is the name of two methods, and of their results; leave one out, or rename it" in said
+    assert "fedavg is given twice; leave one out" in refused("run", *SMALL, "--algorithm", "fedavg", "fedavg")
 
 
 def test_files_that_cannot_be_run_say_where_and_why(fljax, refused, tmp_path):
@@ -285,7 +285,7 @@ def test_files_that_cannot_be_run_say_where_and_why(fljax, refused, tmp_path):
     Path("a.b/rel.py").write_text("\nfrom . import mine")
     said = refused("list", "./a.b/rel.py:a")
     assert "a.b/rel.py, line 2: ImportError: attempted relative import" in said
-    assert "its neighbours are imported by their names alone" in said
+    assert "import files of the same folder by name alone" in said
     Path("h.py").write_text("import fljax\n\n@fljax.hyper\ndef f(): ...\n")
     assert "h.py, line 3: ValueError: @hyper stands above <function f" in refused("list", "./h.py:a")
 
@@ -448,11 +448,11 @@ def unknown(train, test, *, seed: int = 0):
         (("--algorithm", "one_row"), "deploy gave a row of shape (1,) and type int32; give each of 3 clients"),
         (
             ("--algorithm", "asks"),
-            "wrong.py, line 46: the value of a number of the Hyper, or of an array, is asked for",
+            "wrong.py, line 46: Python code such as if, int or float needs the value of a hyperparameter or array",
         ),
         (
             ("--algorithm", "history"),
-            "a setting or a section of config.toml is called history; give the method another",
+            "a setting or a section of config.toml has the name history; give the method another",
         ),
         (("--model", "pair"), "of two it makes no array; give outputs (examples, classes) of floats"),
         (
@@ -499,7 +499,7 @@ def test_a_file_that_has_moved_is_asked_for_and_gone_on_with_where_it_is_now(flj
     mine.rename("there/mine.py")
     moved, again = [word.replace("./mine.py", "./there/mine.py") for word in ALL], ("run", "--folder", "x")
     said = refused(*again, "--rounds", "3", *moved[2:])
-    assert "mine.py: No such file; if it has moved, say where it is now: --algorithm PATH:mymethod" in said
+    assert "mine.py: No such file; if it has moved, give its new place: --algorithm PATH:mymethod" in said
     status, out, err = fljax(*again, "--rounds", "3", *moved)
     assert (status, err) == (0, "")
     assert "3/3" in out
@@ -551,6 +551,6 @@ def test_an_optimizer_of_ones_own_or_of_optax(fljax, refused):
         ("optax.constant_schedule", "gives a function; give an optax transformation"),
         ("./mine.py:constant", "this is a int, not a function"),
         ("./mine.py:tall", "optimizer tall cannot be called with a learning rate alone: missing a required"),
-        ("./mine.py", "mine.py:name, of what it has: mine tall"),
+        ("./mine.py", "mine.py:name with one of its names: mine tall"),
     ):
         assert said in refused(*given[:-3], "--rounds", "1", "--optimizer", word)

@@ -225,11 +225,11 @@ def test_settings_of_the_partition_hold_for_the_tables_clients(table):
         ),
         (("--label-column", "sick", "--feature-column", "age", "--task", "regression"), "names are classes: --task"),
         (("--label-column", "sick", "--feature-column", "age", "--model", "lstm"), "--model lstm: the network takes"),
-        (("--label-column", "sick", "--partition", "iid"), "--client-column says whose the examples are"),
+        (("--label-column", "sick", "--partition", "iid"), "--client-column names the clients already"),
         (("--label-column", "sick", "--client-column", "None", "--feature-column", "age"), "does not say whose"),
         (("--label-column", "sick", "--partition.min-size", "99"), "the largest has 20"),
         (("--label-column", "sick"), "line 2 (client 'h0'), column 'cost'"),
-        (("--dataset", "mine.npz", "--data", "None"), "data of your own is --data mine.npz"),
+        (("--dataset", "mine.npz", "--data", "None"), "for your own data write --data mine.npz"),
     ],
 )
 def test_what_is_wrong_is_one_line(table, capsys, more, message):
@@ -378,8 +378,8 @@ def test_an_archive_whose_clients_have_a_name_of_their_own(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (("--client-column", "hospital"), "--client-column hospital is said of data of your own; give --data FILE"),
-        (("--task", "regression"), "--task regression is said of data of your own"),
+        (("--client-column", "hospital"), "--client-column hospital is for data of your own; give --data FILE"),
+        (("--task", "regression"), "--task regression is for data of your own"),
     ],
 )
 def test_columns_of_no_data_are_refused(capsys, more, message):
@@ -416,7 +416,7 @@ def test_fractions_beside_a_column_that_says_the_split_are_refused(tmp_path):
     given = f"--data {tmp_path}/parts.csv --client-column hospital --label-column sick --split-column fold".split()
     assert make_parts(read_job(given))[0].test.size.sum() == 12
     for name in ("val", "test"):
-        message = rf"--partition.{name}-fraction 0.3: the data says of each example what it is for; leave it out"
+        message = rf"--partition.{name}-fraction 0.3: the data assigns each example to a split already; leave it out"
         with pytest.raises(ValueError, match=message):
             make_parts(read_job([*given, f"--partition.{name}-fraction", "0.3"]))
 
@@ -441,7 +441,7 @@ def test_relabelled_rows_and_a_second_data_set_are_told(fljax, refused):
     said = refused("run", "--folder", "x", "--rounds", "2")
     assert "x/fedavg holds a run on other labels, or on examples dealt out otherwise; use another folder" in said
     said = refused("run", "--data", "mnist", *given[:-2])
-    assert "mnist; the data set of that name is --dataset mnist" in said
+    assert "mnist; for the data set of that name write --dataset mnist" in said
     said = refused("run", "--data", "mine.csv", "--dataset", "mnist", *given)
     assert "--dataset mnist and --data" in said
     assert "are two data sets; leave one out" in said
@@ -456,6 +456,6 @@ def test_whole_numbers_that_have_become_many_classes_are_remarked_on(tmp_path, t
     given = ["--data", str(tmp_path / "ages.csv"), "--client-column", "site", "--task", task, "--feature-column", "x"]
     of_numbers = read_job([*given, "--label-column", "age"])
     lines = many_classes(of_numbers, make_parts(of_numbers)[0])
-    assert lines == ([f"age has {n} classes; amounts are regressed on with --task regression"] if said else [])
+    assert lines == ([f"age has {n} classes; if it is an amount, use --task regression"] if said else [])
     of_words = read_job([*given, "--label-column", "word"])
     assert many_classes(of_words, make_parts(of_words)[0]) == []

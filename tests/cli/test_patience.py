@@ -53,7 +53,7 @@ def test_less_patience_than_a_run_was_made_with_is_refused(fljax, refused):
     ends = int(np.argmax(since >= 1)) + 1
     assert 1 < ends < 12
     said = refused("run", "--folder", "x", "--patience", "1")
-    assert f"--patience 1: x holds 12 rounds of fedavg, which with it would have ended after {ends}; " in said
+    assert f"--patience 1: x holds 12 rounds of fedavg, but this patience ends it after {ends}; " in said
     assert "patience" not in tomllib.loads(Path("x/config.toml").read_text())
     assert fljax("run", "--folder", "x", "--patience", "30")[0] == 0
 
@@ -75,11 +75,11 @@ def test_a_run_that_ended_between_tests_is_shown_again(fljax):
         ("run --validate", "no validation split; make one with val_fraction above 0 (--partition.val-fraction 0.1)"),
         ("run --patience 2 --drift swap_labels", "patience=2: the clients change over the rounds"),
         ("compare --patience 2", "no setting --patience"),
-        ("compare --patience 3", "no setting --patience here, which ends a run of fljax run early and none of this"),
-        ("compare --new-clients 0.2", "no setting --new-clients here, which fljax run tests and this command does not"),
-        ("compare --config job.toml", "the file sets patience, which ends a run of fljax run early and none of this"),
-        ("sweep --patience 2", "--patience 2: a sweep's runs end together; --halving stops those that lose early"),
-        ("sweep --validate", "--judge val takes the validation split"),
+        ("compare --patience 3", "no setting --patience here: only fljax run stops runs early; leave it out"),
+        ("compare --new-clients 0.2", "no setting --new-clients here: only fljax run tests new clients; leave it out"),
+        ("compare --config job.toml", "the file sets patience: only fljax run stops runs early; leave it out"),
+        ("sweep --patience 2", "--patience 2: all runs of a sweep end together; --halving stops bad points early"),
+        ("sweep --validate", "--judge val chooses the validation split"),
     ],
 )
 def test_where_it_cannot_be_it_is_refused_in_one_line(refused, arguments, message):

@@ -24,7 +24,7 @@ def test_what_does_not_fit_is_said(fljax):
 def test_help_and_errors(fljax, refused):
     told = " ".join(fljax("plan", "--help")[1].split())
     assert "--memory" in told
-    assert "results folder whose settings and devices are taken; nothing is written" in told
+    assert "results folder whose settings and devices are used; nothing is written" in told
     assert "memory" in refused("plan", "--memory", "much")
     assert "memory=-1" in refused(*SMALL, "--memory", "-1")
     for memory in ("inf", "nan", "1e400"):

@@ -196,7 +196,7 @@ def test_data_that_has_changed_is_told(told, old, new, capsys):
         assert main(["predict", str(folder)]) == 2
     finally:
         file.write_text(whole)
-    assert "fedavg holds a run on other examples; put the data back as it was" in capsys.readouterr().err
+    assert "fedavg holds a run on other examples; restore the data" in capsys.readouterr().err
     assert (folder / "predictions_test.csv").read_bytes() == before
 
 
@@ -213,9 +213,9 @@ def test_a_run_that_is_not_finished_has_no_models(told, tmp_path, capsys):
 
 def test_help_and_no_folder(capsys):
     assert main(["predict", "--help"]) == 0
-    assert "--split   whose examples" in capsys.readouterr().out
+    assert "--split   the examples; default: test" in capsys.readouterr().out
     assert main(["predict", "--split", "test"]) == 2
-    assert "say which: fljax predict FOLDER" in capsys.readouterr().err
+    assert "name a folder: fljax predict FOLDER" in capsys.readouterr().err
 
 
 @pytest.mark.slow

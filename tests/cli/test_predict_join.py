@@ -108,7 +108,7 @@ def test_who_joins_gets_what_a_client_that_was_held_out_got(held, whose, tmp_pat
         ({"sick": "maybe"}, "j.csv: example 0 has the label 'maybe', not one of the run's; the classes are no, yes"),
         ({"sick": None}, "j.csv: its examples have no labels, which clients learn from; they stand in a column 'sick'"),
         ({"ward": "d"}, "j.csv: line 2 (client 'h9'), column 'ward' is 'd'; choose one of a, b, c"),
-        ({"hospital": "took part"}, "cannot join: it took part in the run and has a model; leave it out"),
+        ({"hospital": "took part"}, "cannot join: it was in the run and has a model; leave it out"),
     ],
 )
 def test_who_cannot_join(held, changes, said, tmp_path, capsys):
@@ -127,8 +127,8 @@ def test_who_cannot_join(held, changes, said, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--join", "j.csv"], "--join j.csv: it is for new examples; give them by --data FILE, too"),
-        (["--data", "n.csv", "--rounds", "3"], "--rounds 3: it is for clients that join; give them by --join FILE"),
+        (["--join", "j.csv"], "--join j.csv: it is for new examples; give --data FILE, too"),
+        (["--data", "n.csv", "--rounds", "3"], "--rounds 3: it is for clients that join; give --join FILE"),
         (["--data", "n.csv", "--join", "j.csv", "--rounds", "-1"], "--rounds -1: give a whole number, 0 or more"),
     ],
 )
@@ -186,7 +186,10 @@ def test_examples_of_several_that_join_say_whose_they_are(held, tmp_path, capsys
     write(tmp_path / "n.csv", [{name: row[name] for name in row if name != "hospital"} for row in rows])
     asked = ["predict", str(folder), "--data", str(tmp_path / "n.csv"), "--join", str(tmp_path / "j.csv")]
     assert main(asked) == 2
-    assert f"{OWN} has different models for its clients; give --client NAME, or a column" in capsys.readouterr().err
+    assert (
+        f"{OWN} has different models for its clients, and no client is given; give --client NAME, or a column"
+        in capsys.readouterr().err
+    )
     assert main([*asked, "--client", "h9"]) == 0
 
 

@@ -91,7 +91,7 @@ def test_a_folder_without_settings_is_refused(tmp_path):
 def test_the_folder_of_one_method_is_told_as_that(ran):
     folder, *_ = ran
     name = next(iter(fljax.load_run(folder)))
-    with pytest.raises(ValueError, match=f"{name} has what one method left; give .*, and --method {name}"):
+    with pytest.raises(ValueError, match=f"{name} is the folder of one method; give .*, and --method {name}"):
         fljax.remake(folder / name)
 
 

@@ -72,11 +72,11 @@ def test_a_run_leaves_its_results(fljax, drawn):
     status, _, err = fljax("show", "x", "--out", "paper")
     assert (status, err.count("\n")) == (2, 1)
     assert "clients.csv" in err
-    assert "put it back from a copy, or delete .clients.csv.crc to take it as it is" in err
+    assert "restore it from a copy, or delete .clients.csv.crc to take it as it is" in err
     folder.joinpath(".clients.csv.crc").unlink()  # as in a folder from before there were checksums
     status, _, err = fljax("show", "x", "--out", "paper")
     assert (status, err.count("\n")) == (2, 1)
-    assert "clients.csv has 3 clients, the models 4; put it back" in err
+    assert "clients.csv has 3 clients, the models 4; restore the file" in err
     shutil.rmtree("paper")
     place = listed[0].split(",").index("group")
     for word in ("-9", "a", "4", "900000000000"):
@@ -86,7 +86,7 @@ def test_a_run_leaves_its_results(fljax, drawn):
         status, _, err = fljax("show", "x", "--out", "paper")
         assert (status, err.count("\n")) == (2, 1)
         shown = word if word.lstrip("-").isdecimal() else repr(word)
-        assert f"clients.csv: client 0 has group {shown}; groups are 0 to 3; put it back" in err
+        assert f"clients.csv: client 0 has group {shown}; groups are 0 to 3; restore the file" in err
         assert Path("paper", "comparison.md").exists()  # which needs no groups
     rows = (folder / "ifca" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(row)["round"] for row in rows] == [0, 1]
@@ -227,7 +227,7 @@ def test_an_interrupted_run_goes_on(tmp_path, asked, ends):
     process.send_signal(asked)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == ends
-    assert "stopped; fljax run --folder x goes on" in out
+    assert "stopped; resume with: fljax run --folder x\n" in out
     done = rounds_done(tmp_path / "x" / "fedavg")
     assert done == (tmp_path / "x" / "fedavg" / "metrics.jsonl").read_text().count("\n") > 1  # nothing is lost
 
@@ -275,7 +275,7 @@ def test_a_working_directory_that_is_gone_is_said(refused, monkeypatch, tmp_path
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    assert "the working directory is not there any more" in refused("run", *SMALL)
+    assert "the working directory does not exist any more" in refused("run", *SMALL)
 
 
 def test_traffic_of_a_small_model_is_a_number():

@@ -25,7 +25,7 @@ def test_arguments_by_name():
 
 def test_a_first_word_without_a_name_is_refused():
     with pytest.raises(
-        ValueError, match="'ifca' comes without a name; settings are written --name value, such as --algorithm"
+        ValueError, match="'ifca' has no name in front; write settings as --name value, such as --algorithm"
     ):
         of_arguments(["ifca"])
 
@@ -107,7 +107,7 @@ def test_what_another_setting_overrides_is_read_too(words):
         ("round", "no setting --round; the nearest is --rounds"),
         ("model.hiden", "no setting --model.hiden; the nearest is --model.hidden"),
         ("n_client", "no setting --n-client; the nearest is --n-clients"),
-        ("", "a setting has no name; settings are written --name value, see --help"),
+        ("", "a setting has no name; write settings as --name value, see --help"),
         ("alpha", "--alpha could be --partition.alpha or --ifca.alpha"),
         ("x" * 5000, f"no setting --{'x' * 100}; the nearest is"),
     ],

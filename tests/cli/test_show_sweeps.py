@@ -131,10 +131,13 @@ def test_sweeps_of_other_seeds_and_many_points(swept, fljax, monkeypatch):
     ("given", "message"),
     [
         (("0.1", "val"), "judged by different splits"),
-        (("0.1", "1", "--measure", "speed"), "measure='speed' is nothing that all runs are judged by; choose one of"),
-        (("0.1", "--measure", "best_round"), "measure='best_round' is nothing that all runs are judged by"),
-        (("0.1", "--target", "0.9"), "--target 0.9: of sweeps fljax show takes --measure and --out"),
-        (("0.1", ".."), ".. holds no sweep; show runs and sweeps apart"),
+        (
+            ("0.1", "1", "--measure", "speed"),
+            "measure='speed' is not a metric by which all runs can be judged; choose one of",
+        ),
+        (("0.1", "--measure", "best_round"), "measure='best_round' is not a metric by which all runs can be judged"),
+        (("0.1", "--target", "0.9"), "--target 0.9: for sweeps fljax show takes only --measure and --out"),
+        (("0.1", ".."), ".. holds no sweep; show runs and sweeps separately"),
     ],
 )
 def test_what_does_not_go_together_is_refused(swept, refused, given, message):

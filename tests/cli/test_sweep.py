@@ -120,9 +120,9 @@ def test_a_sweep_leaves_its_results_and_goes_on(fljax, refused):
         (("--lr",), "--lr: an empty grid"),
         (("--lr", "lin:0.1:1:0"), "--lr lin:0.1:1:0: n=0: an empty range"),
         (("--mu", "0.1", "1"), "no setting --mu; it is a setting of the methods"),
-        (("--epochs", "1", "5"), "epochs is static, each value is a program of its own; give them to the outer loop"),
+        (("--epochs", "1", "5"), "epochs is static, so each value needs its own program; use the outer loop"),
         (("--participation", "0.5", "1"), "outer loop: --outer.participation 0.5 1"),
-        (("--rounds", "1", "5"), "another rounds is a sweep of its own"),
+        (("--rounds", "1", "5"), "rounds cannot vary within a sweep"),
         (("--lr", "0.1", "x"), "--lr x: give a number"),
         (("--algorithm", "fedprox", "--mu", "log:0:1:3"), "--mu log:0:1:3: low=0.0, high=1.0: give 0 < low <= high"),
         (("--lr", "log:0:1:3"), "lr=0 is out of its range; choose lr > 0"),
@@ -139,8 +139,8 @@ def test_a_sweep_leaves_its_results_and_goes_on(fljax, refused):
         (("--lr", "0.1", "-1"), "lr=-1 is out of its range; choose lr > 0"),
         (("--lr", "nan", "0.1"), "lr=nan is not a number"),
         (("--momentum", "lin:0:1:3"), "momentum=1 is out of its range; choose momentum in [0, 1)"),
-        (("--lr", "0.1", "0.10"), "--lr 0.1 0.10: 0.1 stands there twice"),
-        (("--lr", "lin:0.1:0.1:2"), "0.1 stands there twice"),
+        (("--lr", "0.1", "0.10"), "--lr 0.1 0.10: 0.1 is given twice"),
+        (("--lr", "lin:0.1:0.1:2"), "0.1 is given twice"),
         (("--lr", "lin:0.1:0.1", "--draws", "2"), "every draw is the same"),
         (("--lr", "0.1", "0.2", "--draws", "5"), "--draws 5: nothing to draw from"),
         (("--seeds", "2", "--draws", "5"), "--draws 5: nothing to draw from"),
@@ -153,8 +153,8 @@ def test_a_sweep_leaves_its_results_and_goes_on(fljax, refused):
         (("--lr", "0.1", "0.2", "--outer.lr", "0.3", "0.4"), "--outer.lr: --lr is varied already"),
         (("--outer.hidden", "8", "--outer.model.hidden", "16"), "are both --model.hidden; give one"),
         (("--outer.hidden", "8 8", "'8 8"), "--outer.hidden 8 8 '8 8: a quotation mark is not closed"),
-        (("--outer.", "0.3"), "a setting has no name; settings are written --name value"),
-        (("--outer.epochs", "1", "2", "1"), "--outer.epochs 1 2 1: 1 stands there twice"),
+        (("--outer.", "0.3"), "a setting has no name; write settings as --name value"),
+        (("--outer.epochs", "1", "2", "1"), "--outer.epochs 1 2 1: 1 is given twice"),
         (("--outer.epochs", "1", "0"), "epochs=0 is not positive"),
         (("--outer.lr", "0.1", "-0.1"), "lr=-0.1 is out of its range; choose lr > 0"),
         (("--outer.participation", "1", "2"), "participation=2 is out of its range"),
@@ -165,31 +165,31 @@ def test_a_sweep_leaves_its_results_and_goes_on(fljax, refused):
         (("--lr", "log:a:1:3"), "give log:LOW:HIGH:N"),
         (("--outer.epochs",), "--outer.epochs: an empty grid"),
         (("--outer.epoch", "1"), "--outer.epoch 1: no setting --epoch; the nearest is --epochs"),
-        (("--outer.rounds", "1", "2"), "another rounds is a sweep of its own"),
-        (("--outer.data", "a.csv", "b.csv"), "--outer.data: another data is a sweep of its own"),
+        (("--outer.rounds", "1", "2"), "rounds cannot vary within a sweep"),
+        (("--outer.data", "a.csv", "b.csv"), "--outer.data: data cannot vary within a sweep"),
         (
             ("--outer.uplink", "clip:1", "clip:0.001"),
-            "--outer.uplink: bricks are part of the method; put one there and vary its number, as in --algorithm "
+            "--outer.uplink: bricks are part of the method; name one there and vary its setting, as in --algorithm "
             "fedavg+clip_update --clip VALUE VALUE",
         ),
         (("--algorithm", "fedprox+sam", "--outer.downlink", "top-k:0.1"), "--algorithm fedprox+down_top_k --down-top"),
-        (("--force-resume", "true", "false"), "--force-resume true false: another force_resume is a sweep of its own"),
+        (("--force-resume", "true", "false"), "--force-resume true false: force_resume cannot vary within a sweep"),
         (("--outer.epochs", "1", "x"), "--outer.epochs x: give a whole number"),
-        (("--algorithm", "fedavg", "ifca"), "a sweep is of one method"),
+        (("--algorithm", "fedavg", "ifca"), "a sweep has one method"),
         (("--seeds", "0"), "seeds=0"),
         (("--lr", "0.1", "0.2", "--halving", "1"), "halving=1 keeps every point"),
         (("--lr", "0.1", "0.2", "--runs-at-once", "0"), "runs_at_once=0 is not positive"),
         (("--lr", "0.1", "0.2", "--judge", "val", "--partition", "dirichlet"), "no validation split"),
         (("--lr", "0.1", "0.2", "--metric", "speed"), "metric='speed' is unknown; choose one of"),
-        (("--resume",), "--resume: say which sweep, with --folder"),
-        (("--resume", "--folder", "nowhere"), "--folder nowhere is not there: there is no sweep to go on with"),
+        (("--resume",), "--resume: name the sweep with --folder"),
+        (("--resume", "--folder", "nowhere"), "--folder nowhere does not exist: there is no sweep to resume"),
         (
             ("--lr", "0.1", "0.2", "--attack", "sign_flip", "--attack.share", "0.2", "0.4"),
-            "--attack.share 0.2 0.4: share is static, each value is a program of its own; give them to the outer loop: "
+            "--attack.share 0.2 0.4: share is static, so each value needs its own program; use the outer loop: "
             "--outer.attack.share 0.2 0.4",
         ),
         (("--partition.beta", "log:0.1:1:3", "--partition", "dirichlet"), "--outer.partition.beta VALUE VALUE"),
-        (("--momentum", "None", "0.9"), "give them to the outer loop: --outer.momentum None 0.9"),
+        (("--momentum", "None", "0.9"), "use the outer loop: --outer.momentum None 0.9"),
     ],
 )
 def test_what_cannot_be_swept_is_refused_in_one_line(refused, arguments, message):
@@ -211,12 +211,12 @@ def test_a_sweep_whose_points_all_diverged_is_written_too(fljax, drawn, varied):
 def test_what_is_one_for_the_whole_sweep_is_not_for_the_outer_loop(refused, name):
     short = name.replace("_", "-")
     message = refused("sweep", f"--outer.{short}", "1", "2", "--lr", "0.1", "0.2")
-    assert f"--outer.{short}: {name} is one for the whole sweep; give it as --{short}" in message
+    assert f"--outer.{short}: {name} is a setting of the whole sweep; give it as --{short}" in message
 
 
 @pytest.mark.parametrize("name", ["judge", "metric", "draws", "seeds", "halving"])
 def test_what_makes_another_table_is_not_for_the_outer_loop(refused, name):
-    assert f"--outer.{name}: another {name} is a sweep of its own" in refused("sweep", f"--outer.{name}", "2", "3")
+    assert f"--outer.{name}: {name} cannot vary within a sweep" in refused("sweep", f"--outer.{name}", "2", "3")
 
 
 @pytest.mark.parametrize("name", BRICKS)
@@ -257,7 +257,7 @@ def test_what_is_judged_by_validation_examples_says_so(fljax):
     assert (status, err) == (0, "")
     assert "val_accuracy_macro" in out.split("best: ")[0]
     assert re.search(r"best: lr=0\.\d+: val_accuracy_macro 0\.\d+", out)
-    assert "fljax compare with the numbers of the best point gives its test accuracy" in out
+    assert "fljax compare with the best point's settings gives its test accuracy" in out
     with Path("v/table.csv").open() as file:
         columns = next(csv.reader(file))
     assert {"val_accuracy_macro", "val_loss", "val_best_accuracy", "best_round", "lr"} <= set(columns)
@@ -396,7 +396,7 @@ def test_a_sweep_with_a_method_of_ones_own_is_read_where_its_file_is_not(fljax, 
     assert [one.setting for one in gone.found] == [{"setting": "epochs=1"}, {"setting": "epochs=2"}]
     for one, other in zip(gone.found, whole.found, strict=True):
         np.testing.assert_array_equal(one.curves("val_accuracy_macro"), other.curves("val_accuracy_macro"))
-    assert "say where it is now" in refused("sweep", "--folder", "x", "--resume")
+    assert "give its new place" in refused("sweep", "--folder", "x", "--resume")
     assert fljax("sweep", "--folder", "x", "--resume", "--algorithm", "there/mine.py:gentle")[0] == 0
     config = Path("x/config.toml").read_text()
     Path("x/config.toml").unlink()

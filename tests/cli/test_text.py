@@ -100,11 +100,12 @@ def test_words_have_names_where_nothing_else_has(fljax, tmp_path):
 def test_networks_that_read_numbers_and_texts_without_data_are_refused(reviews, refused):
     said = refused("run", *reviews, "--text-column", "text", "--model", "mlp", *FEW)
     assert (
-        "--model mlp: it reads words as numbers; choose a network that embeds them, fasttext, lstm, transformer" in said
+        "--model mlp: it would read words as numbers; choose a network that embeds them, fasttext, lstm, transformer"
+        in said
     )
     assert "column 'text' is" in (said := refused("run", *reviews, "--model", "mlp", *FEW))
-    assert "a text: --text-column" in said
-    assert "--text-words 9 is said of data of your own" in refused("run", "--text-words", "9")
+    assert "--text-column or --ignored-column" in said
+    assert "--text-words 9 is for data of your own" in refused("run", "--text-words", "9")
     assert "text_length=0 is not positive" in refused("run", *reviews, "--text-column", "text", "--text-length", "0")
 
 

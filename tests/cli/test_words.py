@@ -125,5 +125,5 @@ def test_local_effort_is_that_of_the_library():
 
 @pytest.mark.parametrize("given", ["fedavg,ditto", "fedavg, ditto"])
 def test_names_with_commas_between_are_told_to_have_spaces(given):
-    with pytest.raises(ValueError, match="several are written with spaces: fedavg ditto"):
+    with pytest.raises(ValueError, match="separate several by spaces: fedavg ditto"):
         nearest(given, ["fedavg", "ditto"], "algorithm")

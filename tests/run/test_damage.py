@@ -82,19 +82,19 @@ def emptied(path):
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
-        ("rounds/00000001.npz", truncated, r"00000001.npz cannot be read \(.*\); put it back from a copy, or delete"),
+        ("rounds/00000001.npz", truncated, r"00000001.npz cannot be read \(.*\); restore it from a copy, or delete"),
         ("rounds/00000001.npz", emptied, r"00000001.npz cannot be read"),
-        ("rounds/00000001.npz", lambda path: path.unlink(), "00000001.npz is missing; put it back from a copy"),
-        ("rounds/00000002.npz", lambda path: path.unlink(), "00000002.npz is missing; put it back from a copy"),
+        ("rounds/00000001.npz", lambda path: path.unlink(), "00000001.npz is missing; restore it from a copy"),
+        ("rounds/00000002.npz", lambda path: path.unlink(), "00000002.npz is missing; restore it from a copy"),
         (
             "rounds/00000001.npz",
             lambda path: np.savez(path, x=np.ones(1)),
             r"00000001.npz cannot be read \(no checksum",
         ),
         ("rounds/00000001.npz", lambda path: save_arrays(path, {"x": np.ones(1)}), "00000001.npz is not of this run"),
-        ("metrics.jsonl", lambda path: path.unlink(), "metrics.jsonl is missing; put it back from a copy, or delete"),
-        ("metrics.jsonl", truncated, r"metrics.jsonl has \d+ of its first \d+ bytes; put it back"),
-        (CHECKPOINT, truncated, r"last.msgpack is not a whole checkpoint \(its checksum is wrong\); put it back"),
+        ("metrics.jsonl", lambda path: path.unlink(), "metrics.jsonl is missing; restore it from a copy, or delete"),
+        ("metrics.jsonl", truncated, r"metrics.jsonl has \d+ of its first \d+ bytes; restore it"),
+        (CHECKPOINT, truncated, r"last.msgpack is not a whole checkpoint \(its checksum is wrong\); restore it"),
         (CHECKPOINT, emptied, "last.msgpack is not a whole checkpoint"),
         (CHECKPOINT, without("identity"), r"last.msgpack is not a checkpoint .* \('identity'\); use another folder"),
         (CHECKPOINT, without("metrics_bytes"), "last.msgpack is not a checkpoint"),
@@ -130,8 +130,8 @@ def searched(averaging, federation, tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
-        ("search.json", truncated, r"search.json does not say what was searched; put it back from a copy, or delete"),
-        ("search.json", lambda path: path.unlink(), "search.json is missing; put it back from a copy, or delete"),
+        ("search.json", truncated, r"search.json does not say what was searched; restore it from a copy, or delete"),
+        ("search.json", lambda path: path.unlink(), "search.json is missing; restore it from a copy, or delete"),
         (
             "00-0000-000000.npz",
             truncated,

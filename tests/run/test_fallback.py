@@ -58,7 +58,7 @@ def test_two_checkpoints_are_kept(folder):
     ("name", "place", "found"),
     [
         (LAST, 0.5, "last.msgpack is not a whole checkpoint"),
-        ("metrics.jsonl", 0.99, "metrics.jsonl is not as it was written"),
+        ("metrics.jsonl", 0.99, "metrics.jsonl has changed since it was written"),
         ("rounds/00000003.npz", 0.5, "00000003.npz cannot be read"),
     ],
 )
@@ -77,7 +77,7 @@ def test_damage_after_the_last_but_one_is_computed_again(go_on, folder, finished
 def test_damage_to_both_checkpoints_is_refused(go_on, folder):
     for name in (LAST, BEFORE):
         flip(folder / name, 40)
-    with pytest.raises(ValueError, match=r"last.msgpack is not a whole checkpoint .* put it back from a copy") as error:
+    with pytest.raises(ValueError, match=r"last.msgpack is not a whole checkpoint .* restore it from a copy") as error:
         go_on()
     assert "\n" not in str(error.value)
     assert rounds_done(folder) == 0

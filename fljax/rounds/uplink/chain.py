@@ -189,7 +189,8 @@ def _check_seen(name: str, sees: str, needs: str) -> None:
     """Raises ValueError if a method's server ``sees`` more than a transform, by its ``needs``, leaves visible."""
     instead = "; dp_sgd protects the examples of each client instead" if needs == "mean" else ""
     if needs and sees == "each":
-        raise ValueError(f"{name}: its server needs single updates, but may only see their {needs} here{instead}")
+        remedy = instead or "; leave the brick out, or choose a method that averages updates"
+        raise ValueError(f"{name}: its server needs single updates, but may only see their {needs} here{remedy}")
     if needs == "mean" and sees != "mean":
         raise ValueError(
             f"{name}: its server does not compute one mean of all updates, or an update depends on more than one "

@@ -55,7 +55,7 @@ class Store(NamedTuple):
             return self
         path = self._identity
         if not path.exists() and self._files(".*"):
-            raise ValueError(f"{path} is missing; put it back from a copy, or delete {path.parent} to begin again")
+            raise ValueError(f"{path} is missing; restore it from a copy, or delete {path.parent} to begin again")
         if not writable and not path.exists():
             raise ValueError(f"{self.folder} cannot be written; choose another folder")
         if hosts.writes() and not path.exists():
@@ -156,7 +156,7 @@ def _read_identity(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     told = identity.pop(CHECKSUM, None) if isinstance(identity, dict) else None
     if isinstance(identity, dict) and told == checksum(json.dumps(identity).encode()):
         return identity, identity.pop(HISTORY)
-    raise ValueError(f"{path} does not say what was searched; put it back from a copy, or delete {path.parent}")
+    raise ValueError(f"{path} does not say what was searched; restore it from a copy, or delete {path.parent}")
 
 
 def level_of(folder: Path) -> Any:
