@@ -1,4 +1,4 @@
-"""How far clusters agree with the true groups, round by round: on the host, from the labels that a run reports."""
+"""Agreement of clusters with the true groups, round by round: on the host, from the labels that a run reports."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -10,13 +10,13 @@ from fljax.types import Federation
 
 
 def agreement(label: np.ndarray, group: np.ndarray) -> float:
-    """Adjusted Rand index of the clients whose cluster is known, two at least.
+    """Adjusted Rand index of the clients whose cluster is known, at least two of them.
 
-    It is scikit-learn's; to import that takes longer than a small run.
+    It equals scikit-learn's, whose import takes longer than a small run.
     """
 
     def pairs(count: np.ndarray) -> float:
-        return float((count * (count - 1) // 2).sum())  # of 80,000 clients a product of two no longer fits an int64
+        return float((count * (count - 1) // 2).sum())  # with 80,000 clients a product of two counts overflows int64
 
     counts = cross_table(label, group)
     both, in_label, in_group = pairs(counts), pairs(counts.sum(axis=1)), pairs(counts.sum(axis=0))
@@ -35,15 +35,15 @@ def cross_table(label: np.ndarray, group: np.ndarray) -> np.ndarray:
 
 
 class Truth(NamedTuple):
-    """The true groups of a federation, from each change of it to the next."""
+    """The true groups of a federation in each stage, that is from one change to the next."""
 
     begins: np.ndarray  # (stages,) first round of each, counted from 0
     group: np.ndarray  # (stages, clients)
-    there: np.ndarray  # (stages, clients) bool: who can take part
+    there: np.ndarray  # (stages, clients) bool: whether a client can participate
 
 
 def truth_of(federation: Federation) -> Truth | None:
-    """The federation's true groups; None where it has none."""
+    """The federation's true groups; None if it has none."""
     if federation.group is None:
         return None
     stages = federation.stages
@@ -58,13 +58,13 @@ def ari_of_rounds(
 ) -> np.ndarray:
     """Adjusted Rand index of the clusters and the true groups after each round, (rounds,) float32.
 
-    Of all clients that are there, each with the cluster that it last reported; NaN while fewer than two have one.
+    Over all clients that are there, each in the cluster that it last reported; NaN while fewer than two have one.
 
     Args:
         metrics: of a clustered run: ``ids``, ``active`` and ``label``, (rounds, cohort).
         truth: the true groups.
         first: the number of the first of these rounds, counted from 0.
-        before: (clients,) labels so far, as `fljax.run.churn.churn_of_rounds` gives them; None: the run begins here.
+        before: (clients,) labels so far, as returned by `fljax.run.churn.churn_of_rounds`; None: the run begins here.
     """
     labels = np.full(truth.group.shape[1], UNKNOWN, np.int32) if before is None else before.copy()
     found, value, seen = np.full(len(metrics["ids"]), np.nan, np.float32), np.nan, None
@@ -72,7 +72,7 @@ def ari_of_rounds(
         stage = int((truth.begins <= first + r).sum()) - 1
         changed = (labels[ids[active]] != label[active]).any()
         labels[ids[active]] = label[active]
-        if changed or stage != seen:  # else it is that of the round before
+        if changed or stage != seen:  # else it is the value of the round before
             counts = truth.there[stage] & (labels != UNKNOWN)
             own = labels[counts]  # noise, -1, is a label like any other, as in `fljax.server.adjusted_rand`
             value = agreement(own - own.min(), truth.group[stage][counts]) if len(own) > 1 else np.nan

@@ -1,4 +1,4 @@
-"""A run as it is called for, put together inside its mesh, and what is seen of it before its rounds."""
+"""The arguments of a run, put together inside its mesh, and the checks before its first round."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ from fljax.types import Algorithm, Federation, Key
 
 
 class Arguments(TypedDict):
-    """What `called` takes, each as in `fljax.run.train.train`."""
+    """The arguments of `called`, each as in `fljax.run.train.train`."""
 
     algorithm: Algorithm
     hyper: Any
@@ -45,10 +45,10 @@ class Arguments(TypedDict):
 
 @dataclass(frozen=True)
 class Call:
-    """A run with its numbers as they are computed with."""
+    """A run with all its arguments."""
 
     algorithm: Algorithm
-    hyper: Any  # with the noise that a target asks for
+    hyper: Any  # with the noise that follows from a target epsilon
     federation: Federation
     key: Key
     n_rounds: int
@@ -59,28 +59,28 @@ class Call:
 
     @cached_property
     def numbers(self) -> Numbers:
-        """What the run's programs are given, on the devices."""
+        """The arguments of the run's programs, on the devices."""
         given = self.hyper, self.federation, self.key, self.dropout, self.evaluate_every, self.n_rounds
         return on_devices(self.mesh, *given)
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """What must be equal for a folder's run to be gone on with."""
+        """What must be equal for a folder's run to be resumed."""
         state = shapes_of_state(self.algorithm.init, self.key, as_traced(self.hyper), self.federation.train)
         given = self.hyper, self.federation, self.key, self.draw, self.evaluate_every, self.dropout
         return run_identity(self.algorithm, state, *given)
 
     @property
     def n_clients(self) -> int:
-        """Of the federation."""
+        """The number of clients of the federation."""
         return self.federation.train.n_clients
 
     def epsilons(self) -> np.ndarray | None:
-        """The privacy that is spent after each round, (rounds,); None: it is not private."""
+        """The epsilon spent after each round, (rounds,); None if the run is not private."""
         return epsilons(self.hyper, self.draw.sampling, self.algorithm.about.work, self.n_rounds)
 
     def surroundings(self) -> dict[str, Any]:
-        """What it is made with; all hosts must ask."""
+        """The versions and devices of the run; all hosts must call this."""
         return surroundings(1 if self.mesh is None else self.mesh.size)
 
 
@@ -97,10 +97,10 @@ def called(
     dropout: float | None = None,
     devices: Sequence[Device] | None = None,
 ) -> Iterator[Call]:
-    """The run inside its mesh, as all that follows must be.
+    """Enters the run's mesh and yields its `Call`; everything else about the run must happen inside.
 
     Raises:
-        ValueError: the share or a target cannot be met, or ``hyper`` is not the method's.
+        ValueError: the participation or a target epsilon is not possible, or ``hyper`` is not the method's.
     """
     draw = sampling_of(sampling, participation).of(federation.train.n_clients)
     hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
@@ -109,11 +109,11 @@ def called(
 
 
 def check_ahead(*, program: str | None = None, **run: Unpack[Arguments]) -> None:
-    """Sees that `train` with the same arguments can run, before anything else does.
+    """Checks that `train` with the same arguments can run, before anything else does.
 
     Raises:
-        ValueError: as `train`, of everything but the folder.
-        MemoryError: it needs more than there is.
+        ValueError: as `train`, except for errors of the folder.
+        MemoryError: it needs more memory than there is.
     """
     check_subjects(run["algorithm"], run["federation"], run["key"])
     with called(**run) as call:
@@ -121,12 +121,13 @@ def check_ahead(*, program: str | None = None, **run: Unpack[Arguments]) -> None
 
 
 def numbers_of_rounds(*, program: str | None = None, **run: Unpack[Arguments]) -> list[str]:
-    """What `train` with the same arguments tells by a number a round, from its trace: metrics, spreads over clients."""
+    """The names of all metrics (rounds,) of `train` with the same arguments, from its trace, with spreads over
+    clients."""
     with called(**run) as call:
         metrics = shapes_of_metrics(call.algorithm, call.draw, call.numbers)
     sampling = call.draw.sampling
     names = sorted(name for name, leaf in metrics.items() if leaf.ndim == 1)
-    host = {  # what `fljax.run.record.Record` adds
+    host = {  # metrics that `fljax.run.record.Record` adds
         "churn": "label" in metrics,
         "epsilon": mechanism(call.hyper, sampling, call.algorithm.about.work) is not None,
         "simulated_seconds": sampling.timing is not None,
@@ -147,7 +148,7 @@ def check_folder(
     program: str | None = None,
     **run: Unpack[Arguments],
 ) -> None:
-    """Sees that `train` with the same arguments would go on with the run in ``folder``, before anything is written.
+    """Checks that `train` with the same arguments would resume the run in ``folder``, before anything is written.
 
     Raises:
         ValueError: as `check_continues`.
@@ -161,12 +162,12 @@ def check_folder(
 
 
 def check_continues(call: Call, folder: Path, standing: Standing, compile: Compile, force_resume: bool) -> None:
-    """Compares a run with what ``folder`` says of the one it holds; all hosts must ask.
+    """Compares a run with the record of the run in ``folder``; all hosts must call this.
 
-    `fljax.run.resume.begin` sees the rest, when the run's first state is there.
+    `fljax.run.resume.begin` checks the rest, when the run's first state is known.
 
     Raises:
-        ValueError: the folder's run is another, has more rounds, or was made with other versions or devices.
+        ValueError: the folder's run is another one, has more rounds, or was made with other versions or devices.
     """
     if standing.identity is None:
         check_has_checkpoints(folder, call.n_rounds)

@@ -1,4 +1,4 @@
-"""Programs that call Python, which on several devices of a CPU may wait for ever."""
+"""Programs that call Python, which may deadlock on several devices of a CPU."""
 
 import os
 import warnings
@@ -11,10 +11,10 @@ from fljax.run.program_cost import has_operation
 
 
 def warn_of_callbacks(jaxpr: Any) -> None:
-    """Warns where a program over several devices of a CPU calls Python and XLA has no thread to spare.
+    """Warns if a program on several devices of a CPU calls Python and XLA has no spare thread.
 
-    Python is handed its arrays by a thread of XLA's; large ones need one more, and there are as many as cores, each of
-    which runs a device that waits for the others.
+    A thread of XLA passes the arrays to Python; large arrays need one more thread. XLA has as many threads as cores,
+    and each may run a device that waits for the others.
     """
     n_devices, asked = jax.sharding.get_abstract_mesh().size, os.environ.get("NPROC", "")
     n_threads = int(asked) if asked.isdigit() else n_cores()
@@ -22,6 +22,6 @@ def warn_of_callbacks(jaxpr: Any) -> None:
     if no_spare and has_operation(jaxpr, "pure_callback", "io_callback"):
         warnings.warn(
             f"this program calls Python (jax.pure_callback) on {n_devices} devices of a CPU, and with hundreds of "
-            "clients it may wait for ever; put NPROC=8 into the environment, or JAX_NUM_CPU_DEVICES=1",
+            "clients it may never finish; set the environment variable NPROC=8 or JAX_NUM_CPU_DEVICES=1",
             stacklevel=2,
         )

@@ -1,4 +1,4 @@
-"""What the changes of a federation cost a method: how far it falls, what it loses, and how long it takes to recover."""
+"""The cost of changes of a federation for a method: how far it falls, what it loses, and how long it recovers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,14 +13,14 @@ from fljax.types import Federation
 
 
 class Change(NamedTuple):
-    """What one change costs; rounds that were not tested count as the line between the tests beside them."""
+    """The cost of one change; rounds without a test are interpolated linearly between the tests around them."""
 
-    round: int  # the first after it, counted from 1
-    before: float  # the measure in the last test before it
-    after: float  # in the first test after it
-    regret: float  # what is missing to ``before``, summed over the rounds until the next change; never negative
-    recovered: int | None  # rounds until ``before - tolerance`` is reached again; None: not until the next change
-    ari_before: float | None  # agreement of the clusters with the true groups; None: there are no such
+    round: int  # the first round after the change, counted from 1
+    before: float  # the metric in the last test before the change
+    after: float  # the metric in the first test after it
+    regret: float  # shortfall from ``before``, summed over the rounds until the next change; never negative
+    recovered: int | None  # rounds until ``before - tolerance`` is reached again; None: not before the next change
+    ari_before: float | None  # agreement of the clusters with the true groups; None without clusters or groups
     ari_after: float | None
     ari_end: float | None  # in the last round before the next change
 
@@ -32,16 +32,16 @@ def after_changes(
     measure: str | None = None,
     tolerance: float = 0.01,
 ) -> list[Change]:
-    """What each change of the federation costs.
+    """The cost of each change of the federation.
 
     Args:
         metrics: of a run of ``fljax.simulate`` or ``fljax.train``.
-        federation: the run's, from `fljax.drift.drifting`; or the rounds that are the first after a change, from 0.
-        measure: a metric (rounds,), more being better; None: the headline (accuracy_macro, of a regression r2_micro).
-        tolerance: how close to the measure before the change counts as recovered.
+        federation: the run's federation, from `fljax.drift.drifting`; or the first round after each change, from 0.
+        measure: a metric (rounds,), higher is better; None: the headline (accuracy_macro, for regression r2_micro).
+        tolerance: the distance to the metric before the change that counts as recovered.
 
     Returns:
-        A `Change` for each that lies between two tests.
+        A `Change` for each change that lies between two tests.
 
     Raises:
         ValueError: the run has no such metric, ``tolerance`` is negative, or the rounds do not ascend from 1.
@@ -60,7 +60,7 @@ def after_changes(
 def _rounds(given: Sequence[int]) -> tuple[int, ...]:
     begins = tuple(whole("federation", begin) for begin in given)
     if any(begin <= last for last, begin in zip((0, *begins), begins, strict=False)):
-        raise ValueError(f"federation={begins} are not the first rounds after changes; give rounds that ascend from 1")
+        raise ValueError(f"federation={begins} are not the first rounds after changes; give increasing rounds >= 1")
     return begins
 
 
@@ -78,7 +78,7 @@ def _change(values: np.ndarray, ari: np.ndarray | None, begin: int, end: int, to
 
 
 def change_rows(costs: Mapping[str, Sequence[Change]]) -> list[dict[str, Any]]:
-    """A row for each method and change."""
+    """One row per method and change."""
     return [{"algorithm": name} | one._asdict() for name, found in costs.items() for one in found]
 
 

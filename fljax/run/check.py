@@ -1,4 +1,4 @@
-"""What a run is told, checked before anything is traced: a refusal names the field, what it was and what it may be."""
+"""Checks of a run's arguments before anything is traced; errors name the field, its value and what is allowed."""
 
 import contextlib
 import operator
@@ -24,13 +24,13 @@ def whole(name: str, value: Any) -> int:
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
-    """Raises ValueError where ``value`` is not a whole number of at least ``least``, 0 or 1."""
+    """Raises ValueError if ``value`` is not a whole number of at least ``least``, 0 or 1."""
     if whole(name, value) < least:
         raise ValueError(f"{name}={value} is {'not positive' if least else 'negative'}; choose {name} >= {least}")
 
 
 def check_run(n_rounds: int, evaluate_every: int, dropout: float | None) -> None:
-    """Raises ValueError where a run's number is out of its range."""
+    """Raises ValueError if one of a run's numbers is out of range."""
     check_count("n_rounds", n_rounds)
     check_count("evaluate_every", evaluate_every)
     if dropout is not None and not 0 <= real("dropout", dropout) < 1:
@@ -38,33 +38,34 @@ def check_run(n_rounds: int, evaluate_every: int, dropout: float | None) -> None
 
 
 def check_patience(patience: int | None, federation: Federation) -> None:
-    """Raises ValueError where ``patience`` is no number of rounds, or the clients change, after which all is worse."""
+    """Raises ValueError if ``patience`` is not a number of rounds, or the clients change, after which tests get
+    worse."""
     if patience is None:
         return
     check_count("patience", patience)
     if federation.stages is not None:
         raise ValueError(
-            f"patience={patience}: the clients change over the rounds, and a run that stops when it is no better ends "
-            "at the first change; leave patience or the drift out"
+            f"patience={patience}: the clients change over the rounds, and early stopping would end the run at the "
+            "first change; leave patience or the drift out"
         )
 
 
 def check_key(key: Any) -> None:
-    """Raises ValueError where ``key`` is not one random key, nor, in the older form of JAX, its data."""
+    """Raises ValueError if ``key`` is not a single random key, new-style or legacy."""
     if not is_key(key):
         raise ValueError(f"{said('key', key)} is not a random key; give jax.random.key(0)")
 
 
 @contextlib.contextmanager
 def fields_of(hyper: Any, algorithm: Algorithm) -> Iterator[None]:
-    """Inside it, a method that reads a field which ``hyper`` does not have is one clear error.
+    """Raises one clear error if a method in the block reads a field that ``hyper`` does not have.
 
     Raises:
-        ValueError: ``hyper`` is that of another method: it lacks a number that ``algorithm`` reads, or has one that it
-            does not read and that would change nothing.
+        ValueError: ``hyper`` belongs to another method: it lacks a hyperparameter that ``algorithm`` reads, or has one
+            that the method ignores.
     """
     known, kind = algorithm.about.numbers, type(hyper)
-    # One of a user's own, or joined with one, may hold what a function of theirs reads.
+    # A user's Hyper, or one joined with it, may have fields for the user's own functions.
     is_library = all(one.__module__.partition(".")[0] == "fljax" for one in kind.__mro__ if one is not object)
     if known and is_library and (unread := [name for name in as_dict(hyper) if name not in known]):
         text = f"hyper={kind.__name__}(...) has {unread[0]!r}, which {algorithm.about.name} does not read; it reads"
@@ -77,6 +78,6 @@ def fields_of(hyper: Any, algorithm: Algorithm) -> Iterator[None]:
         kind, fields = type(hyper).__name__, ", ".join(as_dict(hyper))
         remedy = "give the method's own Hyper"
         if error.name == LocalHyper.lr_of.__name__ or error.name in numbers_of(LocalHyper):
-            remedy += ", and let that inherit fljax.LocalHyper, which has the numbers of the clients' optimiser"
+            remedy += ", and let it inherit from fljax.LocalHyper, which has the fields of the clients' optimiser"
         text = f"hyper={kind}({fields}) has no field {error.name!r}, which the method reads; {remedy}"
         raise ValueError(text) from None

@@ -1,4 +1,4 @@
-"""Whether a network can take the clients' examples and has an output for each class: refused before the first round."""
+"""Checks, before the first round, that a network can take the clients' examples and has an output for each class."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -26,23 +26,25 @@ from fljax.types import Algorithm, ClientData, ExampleLoss, Examples, Federation
 
 
 def check_subjects(algorithm: Algorithm, federation: Federation, key: Key) -> None:
-    """Checks that a run's method, clients and key are what they are to be, and that its labels suit its loss.
+    """Checks that a run's method, clients and key are of the right types, and that its labels suit its loss.
 
     Raises:
-        ValueError: they are not; saying what they are, and what to give.
+        ValueError: they are not; the message has what they are and what to give.
     """
-    call = f"call it: fljax.{algorithm.name}(model, work)" if isinstance(algorithm, Method) else "make one by a method"
+    call = (
+        f"call it: fljax.{algorithm.name}(model, work)" if isinstance(algorithm, Method) else "make one with a method"
+    )
     check_kind("algorithm", algorithm, Algorithm, call)
     if not callable(algorithm.loss):
         raise ValueError(
             f"{said('loss', algorithm.loss)} of the model is not a function; give one (logits, labels) -> (batch,), "
             "such as optax.softmax_cross_entropy_with_integer_labels, or use fljax.regression or fljax.multi_label"
         )
-    remedy = "make one by fljax.PARTITIONS, fljax.federation_from_arrays or fljax.own_data(...).federation()"
+    remedy = "make one with fljax.PARTITIONS, fljax.federation_from_arrays or fljax.own_data(...).federation()"
     check_kind("federation", federation, Federation, remedy)
     if is_validated(algorithm.loss) and federation.val is None:
         raise ValueError(
-            "the model is to be validated, and the federation has no validation split; make one with val_fraction "
+            "the model is to be validated, but the federation has no validation split; make one with val_fraction "
             "above 0 (--partition.val-fraction 0.1)"
         )
     check_key(key)
@@ -57,21 +59,21 @@ def check_subjects(algorithm: Algorithm, federation: Federation, key: Key) -> No
 
 
 def check_takes(about: Iterable[tuple[str, Any]], dtype: Any) -> None:
-    """Checks that a network that takes tokens, by what it is about, is given some.
+    """Checks that a network whose description ``about`` says that it takes tokens gets tokens.
 
     Raises:
-        ValueError: it is given numbers of another ``dtype``.
+        ValueError: the examples are of another ``dtype``.
     """
     if (kind := dict(about).get("input_dtype")) is not None and dtype != jnp.int32:
-        pixels = ", which are pixels and are scaled" if dtype == jnp.uint8 else ""
-        raise ValueError(f"the network takes {kind} tokens, and the examples are {dtype}{pixels}; give int32")
+        pixels = ", which is treated as pixels and scaled" if dtype == jnp.uint8 else ""
+        raise ValueError(f"the network takes {kind} tokens, but the examples are {dtype}{pixels}; give int32")
 
 
 def check_labels(algorithm: Algorithm, federation: Federation) -> None:
-    """Checks that the labels are of the kind that the model's loss is for, and that it has an output for each class.
+    """Checks that the labels suit the model's loss, and that the model has an output for each class.
 
     Raises:
-        ValueError: saying what they are, and what to give.
+        ValueError: they do not; the message has what they are and what to give.
     """
     _check_kind_of(federation.train.pool.y, algorithm.loss)
     n_outputs = dict(algorithm.about.model).get("n_outputs")
@@ -82,9 +84,9 @@ def check_labels(algorithm: Algorithm, federation: Federation) -> None:
             _check_loss(algorithm.loss, n_outputs, y.dtype)
 
 
-@cache  # a run after another of the same loss does not trace it
+@cache  # a later run with the same loss does not trace it again
 def _check_loss(loss: ExampleLoss, n_outputs: int, dtype: Any) -> None:
-    """Raises ValueError where a loss of the user's own does not take outputs and labels of classes."""
+    """Raises ValueError if a user's loss does not take the outputs and labels of a classification."""
     outputs, labels = jax.ShapeDtypeStruct((2, n_outputs), jnp.float32), jax.ShapeDtypeStruct((2,), dtype)
     try:
         jax.eval_shape(lambda outputs, labels: loss(outputs, labels), outputs, labels)
@@ -102,22 +104,22 @@ def _check_kind_of(y: Array, loss: ExampleLoss) -> None:
     if task != "classification":
         if are_classes(y):
             wanted = "labels of 0 and 1, (examples, labels)" if task == "labels" else "floating-point targets"
-            raise ValueError(f"{shape}: classes, and the model is one of {task}; give {wanted}")
+            raise ValueError(f"{shape}, that is classes, but the model's task is {task}; give {wanted}")
         return
     if not are_classes(y):
         raise ValueError(
-            f"{shape}, and the model's loss is of classes 0, 1, 2, ...; give whole numbers, or make the model "
+            f"{shape}, but the model's loss is for classes 0, 1, 2, ...; give whole numbers, or use "
             "fljax.regression(model) or fljax.multi_label(model), which take a loss of your own as loss="
         )
 
 
 def check_outputs(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key) -> None:
-    """Checks what only the outputs of a network show.
+    """Checks that need the outputs of a network.
 
     Raises:
-        ValueError: one that does not say how many outputs it has, such as two functions, has fewer than classes, so
-            that the loss of some examples would not be a number; or it cannot take examples of as many numbers as those
-            that it was made for in another shape, as a convolution cannot, and dense layers can.
+        ValueError: a network that does not state its number of outputs, such as two functions, has fewer than classes,
+            so that the loss of some examples would be NaN; or the examples have the right size but another shape, and
+            the network needs the shape (a convolution does, dense layers do not).
     """
     about, given = dict(algorithm.about.model), federation.train.pool.x.shape[1:]
     if (made_for := about.get("input_shape")) is not None and tuple(made_for) != given:
@@ -136,13 +138,13 @@ class ExampleError(ValueError):
 
 def _other_shape(made_for: Any, given: tuple[int, ...]) -> ValueError:
     return ValueError(
-        f"the network takes examples of shape {made_for}, and the clients' are {given}; make it for these"
+        f"the network takes examples of shape {made_for}, but the clients' have shape {given}; make it with this shape"
     )
 
 
 @partial(jax.jit, static_argnums=0)  # so that it is traced once
 def _first_outputs(algorithm: Algorithm, hyper: Any, data: ClientData, key: Key) -> Array:
-    """Those of the first client's model before any round, for one example."""
+    """The outputs of the first client's model before any round, for one example."""
     models = deployed(algorithm.deploy, key, hyper, begun(algorithm.init, key, hyper, data), data)
     return _outputs(algorithm.predict, models, data.pool)
 
@@ -150,11 +152,11 @@ def _first_outputs(algorithm: Algorithm, hyper: Any, data: ClientData, key: Key)
 def check_tested(
     predict: Callable[[Params, Array], Array], models: ModelTable, data: ClientData, loss: ExampleLoss
 ) -> None:
-    """Checks that models can be tested on ``data`` by ``loss``; of traced data, such as a run's, only its kind.
+    """Checks that models can be tested on ``data`` with ``loss``; of traced data only the type of the labels.
 
     Raises:
-        ValueError: its labels are not of the loss's kind, or ``predict`` cannot take its examples, or has not an output
-            for each class.
+        ValueError: the labels do not suit the loss, or ``predict`` cannot take the examples or lacks an output for a
+            class.
     """
     _check_kind_of(data.pool.y, loss)
     if not isinstance(data.pool.y, jax.core.Tracer):
@@ -164,7 +166,8 @@ def check_tested(
 
 
 def check_predicts(predict: Callable[[Params, Array], Array], models: ModelTable, data: ClientData) -> Any:
-    """Checks that ``predict`` takes the examples of ``data`` and gives (examples, outputs); the shape of one's.
+    """Checks that ``predict`` takes the examples of ``data`` and returns (examples, outputs); returns the shape for one
+    example.
 
     Raises:
         ValueError: it does not.
@@ -174,7 +177,7 @@ def check_predicts(predict: Callable[[Params, Array], Array], models: ModelTable
 
 @partial(jax.jit, static_argnums=0)
 def _outputs(predict: Callable[[Params, Array], Array], models: ModelTable, pool: Examples) -> Array:
-    """Those of the first client's model for one example."""
+    """The outputs of the first client's model for one example."""
     example = minibatch(pool, jnp.zeros(1, jnp.int32), jnp.ones(1, jnp.float32))
     try:
         outputs = predict(tree.row(models.params, models.row[0]), example.x)
@@ -182,27 +185,30 @@ def _outputs(predict: Callable[[Params, Array], Array], models: ModelTable, pool
         raise ExampleError(f"predict cannot take examples of shape {example.x.shape[1:]}: {error}") from error
     if not isinstance(outputs, Array) or outputs.ndim < 2 or len(outputs) != 1:
         given = f"an array {outputs.shape}" if isinstance(outputs, Array) else f"a {type(outputs).__name__}"
-        raise ValueError(f"predict gave {given} of one example; give its outputs (examples, classes)")
+        raise ValueError(f"predict returned {given} for one example; return outputs (examples, classes)")
     return outputs
 
 
 def _check_enough(n_outputs: int, *labels: Array) -> None:
     _, largest = _range(*labels)
     if largest >= n_outputs:
-        raise ValueError(f"label {largest} and a network of {n_outputs} outputs; give it {largest + 1} or more")
+        raise ValueError(
+            f"there is a label {largest}, but the network has {n_outputs} outputs; give it {largest + 1} or more"
+        )
 
 
 def _check_tokens(n_tokens: int, federation: Federation) -> None:
-    """An embedding has a row for each token; of one beyond, outputs would be NaN, of -1 those of the last token."""
+    """Raises ValueError if an embedding has no row for a token: beyond the last row outputs would be NaN, and -1 would
+    mean the last token."""
     least, largest = _range(federation.train.pool.x, federation.test.pool.x)
     if least < 0:
-        raise ValueError(f"token {least}, and tokens are 0, 1, 2, ...; number one that fills short texts too")
+        raise ValueError(f"there is a token {least}, but tokens are 0, 1, 2, ...; number the padding token, too")
     if largest >= n_tokens:
-        raise ValueError(f"token {largest}, and the network knows {n_tokens} from 0 on; give it {largest + 1} or more")
+        raise ValueError(f"there is a token {largest}, but the vocabulary is {n_tokens}; choose {largest + 1} or more")
 
 
 def _range(*parts: Array) -> tuple[int, int]:
-    """(least, largest) of whole numbers that are known here, and of 0 and -1: all there is of others."""
+    """(least, largest) of the whole numbers, together with 0 and -1; (0, -1) if their values are not known here."""
     if any(isinstance(one, jax.core.Tracer) or not getattr(one, "is_fully_addressable", True) for one in parts):
         return 0, -1
     held = [np.asarray(one) for one in parts]

@@ -1,4 +1,4 @@
-"""What a method gives: its first state, a state that is given back to it, and the models that it deploys."""
+"""Checks of a method's first state, of a state that is passed to it, and of the models that it deploys."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,20 +12,20 @@ from fljax.types import Algorithm, ClientData, Key, ModelTable, State
 
 
 def begun(init: Callable[..., State], key: Key, hyper: Any, data: ClientData) -> State:
-    """What ``init`` of a method gives.
+    """The state that ``init`` of a method returns.
 
     Raises:
-        ValueError: it is no `State`, or what clients keep has not a row for each of them: a round would give some
-            another's, and lose their own.
+        ValueError: it is no `State`, or its ``clients`` do not have one row per client, so that a round would mix up
+            their rows.
     """
     state = init(key, hyper, data)
-    check_kind("what init gave", state, State, "give fljax.State(server, clients)")
+    check_kind("what init returned", state, State, "return fljax.State(server, clients)")
     n_clients = data.n_clients
     for path, leaf in jax.tree_util.tree_leaves_with_path(state.clients):
         if (shape := jnp.shape(leaf))[:1] != (n_clients,):
             raise ValueError(
-                f"init gave clients{jax.tree_util.keystr(path)} of shape {shape} for {n_clients} clients; give a row "
-                f"for each, ({n_clients}, ...): of models fljax.tree.broadcast(params, data.n_clients)"
+                f"init returned clients{jax.tree_util.keystr(path)} of shape {shape} for {n_clients} clients; return "
+                f"one row per client, ({n_clients}, ...), for models fljax.tree.broadcast(params, data.n_clients)"
             )
     return state
 
@@ -33,36 +33,38 @@ def begun(init: Callable[..., State], key: Key, hyper: Any, data: ClientData) ->
 def check_state(
     algorithm: Algorithm, hyper: Any, state: Any, data: ClientData, key: Key, *, same_clients: bool
 ) -> None:
-    """Checks that ``state`` is one of the method's runs, and where ``same_clients``, that these were the run's clients.
+    """Checks that ``state`` belongs to a run of the method, and with ``same_clients`` to a run with these clients.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it does not.
     """
-    check_kind("state", state, State, "give what fljax.simulate gives first, or fljax.train(...).state")
+    check_kind("state", state, State, "give the first result of fljax.simulate, or fljax.train(...).state")
     data = data if same_clients else _of_so_many(data, _n_kept(state) or data.n_clients)
     own = jax.eval_shape(algorithm.init, key, hyper, data)
     more = own
-    if not same_clients:  # which axes are those of clients is seen with twice as many; newcomers do not say how long
+    if not same_clients:  # twice as many clients show which axes are those of clients, whose lengths may differ
         more = jax.eval_shape(algorithm.init, key, hyper, _of_so_many(data, 2 * data.n_clients))
     alike = jax.tree.structure(own) == jax.tree.structure(state)
     if not (alike and all(map(_fits, *map(jax.tree.leaves, (state, own, more))))):
         others = "method, network or federation" if same_clients else "method or network"
-        raise ValueError(f"state is of another {others}; give that of {algorithm.about.name or 'the method'}'s run")
+        raise ValueError(
+            f"state is of another {others}; give the state of a run of {algorithm.about.name or 'the method'}"
+        )
 
 
 def _fits(leaf: Any, own: jax.ShapeDtypeStruct, more: jax.ShapeDtypeStruct) -> bool:
-    """Whether ``leaf`` has the axes of ``own``, and their lengths where ``more`` has the same."""
+    """Whether ``leaf`` has the axes of ``own``, and the lengths of those axes in which ``more`` is equal."""
     alike = len(jnp.shape(leaf)) == len(own.shape)
     return alike and all(n == a for n, a, b in zip(jnp.shape(leaf), own.shape, more.shape, strict=True) if a == b)
 
 
 def _n_kept(state: State) -> int:
-    """The clients that the run kept something for; 0: for none."""
+    """The number of clients for which the run keeps something; 0 if it keeps nothing per client."""
     return next((leaf.shape[0] for leaf in jax.tree.leaves(state.clients) if jnp.ndim(leaf)), 0)
 
 
 def _of_so_many(data: ClientData, n_clients: int) -> ClientData:
-    """Shapes of ``data`` for other clients: a method may refuse to begin with few."""
+    """Shapes of ``data`` for another number of clients; a method may reject a small number."""
     of_all = [jax.ShapeDtypeStruct((n_clients, *leaf.shape[1:]), leaf.dtype) for leaf in (data.index, data.size)]
     return data._replace(index=of_all[0], size=of_all[1])
 
@@ -71,13 +73,13 @@ def deployed(deploy: Callable[..., ModelTable], key: Key, hyper: Any, state: Sta
     """The models that a method deploys.
 
     Raises:
-        ValueError: they are no table, or it does not say of every client which row it holds.
+        ValueError: they are no `ModelTable`, or ``row`` does not have one row number per client.
     """
     models = deploy(key, hyper, state, data)
-    check_kind("what deploy gave", models, ModelTable, "give fljax.ModelTable(params, row)")
+    check_kind("what deploy returned", models, ModelTable, "return fljax.ModelTable(params, row)")
     check_table(models)
     shape, kind = jnp.shape(models.row), jnp.result_type(models.row)
     if shape != data.size.shape or not jnp.issubdtype(kind, jnp.integer):
-        given = f"deploy gave a row of shape {shape} and type {kind}"
-        raise ValueError(f"{given}; give each of {data.n_clients} clients the number of the row that it holds")
+        given = f"deploy returned a row of shape {shape} and type {kind}"
+        raise ValueError(f"{given}; return the row number of each of the {data.n_clients} clients")
     return models

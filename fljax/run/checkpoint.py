@@ -1,13 +1,12 @@
-"""The state that a stopped run goes on from, bit for bit: the last checkpoint, and the one before it to fall back on.
+"""Checkpoints, from which an interrupted run resumes bit for bit: the last one, and the one before it as a fallback.
 
-Order of writing, so that a kill at any moment loses nothing but time: the chunk's rounds first, the checkpoint last,
-aside and renamed. A checkpoint says how long the files were when it was written and what their checksums were; whatever
-lies beyond is cut off on resume and computed again. Where something before it is damaged, the checkpoint before is
-taken.
+The chunk's rounds are written first, the checkpoint last, under another name and renamed; so a kill at any moment loses
+nothing but time. A checkpoint records the lengths and checksums of the files when it was written; a resume cuts off
+everything beyond and computes it again. If something before that is damaged, the earlier checkpoint is used.
 
 A state is whole on every device (`fljax.client.map.whole`), so one host has all of it and writes it alone. Orbax, which
-writes shards from every host, would serve states that no host can hold. For those that there are it gains little: a
-state of 20 MB holds the run up less, and is on the disk later; one of 0.1 MB is slower in both
+writes shards from every host, would serve states that no host can hold. For the present states it gains little: a state
+of 20 MB delays the run less but is on the disk later; a state of 0.1 MB is slower in both
 (``benchmarks/results/checkpoints.txt``).
 """
 
@@ -33,7 +32,7 @@ from fljax.types import State
 
 FOLDER = "checkpoints"
 NAMES = ("last.msgpack", "last-1.msgpack")
-"""The checkpoints that are kept, the newest first."""
+"""Names of the checkpoints that are kept, the newest first."""
 _CRC_BYTES, _MUCH = 4, 1 << 22
 
 T = TypeVar("T")
@@ -41,32 +40,32 @@ Same = Callable[[dict[str, Any], list[dict[str, Any]]], None]
 
 
 class Checkpoint(NamedTuple):
-    """Where a run stands after ``round`` rounds."""
+    """The state of a run after ``round`` rounds, and its record."""
 
     round: int
     written: Written
-    identity: dict[str, Any]  # what makes it this run and no other
-    history: list[dict[str, Any]]  # `fljax.run.surroundings.surroundings` from which round on
+    identity: dict[str, Any]  # everything that distinguishes the run from others
+    history: list[dict[str, Any]]  # `fljax.run.surroundings.surroundings`, each with its first ``round``
     state: State
 
 
 class Saver:
-    """Writes a folder's checkpoints while the run goes on.
+    """Writes a folder's checkpoints while the run continues.
 
-    If the power fails before one is on the disk, it may be missing, or rounds that it speaks of; the one before it is
-    on the disk with all of its own by then, and is gone on from.
+    If the power fails before a checkpoint is on the disk, it or some of its rounds may be missing. The checkpoint
+    before it is complete on the disk by then, and the run resumes from that one.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._pool, self._settling = folder, ThreadPoolExecutor(1), None
 
     def save(self, checkpoint: Checkpoint, spent: Spent | None = None) -> None:
-        """Begins to write a checkpoint, and keeps the one before; what it holds may change from here on.
+        """Begins to write a checkpoint, and keeps the one before; its arrays may be changed after this call.
 
-        What its rounds ``spent`` lies beside it; None: nothing is said of it.
+        The seconds that its rounds ``spent`` are written, too, unless they are None.
 
         Raises:
-            OSError: the one before could not be written.
+            OSError: the checkpoint before could not be written.
         """
         self.settle()
         self._settling = self._pool.submit(self._write, pack(checkpoint), checkpoint.round, spent)
@@ -75,7 +74,7 @@ class Saver:
         """Waits until all of the last checkpoint is on the disk.
 
         Raises:
-            OSError: it cannot be written; the one before is as it was.
+            OSError: it cannot be written; the one before is unchanged.
         """
         if self._settling is not None:
             settling, self._settling = self._settling, None
@@ -92,14 +91,14 @@ class Saver:
 
 
 def pack(checkpoint: Checkpoint) -> bytes:
-    """A checkpoint as MessagePack, whose last four bytes are kept free for the checksum of all before them."""
+    """A checkpoint as MessagePack; its last four bytes are reserved for the checksum of all bytes before them."""
     content = {
         "round": checkpoint.round,
         **checkpoint.written._asdict(),
         "identity": json.dumps(checkpoint.identity),
         "history": json.dumps(checkpoint.history),
         "state": serialization.to_state_dict(jax.device_get(jax.tree.map(as_numbers, checkpoint.state))),
-        "sum": bytes(_CRC_BYTES),  # last of the names, which are written in alphabetical order
+        "sum": bytes(_CRC_BYTES),  # the last name, because names are written in alphabetical order
     }
     packed = serialization.msgpack_serialize(content)
     assert packed.endswith(b"sum\xc4\x04" + bytes(_CRC_BYTES)), "the checksum would overwrite something else"
@@ -107,12 +106,12 @@ def pack(checkpoint: Checkpoint) -> bytes:
 
 
 def seal(content: bytes) -> bytes:
-    """What `pack` made, with its checksum filled in."""
+    """The result of `pack` with its checksum filled in."""
     return b"".join(_with_checksum(content))
 
 
 def _with_checksum(content: bytes) -> Iterator[bytes | memoryview]:
-    """`seal` in two parts: the checksum of much is reckoned while the first is being written."""
+    """`seal` in two parts: the checksum of a large checkpoint is computed while the first part is written."""
     body = memoryview(content)[:-_CRC_BYTES]
     if len(content) < _MUCH:
         yield body
@@ -127,23 +126,23 @@ def _with_checksum(content: bytes) -> Iterator[bytes | memoryview]:
 def newest(
     folder: Path, like: State, check: Callable[[Checkpoint], T], same: Same = lambda identity, history: None
 ) -> tuple[Checkpoint, T, Path] | None:
-    """The newest checkpoint that is whole, as is all that it speaks of, what ``check`` says, and where it lies.
+    """The newest undamaged checkpoint whose rounds are undamaged too, the result of ``check``, and its path.
 
-    Each is read once. One that is passed over for its damage is warned of.
+    Each checkpoint is read once. A damaged one is skipped with a warning.
 
     Args:
-        folder: the run's.
-        like: a state of the structure that is looked for.
-        check: raises DamagedError where something is not whole.
-        same: is given a checkpoint's identity and history before its state, which says less of another run, is looked
-            at.
+        folder: the run's folder.
+        like: a state of the expected structure.
+        check: raises DamagedError if files that belong to the checkpoint are damaged.
+        same: called with a checkpoint's identity and history before its state is read; it raises ValueError for another
+            run, with a clearer message than the state would give.
 
     Returns:
-        None: there is none.
+        None if there is no checkpoint.
 
     Raises:
-        ValueError: none of them is whole, or the newest is of another method or model, or ``check`` or ``same`` says
-            so.
+        ValueError: all checkpoints are damaged, or the newest is of another method or model, or ``check`` or ``same``
+            raises it.
     """
     first: DamagedError | None = None
     for path in stored(folder):
@@ -154,7 +153,7 @@ def newest(
             first = first or error
             continue
         if first is not None:
-            text = f"{str(first).partition(';')[0]}; going on from {path.name}, after {found.round} rounds"
+            text = f"{str(first).partition(';')[0]}; resuming from {path.name}, after {found.round} rounds"
             warnings.warn(text, stacklevel=4)
         return found, result, path
     if first is not None:
@@ -168,7 +167,7 @@ def stored(folder: Path) -> list[Path]:
 
 
 def drop_newer(folder: Path, path: Path) -> None:
-    """Deletes the checkpoints that were passed over for the one at ``path``."""
+    """Deletes the checkpoints that are newer than the one at ``path``."""
     for newer in stored(folder):
         if newer == path:
             return
@@ -176,27 +175,27 @@ def drop_newer(folder: Path, path: Path) -> None:
 
 
 class Standing(NamedTuple):
-    """Where a results folder stands: what its newest whole checkpoint says of itself."""
+    """The progress of a results folder, from the record of its newest undamaged checkpoint."""
 
     round: int = 0
-    identity: dict[str, Any] | None = None  # what makes its run the one that it is; None: it cannot be told
-    history: list[dict[str, Any]] = []  # noqa: RUF012 - versions and devices, each with the ``round`` from which on
+    identity: dict[str, Any] | None = None  # everything that distinguishes its run; None if it is not known
+    history: list[dict[str, Any]] = []  # noqa: RUF012 - versions and devices, each with its first ``round``
 
     @property
     def level(self) -> str | None:
-        """How its run was compiled so far (`fljax.run.programs`); None: it has not begun."""
+        """The compile mode of the run so far (`fljax.run.programs`); None if it has not begun."""
         return self.history[-1].get("compile", "full") if self.history else None
 
     @property
     def n_devices(self) -> int | None:
-        """How many devices its run is on; None: it has not begun."""
+        """The number of devices of the run; None if it has not begun."""
         return self.history[-1].get("devices") if self.history else None
 
 
 def standing_of(folder: Path) -> Standing:
-    """Where a results folder stands; at round 0 where it has no whole checkpoint.
+    """The progress of a results folder; round 0 if it has no undamaged checkpoint.
 
-    Of what cannot be read in one that is whole nothing is told; `read` says that.
+    Entries that cannot be read are left out here; `read` raises an error for them.
     """
     content = _newest_content(folder)
     if content is None:
@@ -206,7 +205,7 @@ def standing_of(folder: Path) -> Standing:
 
 
 def rounds_done(folder: Path) -> int:
-    """Rounds in the newest whole checkpoint of a results folder; 0 where there is none."""
+    """Rounds in the newest undamaged checkpoint of a results folder; 0 if there is none."""
     return standing_of(folder).round
 
 
@@ -257,12 +256,12 @@ def _of_this_method(path: Path) -> Iterator[None]:
 
 
 def is_key(leaf: Any) -> bool:
-    """Whether a leaf, or its shape, is of random keys."""
+    """Whether a leaf, or its shape, consists of random keys."""
     return isinstance(leaf, jax.Array | jax.ShapeDtypeStruct) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def as_numbers(leaf: Any) -> Any:
-    """Random keys as their data, which files know."""
+    """Random keys as their data, which can be written to files."""
     return jax.random.key_data(leaf) if is_key(leaf) else leaf
 
 

@@ -1,4 +1,4 @@
-"""The compiled part of `fljax.run.train`: a chunk of rounds, and the programs that a run needs before its first."""
+"""The compiled part of `fljax.run.train`: a chunk of rounds, and the programs that must exist before the first."""
 
 from collections.abc import Callable
 from functools import partial
@@ -26,14 +26,14 @@ from fljax.types import Algorithm, ClientData, Federation, Key, Metrics, State
 MOST_ROUNDS = 64
 """Rounds in the largest chunk."""
 MOST_ENTRIES = 1 << 22
-"""Clients times rounds in a chunk: of many clients it has fewer rounds, whose tests are an array (rounds, clients)."""
+"""Limit of clients times rounds in a chunk, because tests are an array (rounds, clients)."""
 
 Numbers = tuple[Any, Federation, Key, Array | None, Array, Array]
-"""What a run's programs are given: hyper, federation, key, dropout, evaluate_every, n_rounds; all on the devices."""
+"""Arguments of a run's programs: hyper, federation, key, dropout, evaluate_every, n_rounds; all on the devices."""
 
 
 def most_rounds(n_clients: int) -> int:
-    """Rounds in the largest chunk of a run of so many clients: what the compiled program keeps metrics for."""
+    """Rounds in the largest chunk of a run with this number of clients; the program has room for their metrics."""
     return max(1, min(MOST_ROUNDS, MOST_ENTRIES // n_clients))
 
 
@@ -66,11 +66,11 @@ def run_chunk(
     shapes = jax.eval_shape(one_round, state, first)[1]
     empty = jax.tree.map(lambda leaf: jnp.zeros((most, *leaf.shape), leaf.dtype), shapes)
     state, metrics = lax.fori_loop(0, count, step, (state, empty))
-    return whole(state), metrics  # laid out as it came, or the next chunk would be another program
+    return whole(state), metrics  # with the same sharding as before, or the next chunk would recompile
 
 
 def put_row(rows: Array, row: Array, i: Array) -> Array:
-    """``rows`` with row ``i``, one that there is, replaced; a scatter would compile to five kernels and not one."""
+    """``rows`` with row ``i``, which must exist, replaced; a scatter would compile to five kernels instead of one."""
     return lax.dynamic_update_index_in_dim(rows, row, i, 0)
 
 
@@ -83,26 +83,27 @@ def on_devices(
     evaluate_every: int,
     n_rounds: int,
 ) -> Numbers:
-    """What a run's programs are given, whole on every device of the mesh."""
+    """The arguments of a run's programs, whole on every device of the mesh."""
     whole = replicated((as_traced(hyper), spread(federation, mesh), key, as_traced(dropout)), mesh)
     return *whole, *jax.device_put((np.int32(evaluate_every), np.int32(n_rounds)))
 
 
 def check_traceable(algorithm: Algorithm, draw: Draw, numbers: Numbers, program: str | None) -> None:
-    """Traces a run that is to come: what it cannot do, or has no memory for, is refused before anything is compiled.
+    """Traces a run ahead of time, so that its errors and lack of memory show before anything is compiled.
 
-    What was kept was traced before and is not traced again. Inside the run's mesh; arguments as of `prepared`.
+    A program in the cache was traced before and is not traced again. Call it inside the run's mesh; arguments as in
+    `prepared`.
 
     Raises:
-        ValueError: a choice does not fit the federation.
-        MemoryError: its state, a round of it or its metrics need more than there is.
+        ValueError: a static choice does not fit the federation.
+        MemoryError: the state, a round or the metrics need more memory than there is.
     """
     _, federation, *_, n_rounds = numbers
     shelf = None if program is None else shelf_for(f"{program} {draw.size}", numbers)
     if shelf is not None and shelf.numbers(COST) is not None:
         return
     state = _first_shapes(algorithm, numbers)
-    check_fits("what is kept between rounds needs", n_host_devices() * n_bytes(state))
+    check_fits("the state between rounds needs", n_host_devices() * n_bytes(state))
     rest = *numbers, state, *no_rounds()
     most = most_rounds(federation.train.n_clients)
     metrics = check_traced("a round needs at least", run_chunk, algorithm, draw, most, *rest)[1]
@@ -110,7 +111,7 @@ def check_traceable(algorithm: Algorithm, draw: Draw, numbers: Numbers, program:
 
 
 def shapes_of_metrics(algorithm: Algorithm, draw: Draw, numbers: Numbers) -> dict[str, Any]:
-    """The shapes of a chunk's metrics, (`most_rounds`, ...); inside the run's mesh, arguments as of `prepared`."""
+    """The shapes of a chunk's metrics, (`most_rounds`, ...); inside the run's mesh, arguments as in `prepared`."""
     most = most_rounds(numbers[1].train.n_clients)
     traced: Any = run_chunk.eval_shape(algorithm, draw, most, *numbers, _first_shapes(algorithm, numbers), *no_rounds())
     return traced[1]
@@ -120,7 +121,7 @@ def spread(federation: Federation, mesh: Mesh | None) -> Federation:
     """The federation whole on every device of the mesh.
 
     Raises:
-        MemoryError: so many copies of it do not fit.
+        MemoryError: the copies do not fit into memory.
     """
     copies = 0 if mesh is None else n_host_devices() * n_bytes(to_copy(federation))
     check_fits("copies of the data for every device need", copies)
@@ -131,23 +132,23 @@ class Prepared(NamedTuple):
     """The programs that a run needs before its first round."""
 
     init: Callable[..., State]  # of (key, hyper, training data)
-    chunk: Callable[..., tuple[State, Metrics]]  # `run_chunk` of all but its static arguments
+    chunk: Callable[..., tuple[State, Metrics]]  # `run_chunk` without its static arguments
     compiler: Compiler
-    seconds: float  # of tracing and compiling, or of reading what was kept
+    seconds: float  # of tracing and compiling, or of reading the cache
 
 
 def prepared(
     algorithm: Algorithm, draw: Draw, numbers: Numbers, compile: Compile, program: str | None, folder: Path | None
 ) -> Prepared:
-    """Compiles a run's programs, or takes those that were kept; inside the run's mesh.
+    """Compiles a run's programs, or reads them from the cache; inside the run's mesh.
 
     Args:
         algorithm: the method.
-        draw: who takes part.
-        numbers: of the run; a program depends on their shapes alone.
+        draw: the sampling of participants.
+        numbers: the run's arguments; a program depends only on their shapes.
         compile: see `fljax.run.train.train`.
         program: see `fljax.run.train.train`.
-        folder: of results; a run that is gone on with is compiled as it was.
+        folder: the results folder; a resumed run keeps its compile mode.
 
     Raises:
         ValueError: ``compile`` is unknown.
@@ -166,31 +167,33 @@ def prepared(
     before = None if folder is None else standing_of(folder).level
     compiler = compiler_for(compile, int(n_rounds), cost, shelf, before)
     init = compiler.program("init", first_state, (algorithm.init,), *begins_with(numbers))
-    begun: Any = init.call  # which knows the shapes of what it returns
+    begun: Any = init.call  # it knows the shapes of its results
     state = shapes(begun.out_info, size.sharding)
     chunk = compiler.program("chunk", *chunk_of(state))
     return Prepared(init.call, chunk.call, compiler, init.seconds + chunk.seconds)
 
 
 def no_rounds() -> tuple[Array, Array]:
-    """The numbers of a chunk's first round and of its rounds, where only their shapes matter."""
+    """A chunk's first round and number of rounds, for when only their shapes matter."""
     return on_device(0, jnp.int32), on_device(0, jnp.int32)
 
 
 def begins_with(numbers: Numbers) -> tuple[Key, Any, ClientData]:
-    """What a run's first state is made of: its key, its hyper and the training data."""
+    """The arguments of a run's first state: its key, its hyper and the training data."""
     hyper, federation, key, *_ = numbers
     return key, hyper, federation.train
 
 
 def _first_shapes(algorithm: Algorithm, numbers: Numbers) -> Any:
-    """The shapes of a run's first state, as it lies on the devices."""
+    """The shapes of a run's first state, with its sharding."""
     return shapes(shapes_of_state(algorithm.init, *begins_with(numbers)), numbers[1].train.size.sharding)
 
 
 def round_cost(jaxpr: Any, algorithm: Algorithm, size: Array) -> Cost:
-    """What a round of a traced `run_chunk` costs on one device, for clients of ``size`` (clients,) examples."""
+    """The cost of one round of a traced `run_chunk` on one device, for clients of ``size`` (clients,) examples."""
     work = algorithm.about.work
     trips = float(n_batches(np.asarray(size), 32 if work is None else work.batch_size).mean())
     whole = cost_of(jaxpr, max(trips, 1.0))
-    return Cost(whole.equations, *(part / max(trips, 1.0) for part in whole[1:]))  # the rounds' own loop is no batch's
+    return Cost(
+        whole.equations, *(part / max(trips, 1.0) for part in whole[1:])
+    )  # the loop over rounds is not one over batches

@@ -1,7 +1,7 @@
-"""How many participants changed cluster, round by round: on the host, from the labels that a clustered run reports.
+"""Share of participants that changed cluster, round by round: on the host, from the labels of a clustered run.
 
-A round's program does not know the labels of the rounds before it, and a Hungarian search would make it larger; on the
-host it costs microseconds a round.
+A round's program does not know the labels of earlier rounds, and the Hungarian algorithm would make it larger; on the
+host it costs microseconds per round.
 """
 
 from collections.abc import Mapping
@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 UNKNOWN = np.iinfo(np.int32).min
-"""What stands for the label of a client that has not taken part yet; -1 is a label, noise."""
+"""The label of a client that has not participated yet; -1 is a label, noise."""
 
 
 def churn_of_rounds(
     metrics: Mapping[str, Any], n_clients: int, before: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The share of each round's participants whose cluster is another than when they last took part.
+    """The share of each round's participants whose cluster differs from that of their last participation.
 
-    Clusters may have been renamed since: it is `fljax.server.churn`, under the kindest renaming. Clients that drop out,
-    or take part for the first time, do not count; where nobody counts it is 0.
+    Clusters may have been renumbered since: it is `fljax.server.churn`, the least share over all renumberings. Clients
+    that drop out or participate for the first time do not count; if no client counts, it is 0.
 
     Args:
         metrics: of a clustered run: ``ids``, ``active`` and ``label``, (rounds, cohort).
@@ -46,7 +46,7 @@ def _churn(before: np.ndarray, after: np.ndarray) -> float:
     (rows, columns), count = np.unique(np.stack([before, after]), axis=1, return_counts=True)
     _, rows, n_of_row = np.unique(rows, return_inverse=True, return_counts=True)
     _, columns, n_of_column = np.unique(columns, return_inverse=True, return_counts=True)
-    # A cluster that stayed whole is matched with itself; what is left to match is few clusters, however many there are.
+    # A cluster that stayed the same is matched with itself; only few clusters remain to be matched.
     matched = (n_of_row[rows] == 1) & (n_of_column[columns] == 1)
     kept = count[matched].sum()
     rest = [np.unique(names[~matched], return_inverse=True)[1] for names in (rows, columns)]
@@ -59,9 +59,9 @@ def _churn(before: np.ndarray, after: np.ndarray) -> float:
 
 def _most_kept(table: np.ndarray) -> float:
     """The largest sum of cells of which no two share a row or a column."""
-    for side in (table, table.T):  # the largest cells of all rows are that, where they lie in different columns
+    for side in (table, table.T):  # the largest cells of all rows, if they lie in different columns
         if len(np.unique(side.argmax(axis=1))) == len(side):
             return side.max(axis=1).sum()
-    from scipy.optimize import linear_sum_assignment  # as slow to import as a small run; few rounds come so far
+    from scipy.optimize import linear_sum_assignment  # slow to import, and few rounds need it
 
     return table[linear_sum_assignment(table, maximize=True)].sum()

@@ -1,4 +1,4 @@
-"""Runs with a clock: what a round takes each client's device, and who takes part then."""
+"""Runs with a clock: the seconds of a round on each client's device, and the sampling that follows from them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,37 +19,39 @@ from fljax.types import Algorithm, Federation
 def clocked(
     algorithm: Algorithm, hyper: Any, sampling: Sampling, clock: Clock, federation: Federation, n_rounds: int
 ) -> tuple[Algorithm, Sampling]:
-    """The method and the sampling of a run under a clock; as they are without one.
+    """The method and the sampling of a run under a clock; unchanged without a clock.
 
-    A client's round is the download, the local steps that epochs and batch size say, and the upload: as many bytes as a
-    participant of the second round sends on average, for some methods send more in the first. A method that trains two
-    models in a round is timed as if it trained one.
+    A client's round is the download, the local steps that follow from epochs and batch size, and the upload. The
+    traffic is the average of a participant in the second round, because some methods send more in the first. A method
+    that trains two models in a round is timed as if it trained one.
 
     Args:
         algorithm: the method.
-        hyper: its numbers.
-        sampling: who is asked.
+        hyper: its hyperparameters.
+        sampling: which clients are sampled.
         clock: of `fljax.rounds.clock.named`.
-        federation: the clients; where they change over the rounds, as they are at the start.
-        n_rounds: of the run.
+        federation: the clients; if they change over the rounds, as they are at the start.
+        n_rounds: number of rounds of the run.
 
     Raises:
-        ValueError: in one line, for a clock that does not fit the clients, the method or the sampling.
+        ValueError: in one line: the clock does not fit the clients, the method or the sampling.
     """
     if clock.profile is None or clock.start is None:
         return algorithm, sampling
     work = algorithm.about.work
     if work is None:
-        raise ValueError(f"--clock {clock.name}: the method does not say how many local steps a client makes")
+        raise ValueError(
+            f"--clock {clock.name}: the method does not state its number of local steps; leave --clock out"
+        )
     if sampling.effort is not None:
         raise ValueError(
-            f"--clock {clock.name} and --stragglers both say how much slow clients do; choose one of them, such as "
+            f"--clock {clock.name} and --stragglers both set the work of slow clients; choose one of them, such as "
             "--clock deadline --clock.late partial"
         )
     n_clients, seed = federation.train.n_clients, clock.profile.device_seed
     with naming(f"--clock {clock.name}"):
         devices = clock.profile.of(n_clients)
-    ((down, up),) = _traffic(algorithm, [hyper], federation, sampling)  # what it refuses is the method's
+    ((down, up),) = _traffic(algorithm, [hyper], federation, sampling)  # its errors concern the method
     with naming(f"--clock {clock.name}"):
         seconds = devices.seconds(federation.train, work, down, up)
         steps = tuple(map(int, n_steps(np.asarray(federation.train.size), work)))
@@ -59,17 +61,17 @@ def clocked(
 def check_alike(
     algorithm: Algorithm, hypers: Mapping[str, Sequence[Any]], sampling: Sampling, clock: Clock, federation: Federation
 ) -> None:
-    """Checks that the rounds of a sweep last alike: all its points have the seconds of one of them.
+    """Checks that rounds take the same time at all points of a sweep, because all points use the times of one.
 
     Args:
         algorithm: the method.
-        hypers: the name of a number that is swept -> the Hyper with its least and its greatest value.
-        sampling: who is asked.
+        hypers: the name of a swept hyperparameter -> the Hyper with its least and its greatest value.
+        sampling: which clients are sampled.
         clock: of `fljax.rounds.clock.named`.
         federation: the clients.
 
     Raises:
-        ValueError: a number changes how much participants send or receive, and with it who is done when.
+        ValueError: a hyperparameter changes how much participants send or receive, and so their times.
     """
     if clock.start is None or not hypers:
         return
@@ -78,7 +80,7 @@ def check_alike(
     for name, both in hypers.items():
         if len({next(sent) for _ in both}) > 1:
             raise ValueError(
-                f"--clock {clock.name}: {name} changes how much participants send, and so how long their rounds last; "
+                f"--clock {clock.name}: {name} changes how much participants send, and so how long their rounds take; "
                 f"run one sweep for each value of {name}"
             )
 

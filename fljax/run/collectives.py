@@ -1,4 +1,4 @@
-"""What devices send each other, counted from a compiled program rather than guessed."""
+"""The traffic between devices, counted from a compiled program."""
 
 import math
 import re
@@ -19,13 +19,13 @@ class Collective(NamedTuple):
 
     kind: str
     n_bytes: int  # of its result on one device
-    group: int  # devices that take part together
-    times: int  # it is carried out in a call of the program; loops of unknown length count once
+    group: int  # number of devices that participate together
+    times: int  # how often it is carried out in a call of the program; loops of unknown length count once
     in_loop: bool
 
     @property
     def sent(self) -> float:
-        """Bytes that a device sends in a call, by the ring algorithms that are optimal in volume.
+        """Bytes that a device sends in a call, with the ring algorithms that are optimal in volume.
 
         All-reduce 2 (g-1)/g n, all-gather and all-to-all (g-1)/g n, reduce-scatter (g-1) n, n bytes of result.
         """
@@ -37,7 +37,7 @@ class Collective(NamedTuple):
 def collectives(compiled: Any, n_devices: int) -> list[Collective]:
     """The collectives of a compiled program (``jax.jit(f).lower(...).compile()``) over ``n_devices`` devices.
 
-    Of the branches of a conditional, those of all count: an upper bound.
+    All branches of a conditional count, so it is an upper bound.
     """
     bodies, entry = _computations(compiled.as_text())
     return list(_walk(bodies, entry, 1, False, n_devices))
@@ -67,7 +67,7 @@ def _walk(bodies: dict[str, list[str]], name: str, times: int, in_loop: bool, n_
         found = _OPERATION.search(line)
         if found:
             yield Collective(found[2], _bytes(found[1], bool(found[3])), _group(line, n_devices), times, in_loop)
-            continue  # what an all-reduce applies exchanges nothing
+            continue  # the function that an all-reduce applies exchanges nothing
         trips = int(match[1]) if (match := _TRIPS.search(line)) else 1
         branches = [branch for match in _BRANCHES.finditer(line) for branch in match[1].split(",")]
         inside = in_loop or " while(" in line
@@ -76,7 +76,7 @@ def _walk(bodies: dict[str, list[str]], name: str, times: int, in_loop: bool, n_
 
 
 def _bytes(shape: str, started: bool) -> int:
-    """Bytes of ``f32[10,2]{1,0}`` or of a tuple; an asynchronous start has operand and result, of which this is one."""
+    """Bytes of ``f32[10,2]{1,0}`` or of a tuple; an asynchronous start lists operand and result, and one counts."""
     sizes = [
         _ITEM.get(kind, 4) * math.prod(int(n) for n in dims.split(",") if n)
         for kind, dims in re.findall(r"(\w+)\[([\d,]*)\]", shape)

@@ -12,26 +12,26 @@ from fljax.run.chunk import prepared
 from fljax.run.programs import Compile
 
 NAME = "fljax compiles ahead"
-"""Of the threads."""
+"""Name of the threads."""
 
 
 def still_compiles() -> bool:
-    """Whether such a thread is at work: one that is in the compiler aborts the process when the interpreter ends."""
+    """Whether such a thread is running: a thread inside the compiler aborts the process when the interpreter ends."""
     return any(thread.name == NAME for thread in threading.enumerate())
 
 
 def compile_ahead(
     *, folder: str | Path | None = None, compile: Compile = "auto", program: str | None = None, **run: Unpack[Arguments]
 ) -> None:
-    """Compiles what `train` with the same arguments needs, and finds then: for another thread, while something runs."""
+    """Compiles what `train` with the same arguments will need, in another thread while something else runs."""
     with called(**run) as call:
         prepared(call.algorithm, call.draw, call.numbers, compile, program, None if folder is None else Path(folder))
 
 
 class Ahead:
-    """Threads, one a core, that compile the runs' programs in order; `wait` for one's before it is run.
+    """Threads, one per core, that compile the runs' programs in order; `wait` for a run's programs before running it.
 
-    ``compile`` is called with what each of ``runs`` has by name.
+    ``compile`` is called with the arguments of each of ``runs`` by name.
     """
 
     def __init__(self, runs: dict[str, dict[str, Any]], compile: Callable[..., None] = compile_ahead) -> None:
@@ -39,7 +39,7 @@ class Ahead:
         self.ready = {name: threading.Event() for name in runs}
         self.seconds = dict.fromkeys(runs, 0.0)
         for _ in range(min(os.cpu_count() or 1, len(runs)) if len(runs) > 1 else 0):
-            # A daemon: a job that is stopped does not wait for the compiler.
+            # Daemon threads: a job that is stopped does not wait for the compiler.
             threading.Thread(target=self._compile, daemon=True, name=NAME).start()
 
     def _compile(self) -> None:
@@ -48,7 +48,7 @@ class Ahead:
             try:
                 self.compile(**self.runs[name])
             except Exception:
-                pass  # said by the run itself, which compiles again
+                pass  # the run itself compiles again and raises the error
             finally:
                 self.seconds[name] = time.perf_counter() - began
                 self.ready[name].set()
@@ -58,7 +58,7 @@ class Ahead:
             return self.todo.pop(0) if self.todo else None
 
     def wait(self, name: str) -> float:
-        """Waits until a run's programs are there; the seconds that it took to compile them."""
+        """Waits until a run's programs are compiled; returns the seconds that this took."""
         if len(self.runs) > 1:
             self.ready[name].wait()
         return self.seconds[name]

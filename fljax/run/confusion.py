@@ -1,4 +1,4 @@
-"""Which class is taken for which, client by client."""
+"""Confusion matrices, client by client."""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,24 +20,24 @@ from fljax.types import ClientData, Examples, ModelTable, Params
 def confusion_matrices(
     predict: Callable[[Params, Array], Array], models: ModelTable, data: ClientData, n_classes: int
 ) -> Array:
-    """Counts (clients, true class, told class) of each client's examples under the model it holds.
+    """Counts (clients, true class, predicted class) of each client's examples with its own model.
 
-    An example whose outputs are not all numbers is told no class, and counted nowhere.
+    An example with a NaN output has no predicted class and is not counted.
 
     Args:
-        predict: ``(params, x) -> logits (batch, outputs)``, an algorithm's.
-        models: the deployed ones.
+        predict: ``(params, x) -> logits (batch, outputs)``, of an algorithm.
+        models: the deployed models.
         data: a split.
-        n_classes: number of classes; outputs beyond are never told.
+        n_classes: number of classes; further outputs are ignored.
 
     Raises:
-        ValueError: there is an example of a class beyond, or the models are those of other clients.
+        ValueError: an example has a label beyond ``n_classes``, or the models belong to other clients.
     """
     check_given(models, data)
     check_classes(data.pool.y)
     largest = 0 if isinstance(data.pool.y, jax.core.Tracer) else int(np.asarray(data.pool.y).max(initial=0))
     if largest >= n_classes:
-        raise ValueError(f"n_classes={n_classes} and a label {largest}; give {largest + 1} or more")
+        raise ValueError(f"n_classes={n_classes}, but there is a label {largest}; give {largest + 1} or more")
     return _confusion_matrices(predict, *matched(models, data), n_classes)
 
 
@@ -53,7 +53,7 @@ def _confusion_matrices(
             batch = minibatch(pool, rows, weight)
             logits = predict(params, batch.x)
             told = jnp.argmax(logits[:, :n_classes], axis=-1)
-            is_told = (weight > 0) & ~jnp.isnan(logits).any(axis=-1)  # argmax would tell the first class that is NaN
+            is_told = (weight > 0) & ~jnp.isnan(logits).any(axis=-1)  # argmax would choose the first class that is NaN
             return table.at[batch.y, told].add(is_told.astype(jnp.int32), mode="drop")
 
         return lax.fori_loop(0, -(-size // batch_size), counted, jnp.zeros((n_classes, n_classes), jnp.int32))

@@ -1,8 +1,8 @@
-"""What a run costs on the network: floats sent as bytes, seconds and joules.
+"""The network cost of a run: floats sent, as bytes, seconds and joules.
 
 Every method counts the floats that a participating client sends (``uplink``) and receives (``downlink``) in a round;
-losses, labels and other scalars count one each. Everything else follows from them, on the host and in double precision:
-a long run sends more floats than float32 counts exactly.
+losses, labels and other scalars count one each. Everything else follows from these counts, on the host and in double
+precision, because a long run sends more floats than float32 can count exactly.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ Floats = Any
 class Link(NamedTuple):
     """A client's connection to the server. An infinite rate costs neither time nor energy.
 
-    The default, 2 Mbit/s up and a free way down, is the setting of DC-PFL (Liu et al.).
+    The default, 2 Mbit/s up and a free downlink, is the setting of DC-PFL (Liu et al.).
     """
 
     uplink: float = 2e6  # bits per second, > 0
@@ -31,7 +31,7 @@ class Link(NamedTuple):
 class Processor(NamedTuple):
     """A client's processor. An infinite rate costs neither time nor energy."""
 
-    rate: float = float("inf")  # operations per second, > 0; what counts as one is the caller's choice
+    rate: float = float("inf")  # operations per second, > 0; the caller defines an operation
     power: float = 0.0  # watts while working
 
 
@@ -43,12 +43,12 @@ class Traffic(NamedTuple):
 
 
 def n_bytes(floats: Floats) -> np.ndarray:
-    """``4 floats``: a float32 each. Shape of ``floats``."""
+    """``4 floats``: the bytes of float32 numbers. Shape of ``floats``."""
     return BYTES_PER_FLOAT * np.asarray(floats, np.float64)
 
 
 def seconds(uplink: Floats, downlink: Floats, link: Link) -> np.ndarray:
-    """``32 uplink / link.uplink + 32 downlink / link.downlink``: time to receive and then send so many floats.
+    """``32 uplink / link.uplink + 32 downlink / link.downlink``: time to receive and then send these floats.
 
     Raises:
         ValueError: a rate of the link is not positive.
@@ -68,7 +68,7 @@ def joules(uplink: Floats, downlink: Floats, link: Link) -> np.ndarray:
 
 
 def working(operations: Floats, processor: Processor) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds ``operations / rate`` and joules ``power * seconds`` of computing so many operations.
+    """Seconds ``operations / rate`` and joules ``power * seconds`` of computing the operations.
 
     Raises:
         ValueError: the processor's rate is not positive.
@@ -82,14 +82,14 @@ def working(operations: Floats, processor: Processor) -> tuple[np.ndarray, np.nd
 def traffic_of_clients(metrics: Mapping[str, Any], n_clients: int) -> Traffic:
     """Bytes that each client has sent and received over all rounds of a run's ``metrics``.
 
-    Clients that dropped out of a round count for nothing in it.
+    A client that dropped out of a round has no traffic in it.
 
     Raises:
         ValueError: the run has more clients.
     """
     ids, active = np.asarray(metrics["ids"]), np.asarray(metrics["active"])
     if (most := int(ids.max(initial=-1))) >= n_clients:
-        raise ValueError(f"n_clients={n_clients} and a participant {most}; give {most + 1} or more")
+        raise ValueError(f"n_clients={n_clients}, but there is a participant {most}; give {most + 1} or more")
     totals = np.zeros((2, n_clients))
     for total, name in zip(totals, ("uplink", "downlink"), strict=True):
         np.add.at(total, ids, np.where(active, n_bytes(_per_participant(metrics, name)), 0.0))
@@ -97,19 +97,19 @@ def traffic_of_clients(metrics: Mapping[str, Any], n_clients: int) -> Traffic:
 
 
 def megabytes_over_rounds(metrics: Mapping[str, Any], name: str, n_clients: int) -> np.ndarray:
-    """(rounds,) 10^6 bytes that ``name``, "uplink" or "downlink", had taken after each round, mean over all clients."""
+    """(rounds,) 10^6 bytes of ``name``, "uplink" or "downlink", since the run began, mean over all clients."""
     each = np.where(np.asarray(metrics["active"]), n_bytes(_per_participant(metrics, name)), 0.0)
     return np.cumsum(each.sum(axis=1)) / n_clients / 1e6
 
 
 def seconds_of_rounds(metrics: Mapping[str, Any], link: Link) -> np.ndarray:
-    """(rounds,) time on the network of each round: that of its slowest active participant, as all send at once."""
+    """(rounds,) network time of each round: that of its slowest active participant, because all send at once."""
     each = seconds(_per_participant(metrics, "uplink"), _per_participant(metrics, "downlink"), link)
     return np.where(np.asarray(metrics["active"]), each, 0.0).max(axis=1)
 
 
 def _per_participant(metrics: Mapping[str, Any], name: str) -> np.ndarray:
-    """(rounds, cohort) floats: a number that holds for the whole round is every participant's."""
+    """(rounds, cohort) floats; one number per round applies to every participant."""
     floats, ids = np.asarray(metrics[name], np.float64), np.asarray(metrics["ids"])
     return np.broadcast_to(floats[:, None] if floats.ndim == 1 else floats, ids.shape)
 

@@ -1,8 +1,8 @@
-"""How many of the CPU's devices a job is worth: one where it is over before a mesh of all has been compiled.
+"""The number of the CPU's devices that a job should use: one if the job ends before a mesh of all would be compiled.
 
-Programs for several devices take longer to trace and to compile, since each has the exchange between them besides. What
-they gain is a share of the clients' work. Both are forecast from shapes alone (`fljax.run.program_cost`), so that the
-same job runs on as many devices every time; results depend on their number in the last bits.
+Programs for several devices take longer to trace and to compile, because they include the exchange between devices.
+They save a share of the clients' work. Both times are estimated from shapes only (`fljax.run.program_cost`), so that
+the same job always uses the same number of devices; results depend on this number in the last bits.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,11 +18,11 @@ from fljax.run.programs import seconds_of
 from fljax.types import Federation, Model, Work
 
 _SECONDS_OF_A_MESH = 0.35
-"""What a run must save to pay for the exchange between devices: in the first run it takes 0.1 to 0.8 s longer to trace
-and compile, in later ones, whose programs are kept, hardly. `benchmarks/enough_devices.py` shows what is chosen."""
+"""Seconds that a run must save to justify a mesh: in the first run it takes 0.1 to 0.8 s longer to trace and compile,
+in later ones, whose programs are cached, hardly any longer. `benchmarks/enough_devices.py` shows the choices."""
 
 
-_EXAMPLES = 32  # in the batch that is looked at
+_EXAMPLES = 32  # in the batch that is analysed
 
 
 def enough_devices(
@@ -35,17 +35,16 @@ def enough_devices(
     evaluate_every: int = 1,
     begun: Iterable[int] = (),
 ) -> Sequence[Device] | None:
-    """The devices to run a job's methods on: the first alone where more would not pay, see `may_use_fewer`; None: all.
+    """The devices for a job's methods: only the first if more are not worthwhile, see `may_use_fewer`; None: all.
 
     Args:
-        model: of the clients.
+        model: the clients' model.
         federation: the clients and their data.
-        works: the methods' local work; None: not known, taken as one epoch.
-        n_rounds: of each method.
+        works: the methods' local work; None: not known, counted as one epoch.
+        n_rounds: number of rounds of each method.
         participation: share of the clients in a round.
         evaluate_every: rounds from one test to the next.
-        begun: numbers of devices that parts of the job have begun with; the first is gone on with where there are as
-            many.
+        begun: numbers of devices with which parts of the job began; the first is used again if there are as many.
     """
     if not may_use_fewer():
         return None
@@ -60,9 +59,9 @@ def enough_devices(
 
 
 def seconds_of_work(model: Model, federation: Federation, trained: float, tested: float) -> float:
-    """About what one device takes to train on all examples ``trained`` times and to test ``tested`` times.
+    """Estimated seconds of one device to train on all examples ``trained`` times and to test ``tested`` times.
 
-    In a program that is compiled soonest. To train on an example costs three times what the network's answer does.
+    For a program of compile mode "fast". Training on an example costs three times a forward pass.
     """
     places = (jax.ShapeDtypeStruct((_EXAMPLES,), dtype) for dtype in (jnp.int32, jnp.float32))
     examples = jax.eval_shape(minibatch, federation.train.pool, *places).x  # a network sees pixels as floats

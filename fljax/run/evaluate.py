@@ -1,4 +1,4 @@
-"""The metric contract: what an accuracy means, for every method.
+"""The metric contract: the meaning of accuracy, the same for every method.
 
 Every client of the federation, participant or not, is tested on its own test split with the model that the method
 deploys to it. Averages over clients are ``*_macro``; averages weighted by test size are ``*_micro``.
@@ -35,19 +35,19 @@ def evaluate(
 
     Returns:
         ``accuracy_macro``, ``accuracy_micro``, ``accuracy_p10`` (tenth percentile over clients), ``f1_macro``,
-        ``f1_micro`` (mean, and mean weighted by test size, of a client's F1 averaged over the classes that it has or is
-        told to have), ``test_loss`` (macro), all ``()``; and per client ``client_accuracy``, ``client_f1``,
-        ``client_loss``, ``(clients,)``. A client without test examples is NaN there and counts in no average, and so is
-        one that holds no model, whose row is -1; a table of one row is everybody's model, whatever
-        their rows are. Where a model's loss is NaN, it tells nothing rightly, and ``test_loss`` is NaN.
+        ``f1_micro`` (mean, and mean weighted by test size, of a client's F1, averaged over the classes among its labels
+        or predictions), ``test_loss`` (macro), all ``()``; and per client ``client_accuracy``, ``client_f1``,
+        ``client_loss``, ``(clients,)``. A client without test examples, or without a model (row -1), is NaN there and
+        counts in no average; a table of one row is the model of all clients, whatever their row numbers are. An example
+        whose loss is NaN counts as predicted wrongly, and ``test_loss`` is NaN.
 
-        Of several labels at once (`fljax.models.task`) an accuracy is the share of labels told rightly, and F1 is
-        averaged over labels; of a regression the metrics are those of `fljax.run.regression`. With the loss of a model
-        made by `fljax.scored` its scores are there too, as ``NAME_macro``, ``NAME_micro`` and ``client_NAME``.
+        With several labels at once (`fljax.models.task`) an accuracy is the share of labels predicted correctly, and F1
+        is averaged over labels; in regression the metrics are those of `fljax.run.regression`. With the loss of a model
+        made by `fljax.scored`, the metrics include its scores, as ``NAME_macro``, ``NAME_micro`` and ``client_NAME``.
 
     Raises:
-        ValueError: the models are those of more or fewer clients than ``data`` has, or a row is beyond them, ``data``
-            is no split, or its labels or examples are not what ``loss`` and ``predict`` take.
+        ValueError: the number of clients differs between the models and ``data``, a row number is out of range,
+            ``data`` is no split, or its labels or examples do not suit ``loss`` and ``predict``.
     """
     check_given(models, data)
     check_tested(predict, models, data, loss)
@@ -82,13 +82,13 @@ def _evaluate_classes(predict: Predict, models: ModelTable, data: ClientData, lo
 
 
 def check_given(models: ModelTable, data: ClientData) -> None:
-    """Raises ValueError where ``models`` are no table of models, or ``data`` is no split of a federation.
+    """Raises ValueError if ``models`` are no `ModelTable`, a row number is out of range, or ``data`` is no split.
 
-    A row beyond the table is a slip, where it is no tracer; -1 is no model.
+    Traced row numbers are not checked; -1 means no model.
     """
-    check_kind("models", models, ModelTable, "give fljax.ModelTable(params, row), as algorithm.deploy makes")
+    check_kind("models", models, ModelTable, "give fljax.ModelTable(params, row), as algorithm.deploy returns")
     check_table(models)
-    check_kind("data", data, ClientData, "give a split, as federation.test")
+    check_kind("data", data, ClientData, "give a split, such as federation.test")
     n_rows = tree.n_rows(models.params)
     if n_rows == 1 or isinstance(models.row, jax.core.Tracer):
         return
@@ -98,7 +98,8 @@ def check_given(models: ModelTable, data: ClientData) -> None:
 
 
 def matched(models: ModelTable, data: ClientData) -> tuple[ModelTable, ClientData]:
-    """A model of everyone for the clients of ``data``, or ``data`` without those whose row the table does not have.
+    """Matches models to clients: a single model is given to all clients of ``data``; else clients without a model have
+    no examples in the returned data.
 
     Raises:
         ValueError: as `evaluate`.
@@ -107,8 +108,8 @@ def matched(models: ModelTable, data: ClientData) -> tuple[ModelTable, ClientDat
     if n_rows == 1:
         return models._replace(row=jnp.zeros_like(data.size)), data
     if (of_models := models.row.shape[0]) != (of_data := data.n_clients):
-        remedy = "give those of the same clients; fljax.new_client_models makes those of clients that took no part"
-        raise ValueError(f"models of {of_models} clients, and data of {of_data}; {remedy}")
+        remedy = "give models of the same clients; for new clients use fljax.new_client_models"
+        raise ValueError(f"there are models of {of_models} clients, but data of {of_data}; {remedy}")
     return models, data._replace(size=jnp.where((models.row >= 0) & (models.row < n_rows), data.size, 0))
 
 
@@ -119,7 +120,7 @@ def _score(predict: Predict, loss: ExampleLoss) -> Score:
         logits = predict(params, batch.x)
         losses = of_each(loss(logits, batch.y), batch.weight)
         label, n_classes = jnp.argmax(logits, axis=-1), logits.shape[-1]
-        label = jnp.where(jnp.isnan(losses), -1, label)  # argmax would tell the first class that is NaN
+        label = jnp.where(jnp.isnan(losses), -1, label)  # argmax would choose the first class that is NaN
         hit = (label == batch.y).astype(jnp.float32)
         predicted, true = (jax.nn.one_hot(of, n_classes, dtype=jnp.float32) for of in (label, batch.y))
         columns = [hit[:, None], losses[:, None], true * hit[:, None], predicted, true]
@@ -129,14 +130,14 @@ def _score(predict: Predict, loss: ExampleLoss) -> Score:
 
 
 def _label_score(predict: Predict, loss: ExampleLoss) -> Score:
-    """As `_score`, of several labels at once: an example's hit is the share of its labels told rightly."""
+    """As `_score`, for several labels at once: an example's hit is the share of its labels predicted correctly."""
 
     def score(params: Params, batch: Batch) -> Array:
         outputs = predict(params, batch.x)
-        check_width(outputs, batch.y)  # which a loss of the user's own may not
+        check_width(outputs, batch.y)  # a user's loss may not check it
         losses = of_each(loss(outputs, batch.y), batch.weight)
         predicted, true = (outputs > 0).astype(jnp.float32), as_targets(batch.y)
-        told = ~jnp.isnan(losses)  # of NaN every label would be told to be absent, which most are
+        told = ~jnp.isnan(losses)  # NaN would count as predicting every label absent, which most are
         predicted = jnp.where(told[:, None], predicted, 0.0)
         hit = jnp.where(told, (predicted == true).astype(jnp.float32).mean(axis=1), 0.0)
         columns = [hit[:, None], losses[:, None], true * predicted, predicted, true]
@@ -148,7 +149,7 @@ def _label_score(predict: Predict, loss: ExampleLoss) -> Score:
 def _class_averaged_f1(hit: Array, predicted: Array, true: Array) -> Array:
     """Mean over a client's classes of 2 hit / (predicted + true): ``(clients, classes)`` counts to ``(clients,)``.
 
-    Classes that the client neither has nor is told are left out, as scikit-learn does.
+    Classes that are neither among the client's labels nor predicted are left out, as in scikit-learn.
     """
     present = predicted + true > 0
     f1 = jnp.where(present, 2 * hit / jnp.where(present, predicted + true, 1.0), 0.0)

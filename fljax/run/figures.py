@@ -14,7 +14,8 @@ from fljax.run.headline import measures_of
 def save_figures(
     outcomes: Mapping[str, report.Outcome], group: np.ndarray | None, folder: Path, *, pdf: bool = False
 ) -> None:
-    """Learning curves and clients of all methods; clusters by group and the map of models of each that has them."""
+    """Saves learning curves and clients of all methods, and for each method that has them its clusters by group and its
+    map of models."""
     folder.mkdir(parents=True, exist_ok=True)
     _save_curves(outcomes, folder, pdf)
     for name, outcome in outcomes.items():
@@ -31,7 +32,7 @@ def save_figures(
 
 
 def _save_curves(outcomes: Mapping[str, report.Outcome], folder: Path, pdf: bool) -> None:
-    """What all methods share a figure for; over simulated time too, where clients have a clock."""
+    """Saves the figures that show all methods; also over simulated time if clients have a clock."""
     metrics = {name: outcome.metrics for name, outcome in outcomes.items()}
     measures = measures_of(next(iter(metrics.values())))
     for name, ylabel, file in (

@@ -1,4 +1,4 @@
-"""Comparisons over seeds as tables: of one data setting or of several, as text, Markdown and LaTeX."""
+"""Comparisons over seeds as tables, of one data setting or several, as text, Markdown and LaTeX."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,15 +14,15 @@ Cells = list[list[str]]
 
 
 class Table(NamedTuple):
-    """Cells as text, the first of a row its method's name; the best of a column are bold."""
+    """Cells as text, the first of each row the method's name; the best of a column are bold."""
 
-    header: list[str]  # of lines
+    header: list[str]  # a head may have several lines
     cells: Cells
     bold: frozenset[tuple[int, int]] = frozenset()  # (row, column)
 
     @property
     def text(self) -> str:
-        """For a terminal."""
+        """The table for a terminal."""
         return table(self.header, self.cells, self.bold)
 
     @property
@@ -33,7 +33,7 @@ class Table(NamedTuple):
 
     @property
     def latex(self) -> str:
-        """A LaTeX table in the lines of the package booktabs."""
+        """A LaTeX table for the package booktabs."""
         columns = "l" + "r" * (len(self.header) - 1)
         rows = [" & ".join(row) for row in [[*map(_latex, self.flat_header)], *self._marked(r"\textbf{{{}}}", _latex)]]
         inside = "\n".join([rf"{rows[0]} \\", r"\midrule", *(rf"{row} \\" for row in rows[1:])])
@@ -41,7 +41,7 @@ class Table(NamedTuple):
 
     @property
     def flat_header(self) -> list[str]:
-        """The heads of the columns, a line each."""
+        """The heads of the columns, each in one line."""
         return [cell.replace("\n", " ") for cell in self.header]
 
     def _marked(self, bold: str, letters: Callable[[str], str]) -> Cells:
@@ -74,7 +74,7 @@ def as_rows(compared: Sequence[Compared], measure: str) -> list[Row]:
 
 
 def table_of(compared: Sequence[Compared], measure: str, baseline: str) -> Table:
-    """Methods of one data setting: each one's mean, and its paired difference to the ``baseline``."""
+    """The methods on one data setting: each one's mean, and its paired difference to the ``baseline``."""
     header = ["algorithm", f"{measure}\nmean ± deviation", f"minus {baseline}\n[95 %]", "p", "p\nHolm", "seeds"]
     digits = _digits(measure)
     cells = [
@@ -92,7 +92,7 @@ def table_of(compared: Sequence[Compared], measure: str, baseline: str) -> Table
 
 
 def table_of_settings(settings: Mapping[str, Sequence[Compared]], measure: str, ranked: Ranked | None) -> Table:
-    """Methods by data settings, each method's mean and deviation, and its mean rank where methods are ``ranked``."""
+    """Methods by data settings: mean and standard deviation, and the mean rank if methods are ``ranked``."""
     methods = list(dict.fromkeys(one.algorithm for compared in settings.values() for one in compared))
     columns, digits = [{one.algorithm: one for one in compared} for compared in settings.values()], _digits(measure)
     cells = [
@@ -116,7 +116,7 @@ def p_value(value: float) -> str:
 
 
 def _digits(measure: str) -> int:
-    """Behind the point, at most: rounds are counted."""
+    """The largest number of decimals; fewer for rounds, which are counts."""
     return 1 if measure == "rounds" else 4
 
 
@@ -140,8 +140,8 @@ def _p(value: float | None) -> str:
 
 
 def _best(compared: Sequence[Compared | None], measure: str) -> list[int]:
-    """The rows of the best mean, to the digits that are shown; none where neither more nor less of the measure is
-    better, or no mean is a number. A mean over fewer seeds than others' is not the best: it lacks those that failed."""
+    """The rows with the best mean, to the digits that are shown; [] if the metric has no direction or no mean is
+    finite. A mean over fewer seeds than another's is never the best, because it leaves out seeds that failed."""
     sign, most = direction(measure), max((one.n_seeds for one in compared if one is not None), default=0)
     known = {i: one.mean for i, one in enumerate(compared) if one is not None and one.n_seeds == most > 0}
     if not (sign and known):

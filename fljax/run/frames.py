@@ -1,4 +1,4 @@
-"""Results as columns: of a run a row a round, of many runs one below the other; tables read back from files."""
+"""Results as columns: one row per round of a run, or of several runs below each other; and tables read from files."""
 
 import csv
 from collections.abc import Collection, Mapping, Sequence
@@ -15,31 +15,31 @@ Columns = dict[str, np.ndarray]
 
 
 def frame(metrics: Mapping[str, Any]) -> Any:
-    """A run's metrics as a pandas frame of a row a round, or a polars one where pandas is not installed.
+    """A run's metrics as a pandas frame with one row per round, or a polars frame if pandas is not installed.
 
     Args:
-        metrics: of `fljax.simulate`, or of the `fljax.run.record.Run` that `fljax.train` gives.
+        metrics: from `fljax.simulate`, or of the `fljax.run.record.Run` that `fljax.train` returns.
 
     Returns:
         The columns of `columns_of_rounds`.
 
     Raises:
-        ValueError: they are no metrics of a run, or neither package is installed.
+        ValueError: ``metrics`` are not those of a run, or neither package is installed.
     """
     return as_frame(columns_of_rounds(metrics))
 
 
 def columns_of_rounds(metrics: Mapping[str, Any]) -> Columns:
-    """Columns (rounds,): the round, from 1, each number that a round has, and its participants' means.
+    """Columns (rounds,): the round, from 1, each scalar metric of a round, and its participants' means.
 
-    Those are ``loss``, ``uplink`` and ``downlink`` (floats of 32 bits that one sends and receives), and
+    These means are ``loss``, ``uplink`` and ``downlink`` (float32 numbers that one participant sends and receives), and
     ``n_not_finite``, as in metrics.jsonl.
 
     Raises:
-        ValueError: they are no metrics of a run, or have more leading axes than that over rounds.
+        ValueError: ``metrics`` are not those of a run, or have leading axes besides that of the rounds.
     """
     if not isinstance(metrics, Mapping):
-        raise ValueError(f"metrics is of type {type(metrics).__name__}; give those of fljax.simulate, by name")
+        raise ValueError(f"metrics is of type {type(metrics).__name__}; give the dictionary from fljax.simulate")
     if missing := [name for name in ("ids", "active", "ok", "loss", "uplink", "downlink") if name not in metrics]:
         raise ValueError(f"metrics have no {missing[0]!r}; give those of fljax.simulate or of a finished run")
     host = {name: np.asarray(value) for name, value in metrics.items()}
@@ -51,7 +51,7 @@ def columns_of_rounds(metrics: Mapping[str, Any]) -> Columns:
 
 
 def as_frame(columns: Mapping[str, np.ndarray]) -> Any:
-    """Columns as a pandas frame, or a polars one where pandas is not installed.
+    """Columns as a pandas frame, or a polars frame if pandas is not installed.
 
     Raises:
         ValueError: neither is installed.
@@ -66,9 +66,9 @@ def as_frame(columns: Mapping[str, np.ndarray]) -> Any:
 
 
 def stacked(parts: Sequence[tuple[Mapping[str, Any], Columns]]) -> Columns:
-    """Columns of several runs below each other, each behind what it is called: ``({"seed": 0}, columns)``.
+    """Columns of several runs below each other, with labels in front: each part is ``({"seed": 0}, columns)``.
 
-    What some of them do not have is NaN there.
+    A column that a run lacks is NaN there.
     """
     labels = dict.fromkeys(name for own, _ in parts for name in own)
     names = dict.fromkeys(name for _, columns in parts for name in columns)
@@ -83,14 +83,14 @@ def stacked(parts: Sequence[tuple[Mapping[str, Any], Columns]]) -> Columns:
 
 
 def read_table(path: Path, text: Collection[str] = ()) -> list[dict[str, Any]]:
-    """The rows of a table's CSV file, its numbers as numbers and None where a cell is empty; [] where there is no file.
+    """The rows of a table's CSV file, with numbers as numbers and None for an empty cell; [] if there is no file.
 
     Args:
         path: of the file.
-        text: columns that are read as they are.
+        text: columns that are kept as text.
 
     Raises:
-        ValueError: it is no CSV text, or has changed since it was written.
+        ValueError: the file is not CSV, or has changed since it was written.
     """
     if not path.exists():
         return []
@@ -99,7 +99,7 @@ def read_table(path: Path, text: Collection[str] = ()) -> list[dict[str, Any]]:
         with path.open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} is no CSV text: {error}") from None
+        raise ValueError(f"{path} is not a CSV file: {error}") from None
     return [{name: word if name in text else _cell(word) for name, word in row.items()} for row in rows]
 
 
@@ -108,7 +108,7 @@ def _cell(word: Any) -> Any:
 
 
 def number_or_text(word: Any) -> Any:
-    """A word as a whole number or a number, where it is one."""
+    """A word as an int or a float if it is one, else the word itself."""
     for kind in (int, float):
         try:
             return kind(word)

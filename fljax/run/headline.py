@@ -1,4 +1,4 @@
-"""Which of a run's measures stand at the top of a table: those of a classification, or of a regression."""
+"""The headline metrics of a run: those of classification or of regression."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
@@ -11,11 +11,11 @@ from fljax.run.spread import OF
 
 
 class Measures(NamedTuple):
-    """The measures of a kind of task, more being better."""
+    """The headline metrics of a task; higher is better."""
 
     scores: tuple[str, ...]
-    beside: str  # another measure of the table
-    best: str  # what the best round's headline is called
+    beside: str  # a further metric of the table
+    best: str  # name of the best round's headline
     by_validation: str  # the headline in the round that is best on the validation split
     word: str  # on a progress bar and an axis
 
@@ -26,7 +26,7 @@ class Measures(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What of a client the headline is a mean of: "accuracy" or "r2"."""
+        """The metric of a client whose mean the headline is: "accuracy" or "r2"."""
         return self.headline.partition("_")[0]
 
 
@@ -41,9 +41,9 @@ NUMBERS = Measures(("r2_micro", "r2_macro", "r2_p10"), "mae_macro", "best_r2", "
 
 WORST = tuple(f"{kind}_worst10" for kind in OF)
 NEW = "new_"
-"""How the names of measures of clients that never took part begin."""
+"""Prefix of the metrics of new clients."""
 VALIDATION = "val_"
-"""How the names of metrics of the validation split begin."""
+"""Prefix of the metrics of the validation split."""
 MEANS = ("macro", "micro")
 _AVERAGED = tuple(f"{kind}_{mean}" for kind in OF for mean in MEANS)
 _ERRORS = tuple(f"{kind}_{mean}" for kind in ("mae", "mse", "rmse", "brier", "ece") for mean in MEANS)
@@ -51,13 +51,13 @@ _BY_VALIDATION = (CLASSES.by_validation, NUMBERS.by_validation)
 HIGHER_IS_BETTER = (*_AVERAGED, "accuracy_p10", "r2_p10", *WORST, *_BY_VALIDATION, "ari")
 _SPENT = ("rounds", "megabytes_up", "megabytes_down", "simulated_seconds")
 LOWER_IS_BETTER = ("test_loss", *_ERRORS, "attack_success", *_SPENT)
-"""Of neither are numbers that tell how a run went, such as ``churn``, scores of the user's own, and deviations over
-clients, which are least too where all fare equally badly."""
+"""In neither list: descriptive metrics such as ``churn``, a user's own scores, and standard deviations over clients,
+which are also small if all clients do equally badly."""
 
 
 def direction(measure: str) -> int:
-    """1 where more of a measure is better, -1 where less is; 0 where neither is meant. A test of new clients is as of
-    the others."""
+    """1 if a higher value of a metric is better, -1 if a lower one is, else 0. A test of new clients counts as the same
+    test of the others."""
     measure = measure.removeprefix(NEW)
     return (measure in HIGHER_IS_BETTER) - (measure in LOWER_IS_BETTER)
 
@@ -69,7 +69,7 @@ def scores_in(metrics: Collection[str]) -> list[str]:
 
 
 def measures_of(metrics: Collection[str]) -> Measures:
-    """The measures that a run with these metrics has."""
+    """The headline metrics of a run with these metrics."""
     return CLASSES if CLASSES.headline in metrics else NUMBERS
 
 
@@ -81,5 +81,5 @@ def named_measure(metrics: Mapping[str, Any], measure: str | None) -> str:
     """
     name = measures_of(metrics).headline if measure is None else measure
     if name not in metrics or np.ndim(metrics[name]) != 1:
-        raise ValueError(f"measure={name!r} is no number of the run's rounds; choose one such as accuracy_macro")
+        raise ValueError(f"measure={name!r} is not a metric (rounds,) of the run; choose one such as accuracy_macro")
     return name

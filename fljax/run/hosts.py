@@ -1,7 +1,7 @@
-"""Several hosts as one machine: joining them, each with its own clients' data, and what they must agree on.
+"""Several hosts as one machine: joining them, each with its own clients' data, and the values on which they agree.
 
-Every host runs the same program; JAX's own SPMD spreads the cohort over the devices of all of them. Files are written
-by host 0, on a folder that all of them see.
+Every host runs the same program; JAX's SPMD spreads the cohort over the devices of all hosts. Host 0 writes the files,
+into a folder that all hosts see.
 """
 
 import contextlib
@@ -23,46 +23,46 @@ from fljax.types import ClientData, Federation
 def join_hosts(coordinator: str | None = None, n_hosts: int | None = None, host: int | None = None) -> None:
     """Makes this process one of several hosts; must run before JAX is first used.
 
-    A host that stops is a `ConnectionError` on the others (see `others_alive`), unless JAX notices first and aborts
-    them, with "Terminating process because the JAX distributed service detected fatal errors" on stderr.
+    If a host stops, the others raise `ConnectionError` (see `others_alive`), unless JAX notices first and aborts them,
+    with "Terminating process because the JAX distributed service detected fatal errors" on stderr.
 
     Args:
-        coordinator: ``address:port`` of host 0, the same everywhere; None (with the others): found out by itself,
-            where a cluster manager that JAX knows (Slurm, Open MPI, a cloud's) started the processes.
-        n_hosts: how many processes there are.
-        host: which of them this is, 0 to n_hosts - 1.
+        coordinator: ``address:port`` of host 0, the same everywhere; None, together with the other arguments:
+            detected, if a cluster manager that JAX knows (Slurm, Open MPI, a cloud's) started the processes.
+        n_hosts: the number of processes.
+        host: the number of this process, 0 to n_hosts - 1.
 
     Raises:
-        ValueError: some of the three are given and some are not, or ``host`` is out of range.
+        ValueError: only some of the three are given, or ``host`` is out of range.
     """
     given = (coordinator is not None, n_hosts is not None, host is not None)
     if any(given) and not all(given):
         raise ValueError("give coordinator, n_hosts and host together, or none of them")
     if n_hosts is not None and host is not None and not 0 <= host < n_hosts:
         raise ValueError(f"host={host} of n_hosts={n_hosts}; choose 0 <= host < n_hosts")
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")  # how CPUs of several hosts talk; else unused
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")  # for CPUs of several hosts; otherwise unused
     jax.distributed.initialize(coordinator, n_hosts, host)
 
 
 def at_home(federation: Federation, mesh: Mesh, images: Any = None) -> Federation:
-    """The federation with every example on the device of the client that owns it: data larger than one device.
+    """The federation with every example on the device of the client that owns it, for data larger than one device.
 
-    Client i lives on device ``i // ceil(clients / devices)`` of the mesh's axis "clients". A host reads the rows of the
-    clients on its own devices and no others; labels and index tables are whole everywhere. A round brings the cohort's
-    examples to the devices that train them, and none where all clients take part.
+    Client i lives on device ``i // ceil(clients / devices)`` of the mesh's axis "clients". A host reads only the rows
+    of the clients on its own devices; labels and index tables are whole everywhere. A round moves the cohort's examples
+    to the devices that train them, and none if all clients participate.
 
     Args:
         federation: as a partition returns it, the same on every host.
         mesh: of all hosts' devices.
-        images: what to read the pool's ``x`` from, row by row, such as ``np.load(path, mmap_mode="r")``; the
-            partition may then have been made with labels and any stand-in for ``x``. None: the pool's own.
+        images: source of the pool's ``x``, read row by row, such as ``np.load(path, mmap_mode="r")``; the partition may
+            then have been made with labels and any placeholder for ``x``. None: the pool's own.
 
     Raises:
         ValueError: the federation changes over the rounds.
     """
 
     if federation.stages is not None:
-        raise ValueError("the federation changes over the rounds, and with it its examples' homes; keep it whole")
+        raise ValueError("the federation changes over the rounds, so its examples cannot stay in place; keep it whole")
 
     def moved(data: ClientData | None) -> ClientData | None:
         return None if data is None else _at_home(data, mesh, data.pool.x if images is None else images)
@@ -99,7 +99,7 @@ def _at_home(data: ClientData, mesh: Mesh, images: Any) -> ClientData:
 
 
 def on_all_devices(value: Any, mesh: Mesh) -> Any:
-    """A whole copy of ``value``, which every host has, on every device of every host; what is there already stays."""
+    """A whole copy of ``value``, which every host has, on every device of every host; arrays already there stay."""
     sharding = NamedSharding(mesh, PartitionSpec())
 
     def put(leaf: Any) -> Any:
@@ -116,20 +116,20 @@ def on_all_devices(value: Any, mesh: Mesh) -> Any:
 def gathered(value: Any) -> Any:
     """Arrays on whichever devices as NumPy arrays on every host."""
     if all(leaf.is_fully_addressable for leaf in jax.tree.leaves(value) if isinstance(leaf, jax.Array)):
-        return jax.device_get(value)  # of one host, or of a computation that this one makes for itself
+        return jax.device_get(value)  # a single host, or a computation of this host only
     mesh = jax.sharding.get_mesh()
     return jax.device_get(jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, PartitionSpec()))(value))
 
 
 def agreed(*numbers: int) -> tuple[int, ...]:
-    """Host 0's numbers, on every host: what follows from its clock must not differ between them."""
+    """Host 0's numbers, on every host: decisions that depend on its clock must not differ between hosts."""
     if jax.process_count() == 1:
         return numbers
     return tuple(int(n) for n in multihost_utils.broadcast_one_to_all(np.array(numbers, np.int32)))
 
 
 def from_all_hosts(number: int) -> list[int]:
-    """Every host's own number of 32 bits, on every host."""
+    """The 32-bit numbers of all hosts, on every host."""
     if jax.process_count() == 1:
         return [number]
     return multihost_utils.process_allgather(np.array([number], np.uint32)).reshape(-1).tolist()
@@ -141,14 +141,14 @@ def writes() -> bool:
 
 
 def all_there(what: str) -> None:
-    """Waits until every host has come to ``what``."""
+    """Waits until every host has reached ``what``."""
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices(what)
 
 
 @contextlib.contextmanager
 def others_alive(round: int, n_rounds: int) -> Iterator[None]:
-    """Inside it, a failed exchange between hosts is one clear error.
+    """Turns a failed exchange between hosts in the block into one clear error.
 
     Raises:
         ConnectionError: another host stopped.
@@ -160,6 +160,6 @@ def others_alive(round: int, n_rounds: int) -> Iterator[None]:
             raise
         reason = str(error).splitlines()[0]
         raise ConnectionError(
-            f"another host stopped answering after round {round} of {n_rounds} ({reason}); the checkpoint is whole: "
-            "start all hosts again with the same folder to go on"
+            f"another host stopped answering after round {round} of {n_rounds} ({reason}); the checkpoint is intact: "
+            "start all hosts again with the same folder to resume"
         ) from error

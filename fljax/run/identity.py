@@ -1,4 +1,4 @@
-"""What makes a run this run and no other: what must be equal for a folder's run to be gone on with."""
+"""The identity of a run: everything that must be equal for a folder's run to be resumed."""
 
 import contextlib
 import json
@@ -34,9 +34,9 @@ def run_identity(
     evaluate_every: int,
     dropout: float | None,
 ) -> dict[str, Any]:
-    """Everything that a run's numbers depend on but the number of rounds, as plain values by name.
+    """Everything on which a run's results depend, except the number of rounds, as plain values by name.
 
-    ``state`` is the one that the run begins with, or its shapes.
+    ``state`` is the run's first state, or its shapes.
     """
     of_examples, federation = sums_of_examples(federation), _unpadded(federation)
     sizes = np.asarray(federation.train.size)
@@ -62,7 +62,7 @@ def run_identity(
 
 
 def sums_of_examples(federation: Federation) -> dict[str, int]:
-    """Checksums of who owns what with which label, ``"data"``, and of the examples themselves, ``"pixels"``."""
+    """Checksums of the clients' row numbers and labels, ``"data"``, and of the examples themselves, ``"pixels"``."""
     own = _unpadded(federation)
     is_padded = jax.tree.map(np.shape, federation) != jax.tree.map(np.shape, own)
     sums = (("data", _checksum), ("pixels", _pixels))
@@ -72,7 +72,7 @@ def sums_of_examples(federation: Federation) -> dict[str, int]:
 def static_choices(algorithm: Algorithm) -> dict[str, Any]:
     """The method's name, its static choices, its local work and its network, as the algorithm states them.
 
-    Clients side by side change no result, so ``at_once`` is not among them; bricks are in the name.
+    ``at_once`` is not included, because it does not change results; bricks are part of the name.
     """
     about = algorithm.about
     work = {} if about.work is None else about.work._asdict()
@@ -88,9 +88,9 @@ def static_choices(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def tells_all(algorithm: Algorithm, draw: Draw) -> bool:
-    """Whether `static_choices` and the sampling's own are all that a round's program is made of."""
+    """Whether `static_choices` and those of the sampling describe a round's program completely."""
     about, sampling = algorithm.about, draw.sampling.about
-    named = "sampling" in dict(sampling)  # one of the user's own may have a clock, which says its seconds alone
+    named = "sampling" in dict(sampling)  # a user's sampling may have a clock, which describes only its seconds
     if about.work is None or not (about.name and about.model and named):
         return False
     values = [value for _, value in (*about.choices, *about.model, *sampling)]
@@ -101,13 +101,14 @@ def tells_all(algorithm: Algorithm, draw: Draw) -> bool:
 
 
 def _loss_of(algorithm: Algorithm) -> Any:
-    """A classification is known by its loss, whose scores are named apart; another task by its name."""
+    """The loss of a classification, without its scores, which are listed separately; for another task the task."""
     loss = algorithm.loss
     return loss.loss if isinstance(loss, Task) and loss.name == "classification" else loss
 
 
 def _tells_loss(algorithm: Algorithm) -> bool:
-    """The loss of a regression holds the targets' mean and deviation, of which the network's description tells."""
+    """Whether the loss is described completely; a regression's loss holds the targets' mean and standard deviation,
+    which the network's description has."""
     loss = algorithm.loss.loss if isinstance(algorithm.loss, Task) else algorithm.loss
     if not is_told([score.of for score in scores_of(algorithm.loss)]):
         return False
@@ -115,14 +116,15 @@ def _tells_loss(algorithm: Algorithm) -> bool:
 
 
 def _decimal(value: Any) -> float:
-    """A number as it is written: 0.1 of float32, which is what a run computes with, is the 0.1 that Python has."""
+    """A number as it is written in decimal: float32's 0.1, with which a run computes, becomes Python's 0.1."""
     return float(str(np.asarray(value)[()]))
 
 
 def program(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, draw: Draw) -> dict[str, int]:
-    """Checksums of what a run computes, where choices do not tell it: of a round, and of all before and after rounds.
+    """Checksums of a run's program, for when its choices do not describe it: of a round, and of the computations before
+    and after rounds.
 
-    Traced for one device, so that they are the same on any number of them; nothing is compiled or computed.
+    Traced for one device, so that they do not depend on the number of devices; nothing is compiled or computed.
     """
     numbers, federation = jax.eval_shape(as_traced, hyper), shapes(federation)
 
@@ -146,13 +148,13 @@ def program(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, 
 
 
 def _alone(federation: Federation) -> contextlib.AbstractContextManager[Any]:
-    """Inside it there is one device, unless examples are spread over several."""
+    """A context with a single device, unless examples are spread over several."""
     at_home = isinstance(federation.train.pool, AtHome)
     return contextlib.nullcontext() if at_home else jax.set_mesh(Mesh(np.empty((), object), ()))
 
 
 def _text(traced: Any) -> str:
-    return re.sub(r"0x[0-9a-f]+", "", str(traced))  # addresses of functions are another process's
+    return re.sub(r"0x[0-9a-f]+", "", str(traced))  # addresses of functions differ between processes
 
 
 def _all_constants(traced: Any) -> Iterator[Any]:
@@ -168,7 +170,7 @@ def _is_traced(value: Any) -> bool:
 
 
 def _of_constants(found: Iterable[Any]) -> list[int]:
-    """The checksum of each array; keys, which are another run's in another run, are told apart from it."""
+    """The checksum of each array; random keys, which differ from run to run, are left out."""
     return [_sum_of([x]) for x in found if hasattr(x, "dtype") and not _is_key(x)]
 
 
@@ -227,12 +229,12 @@ def _unpadded(federation: Federation) -> Federation:
 
 
 def _without_zeros(x: Any, y: Any) -> dict[str, Any]:
-    """The examples but those at the end that are 0 and labelled 0."""
+    """The examples without those at the end that are 0 and labelled 0."""
     if isinstance(x, jax.Array) and not x.is_fully_addressable:
         return {"x": x, "y": y}
     labels = np.asarray(y)
     n = _up_to_zeros(labels)
-    if n == len(labels):  # nothing of the pool need be brought from its device
+    if n == len(labels):  # the pool can stay on its device
         return {"x": x, "y": y}
     inputs = np.asarray(x)
     n = max(1, n + _up_to_zeros(inputs[n:]))
@@ -240,19 +242,19 @@ def _without_zeros(x: Any, y: Any) -> dict[str, Any]:
 
 
 def _up_to_zeros(rows: np.ndarray) -> int:
-    """Rows up to the last that is not all 0."""
+    """The number of rows up to the last one that is not all 0."""
     some = np.flatnonzero(rows.any(axis=tuple(range(1, rows.ndim))))
     return int(some[-1]) + 1 if len(some) else 0
 
 
 def _checksum(federation: Federation) -> int:
-    """Of who owns what, and of the labels."""
+    """The checksum of the clients' row numbers and of the labels."""
     tables = [array for data in (federation.train, federation.test) for array in (data.index, data.size, data.pool.y)]
     return _sum_of([*tables, *jax.tree.leaves((federation.there, federation.stages))])
 
 
 def _pixels(federation: Federation) -> int:
-    """A checksum of every example of every split and of the public data, and of who has what of the validation data."""
+    """The checksum of all examples, the public ones included, and of the validation split's row numbers."""
     splits = (federation.train, federation.test, federation.val)
     pools = [None if data is None else data.pool.x for data in splits]
     pools.append(None if federation.public is None else federation.public.x)
@@ -265,14 +267,14 @@ def _pixels(federation: Federation) -> int:
 
 
 def _triggered(federation: Federation) -> int | None:
-    """A checksum of the examples with an attack's trigger, and of who is tested with which; None: there are none."""
+    """The checksum of the examples with an attack's trigger and of their clients; None if there are none."""
     if (data := federation.triggered) is None:
         return None
     return _sum_of((data.index, data.size, data.pool.y), checksum(json.dumps(_of_pool(data.pool.x)).encode()))
 
 
 def _of_pool(x: Any) -> list[int]:
-    """Checksums of the examples ``x``, of each host's own where no host has all."""
+    """Checksums of the examples ``x``, one per host if no host has all of them."""
     if x is None:
         return []
     if not isinstance(x, jax.Array) or x.is_fully_addressable:
@@ -281,7 +283,7 @@ def _of_pool(x: Any) -> list[int]:
 
 
 def _sum_of(arrays: Iterable[Any], before: int = 0) -> int:
-    """The checksum of arrays one after another, behind what ``before`` is the checksum of."""
+    """The checksum of arrays one after another, continuing from the checksum ``before``."""
     for array in arrays:
         before = checksum(np.ascontiguousarray(array), before)
     return before

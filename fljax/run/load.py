@@ -1,4 +1,4 @@
-"""Results in hand: a results folder as arrays, frames and models."""
+"""Reads a results folder as arrays, frames and models."""
 
 import tomllib
 from collections.abc import Iterator, KeysView
@@ -20,23 +20,23 @@ class LoadedRun:
     """A results folder: ``run["fedavg"].metrics``."""
 
     folder: Path
-    config: dict[str, Any]  # config.toml; {} where there is none
+    config: dict[str, Any]  # config.toml; {} if there is none
     results: dict[str, Result]  # by method, in the order in which they were run
-    summary: list[dict[str, Any]]  # summary.csv, None where a cell is empty; [] where there is none
+    summary: list[dict[str, Any]]  # summary.csv, None for an empty cell; [] if there is no file
     scales: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
-    """Of a table's ``"inputs"``, of a regression's ``"targets"``: ``"mean"`` and ``"deviation"`` in training."""
+    """``"inputs"`` of a table, ``"targets"`` of a regression: their ``"mean"`` and ``"deviation"`` in training."""
     inputs: tuple[str, ...] = ()
     """Names of a table's features, in the order in which the network sees them; a category is ``column=word``."""
     classes: tuple[str, ...] = ()
-    """Names of the classes, in the order of the outputs, where the labels had names."""
+    """Names of the classes, in the order of the outputs, if the labels had names."""
     words: tuple[str, ...] = ()
-    """Words by their tokens, where the examples are texts in words."""
+    """Words by their tokens, if the examples are texts in words."""
 
     def __getitem__(self, name: str) -> Result:
         """A method's results.
 
         Raises:
-            ValueError: it was not run.
+            ValueError: the folder does not have the method.
         """
         if name not in self.results:
             raise ValueError(f"{self.folder} has no {name!r}; it has {', '.join(self.results)}")
@@ -47,7 +47,7 @@ class LoadedRun:
         return iter(self.results)
 
     def __len__(self) -> int:
-        """How many methods there are."""
+        """The number of methods."""
         return len(self.results)
 
     def __contains__(self, name: object) -> bool:
@@ -55,27 +55,27 @@ class LoadedRun:
         return name in self.results
 
     def clients(self) -> list[dict[str, Any]]:
-        """Lines of clients.csv: a client, its true group, its sizes, its cluster and tests; [] where there is none."""
+        """Rows of clients.csv: a client, its true group, its sizes, its cluster and tests; [] if there is no file."""
         named = any(one.clients for one in self.results.values())  # a name may be a number: 007
         return read_table(self.folder / "clients.csv", ("client",) if named else ())
 
     def rounds(self) -> dict[str, np.ndarray]:
-        """`Result.rounds` of all methods below each other, behind ``algorithm``; NaN of what only others have."""
+        """`Result.rounds` of all methods below each other, with ``algorithm``; NaN in columns that a method lacks."""
         return stacked([({"algorithm": name}, one.rounds()) for name, one in self.results.items()])
 
     def tests(self) -> dict[str, np.ndarray]:
-        """`Result.tests` of all methods below each other, behind ``algorithm``."""
+        """`Result.tests` of all methods below each other, with ``algorithm``."""
         return stacked([({"algorithm": name}, one.tests()) for name, one in self.results.items()])
 
     def new_tests(self) -> dict[str, np.ndarray]:
-        """`Result.new_tests` of all methods below each other, behind ``algorithm``."""
+        """`Result.new_tests` of all methods below each other, with ``algorithm``."""
         return stacked([({"algorithm": name}, one.new_tests()) for name, one in self.results.items()])
 
     def frame(self, of: str = "rounds") -> Any:
-        """`rounds`, `tests` or `new_tests` as a pandas frame, or a polars one where pandas is not installed.
+        """`rounds`, `tests` or `new_tests` as a pandas frame, or a polars frame if pandas is not installed.
 
         Raises:
-            ValueError: neither is installed, or another word than these.
+            ValueError: neither is installed, or ``of`` is another word.
         """
         return frame_of(self, of)
 
@@ -88,10 +88,10 @@ class LoadedRun:
 
 
 def load_run(folder: str | Path) -> LoadedRun:
-    """Reads a results folder of ``fljax run``, or of one `fljax.train`.
+    """Reads a results folder of ``fljax run``, or of one call of `fljax.train`.
 
     Raises:
-        ValueError: it is not there, holds no run, or a file of it is damaged.
+        ValueError: the folder does not exist, holds no run, or has a damaged file.
     """
     folder = existing(folder)
     config = _toml(folder / "config.toml")
@@ -113,7 +113,7 @@ def load_run(folder: str | Path) -> LoadedRun:
 
 
 def existing(folder: str | Path) -> Path:
-    """The folder; ValueError where it is not there."""
+    """The folder; ValueError if it does not exist."""
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder}")
@@ -121,12 +121,12 @@ def existing(folder: str | Path) -> Path:
 
 
 def _what_it_is(folder: Path) -> str:
-    """Why a folder is no run's."""
+    """The reason why a folder holds no run."""
     if seeds := sorted(path.name for path in folder.glob("seed_*") if path.is_dir()):
         return f"it is a comparison of {', '.join(seeds)}; read it with fljax.load_comparison, or one of them"
     if (folder / "table.csv").is_file():
         return "it is a sweep; read it with fljax.load_sweep"
-    return f"no {METRICS} in it or in a folder of it"
+    return f"there is no {METRICS} in it or in its folders"
 
 
 def holds_run(folder: Path) -> bool:

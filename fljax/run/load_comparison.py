@@ -1,4 +1,4 @@
-"""A comparison in hand: the runs of all its seeds."""
+"""Reads a comparison: the runs of all its seeds."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class LoadedComparison:
 
     folder: Path
     seeds: dict[int, LoadedRun]  # by seed, ascending
-    rows: list[dict[str, Any]]  # comparison.csv, None where a cell is empty; [] where there is none
+    rows: list[dict[str, Any]]  # comparison.csv, None for an empty cell; [] if there is no file
 
     def __getitem__(self, seed: int) -> LoadedRun:
         """The runs of one seed.
@@ -36,7 +36,7 @@ class LoadedComparison:
         return iter(self.seeds)
 
     def __len__(self) -> int:
-        """How many seeds there are."""
+        """The number of seeds."""
         return len(self.seeds)
 
     @property
@@ -45,12 +45,12 @@ class LoadedComparison:
         return list(dict.fromkeys(name for run in self.seeds.values() for name in run))
 
     def curves(self, measure: str) -> dict[str, np.ndarray]:
-        """Method -> ``measure`` after each round, (seeds, rounds), for means and deviations over the seeds.
+        """Method -> ``measure`` after each round, (seeds, rounds), for means and standard deviations over the seeds.
 
-        NaN in rounds without a test, after the last round of a run that ended early, and of seeds that are not there.
+        NaN in rounds without a test, after the last round of a run that ended early, and for missing seeds.
 
         Raises:
-            ValueError: a run has no such number a round.
+            ValueError: a run has no such metric.
         """
         found = {}
         for method in self.methods:
@@ -61,18 +61,18 @@ class LoadedComparison:
         return found
 
     def rounds(self) -> Columns:
-        """`fljax.run.load.Result.rounds` of all runs below each other, behind ``seed`` and ``algorithm``."""
+        """`fljax.run.load.Result.rounds` of all runs below each other, with ``seed`` and ``algorithm``."""
         return stacked([({"seed": seed}, run.rounds()) for seed, run in self.seeds.items()])
 
     def tests(self) -> Columns:
-        """`fljax.run.load.Result.tests` of all runs below each other, behind ``seed`` and ``algorithm``."""
+        """`fljax.run.load.Result.tests` of all runs below each other, with ``seed`` and ``algorithm``."""
         return stacked([({"seed": seed}, run.tests()) for seed, run in self.seeds.items()])
 
     def frame(self, of: str = "rounds") -> Any:
-        """`rounds` or `tests` as a pandas frame, or a polars one where pandas is not installed.
+        """`rounds` or `tests` as a pandas frame, or a polars frame if pandas is not installed.
 
         Raises:
-            ValueError: neither is installed, or another word than "rounds" and "tests".
+            ValueError: neither is installed, or ``of`` is another word.
         """
         return frame_of(self, of)
 
@@ -81,23 +81,23 @@ class LoadedComparison:
 
 
 def load_comparison(folder: str | Path) -> LoadedComparison:
-    """Reads a results folder of ``fljax compare``; of one that was stopped, what there is.
+    """Reads a results folder of ``fljax compare``; for an unfinished comparison, the runs so far.
 
     Raises:
-        ValueError: it is not there, holds no comparison, or a file of it is damaged.
+        ValueError: the folder does not exist, holds no comparison, or has a damaged file.
     """
     folder = existing(folder)
     begun = {path.parent for path in folder.glob("seed_*/*") if holds_run(path)}
     numbered = {path.name.removeprefix("seed_"): path for path in begun}
     runs = {int(seed): load_run(path) for seed, path in numbered.items() if seed.isdecimal()}
     if not runs:
-        raise ValueError(f"{folder} holds no comparison: no run in a folder seed_0, seed_1, ... of it")
+        raise ValueError(f"{folder} holds no comparison: it has no run in a folder seed_0, seed_1, ...")
     return LoadedComparison(folder, dict(sorted(runs.items())), read_table(folder / "comparison.csv"))
 
 
 def _number_of_rounds(metrics: dict[str, np.ndarray], measure: str, method: str) -> np.ndarray:
-    """(rounds,) of a run's measure; ValueError where it has none."""
+    """(rounds,) values of a run's metric; ValueError if the run does not have it."""
     known = [*(name for name, value in metrics.items() if value.ndim == 1), *spreads(metrics)]
     if measure not in known:
-        raise ValueError(f"a run of {method} has no number {measure!r} a round; it has {', '.join(known)}")
+        raise ValueError(f"a run of {method} has no metric {measure!r}; choose one of {', '.join(known)}")
     return measured(metrics, measure)

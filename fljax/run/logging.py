@@ -1,6 +1,6 @@
-"""A run's numbers to whatever keeps them: TensorBoard, Weights & Biases, MLflow, or a list of your own.
+"""Sends a run's metrics to a logger: TensorBoard, Weights & Biases, MLflow, or an object of your own.
 
-None of them is a dependency: each is given as the object that its user has made.
+None of them is a dependency: you pass the object that you have made.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,29 +13,29 @@ from fljax.run.rounds import means_of_participants
 
 
 class Logger(Protocol):
-    """What takes a run's numbers."""
+    """An object that records a run's metrics."""
 
     def log(self, round: int, values: Mapping[str, float]) -> None:
-        """Takes the numbers of a round, counted from 1; those that were not measured in it are left out."""
+        """Records the metrics of a round, counted from 1; metrics that were not measured in it are left out."""
         ...
 
 
 class LogProgress:
-    """Tells loggers of every round: ``fljax.train(..., progress=LogProgress([to_wandb(wandb.run)]))``.
+    """Logs every round: ``fljax.train(..., progress=LogProgress([to_wandb(wandb.run)]))``.
 
     Args:
-        loggers: told of each round, in order.
-        beside: another progress that goes on as before, such as a bar.
-        prefix: put before each name, as ``"fedavg/"``.
+        loggers: called for each round, in order.
+        beside: another progress that is shown as well, such as a bar.
+        prefix: put before each name, such as ``"fedavg/"``.
 
     Raises:
-        ValueError: one of the loggers has no function ``log``, or ``beside`` is no progress.
+        ValueError: a logger has no function ``log``, or ``beside`` is no progress.
     """
 
     def __init__(self, loggers: Sequence[Logger], beside: Progress | None = None, prefix: str = "") -> None:
         if unfit := [one for one in loggers if not callable(getattr(one, "log", None))]:
             text = f"loggers: one is of type {type(unfit[0]).__name__}, without log(round, values)"
-            raise ValueError(f"{text}; give to_wandb(...), to_mlflow, to_tensorboard, or an object that has it")
+            raise ValueError(f"{text}; give to_wandb(...), to_mlflow(...), to_tensorboard(...), or an object with log")
         self.loggers, self.beside, self.prefix = loggers, told(beside), prefix
 
     def prepare(self) -> None:
@@ -47,7 +47,7 @@ class LogProgress:
         self.beside.start(done, n_rounds)
 
     def chunk(self, done: int, metrics: dict[str, np.ndarray], rounds_per_second: float) -> None:
-        """Tells of each round of a chunk that ends with round ``done``."""
+        """Logs each round of a chunk that ends with round ``done``."""
         first = done - len(metrics["ids"])
         for i in range(len(metrics["ids"])):
             values = {self.prefix + name: value for name, value in scalars(metrics, i).items()}
@@ -61,7 +61,7 @@ class LogProgress:
 
 
 def scalars(metrics: Mapping[str, np.ndarray], i: int) -> dict[str, float]:
-    """The numbers of round ``i`` of a chunk that are finite: its scalars, and its participants' means."""
+    """The finite metrics of round ``i`` of a chunk: its scalars, and its participants' means."""
     one = {name: value[i : i + 1] for name, value in metrics.items()}
     numbers = {name: value[0] for name, value in one.items() if value.ndim == 1}
     means = means_of_participants(one) if np.asarray(one["active"]).any() else {}

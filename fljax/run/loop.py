@@ -1,4 +1,4 @@
-"""What the host does between chunks of a run: pace, files, progress, checkpoints, and the end."""
+"""The host's work between chunks of a run: chunk lengths, files, progress, checkpoints, and the end."""
 
 import contextlib
 import signal
@@ -20,26 +20,27 @@ from fljax.types import State
 
 
 class Loop(NamedTuple):
-    """What the host does between chunks."""
+    """The host's loop over chunks."""
 
     record: Record | Records
     seconds_per_chunk: float
     seconds_per_checkpoint: float
     progress: Progress
     asked: Termination | None
-    enders: Sequence[Ender] = ()  # what may end the run before its last round
+    enders: Sequence[Ender] = ()  # may end the run before its last round
 
     def run(self, chunk: Any, state: State, n_rounds: int) -> Any:
-        """The rounds from where the record is to ``n_rounds``, by ``chunk``; a `Run`, or one of each of `Records`."""
+        """Makes the rounds from the record's round to ``n_rounds`` with ``chunk``; returns a `Run`, or one for each of
+        `Records`."""
         pace = Pace(self.seconds_per_chunk, most_rounds(self.record.n_clients))
-        # Ctrl-C is put off from here: before the rounds, while they are compiled, nothing would be lost by it.
+        # Ctrl-C is delayed from here on; before the rounds, during compilation, it loses nothing.
         with contextlib.nullcontext() if self.asked is None else self.asked.held(signal.SIGINT):
             self.progress.start(self.record.round, n_rounds)
             try:
                 state = self._chunks(chunk, state, n_rounds, pace)
             finally:
                 try:
-                    self.record.settle()  # whatever ended the rounds: who writes here next must find nobody writing
+                    self.record.settle()  # whatever ended the rounds, so that the next writer finds no other at work
                 finally:
                     self.progress.stop()
             return self.record.finished(state, pace.rounds_per_second())
@@ -53,7 +54,7 @@ class Loop(NamedTuple):
             with hosts.others_alive(record.round, n_rounds):
                 (count,) = hosts.agreed(count)
                 state, metrics = chunk(state, on_device(record.round, jnp.int32), on_device(count, jnp.int32))
-                # Copies: a view of a few rounds would keep all that the program has room for.
+                # Copies, because a view of a few rounds would keep the whole array of the program alive.
                 metrics = {name: value[:count].copy() for name, value in hosts.gathered(metrics).items()}
                 pace.took(count, time.perf_counter() - began)
                 metrics = record.took(metrics)
@@ -83,17 +84,18 @@ class Loop(NamedTuple):
         return self.asked is not None and self.asked.asked
 
     def _end(self, first: int, n_rounds: int) -> None:
-        """Ends as a signal asks that came to this host; goes on where it comes back, or came to another."""
+        """Ends the process if this host received the signal; continues if its handler returns, or another host received
+        it."""
         self.record.settle()
         hosts.all_there("checkpoint written")
         if self.asked is not None and self.asked.asked:
-            self.progress.stop()  # or a live bar would keep the terminal's cursor
+            self.progress.stop()  # or a live bar would leave the terminal's cursor hidden
             self.asked.end()
             self.progress.start(first, n_rounds)
 
 
 class Pace:
-    """How many rounds make a chunk of about the wanted length; measured without the first chunk, which warms up."""
+    """The number of rounds in a chunk of about the wanted length, measured without the first chunk, which warms up."""
 
     def __init__(self, seconds: float, most: int) -> None:
         self.seconds, self.most = seconds, most
@@ -106,11 +108,11 @@ class Pace:
             self.steady, self.n_steady = self.steady + seconds, self.n_steady + count
 
     def rounds_per_second(self) -> float:
-        """Without the first chunk; NaN where there was no other."""
+        """Rounds per second without the first chunk; NaN if there was no other."""
         return self.n_steady / self.steady if self.steady > 0 else float("nan")
 
     def rounds(self) -> int:
-        """Of the next chunk."""
-        if not self.steady > 0:  # nothing measured, or by a clock that stood still or was set back
+        """The number of rounds of the next chunk."""
+        if not self.steady > 0:  # nothing was measured, or the clock stood still or was set back
             return 1
         return int(np.clip(self.rounds_per_second() * self.seconds, 1, self.most))

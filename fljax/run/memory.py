@@ -1,7 +1,7 @@
-"""What memory this process may still take, and what a program will: refused before it is taken.
+"""The memory that this process may still use, and the memory that a program needs, checked before it is allocated.
 
-A kernel that has no more kills without a word; XLA says so only after a time, or not at all. So the need is forecast:
-from shapes within a second (`least`), then from the compiled program itself (`check_compiled`).
+An operating system without free memory kills the process without a message; XLA reports it late or not at all. So the
+need is estimated: from shapes within a second (`least`), then from the compiled program itself (`check_compiled`).
 """
 
 import os
@@ -15,18 +15,18 @@ from jax.extend.core import jaxprs_in_params
 
 _CGROUPS, _PROC = Path("/sys/fs/cgroup"), Path("/proc")
 _KEPT = ("scan", "while", "dot_general", "conv_general_dilated")
-"""Operations whose results XLA puts into memory; those of others it may fuse away."""
+"""Operations whose results XLA stores in memory; those of others it may fuse away."""
 
 
 class Memory(NamedTuple):
     """Bytes of the host that this process may use."""
 
-    limit: int  # in all
-    free: int  # besides what is in use now
+    limit: int  # in total
+    free: int  # not in use now
 
 
 def host_memory() -> Memory:
-    """The least of what the machine has, of the cgroups' limits (versions 1 and 2) and of this process's own."""
+    """The minimum of the machine's memory, the cgroups' limits (versions 1 and 2) and this process's own limits."""
     found = [_of_machine(), *_of_cgroups(), *_of_process()]
     return Memory(min(one.limit for one in found), max(min(one.free for one in found), 0))
 
@@ -37,16 +37,16 @@ def _of_machine() -> Memory:
 
 
 def _of_cgroups() -> Iterator[Memory]:
-    """Of every group that this process is in, from its own up to the mount's."""
+    """The limits of every group of this process, from its own up to the root of the mount."""
     for folder, current, most, inactive in _groups():
         limit = _number(folder / most)
-        if limit is not None and limit < 2**60:  # version 1 says "none" by a number of about 2**63
+        if limit is not None and limit < 2**60:  # version 1 writes about 2**63 for no limit
             used = (_number(folder / current) or 0) - _numbers(folder / "memory.stat").get(inactive, 0)
             yield Memory(limit, limit - max(used, 0))  # inactive pages of files are given back on demand
 
 
 def _groups() -> Iterator[tuple[Path, str, str, str]]:
-    """Folder of each group, and the names of its use, its limit and its pages that can be given back."""
+    """The folder of each group, and the file names of its usage, its limit and its reclaimable pages."""
     for line in _lines(_PROC / "self" / "cgroup"):
         _, controllers, path = line.split(":", 2)
         if controllers == "":
@@ -66,7 +66,7 @@ def _groups() -> Iterator[tuple[Path, str, str, str]]:
 
 
 def _of_process() -> Iterator[Memory]:
-    """Of ``ulimit -v`` and ``ulimit -d``."""
+    """The limits of ``ulimit -v`` and ``ulimit -d``."""
     pages = _lines(_PROC / "self" / "statm")
     if not pages:
         return
@@ -95,34 +95,35 @@ def _numbers(path: Path) -> dict[str, int]:
 
 
 def check_fits(what: str, need: int) -> None:
-    """Refuses what does not fit: ``check_fits("two copies of the model need", 10**9)``.
+    """Checks that ``need`` further bytes fit: ``check_fits("two copies of the model need", 10**9)``.
 
     Raises:
-        MemoryError: this process may not take ``need`` bytes more of the host than it has now.
+        MemoryError: the host has less memory free for this process.
     """
     there = host_memory()
     if need > there.free:
         of_all = "" if there.free == there.limit else f" of {size(there.limit)}"
-        raise MemoryError(f"{what} {size(need)}, {size(there.free)}{of_all} are free")
+        raise MemoryError(f"{what} {size(need)}, but {size(there.free)}{of_all} are free")
 
 
 def check_compiled(what: str, compiled: Any) -> None:
-    """Refuses a compiled program that does not fit, before it is called; its arguments are in memory.
+    """Checks before a call that a compiled program fits; its arguments are in memory already.
 
-    On an accelerator XLA itself counts the device's memory before a program begins, so nothing is done there.
+    On an accelerator XLA itself checks the device's memory before a program begins, so nothing is done there.
 
     Raises:
-        MemoryError: what it takes besides them, on all devices that are parts of this host's memory, is not there.
+        MemoryError: its further need, on all devices that share this host's memory, is more than is free.
     """
     if jax.default_backend() == "cpu" and (analysis := compiled.memory_analysis()) is not None:
         check_fits(what, (_peak(analysis) - analysis.argument_size_in_bytes) * n_host_devices())
 
 
 def check_traced(what: str, program: Any, *arguments: Any, copies: int = 1) -> Any:
-    """The shapes that ``program``, a jitted function, returns; calling it traces no more. ``copies`` run side by side.
+    """Traces ``program``, a jitted function, and returns the shapes of its results; a later call does not trace again.
+    ``copies`` of it run side by side.
 
     Raises:
-        MemoryError: what it takes at least, besides its arguments, is not there.
+        MemoryError: its least need besides its arguments is more than is free.
     """
     traced = program.trace(*arguments)
     if jax.default_backend() == "cpu":
@@ -138,9 +139,9 @@ def n_host_devices() -> int:
 
 
 def least(traced: Any) -> int:
-    """Bytes that a traced program (``jitted.trace(...)``) takes at least, besides its arguments.
+    """The least number of bytes that a traced program (``jitted.trace(...)``) needs besides its arguments.
 
-    The largest of the results that XLA must put into memory; the compiled program says the rest.
+    It is the largest of the results that XLA must store; the compiled program shows the rest.
     """
     return max([n_bytes(traced.out_info), *_kept(traced.jaxpr.jaxpr, 1)])
 
@@ -176,7 +177,7 @@ def n_bytes(shapes: Any) -> int:
 
 
 def size(n: int) -> str:
-    """Bytes as a person reads them."""
+    """A number of bytes in a readable unit."""
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if n >= scale:
             return f"{n / scale:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""Devices: a mesh whose axis "clients" `fljax.client.map` spreads a cohort over, and "sweep" a sweep its runs."""
+"""Devices: a mesh with the axis "clients", over which `fljax.client.map` spreads a cohort, and "sweep" for runs."""
 
 import contextlib
 import os
@@ -14,13 +14,13 @@ from fljax.placement import CLIENTS
 from fljax.run.hosts import on_all_devices
 
 SWEEP = "sweep"
-"""Name of the mesh axis that the runs of a sweep are spread over."""
+"""Name of the mesh axis over which the runs of a sweep are spread."""
 
 _PATIENCE = (
     "--xla_cpu_collective_call_warn_stuck_timeout_seconds=600 --xla_cpu_collective_call_terminate_timeout_seconds=3600"
 )
-"""Devices that add their sums up wait for each other, and XLA ends the process when one is 40 seconds late, which on a
-busy machine it may well be: it is given an hour."""
+"""Devices wait for each other when they add up sums, and XLA ends the process if one is 40 seconds late, which can
+happen on a busy machine; these flags allow an hour."""
 
 Device = Any
 """A `jax.Device`, which type checkers cannot name."""
@@ -30,7 +30,7 @@ def device_mesh(devices: Sequence[Device] | None = None, n_sweep: int = 1) -> Me
     """A mesh of ``devices`` (None: all of the default backend) with the axes "sweep", ``n_sweep`` long, and "clients".
 
     Raises:
-        ValueError: the devices cannot be dealt out in ``n_sweep`` equal groups.
+        ValueError: the devices cannot be split into ``n_sweep`` equal groups.
     """
     devices = jax.devices() if devices is None else devices
     if n_sweep < 1 or len(devices) % n_sweep:
@@ -41,16 +41,16 @@ def device_mesh(devices: Sequence[Device] | None = None, n_sweep: int = 1) -> Me
 
 @contextlib.contextmanager
 def over_devices(devices: Sequence[Device] | None = None, n_sweep: int = 1) -> Iterator[Mesh | None]:
-    """Inside it, sweeps are spread over ``n_sweep`` groups of ``devices`` (None: all), cohorts over those of a group.
+    """Spreads sweeps over ``n_sweep`` groups of ``devices`` (None: all) and cohorts over the devices of a group.
 
-    One device needs no mesh and yields None.
+    A single device needs no mesh and yields None.
 
     Raises:
         ValueError: there is no device, or as `device_mesh`.
     """
     devices = jax.devices() if devices is None else devices
     if not len(devices):
-        raise ValueError("devices=[] names none; give one or more, or None for all")
+        raise ValueError("devices=[] is empty; give one or more, or None for all")
     if len(devices) == 1:
         yield None
         return
@@ -60,7 +60,7 @@ def over_devices(devices: Sequence[Device] | None = None, n_sweep: int = 1) -> I
 
 
 def n_sweep_devices() -> int:
-    """Groups of devices that the current mesh spreads the runs of a sweep over; 1 outside any mesh."""
+    """The number of groups of devices over which the current mesh spreads a sweep; 1 outside any mesh."""
     return jax.sharding.get_abstract_mesh().shape.get(SWEEP, 1)
 
 
@@ -73,7 +73,7 @@ def over_sweep(fn: Callable[..., Any], per_run: Any, whole: tuple) -> Any:
 
 
 def replicated(value: Any, mesh: Mesh | None) -> Any:
-    """``value`` with a whole copy on every device of the mesh; as it is without one, or where `AtHome`."""
+    """``value`` with a whole copy on every device of the mesh; unchanged without a mesh, and for `AtHome`."""
     if mesh is None:
         return value
     if jax.process_count() > 1:
@@ -91,7 +91,7 @@ def replicated(value: Any, mesh: Mesh | None) -> Any:
 
 
 def shapes(value: Any, sharding: Sharding | None = None) -> Any:
-    """The shapes of a pytree's arrays, which lie on devices as ``sharding`` says; None: it is not said."""
+    """The shapes of a pytree's arrays, with this ``sharding``; None: without one."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), value)
 
 
@@ -102,19 +102,20 @@ def to_copy(value: Any) -> list[Any]:
     return [leaf for leaf in one if not isinstance(leaf, jax.Array) or len(leaf.devices()) == 1]
 
 
-_divided = False  # whether `use_all_cores` did it, and not the user
+_divided = False  # whether `use_all_cores` set the number of devices, and not the user
 
 
 def use_all_cores() -> None:
     """Gives the CPU backend one device per core, so that clients train on every core.
 
-    XLA's CPU backend gains little from a second thread on one client's small operations; a device per core gains 1.2 to
-    1.6 times. Must run before JAX is first used, so the command line and the benchmarks call it and the library never
-    does. Changes nothing where JAX has started, and leaves what the user's ``XLA_FLAGS`` and number of devices say.
+    XLA's CPU backend gains little from a second thread on one client's small operations; one device per core is 1.2 to
+    1.6 times faster. It must run before JAX is first used, so the command line and the benchmarks call it, and the
+    library never does. It changes nothing if JAX has started, and respects the user's ``XLA_FLAGS`` and number of
+    devices.
     """
     flags = os.environ.get("XLA_FLAGS", "")
     if "terminate_timeout" not in flags and jaxlib.version.__version_info__ < (0, 13):
-        os.environ["XLA_FLAGS"] = f"{flags} {_PATIENCE}".strip()  # a flag that XLA does not have would end the process
+        os.environ["XLA_FLAGS"] = f"{flags} {_PATIENCE}".strip()  # XLA ends the process if it does not know a flag
     if "xla_force_host_platform_device_count" in flags or jax.config.jax_num_cpu_devices > 0:
         return
     global _divided
@@ -124,13 +125,13 @@ def use_all_cores() -> None:
 
 
 def n_cores() -> int:
-    """Cores that this process may run on; of the machine where the system does not say, as macOS does not."""
+    """Number of cores on which this process may run; if the system does not report it (macOS), of the machine."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def may_use_fewer() -> bool:
-    """Whether the devices are a CPU's that `use_all_cores` divided, of which a small job can leave some unused.
+    """Whether a small job may leave devices unused: only those into which `use_all_cores` has divided a CPU.
 
-    Accelerators, further hosts, and devices that the user asked for are all used.
+    Accelerators, further hosts, and devices that the user asked for are always used.
     """
     return _divided and jax.default_backend() == "cpu" and jax.process_count() == 1

@@ -1,4 +1,4 @@
-"""Trained models on disk: a run's deployed ones, and files for other programs, safetensors or flax bytes."""
+"""Trained models on disk: the deployed models of a run, and files for other programs, safetensors or flax bytes."""
 
 import json
 from collections.abc import Sequence
@@ -27,28 +27,28 @@ from fljax.types import Algorithm, Federation, Key, ModelTable, Params, State
 FILE, OF_NEW = "models.npz", "new_models.npz"
 _ROW, _ROUNDS = "row", "n_rounds"
 _TAKEN = (_ROW, _ROUNDS, "file", "allow_pickle")
-"""Names that no leaf of an .npz may have: the clients' rows, rounds, and what ``np.savez`` calls its own arguments."""
+"""Names that no leaf of an .npz may have: the row numbers, the rounds, and the parameters of ``np.savez``."""
 Format = Literal["safetensors", "flax"]
 
 
 def deployed(
     algorithm: Algorithm, hyper: Any, state: State, federation: Federation, key: Key, n_rounds: int | None = None
 ) -> ModelTable:
-    """The models that clients were last tested with, of a run that ended in ``state``.
+    """The models with which clients were last tested, in a run that ended in ``state``.
 
     Args:
-        algorithm: of the run.
-        hyper: its numbers.
-        state: the final one.
-        federation: the run's.
-        key: the run's.
-        n_rounds: the run's, of a federation that changes over the rounds; None: after its last change.
+        algorithm: the run's method.
+        hyper: its hyperparameters.
+        state: the final state.
+        federation: the run's federation.
+        key: the run's key.
+        n_rounds: the run's number of rounds, if the federation changes over the rounds; None: after its last change.
 
     Returns:
-        Models and who holds which; `client_model` gives one client's.
+        The models, and the row number of each client; `client_model` returns one client's model.
 
     Raises:
-        ValueError: as `fljax.simulate`, or ``state`` is not that of such a run.
+        ValueError: as `fljax.simulate`, or ``state`` does not belong to such a run.
     """
     check_subjects(algorithm, federation, key)
     check_numbers(hyper)
@@ -62,21 +62,21 @@ def deployed(
 
 
 def client_model(models: ModelTable, client: int) -> Params:
-    """The parameters that a client holds, as NumPy arrays.
+    """The parameters of a client's model, as NumPy arrays.
 
     Raises:
-        ValueError: there is no such client, or it holds no model of the table.
+        ValueError: there is no such client, or it has no model.
     """
     n_clients = len(models.row)
     if not 0 <= whole("client", client) < n_clients:
-        raise ValueError(f"client={client}: there are clients 0 to {n_clients - 1}")
+        raise ValueError(f"client={client} does not exist; choose 0 to {n_clients - 1}")
     if not _holds(models)[client]:
         raise ValueError(f"client={client} holds no model: its row is {models.row[client]}")
     return jax.device_get(tree.row(models.params, jnp.asarray(models.row[client])))
 
 
 def _holds(models: ModelTable) -> np.ndarray:
-    """(clients,) whether a client's row is one of the table; a model of one row is everyone's."""
+    """(clients,) whether a client has a model: its row number is in the table, or the table has a single row."""
     n_rows, row = tree.n_rows(models.params), np.asarray(models.row)
     return (row >= 0) & (row < n_rows) | (n_rows == 1)
 
@@ -84,15 +84,15 @@ def _holds(models: ModelTable) -> np.ndarray:
 def save_models(path: str | Path, models: ModelTable, n_rounds: int | None = None) -> None:
     """Writes models as arrays ``layer/.../leaf`` (rows, ...) and ``row`` (clients,).
 
-    What would read back as something else in a name is percent-encoded, as the slash of a layer ``b/c`` (``b%2Fc``).
+    Ambiguous characters of a name are percent-encoded, such as the slash of a layer ``b/c`` (``b%2Fc``).
 
     Args:
         path: of the file.
-        models: who holds what.
-        n_rounds: after how many rounds of a run; None: it is not said.
+        models: the models and the clients' row numbers.
+        n_rounds: the number of rounds of the run so far; None: not recorded.
 
     Raises:
-        ValueError: the parameters are no nested dicts of arrays.
+        ValueError: the parameters are not nested dicts of arrays.
     """
     arrays = {_quoted(name): np.asarray(leaf) for name, leaf in tree.named_leaves(models.params).items()}
     rounds = {} if n_rounds is None else {_ROUNDS: np.asarray(n_rounds)}
@@ -100,25 +100,25 @@ def save_models(path: str | Path, models: ModelTable, n_rounds: int | None = Non
 
 
 def read_models(path: str | Path, n_rounds: int | None = None) -> ModelTable:
-    """The inverse of `save_models`, NumPy arrays.
+    """Reads models written by `save_models`, as NumPy arrays.
 
     Args:
         path: of the file.
-        n_rounds: that their run has made since it began; None: it does not matter.
+        n_rounds: the number of rounds of the run so far, for a check; None: not checked.
 
     Raises:
-        ValueError: the file is not there, damaged, or says that it is of another number of rounds.
+        ValueError: the file does not exist, is damaged, or was written after another number of rounds.
     """
     path = Path(path)
     if not path.exists():
-        raise ValueError(f"there is no {path}: fljax run writes it; after fljax.train, fljax.save_models does")
+        raise ValueError(f"there is no file {path}; fljax run writes it, and after fljax.train call fljax.save_models")
     arrays, _ = read_arrays(path, "run again into another folder")
     if _ROW not in arrays:
-        raise ValueError(f"{path} has no models: it says not who holds which ({_ROW})")
+        raise ValueError(f"{path} has no models: the array {_ROW!r} with the clients' row numbers is missing")
     row, of = arrays.pop(_ROW), arrays.pop(_ROUNDS, None)
     if of is not None and n_rounds is not None and int(of) != n_rounds:
         raise ValueError(
-            f"{path} is of {int(of)} rounds, and the run was stopped after {n_rounds}; go on with it first"
+            f"{path} was written after {int(of)} rounds, but the run was interrupted after {n_rounds}; resume it first"
         )
     params = unflatten_dict({_unquoted(name): restored(leaf) for name, leaf in arrays.items()})
     return ModelTable(params, cast(Array, row))
@@ -143,10 +143,10 @@ def export_models(
     each: Literal["client", "model"] = "client",
     names: Sequence[str] = (),
 ) -> list[Path]:
-    """Writes trained models for other programs: a file a client, or a file for each model that is somebody's.
+    """Writes trained models for other programs: one file per client, or one per model that some client has.
 
-    A safetensors file has a tensor a leaf, named by its path with dots between; running statistics stand under
-    ``batch_stats``. ``models.json`` says which client holds which file, null: no model. To load one elsewhere::
+    A safetensors file has one tensor per leaf, named by its path with dots; running statistics are under
+    ``batch_stats``. ``models.json`` maps clients to files, null for no model. To load a model elsewhere::
 
         from flax.traverse_util import unflatten_dict
         from safetensors.numpy import load_file
@@ -161,18 +161,18 @@ def export_models(
 
     Args:
         models: from `deployed` or `fljax.load_run`.
-        folder: is made.
+        folder: created if it does not exist.
         format: "safetensors" (needs the package safetensors, in the extra 'export') or "flax" (msgpack).
         each: "client" or "model".
-        names: of the clients, for the file names; () numbers them.
+        names: the clients' names, for the file names; (): their numbers.
 
     Returns:
         The files that were written.
 
     Raises:
-        ValueError: ``models`` are no `ModelTable`, an unknown format or ``each``, a package that is not there, names of
-            another number of clients, or parameters that a safetensors file cannot name: no nested dicts, or two leaves
-            of the same name.
+        ValueError: ``models`` are no `ModelTable`, ``format`` or ``each`` is unknown, a package is missing, ``names``
+            has another length, or safetensors cannot name the parameters: they are not nested dicts, or two leaves have
+            the same name.
     """
     check_kind("models", models, ModelTable, 'give those of fljax.deployed, or fljax.load_run(folder)["fedavg"].models')
     if format not in ("safetensors", "flax"):
@@ -182,7 +182,7 @@ def export_models(
     if names and len(names) != len(models.row):
         raise ValueError(f"{len(names)} names for {len(models.row)} clients; give one for each")
     if len(set(map(str, names))) < len(names):
-        raise ValueError("names of two clients are the same; give other names, or none")
+        raise ValueError("two clients have the same name; give other names, or none")
     folder, table = Path(folder), ModelTable(jax.device_get(models.params), cast(Array, np.asarray(models.row)))
     folder.mkdir(parents=True, exist_ok=True)
     ending = ".safetensors" if format == "safetensors" else ".msgpack"
@@ -192,7 +192,7 @@ def export_models(
         stem = f"client_{_safe(names[client]) if names else client}" if each == "client" else f"model_{row}"
         holders[client] = folder / f"{stem}{ending}"
     if each == "client" and len(set(holders.values())) < len(holders):
-        raise ValueError("names of two clients are the same in a file name; give other names, or none")
+        raise ValueError("two clients would have the same file name; give other names, or none")
     for path, client in {path: client for client, path in holders.items()}.items():
         _write(path, tree.row(table.params, table.row[client]), format)
     files = [holders[client].name if client in holders else None for client in range(len(table.row))]
@@ -213,7 +213,7 @@ def _write(path: Path, params: Params, format: Format) -> None:
     leaves = tree.named_leaves(params)
     flat = {".".join(name): np.ascontiguousarray(leaf) for name, leaf in leaves.items()}
     if len(flat) < len(leaves):
-        raise ValueError("two leaves have the same name with dots between its parts; rename a layer, or format='flax'")
+        raise ValueError("two leaves have the same dotted name; rename a layer, or choose format='flax'")
     save_file(flat, path)
 
 

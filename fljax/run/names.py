@@ -1,4 +1,4 @@
-"""What the numbers of clients, classes, inputs and words stand for: a folder's names.json."""
+"""The names of clients, classes, inputs and words: a folder's names.json."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,19 +18,18 @@ def names_as_json(
     inputs: Sequence[str] = (),
     words: Sequence[str] = (),
 ) -> str:
-    """names.json: what the numbers of clients and classes stand for, `LoadedRun.scales`, `inputs`, `words`, and a
-    checksum."""
+    """The text of names.json: names of clients and classes, `LoadedRun.scales`, `inputs`, `words`, and a checksum."""
     found: dict[str, Any] = {"clients": clients, "classes": classes, "scales": scales or {}}
     found |= {name: own for name, own in zip(_MAY_HAVE, (new_clients, inputs, words), strict=True) if own}
     return json.dumps(found | {"checksum": checksum_of([*found.values()])}) + "\n"
 
 
 _MAY_HAVE = ("new_clients", "inputs", "words")
-"""What a names.json has where there is such."""
+"""Entries that a names.json has only if they are not empty."""
 
 
 class Names(NamedTuple):
-    """What a names.json holds."""
+    """The content of a names.json."""
 
     clients: tuple[str, ...]
     scales: dict[str, dict[str, np.ndarray]]
@@ -45,13 +44,13 @@ def names_of(content: Any) -> Names:
 
     Raises:
         ValueError: it has changed since it was written.
-        KeyError: something is missing.
-        TypeError: it is of another structure.
+        KeyError: an entry is missing.
+        TypeError: it has another structure.
     """
     clients, classes, scales = (content[name] for name in ("clients", "classes", "scales"))
     more = [content[name] for name in _MAY_HAVE if name in content]
     if content.get("checksum") != checksum_of([clients, classes, scales, *more]):
-        raise ValueError("another checksum")
+        raise ValueError("the checksum is wrong")
     numbers = {
         what: {name: np.asarray(value, np.float32) for name, value in own.items()} for what, own in scales.items()
     }
@@ -60,7 +59,7 @@ def names_of(content: Any) -> Names:
 
 
 def read_names(folder: Path) -> Names:
-    """The names in a results folder, none where it has no such file.
+    """The names in a results folder; empty if it has no such file.
 
     Raises:
         ValueError: the file has changed since it was written.

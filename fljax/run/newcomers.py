@@ -1,4 +1,4 @@
-"""What a method gives clients that never took part in its training, and what it is worth to them."""
+"""The models that a method gives to new clients, and the tests of these models."""
 
 from functools import partial
 from typing import Any
@@ -20,21 +20,21 @@ from fljax.types import Algorithm, ClientData, Cohort, Federation, Key, Metrics,
 def evaluate_new_clients(
     algorithm: Algorithm, hyper: Any, state: State, newcomers: Federation, key: Key, *, n_rounds: int = 5
 ) -> Metrics:
-    """Test metrics of clients that meet the trained server for the first time, with the models of `new_client_models`.
+    """Test metrics of new clients, with the models of `new_client_models`.
 
     Args:
         algorithm: from `fljax.algorithms`.
-        hyper: its numbers.
-        state: the final one of a run without these clients.
-        newcomers: from `fljax.data.holdout.hold_out_clients`.
-        key: the run's.
+        hyper: its hyperparameters.
+        state: the final state of a run without these clients.
+        newcomers: the new clients, from `fljax.data.holdout.hold_out_clients`.
+        key: the run's key.
         n_rounds: see `new_client_models`.
 
     Returns:
-        As `fljax.run.evaluate.evaluate`, a client's entry at its place among the newcomers.
+        As `fljax.run.evaluate.evaluate`, with entries in the order of the new clients.
 
     Raises:
-        ValueError: as `new_client_models`, or the newcomers' test examples are not what the network takes.
+        ValueError: as `new_client_models`, or the network cannot take the new clients' test examples.
     """
     models = new_client_models(algorithm, hyper, state, newcomers, key, n_rounds=n_rounds)
     return evaluate(algorithm.predict, models, newcomers.test, algorithm.loss)
@@ -43,33 +43,33 @@ def evaluate_new_clients(
 def new_client_models(
     algorithm: Algorithm, hyper: Any, state: State, newcomers: Federation, key: Key, *, n_rounds: int = 5
 ) -> ModelTable:
-    """The models of clients that meet the trained server for the first time.
+    """The models of new clients, which get models from a trained server without having participated.
 
-    A newcomer gets a model as the method allows: that of everyone, that of the cluster it chooses by its training data,
-    or a personal one, which it trains for ``n_rounds`` rounds of the method's local work. The server never changes, and
-    no newcomer matters to another.
+    A new client gets a model in the way of the method: the global model, the model of the cluster that it chooses by
+    its training data, or a personal one, which it trains for ``n_rounds`` rounds of the method's local work. The server
+    does not change, and new clients do not affect each other.
 
     Args:
         algorithm: from `fljax.algorithms`.
-        hyper: its numbers.
-        state: the final one of a run without these clients.
-        newcomers: from `fljax.data.holdout.hold_out_clients`; of their examples those for training count alone.
-        key: the run's: parts that start equal for all clients start so for these.
-        n_rounds: rounds of work for methods that keep something per client, 0 or more; a new number compiles nothing.
+        hyper: its hyperparameters.
+        state: the final state of a run without these clients.
+        newcomers: the new clients, from `fljax.data.holdout.hold_out_clients`; only their training examples are used.
+        key: the run's key, so that parts that start equal for all clients do so for these.
+        n_rounds: rounds of work for methods that keep something per client, 0 or more; a new value does not recompile.
 
     Returns:
-        Models and who holds which, a client's row at its place among the newcomers.
+        The models, and the row number of each new client, in their order.
 
     Raises:
-        ValueError: ``n_rounds`` is negative, ``newcomers`` change over the rounds or are not what the network takes,
-            ``hyper`` or ``state`` is not the method's, or the method has models for its own clients alone.
+        ValueError: ``n_rounds`` is negative, ``newcomers`` change over the rounds or do not fit the network, ``hyper``
+            or ``state`` does not belong to the method, or the method has models only for its own clients.
     """
     check_count("n_rounds", n_rounds, least=0)
     check_subjects(algorithm, newcomers, key)
     if newcomers.stages is not None:
         raise ValueError(
-            "newcomers change over the rounds, and would be met as before the first of them; give them as they are in "
-            "the run's last: fljax.drift.at(newcomers, n_rounds - 1)"
+            "newcomers change over the rounds, and only their first stage would be used; give them as they are in the "
+            "last round: fljax.drift.at(newcomers, n_rounds - 1)"
         )
     check_numbers(hyper)
     with fields_of(hyper, algorithm):
@@ -82,10 +82,10 @@ def new_client_models(
 def new_models(
     algorithm: Algorithm, hyper: Any, state: State, data: ClientData, key: Key, n_rounds: Array
 ) -> ModelTable:
-    """The models of newcomers with the training rows ``data``; arguments as above.
+    """The models of new clients with the training split ``data``; arguments as above.
 
     Raises:
-        ValueError: the method knows the models of its own clients only and has no `Algorithm.join`.
+        ValueError: the method has models only for its own clients and no `Algorithm.join`.
     """
     keys = split_key(key)
     key_rounds, key_deploy = jax.random.split(keys.deploy)
@@ -102,7 +102,7 @@ def new_models(
 
 
 def _of_strangers(round: Round) -> Round:
-    """``round`` of participants whose numbers are nobody's, who so share nobody's attack or staleness."""
+    """``round`` with client ids that no client of the run has, so that attacks and staleness do not apply."""
 
     def among_others(key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         return round(key, hyper, state, cohort._replace(ids=-1 - cohort.ids))

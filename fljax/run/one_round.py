@@ -1,4 +1,4 @@
-"""One round of a run as every driver makes it: who takes part, the method's round, its test; and what it draws with."""
+"""One round of a run, the same for every driver: sampling, the method's round, its test; and the random keys."""
 
 from collections.abc import Callable
 from functools import partial
@@ -30,13 +30,13 @@ class Keys(NamedTuple):
     """One run key, split by use."""
 
     init: Key
-    cohort: Key  # who takes part, and what the participants draw
+    cohort: Key  # the sampling, and the participants' own randomness
     server: Key
     deploy: Key
 
 
 class RoundKeys(NamedTuple):
-    """What a round draws with: `Keys.cohort` and `Keys.server` with its number folded in."""
+    """The keys of a round: `Keys.cohort` and `Keys.server` with its number folded in."""
 
     cohort: CohortKeys
     server: Key
@@ -55,16 +55,15 @@ def run_round(
 ) -> tuple[State, Metrics]:
     """One round of a run with ``key``: sample the cohort, gather its rows of the client state, run, put them back.
 
-    Only rows of active clients change. The metrics are the round's own and, unless ``due`` is None, those of
-    `test_round`.
+    Only rows of active clients change. The metrics are those of the round and, unless ``due`` is None, of `test_round`.
 
     Raises:
-        ValueError: a round's state is not like the one before, or its metrics are not as `Algorithm` says, or its
-            clients do not do the part of their work that is asked of them.
+        ValueError: a round's state differs in structure from the one before, its metrics are not as `Algorithm`
+            requires, or its clients ignore the effort that a straggler has.
     """
     now = at(federation, round)
     keys = round_keys(key, round)
-    with jax.named_scope("cohort"):  # these names are what a profile is read by
+    with jax.named_scope("cohort"):  # `fljax.run.profile` finds the parts by these names
         cohort = cohort_of(keys.cohort, round, now, draw, dropout)
     rows = tree.take(state.clients, cohort.ids)
     if cohort.effort is not None:
@@ -74,9 +73,9 @@ def run_round(
         given = algorithm.round(keys.server, hyper, State(state.server, rows), cohort)
     if not isinstance(given, tuple) or isinstance(given, State) or len(given) != 2:  # a State is a pair too
         kind = f"{len(given)} things" if type(given) is tuple else f"a {type(given).__name__}"
-        raise ValueError(f"a round gave {kind}; give a State and the metrics")
+        raise ValueError(f"a round returned {kind}; return a State and the metrics")
     new, metrics = given
-    check_like("a round gave a state", new, State(state.server, rows))
+    check_like("a round returned a state", new, State(state.server, rows))
     rows = tree.where(cohort.active, tree.as_before(new.clients, rows), rows)
     clients = tree.put(state.clients, cohort.ids, rows)
     after, metrics = State(tree.as_before(new.server, state.server), clients), round_metrics(metrics, cohort, now)
@@ -85,7 +84,7 @@ def run_round(
         deploy = key_for("deploy", key)
         test = test_round(algorithm, hyper, federation, deploy, after, round, due, has_clusters="label" in metrics)
     if both := [name for name in metrics if name in test]:
-        raise ValueError(f"a round gave a metric {both[0]!r}, which its test has too; give it another name")
+        raise ValueError(f"a round returned a metric {both[0]!r}, which its test has too; give it another name")
     return after, metrics | test
 
 
@@ -99,9 +98,9 @@ def test_round(
     due: Array,
     has_clusters: bool,
 ) -> Metrics:
-    """The test metrics in ``round`` of the models deployed with ``key`` where ``due``, else NaN.
+    """The test metrics in ``round`` of the models deployed with ``key`` if the test is ``due``, else NaN.
 
-    Where the method ``has_clusters`` they say with which of the models each client was tested.
+    If the method ``has_clusters``, they include the row number of the model with which each client was tested.
     """
     federation = at(federation, round)
 
@@ -110,13 +109,13 @@ def test_round(
         models = deployed(algorithm.deploy, key, hyper, state, federation.train)
         found = evaluate(algorithm.predict, models, federation.test, algorithm.loss)
         if has_clusters:
-            found[ROW] = models.row.astype(jnp.float32)  # a float, as all of a test: NaN where there was none
+            found[ROW] = models.row.astype(jnp.float32)  # a float like all test metrics, NaN without a test
         if is_validated(algorithm.loss):
             found |= _validation(algorithm, models, federation)
         if federation.triggered is None:
             return found
         triggered = federation.triggered
-        if federation.there is not None:  # who is not there is not tested
+        if federation.there is not None:  # clients that are not there are not tested
             triggered = triggered._replace(size=jnp.where(federation.there, triggered.size, 0))
         fooled = evaluate(algorithm.predict, models, triggered, algorithm.loss)
         return found | {"attack_success": fooled["accuracy_micro"]}
@@ -129,7 +128,7 @@ def test_round(
 
 
 def _validation(algorithm: Algorithm, models: ModelTable, federation: Federation) -> Metrics:
-    """Means over clients of their tests on their validation splits; who is not tested otherwise is not here either."""
+    """Means over clients of their tests on their validation splits; clients without test examples are left out."""
     assert federation.val is not None
     held = federation.val._replace(size=jnp.where(federation.test.size > 0, federation.val.size, 0))
     found = evaluate(algorithm.predict, models, held, algorithm.loss)
@@ -147,17 +146,17 @@ def due_rounds(evaluate_every: int, n_rounds: int) -> Array:
 
 
 def split_key(key: Key) -> Keys:
-    """The run's key split by use. Round r folds r into a use's key, so a run in chunks equals a whole one."""
+    """The run's key split by use. Round r folds r into the key of a use, so a run in chunks equals a whole run."""
     return Keys(*(key_for(use, key) for use in Keys._fields))
 
 
 def key_for(use: str, key: Key) -> Key:
-    """The key of one field of `Keys`, by itself: the same for every kind of key, however many are derived beside it."""
+    """The key of one field of `Keys`; it does not depend on which other keys are derived."""
     return jax.random.fold_in(key, Keys._fields.index(use))
 
 
 def round_keys(key: Key, round: Array) -> RoundKeys:
-    """What round ``round`` of a run with ``key`` draws with, derived in one place."""
+    """The keys of round ``round`` of a run with ``key``."""
     cohort, server = (Keys._fields.index(use) for use in ("cohort", "server"))
     n = len(CohortKeys._fields)
     use, depth = np.array([cohort] * n + [server]), np.array([3] * n + [2])
@@ -167,36 +166,36 @@ def round_keys(key: Key, round: Array) -> RoundKeys:
 
 @partial(jax.jit, static_argnums=0)
 def first_state(init: Callable[..., State], key: Key, hyper: Any, data: ClientData) -> State:
-    """What a method begins with, of the run's key; whole on every device, as rounds take it and give it back."""
+    """A method's first state from the run's key; whole on every device, as rounds take and return it."""
     return whole(begun(init, split_key(key).init, hyper, data))
 
 
 def shapes_of_state(init: Callable[..., State], key: Key, hyper: Any, data: ClientData) -> Any:
-    """Of `first_state`; nothing is computed."""
+    """The shapes of `first_state`; nothing is computed."""
     return jax.eval_shape(partial(first_state, init), key, hyper, data)
 
 
 @partial(jax.jit, static_argnums=0)
 def last_models(deploy: Callable[..., ModelTable], key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
-    """The models that the clients hold after a run, of its key."""
+    """The models of the clients after a run with ``key``."""
     return deployed(deploy, split_key(key).deploy, hyper, state, data)
 
 
 def as_traced(numbers: Any) -> Any:
-    """Every number as a strong float32 array: `int`, `float` and NumPy scalars share one compilation."""
+    """Every number as a strongly typed float32 array: `int`, `float` and NumPy scalars share one compilation."""
     return jax.tree.map(lambda value: on_device(value, jnp.float32), numbers)
 
 
 def round_metrics(metrics: Metrics, cohort: Cohort, federation: Federation) -> Metrics:
-    """A round's metrics in the order of client ids, with these ids and who was active; `Algorithm` says what is due.
+    """A round's metrics in the order of client ids, with the ids and ``active``; `Algorithm` lists the required ones.
 
-    Where the true groups are known, the labels' agreement with them is added.
+    If the true groups are known, the labels' agreement with them is added.
 
     Raises:
-        ValueError: a metric that a round must give is missing, or one is no number, or none for each participant.
+        ValueError: a required metric is missing, or a metric is neither a number nor one number per participant.
     """
     metrics = as_due(metrics, cohort) | {"ids": cohort.ids, "active": cohort.active}
-    for name in ("uplink", "downlink"):  # of each participant, though most methods send everyone the same
+    for name in ("uplink", "downlink"):  # one per participant, though in most methods they are all equal
         metrics[name] = jnp.broadcast_to(metrics[name], cohort.ids.shape)
     if federation.group is not None and "label" in metrics:
         counts = cohort.active if federation.there is None else cohort.active & federation.there[cohort.ids]

@@ -1,4 +1,4 @@
-"""A report as one HTML file: tables, figures and settings, which opens in a browser without a server."""
+"""A report as one HTML file with tables, figures and settings, which opens in a browser without a server."""
 
 import base64
 import html
@@ -25,8 +25,8 @@ pre { background: #f5f5f5; padding: 1rem; overflow-x: auto; font-size: .85rem; }
 """
 _CAPTIONS = {
     "learning_curves": "Learning curves: means over the seeds; with up to five methods, bands from least to largest.",
-    "clients": "Every client in every seed at the last test: a point each, a bar between the quartiles, a line at the "
-    "median.",
+    "clients": "The last test of every client in every seed, one point each; the bar spans the quartiles, the line is "
+    "the median.",
 }
 
 
@@ -36,12 +36,12 @@ def page(
     figures: Mapping[str, Path],
     settings: str = "",
 ) -> str:
-    """The report's HTML, with nothing outside it.
+    """The report's HTML, which needs no other files.
 
     Args:
-        title: at the top.
-        tables: heading -> (header, rows, lines under it) of text.
-        figures: caption -> PNG file, put into the page.
+        title: the title at the top.
+        tables: heading -> (header, rows, lines under the table), all text.
+        figures: caption -> PNG file, which is embedded.
         settings: the text of a config.toml.
     """
     parts = [f"<h1>{html.escape(title)}</h1>"]

@@ -1,4 +1,5 @@
-"""Early stopping: a run ends when its tests have been no better for so many rounds, or when its user says so."""
+"""Early stopping: a run ends when its tests have not improved for a number of rounds, or when the user's function says
+so."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
@@ -10,19 +11,19 @@ from fljax.run.headline import VALIDATION, measures_of
 
 
 def judged_by(metrics: Mapping[str, np.ndarray]) -> str:
-    """The metric that says which round is best: the headline, on the validation split where that is tested too."""
+    """The metric that decides which round is best: the headline, on the validation split if that is tested."""
     headline = measures_of(metrics).headline
     return VALIDATION + headline if VALIDATION + headline in metrics else headline
 
 
 def best_round(metrics: Mapping[str, np.ndarray]) -> int | None:
-    """The round, counted from 0, that is best by `judged_by`, of equals the first; None: none was tested."""
+    """The round, counted from 0, that is best by `judged_by`, the first of equal ones; None if none was tested."""
     values = np.asarray(metrics[judged_by(metrics)])
     return int(np.nanargmax(values)) if (~np.isnan(values)).any() else None
 
 
 def at_best_validation(metrics: Mapping[str, np.ndarray]) -> np.ndarray:
-    """(rounds,) the headline's test in the round that was, until then, best on the validation split; NaN before any."""
+    """(rounds,) the headline's test value in the best round so far by validation; NaN before the first test."""
     headline = measures_of(metrics).headline
     validated = np.nan_to_num(np.asarray(metrics[VALIDATION + headline], np.float64), nan=-np.inf)
     before = np.maximum.accumulate(np.append(-np.inf, validated))[:-1]
@@ -31,40 +32,40 @@ def at_best_validation(metrics: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def measures_by_validation(metrics: Collection[str]) -> list[str]:
-    """What `at_best_validation` is called of a run with these metrics; none where it was not validated."""
+    """The name of `at_best_validation` in a run with these metrics; [] if it has no validation tests."""
     measures = measures_of(metrics)
     return [measures.by_validation] if VALIDATION + measures.headline in metrics else []
 
 
 class Ender(Protocol):
-    """What may end a run before its last round."""
+    """An object that may end a run before its last round."""
 
     def took(self, metrics: Mapping[str, np.ndarray]) -> None:
-        """Takes the metrics of further rounds."""
+        """Receives the metrics of further rounds."""
         ...
 
     def until(self, n_rounds: int) -> int:
-        """The number of rounds that can be made before it is asked again; those that were made: the run ends."""
+        """The round up to which the run may continue before it asks again; the present round ends the run."""
         ...
 
 
 class Patience:
-    """How far a run goes: to the first test at least ``rounds`` rounds after the best one so far.
+    """Ends a run at the first test at least ``rounds`` rounds after the best one so far.
 
-    It follows from the rounds' metrics alone: neither the lengths of chunks nor a resume changes where a run ends.
+    It depends only on the rounds' metrics, so neither the lengths of chunks nor a resume changes where a run ends.
     """
 
     def __init__(self, rounds: int, evaluate_every: int) -> None:
         self.rounds, self.every = rounds, evaluate_every
-        self.made, self.best, self.best_at = 0, -np.inf, 0  # rounds made; the best test, and rounds made by then
+        self.made, self.best, self.best_at = 0, -np.inf, 0  # rounds so far; the best test, and its round
 
     def took(self, metrics: Mapping[str, np.ndarray]) -> None:
-        """Takes the metrics of further rounds."""
+        """Receives the metrics of further rounds."""
         for value in metrics[judged_by(metrics)]:
             self.took_one(value)
 
     def took_one(self, value: float) -> None:
-        """Takes what a further round is judged by; NaN where it was not tested."""
+        """Receives the judging metric of one further round; NaN if it was not tested."""
         self.made += 1
         if value > self.best:  # False of NaN
             self.best, self.best_at = value, self.made
@@ -75,7 +76,7 @@ class Patience:
 
 
 def ends_after(metrics: Mapping[str, np.ndarray], rounds: int, evaluate_every: int) -> int | None:
-    """The number of rounds after which `Patience` ends a run with these metrics; None: it does not, so far."""
+    """The number of rounds after which `Patience` ends a run with these metrics; None if it does not so far."""
     waits = Patience(rounds, evaluate_every)
     for value in np.asarray(metrics[judged_by(metrics)]):
         waits.took_one(value)
@@ -85,14 +86,14 @@ def ends_after(metrics: Mapping[str, np.ndarray], rounds: int, evaluate_every: i
 
 
 Stop = Callable[[int, dict[str, Any]], bool]
-"""``stop(round, metrics)``: the number of rounds made, and the metrics of the last of them, which was tested."""
+"""``stop(round, metrics)``: the number of rounds so far, and the metrics of the last of them, which was tested."""
 
 
 class Stopping:
-    """How far a run goes that is ended by ``stop``: to the first test of which it says True.
+    """Ends a run at the first test for which ``stop`` returns True.
 
-    It is asked after every test, in order, and after a resume again of those before: where a run ends follows from the
-    metrics, whatever ``stop`` remembers of them.
+    ``stop`` is called after every test, in order, and after a resume again for the earlier tests, so that its memory of
+    them is restored and the run ends at the same test.
     """
 
     def __init__(self, stop: Stop, evaluate_every: int) -> None:
@@ -100,10 +101,10 @@ class Stopping:
         self.made, self.ended = 0, False
 
     def took(self, metrics: Mapping[str, np.ndarray]) -> None:
-        """Takes the metrics of further rounds.
+        """Receives the metrics of further rounds.
 
         Raises:
-            ValueError: ``stop`` gives neither True nor False.
+            ValueError: ``stop`` returns neither True nor False.
         """
         for i in range(len(metrics["ids"])):
             if self.ended:  # a folder may have more rounds
@@ -113,11 +114,11 @@ class Stopping:
                 answer = self.stop(self.made, {name: value[i] for name, value in metrics.items()})
                 if not isinstance(answer, bool | np.bool):
                     raise ValueError(
-                        f"stop gave {answer!r} after round {self.made}; give True to end the run, else False"
+                        f"stop returned {answer!r} after round {self.made}; return True to end the run, else False"
                     )
                 (ended,) = hosts.agreed(int(answer))
                 self.ended = bool(ended)
 
     def until(self, n_rounds: int) -> int:
-        """The round of the next test, or that of the test after which the run ends."""
+        """The round of the next test, or of the test that ended the run."""
         return self.made if self.ended else min((self.made // self.every + 1) * self.every, n_rounds)

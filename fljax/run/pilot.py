@@ -1,4 +1,4 @@
-"""Short runs that settle a choice before the long one: which layers to compare, how many clusters to have."""
+"""Short runs before a long one, to choose the layers to compare or the number of clusters."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -17,14 +17,14 @@ from fljax.run.simulate import simulate
 from fljax.types import Algorithm, Federation, Key
 
 SCORES = ("accuracy", "distance")
-"""What pilots of different K are compared by."""
+"""Scores by which pilots of different K can be compared."""
 
 
 class ChoiceOfK(NamedTuple):
-    """What `choose_k` found."""
+    """The result of `choose_k`."""
 
     n_clusters: int
-    scores: dict[int, float]  # of every candidate
+    scores: dict[int, float]  # candidate -> its score
 
 
 def choose_k(
@@ -38,26 +38,27 @@ def choose_k(
     n_rounds: int = 3,
     score: str = "accuracy",
 ) -> ChoiceOfK:
-    """The number of clusters that does best in a short run on some of the clients, as FeSEM (Long et al.) chooses K.
+    """The number of clusters with the best score in short runs on some of the clients, as FeSEM (Long et al.) chooses
+    K.
 
-    All pilots have the same clients, drawn at random, and the same run key.
+    All pilots have the same clients, sampled at random, and the same run key.
 
     Args:
-        make: K to a method with K clusters, such as ``partial(fesem, model, work)``.
-        hyper: its numbers.
-        federation: the clients that some are drawn from.
-        key: decides who, and is the key of every pilot.
-        candidates: the K to try.
-        n_clients: clients in a pilot, or all where there are fewer; the paper has 100.
+        make: K -> a method with K clusters, such as ``partial(fesem, model, work)``.
+        hyper: its hyperparameters.
+        federation: the clients from which some are sampled.
+        key: for the sampling, and for the key of every pilot.
+        candidates: the values of K to try.
+        n_clients: clients in a pilot, or all if there are fewer; the paper has 100.
         n_rounds: rounds of a pilot; the paper has 3.
         score: "accuracy": the highest accuracy_macro of the deployed models on the clients' validation split, or on
-            their training split where the federation has no other; the least K of those equal. "distance": the elbow
-            of the method's metric ``distance``, the sum of squared distances of models to their centers. It always
-            falls with K, so the K is taken that lies farthest below the line from the least candidate to the largest.
+            their training split if there is no other; the least of equal K. "distance": the elbow of the method's
+            metric ``distance``, the sum of squared distances of models to their centers. It always falls with K, so the
+            chosen K lies farthest below the line from the least candidate to the largest.
 
     Raises:
-        ValueError: no candidate, one below 1 or above the number of clients; fewer than three candidates have no
-            elbow; a method without the metric; numbers below 1; a pilot whose score is not finite.
+        ValueError: there is no candidate, or one below 1 or above the number of clients; there are fewer than three
+            candidates for an elbow; the method lacks the metric; a number is below 1; a pilot's score is not finite.
     """
     candidates = sorted(set(candidates))
     n_clients = min(n_clients, federation.train.n_clients)
@@ -68,13 +69,13 @@ def choose_k(
     scores = {k: _pilot_score(make(k), hyper, pilot, key_run, n_rounds, score) for k in candidates}
     values = np.asarray(list(scores.values()))
     if lost := [k for k, value in scores.items() if not np.isfinite(value)]:
-        raise ValueError(f"the pilots of K={lost} end at no finite {score}: training diverged; choose a smaller lr")
+        raise ValueError(f"the pilots of K={lost} have no finite {score}: training diverged; choose a smaller lr")
     best = int(np.argmax(values)) if score == "accuracy" else elbow(np.asarray(candidates), values)
     return ChoiceOfK(candidates[best], scores)
 
 
 def elbow(x: np.ndarray, y: np.ndarray) -> int:
-    """The position of the point farthest below the line from the first point to the last; the first of those equal."""
+    """The index of the point farthest below the line from the first point to the last; the first of equal ones."""
     line = y[0] + (y[-1] - y[0]) * (x - x[0]) / (x[-1] - x[0])
     return int(np.argmax(line - y))
 
@@ -99,13 +100,13 @@ def _check_pilots(candidates: Sequence[int], n_clients: int, score: str) -> None
         raise ValueError(f"score={score!r} is unknown; choose one of {SCORES}")
     check_count("n_clients", n_clients)
     if not candidates or candidates[0] < 1 or candidates[-1] > n_clients:
-        raise ValueError(f"candidates={tuple(candidates)}: give numbers of clusters from 1 to {n_clients}, the clients")
+        raise ValueError(f"candidates={tuple(candidates)}: give numbers of clusters from 1 to the {n_clients} clients")
     if score == "distance" and len(candidates) < 3:
         raise ValueError(f"candidates={tuple(candidates)} have no elbow; give three or more, or choose 'accuracy'")
 
 
 GAP = "gap_"
-"""What the names of separation gaps begin with among a method's metrics."""
+"""Prefix of the separation gaps among a method's metrics."""
 
 
 def layer_gaps(
@@ -113,18 +114,18 @@ def layer_gaps(
 ) -> dict[str, float]:
     """The separation gap of every layer (and measure) that a method reports after ``n_rounds`` rounds.
 
-    The layer of largest gap is the one to compare in the long run; a gap of 0 or less separates nothing. All clients
-    should still be in one cluster when the gaps are read, so give numbers with which the method never splits one. The
+    Compare the layer with the largest gap in the long run; a gap of 0 or less separates nothing. All clients should
+    still be in one cluster when the gaps are read, so choose hyperparameters with which the method never splits. The
     pilot of LayerCFL's paper has 30 rounds::
 
         algorithm = fljax.layercfl(model, work, layers="all", group=groups)
         gaps = layer_gaps(algorithm, fljax.layercfl.Hyper(lr=0.1, eps_2=float("inf")), federation, key)
 
     Args:
-        algorithm: a method with metrics ``gap_<name>``, such as LayerCFL's with the option ``group``.
-        hyper: its numbers.
-        federation: clients of known groups.
-        key: of the run.
+        algorithm: a method with metrics ``gap_<name>``, such as LayerCFL with the option ``group``.
+        hyper: its hyperparameters.
+        federation: clients with known groups.
+        key: the run's key.
         n_rounds: rounds before the gaps are read.
 
     Raises:

@@ -86,7 +86,7 @@ def test_a_trace_without_waiting_is_the_same_from_its_stored_job(fljax, refused)
         (("--clock", "tiered", "--clock.n-tiers", "7"), "n_tiers=7 of 6 clients; choose 1 to 6"),
         (("--clock", "wait", "--clock.buffer", "2"), "no setting --clock.buffer"),
         (("--clock", "fedbuff", "--algorithm", "ifca"), "ifca: its clients cannot start from a past model"),
-        (("--clock", "wait", "--stragglers", "0.5"), "--clock wait and --stragglers both say how much slow clients do"),
+        (("--clock", "wait", "--stragglers", "0.5"), "--clock wait and --stragglers both set the work of slow clients"),
         (("--stragglers", "1.5"), "stragglers=1.5 is out of its range; choose stragglers in [0, 1], or None"),
         (("--least-effort", "0.5"), "there are no stragglers; give --stragglers"),
     ],

@@ -97,7 +97,7 @@ def test_a_comparison_is_read_back_with_all_its_seeds(compared):
     assert repr(loaded) == f"<comparison {folder}: fedavg, standalone; seeds 0, 1, 2>"
     for wrong, message in (
         (lambda: loaded[4], "has no seed 4; it has 0, 1, 2"),
-        (lambda: loaded.curves("accuracy"), "no number 'accuracy' a round; it has "),
+        (lambda: loaded.curves("accuracy"), "no metric 'accuracy'; choose one of "),
         (lambda: loaded.frame("rows"), "choose 'rounds', 'tests', 'new_tests'"),
         (lambda: fljax.load_comparison(folder / "seed_1"), "holds no comparison"),
         (lambda: fljax.load_comparison(folder / "gone"), "there is no folder"),
@@ -666,7 +666,7 @@ def test_a_measure_is_taken_where_a_target_is_first_reached(compared, tmp_path, 
     assert "accuracy_macro never reached 0.5: fedavg (seed 2)\n" in shown
     assert re.search(r"^fedavg +1\.5 ± 0\.7 .* 2$", shown, re.MULTILINE)
     rounds = fljax.compare_runs(folder, target=0.5)
-    assert rounds.title == "rounds when accuracy_macro is first 0.5"
+    assert rounds.title == "rounds when accuracy_macro first reaches 0.5"
     assert [(row["mean"], row["seeds"]) for row in rounds.rows] == [(1.5, 2), (2.0, 3)]
     assert rounds.parts[""].table.bold == {(1, 1)}
     sent = fljax.compare_runs(folder, measure="megabytes_up", target=0.5)
@@ -702,7 +702,7 @@ def test_methods_are_compared_on_clients_that_never_took_part(compared, tmp_path
     assert made.rows[1]["difference"] == pytest.approx(0.1)
     assert made.parts[""].table.bold == {(1, 1)}
     (folder / "seed_1" / "fedavg" / "new_clients.npz").unlink()
-    assert "seed_1/fedavg has no such number" in refused("show", str(folder), "--measure", "new_accuracy_macro")
+    assert "seed_1/fedavg has no such metric" in refused("show", str(folder), "--measure", "new_accuracy_macro")
 
 
 def test_a_partition_of_another_name_is_told_by_its_name():

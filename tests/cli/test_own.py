@@ -172,7 +172,7 @@ def test_it_is_composed_swept_planned_and_listed(fljax, mine, tmp_path):
         ("--algorithm ./mine.py:net", "mine.py:net: this is a function, not a method; a method is a function (model"),
         ("--algorithm ./mine.py:three", "mine.py:three: this is a int, not a method"),
         ("--model ./mine.py:three", "mine.py:three: this is a int, not a function"),
-        ("--model ./mine.py:no_model", "mine.py:no_model makes a int, not a Model"),
+        ("--model ./mine.py:no_model", "mine.py:no_model returns a int, not a Model"),
         ("--algorithm ./faulty.py:x", "faulty.py, line 2: ZeroDivisionError: division by zero"),
         ("--algorithm ./typo.py:x", "typo.py, line 1: SyntaxError"),
         ("--algorithm ./mine.py:mymethod+krm", "no brick 'krm'; the nearest is 'krum'; bricks that fit mymethod: prox"),
@@ -441,11 +441,17 @@ def unknown(train, test, *, seed: int = 0):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (("--algorithm", "no_state"), "what init gave is of type dict, not a State; give fljax.State(server, clients)"),
-        (("--algorithm", "nothing"), "a round gave a NoneType; give a State and the metrics"),
-        (("--algorithm", "three"), "a round gave 3 things; give a State and the metrics"),
-        (("--algorithm", "no_table"), "what deploy gave is of type dict, not a ModelTable"),
-        (("--algorithm", "one_row"), "deploy gave a row of shape (1,) and type int32; give each of 3 clients"),
+        (
+            ("--algorithm", "no_state"),
+            "what init returned is of type dict, not a State; return fljax.State(server, clients)",
+        ),
+        (("--algorithm", "nothing"), "a round returned a NoneType; return a State and the metrics"),
+        (("--algorithm", "three"), "a round returned 3 things; return a State and the metrics"),
+        (("--algorithm", "no_table"), "what deploy returned is of type dict, not a ModelTable"),
+        (
+            ("--algorithm", "one_row"),
+            "deploy returned a row of shape (1,) and type int32; return the row number of each of the 3 clients",
+        ),
         (
             ("--algorithm", "asks"),
             "wrong.py, line 46: Python code such as if, int or float needs the value of a hyperparameter or array",

@@ -226,7 +226,7 @@ def test_settings_of_the_partition_hold_for_the_tables_clients(table):
         (("--label-column", "sick", "--feature-column", "age", "--task", "regression"), "names are classes: --task"),
         (("--label-column", "sick", "--feature-column", "age", "--model", "lstm"), "--model lstm: the network takes"),
         (("--label-column", "sick", "--partition", "iid"), "--client-column names the clients already"),
-        (("--label-column", "sick", "--client-column", "None", "--feature-column", "age"), "does not say whose"),
+        (("--label-column", "sick", "--client-column", "None", "--feature-column", "age"), "does not name the clients"),
         (("--label-column", "sick", "--partition.min-size", "99"), "the largest has 20"),
         (("--label-column", "sick"), "line 2 (client 'h0'), column 'cost'"),
         (("--dataset", "mine.npz", "--data", "None"), "for your own data write --data mine.npz"),

@@ -173,7 +173,7 @@ def test_clients_are_those_of_the_last_round(tmp_path):
     ("arguments", "said"),
     [
         (("--split", "vall"), "split='vall' is unknown; choose one of 'test', 'val', 'train'"),
-        (("--split", "val"), "has no such examples; --partition.val-fraction 0.1 makes some"),
+        (("--split", "val"), "has no such examples; run with --partition.val-fraction 0.1"),
         (("--method", "ditto"), "sick has no 'ditto'; it has fedavg, standalone"),
         (("--out", "nowhere/p.csv"), "--out nowhere/p.csv: there is no folder nowhere"),
         (("--out", "p.parquet"), "--out p.parquet: give the name of a file, such as predictions.csv"),

@@ -142,7 +142,9 @@ def test_tests_of_clients_that_were_held_out_are_those_of_all_rounds(held, tmp_p
     run = load_run(tmp_path / "r")
     save_models(tmp_path / "r" / "fedavg" / OF_NEW, run["fedavg"].new_models, 9)  # as before it went on and was stopped
     for read in (run.new_tests, lambda: compare_runs(tmp_path / "r", measure="new_accuracy_macro")):
-        with pytest.raises(ValueError, match=r"is of 9 rounds, and the run was stopped after \d; go on with it first"):
+        with pytest.raises(
+            ValueError, match=r"was written after 9 rounds, but the run was interrupted after \d; resume it first"
+        ):
             read()
 
 
@@ -151,7 +153,7 @@ def test_a_run_that_held_nobody_out_has_no_new_clients(tmp_path, capsys):
     assert main(["run", *few, "--folder", str(tmp_path / "r")]) == 0
     assert main(["predict", str(tmp_path / "r"), "--split", "new"]) == 2
     assert "split='new': " in (error := capsys.readouterr().err)
-    assert "has no such examples; --new-clients 0.2 makes some" in error
+    assert "has no such examples; run with --new-clients 0.2" in error
     with pytest.raises(ValueError, match=r"new_clients.npz: fljax run writes it where it holds clients out"):
         load_run(tmp_path / "r").new_tests()
     with pytest.raises(ValueError, match=r"new_models.npz: fljax run writes it where it holds clients out"):

@@ -157,5 +157,8 @@ def test_where_a_run_goes_is_said_on_the_command_line_alone(tmp_path, name):
     path = tmp_path / "x.toml"
     path.write_text(f'rounds = 2\n{name} = "true"\n')
     short = name.replace("_", "-")
-    with pytest.raises(ValueError, match=rf"x.toml: {name} = 'true' says .* give --{short} on the command line"):
+    with pytest.raises(
+        ValueError,
+        match=rf"x.toml: {name} = 'true' is a setting of the command line only; .* give --{short} on the command line",
+    ):
         read_job(["--config", str(path)])

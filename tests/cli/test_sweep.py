@@ -116,7 +116,7 @@ def test_a_sweep_leaves_its_results_and_goes_on(fljax, refused):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "nothing to sweep: give a number of fedavg several values"),
+        ((), "nothing to sweep: give a setting of fedavg several values"),
         (("--lr",), "--lr: an empty grid"),
         (("--lr", "lin:0.1:1:0"), "--lr lin:0.1:1:0: n=0: an empty range"),
         (("--mu", "0.1", "1"), "no setting --mu; it is a setting of the methods"),

@@ -73,7 +73,7 @@ def test_few_words_and_a_vocabulary_of_ones_own(fljax, reviews, refused, monkeyp
     status, more, _ = fljax("run", *reviews, *few, "--model.vocabulary", "30", "--folder", "y")
     assert status == 130
     assert n_parameters(more) - n_parameters(out) == 25 * width
-    assert "the network knows 2" in refused("run", *reviews, *few, "--model.vocabulary", "2")
+    assert "the vocabulary is 2" in refused("run", *reviews, *few, "--model.vocabulary", "2")
 
 
 @pytest.mark.slow

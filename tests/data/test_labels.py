@@ -85,7 +85,7 @@ def test_more_classes_than_outputs_are_refused(labelled, key):
     # Two functions do not say how many outputs they have.
     functions = fljax.from_functions(model.init, lambda params, x: model.apply(params, x, None)[0], model.layers)
     for network, run in ((model, fljax.simulate), (functions, fljax.simulate), (functions, fljax.train)):
-        with pytest.raises(ValueError, match="label 9 and a network of 5 outputs; give it 10 or more"):
+        with pytest.raises(ValueError, match="there is a label 9, but the network has 5 outputs; give it 10 or more"):
             run(fljax.fedavg(network, fljax.Work(1, 8)), fljax.fedavg.Hyper(), federation, key, 1)
 
 

@@ -271,7 +271,7 @@ def test_what_changes_cost_by_hand():
     with pytest.raises(ValueError, match="tolerance=-1"):
         after_changes({"accuracy_macro": accuracy}, (2,), tolerance=-1)
     for rounds in ((-1,), (0,), (3, 1)):
-        with pytest.raises(ValueError, match="give rounds that ascend from 1"):
+        with pytest.raises(ValueError, match="give increasing rounds >= 1"):
             after_changes({"accuracy_macro": accuracy}, rounds)
     with pytest.raises(ValueError, match=r"federation=1\.5 is not a whole number"):
         after_changes({"accuracy_macro": accuracy}, (1.5,))

@@ -155,7 +155,10 @@ def test_a_network_of_tokens_is_given_int32_alone(model, key):
     check_subjects(algorithm, federation, key)
     outputs, _ = model.apply(model.init(key), minibatch(federation.train.pool, jnp.arange(3), jnp.ones(3)).x, None)
     assert outputs.shape == (3, 3)
-    for given, said in ((tokens.astype(np.uint8), "uint8, which are pixels and are scaled"), (tokens / 7, "float32")):
+    for given, said in (
+        (tokens.astype(np.uint8), "uint8, which is treated as pixels and scaled"),
+        (tokens / 7, "float32"),
+    ):
         with pytest.raises(ValueError, match=f"network takes int32 tokens, and the examples are {said}; give int32"):
             check_subjects(algorithm, fljax.federation_from_arrays(given, y, client), key)
     with pytest.raises(ValueError, match="tokens, which have no scale; leave normalize at 'unit'"):

@@ -213,5 +213,5 @@ def test_what_is_no_effort_is_refused(key, model, federation):
         clock.as_far_as(uniform(), [1, 2, 3], 2.0, steps=[1, 2], speed=[1, 2, 3])
     with pytest.raises(ValueError, match=r"speed=0 of client 1 is not a speed"):
         clock.as_far_as(uniform(), [1, 2], 2.0, steps=[1, 2], speed=[1, 0])
-    with pytest.raises(ValueError, match=r"--clock wait and --stragglers both say"):
+    with pytest.raises(ValueError, match=r"--clock wait and --stragglers both set"):
         clocked(fedavg(model, Work(1, 8)), LocalHyper(), late(0.5), clock.named.CLOCKS["wait"](), federation, 2)

@@ -94,7 +94,7 @@ def test_a_state_that_the_next_round_cannot_go_on_with(shapes, model):
         return state._replace(server=state.server | {"round": cohort.round}), metrics
 
     with pytest.raises(
-        ValueError, match=r"^a round gave a state with \.server\['round'\]; give the structure that it received"
+        ValueError, match=r"^a round returned a state with \.server\['round'\]; give the structure that it received"
     ):
         shapes(algorithm._replace(round=round))
 

@@ -28,7 +28,10 @@ def test_calls_of_python_are_found_inside_loops_and_branches():
 def test_whoever_may_wait_for_ever_is_told_how_not_to(monkeypatch):
     compiler, x = Compiler("fast", None), jnp.ones(3)
     monkeypatch.setenv("NPROC", "2")
-    with over_devices(jax.devices()[:2]), pytest.warns(UserWarning, match="on 2 devices .* put NPROC=8"):
+    with (
+        over_devices(jax.devices()[:2]),
+        pytest.warns(UserWarning, match="on 2 devices .* set the environment variable NPROC=8"),
+    ):
         compiler.program("loop", jax.jit(in_a_loop), (), x)
     with warnings.catch_warnings(action="error"):
         compiler.program("loop", jax.jit(in_a_loop), (), x)  # one device

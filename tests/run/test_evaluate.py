@@ -117,7 +117,7 @@ def test_a_confusion_of_too_few_classes_would_lose_examples(averaging, federatio
     ((name, last),) = models.params.items()
     lost = models._replace(params={name: last | {"bias": last["bias"].at[:, 2].set(jnp.nan)}})
     assert not np.asarray(fljax.confusion_matrices(averaging.predict, lost, federation.test, 4)).any()
-    with pytest.raises(ValueError, match=r"^n_classes=3 and a label 3; give 4 or more$"):
+    with pytest.raises(ValueError, match=r"^n_classes=3, but there is a label 3; give 4 or more$"):
         fljax.confusion_matrices(averaging.predict, models, federation.test, 3)
 
 
@@ -126,7 +126,9 @@ def test_models_of_other_clients_are_refused_and_one_for_all_is_everybodys(feder
     data, models = federation.test, ModelTable(personal(0), np.arange(9, dtype=np.int32))
     few = data._replace(index=data.index[:7], size=data.size[:7])
     for ask in (fljax.evaluate, fljax.predictions, lambda *given: fljax.confusion_matrices(*given, 4)):
-        with pytest.raises(ValueError, match="models of 9 clients, and data of 7; give those of the same clients"):
+        with pytest.raises(
+            ValueError, match="there are models of 9 clients, but data of 7; give models of the same clients"
+        ):
             ask(predict, models, few)
         shared = ModelTable(jax.tree.map(lambda leaf: leaf[:1], models.params), np.zeros(9, np.int32))
         found, whole = (ask(predict, shared, one) for one in (few, data))
@@ -156,5 +158,5 @@ def test_a_loss_that_is_a_mean_already_is_refused(federation, model, key, name):
 
 
 def test_parameters_in_place_of_models_are_named(federation, predict, model, key):
-    with pytest.raises(ValueError, match=r"^models is of type dict, not a ModelTable; give fljax.ModelTable\("):
+    with pytest.raises(ValueError, match=r"^models is of type dict, not a ModelTable; return fljax.ModelTable\("):
         evaluate(predict, model.init(key), federation.test)

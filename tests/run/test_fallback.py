@@ -65,7 +65,7 @@ def test_two_checkpoints_are_kept(folder):
 @pytest.mark.filterwarnings("error")
 def test_damage_after_the_last_but_one_is_computed_again(go_on, folder, finished, name, place, found):
     flip(folder / name, int(place * (folder / name).stat().st_size))
-    with pytest.warns(UserWarning, match=rf"{found}.*going on from last-1.msgpack, after 3 rounds"):
+    with pytest.warns(UserWarning, match=rf"{found}.*resuming from last-1.msgpack, after 3 rounds"):
         run = go_on()
     chex.assert_trees_all_equal(run.state, finished[1].state)
     chex.assert_trees_all_equal(run.metrics, finished[1].metrics)

@@ -117,7 +117,7 @@ def test_a_host_that_dies_is_one_clear_error_and_the_run_goes_on(tmp_path, kille
         assert hosts[1 - killed].returncode == 2, err[-3000:]
         (line,) = [line for line in err.splitlines() if line.startswith("fljax: ")]
         assert "another host stopped answering after round" in line
-        assert "start all hosts again with the same folder to go on" in line
+        assert "start all hosts again with the same folder to resume" in line
     done = len(read_rounds(tmp_path)["ids"])
     port = free_port()
     again = [start(1, 2, host, port, "--folder", tmp_path, done + 5) for host in range(2)]

@@ -85,7 +85,7 @@ def test_a_folder_is_arrays_and_frames_and_models(trained):
         np.testing.assert_allclose(result.rounds()[name], [line[name] for line in lines], rtol=1e-6)
     np.testing.assert_array_equal(result.tests()["client_accuracy"], run.metrics["client_accuracy"][-1])
     jax.tree.map(np.testing.assert_array_equal, result.client_model(2), fljax.client_model(models, 2))
-    with pytest.raises(ValueError, match="clients 0 to 3"):
+    with pytest.raises(ValueError, match="client=4 does not exist; choose 0 to 3"):
         result.client_model(4)
     with pytest.raises(ValueError, match=r"client=2.5 is not a whole number"):
         result.client_model(2.5)
@@ -120,7 +120,9 @@ def test_models_of_a_run_that_was_gone_on_with_and_stopped_are_told(trained):
     result, kept = fljax.load_run(folder)["fedbn"], (folder / FILE).read_bytes()
     try:
         fljax.save_models(folder / FILE, models, ROUNDS - 1)
-        with pytest.raises(ValueError, match=r"models.npz is of 2 rounds, and the run was stopped after 3; go on"):
+        with pytest.raises(
+            ValueError, match=r"models.npz was written after 2 rounds, but the run was interrupted after 3; resume"
+        ):
             _ = result.models
         fljax.save_models(folder / FILE, models, ROUNDS)
         jax.tree.map(np.testing.assert_array_equal, result.models, jax.device_get(models))
@@ -175,7 +177,7 @@ def test_a_model_that_several_hold_is_written_once(trained, tmp_path):
         fljax.export_models(models, tmp_path, format="onnx")
     with pytest.raises(ValueError, match="2 names for 4 clients"):
         fljax.export_models(models, tmp_path, names=["a", "b"])
-    with pytest.raises(ValueError, match="the same in a file name"):
+    with pytest.raises(ValueError, match="two clients would have the same file name"):
         fljax.export_models(models, tmp_path, names=["a/", "a:", "c", "d"])
 
 
@@ -192,7 +194,7 @@ def test_a_client_without_a_model_has_none(trained, tmp_path):
         assert held["c"] == files[-1].name
     shared = fljax.ModelTable(jax.tree.map(lambda leaf: leaf[:1], models.params), models.row)
     assert len(fljax.export_models(shared, tmp_path / "shared", each="model", format="flax")) == 1  # it is everybody's
-    with pytest.raises(ValueError, match="names of two clients are the same"):
+    with pytest.raises(ValueError, match="two clients have the same name"):
         fljax.export_models(models, tmp_path, each="model", names=["a", "a", "b", "c"])
     np.savez(tmp_path / "other.npz", a=np.ones(2))
     with pytest.raises(ValueError, match="cannot be read"):
@@ -309,7 +311,7 @@ def test_what_it_takes_to_get_to_a_target():
     assert fljax.reach(metrics, 0.8, n_clients=4) is None
     with pytest.raises(ValueError, match="target=80: accuracy_macro is at most 1; give a share"):
         fljax.reach(metrics, 80, n_clients=4)
-    with pytest.raises(ValueError, match=r"n_clients=2 and a participant 2; give 3 or more"):
+    with pytest.raises(ValueError, match=r"n_clients=2, but there is a participant 2; give 3 or more"):
         fljax.reach(metrics, 0.5, n_clients=2)
     with pytest.raises(ValueError, match="n_clients=0"):
         fljax.reach(metrics, 0.8, n_clients=0)

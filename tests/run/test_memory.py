@@ -111,7 +111,7 @@ def test_a_program_that_does_not_fit_is_not_begun(monkeypatch):
                 check_compiled("it needs", program)
 
 
-@pytest.mark.parametrize(("free", "what"), [(100, "what is kept between rounds needs"), (5000, "a round needs at le")])
+@pytest.mark.parametrize(("free", "what"), [(100, "the state between rounds needs"), (5000, "a round needs at le")])
 def test_a_run_that_does_not_fit_is_not_begun(averaging, federation, tmp_path, monkeypatch, free, what):
     monkeypatch.setattr(memory, "host_memory", lambda: Memory(GB, free))
     with pytest.raises(MemoryError, match=what):

@@ -57,7 +57,7 @@ def test_a_device_that_is_late_is_waited_for_as_the_user_says():
 
 
 def test_no_devices_are_refused():
-    with pytest.raises(ValueError, match=r"devices=\[\] names none"), over_devices([]):
+    with pytest.raises(ValueError, match=r"devices=\[\] is empty"), over_devices([]):
         pass
 
 

@@ -124,7 +124,7 @@ def test_what_cannot_be_is_refused(key, model, averaging, parts):
     state = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
     with pytest.raises(ValueError, match="deploys to its own 6 clients, not to 3 new ones; give it a join"):
         evaluate_new_clients(algorithm, hyper, state, new, key)
-    with pytest.raises(ValueError, match="state is of another method or network; give that of fedavg's run"):
+    with pytest.raises(ValueError, match="state is of another method or network; give the state of a run of fedavg"):
         evaluate_new_clients(averaging, fljax.fedavg.Hyper(), state, new, key)
 
 
@@ -134,7 +134,9 @@ def test_a_state_of_another_width_is_refused(key, method, parts):
     wide, narrow = (method(mlp((4, 4, 1), (width,), 4), FULL) for width in (6, 5))
     shapes = jax.eval_shape(narrow.init, key, as_traced(method.Hyper()), training.train)
     state = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
-    with pytest.raises(ValueError, match=f"state is of another method or network; give that of {method.name}'s run"):
+    with pytest.raises(
+        ValueError, match=f"state is of another method or network; give the state of a run of {method.name}"
+    ):
         evaluate_new_clients(wide, method.Hyper(), state, new, key)
 
 

@@ -154,5 +154,7 @@ def test_a_metric_of_the_name_of_a_tests(key, averaging, federation):
 
     mine = averaging._replace(round=round, exchange=None)
     for run in (fljax.simulate, fljax.train, lambda *of, n_rounds: fljax.sweep(*of, 1, n_rounds)):
-        with pytest.raises(ValueError, match=r"^a round gave a metric 'accuracy_macro', which its test has too; give"):
+        with pytest.raises(
+            ValueError, match=r"^a round returned a metric 'accuracy_macro', which its test has too; give"
+        ):
             run(mine, HYPER, federation, key, n_rounds=2)

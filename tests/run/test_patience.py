@@ -191,7 +191,7 @@ def test_a_run_ends_at_the_first_test_that_stop_says(six, whole, tmp_path):
 
 def test_a_stop_that_is_none_is_refused(six):
     given = method(), HYPER, six, jax.random.key(0), 4
-    with pytest.raises(ValueError, match="stop gave None after round 1; give True to end the run, else False"):
+    with pytest.raises(ValueError, match="stop returned None after round 1; return True to end the run, else False"):
         fljax.train(*given, stop=lambda round, metrics: None)
     with pytest.raises(ValueError, match="stop=3 is no function"):
         fljax.train(*given, stop=3)

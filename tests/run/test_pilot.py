@@ -88,7 +88,7 @@ def test_a_method_without_distances_is_refused(model, groups):
 def test_pilots_that_diverge_choose_nothing(model, groups, monkeypatch):
     scores = iter([0.5, float("nan")])
     monkeypatch.setattr(pilot, "_pilot_score", lambda *given: next(scores))
-    with pytest.raises(ValueError, match=r"the pilots of K=\[3\] end at no finite accuracy"):
+    with pytest.raises(ValueError, match=r"the pilots of K=\[3\] have no finite accuracy"):
         choose(model, groups, (1, 3))
 
 

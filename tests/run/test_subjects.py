@@ -28,14 +28,14 @@ def test_it_is_refused_by_name(run, averaging, federation, key):
             {"algorithm": fljax.fedavg},
             r"algorithm is <method fedavg>, not an Algorithm; call it: fljax.fedavg\(model, ",
         ),
-        ({"algorithm": "fedavg"}, "algorithm is 'fedavg', not an Algorithm; make one by a method"),
+        ({"algorithm": "fedavg"}, "algorithm is 'fedavg', not an Algorithm; make one with a method"),
         (
             {"federation": (1, 2)},
-            r"federation is \(1, 2\), not a Federation; make one by fljax.PARTITIONS, .*own_data\(...\).fed",
+            r"federation is \(1, 2\), not a Federation; make one with fljax.PARTITIONS, .*own_data\(...\).fed",
         ),
         (
             {"algorithm": fljax.fedavg(fljax.MODELS["logistic_regression"]((28, 28, 1), 10), fljax.Work(1, 8))},
-            r"the network takes examples of shape \(28, 28, 1\), and the clients' are \(4, 4, 1\); make it for these",
+            r"the network takes examples of shape \(28, 28, 1\), but the clients' have shape \(4, 4, 1\); make it with",
         ),
         (
             {"algorithm": fljax.fedavg(LINEAR._replace(loss="ce"), fljax.Work(1, 8))},
@@ -115,7 +115,9 @@ def test_numbers_that_the_methods_own_class_should_have(averaging, key):
 
         a: fljax.Scalar = fljax.number(1.0, "a")
 
-    with pytest.raises(ValueError, match=r"^hyper=Bare\(a\) has no field 'lr_of'.* let that inherit fljax.LocalHyper"):
+    with pytest.raises(
+        ValueError, match=r"^hyper=Bare\(a\) has no field 'lr_of'.* let it inherit from fljax.LocalHyper"
+    ):
         fljax.simulate(averaging, Bare(), linear_groups(2, 1, examples=8), key, 1)
 
 
@@ -136,12 +138,15 @@ def small():
 def test_who_is_met_after_a_run_is_checked_as_for_a_run(small, verb, key):
     made, hyper, state = small
     bad = [
-        ({"federation": clients_of(classes=5)}, "label 4 and a network of 3 outputs; give it 5 or more"),
-        ({"federation": clients_of((5,))}, r"the network takes examples of shape \(4,\), and the clients' are \(5,\)"),
+        ({"federation": clients_of(classes=5)}, "there is a label 4, but the network has 3 outputs; give it 5 or more"),
+        (
+            {"federation": clients_of((5,))},
+            r"the network takes examples of shape \(4,\), but the clients' have shape \(5,\)",
+        ),
         ({"federation": clients_of(dtype=np.float32)}, "labels are float32 of shape .*; give whole numbers"),
         ({"federation": (1, 2)}, r"federation is \(1, 2\), not a Federation"),
         ({"key": 0}, "key=0 is not a random key"),
-        ({"state": fljax.State(state.server, ())}, "^state is of another method.*; give that of ditto's run$"),
+        ({"state": fljax.State(state.server, ())}, "^state is of another method.*; give the state of a run of ditto$"),
         ({"state": tuple(state)}, r"^state is of type tuple, not a State; give .* fljax.train\(...\).state$"),
         ({"hyper": fljax.ifca.Hyper()}, "has '.*', which ditto does not read"),
     ]
@@ -160,15 +165,15 @@ def test_what_is_evaluated_is_checked(small, key):
     made, _, state = small
     models, silent = fljax.tree.everyone(state.server, 3), made._replace(about=made.about._replace(model=()))
     bad = [
-        (clients_of(classes=5).test, "label 4 and a network of 3 outputs; give it 5 or more"),
+        (clients_of(classes=5).test, "there is a label 4, but the network has 3 outputs; give it 5 or more"),
         (clients_of((5,)).test, r"predict cannot take examples of shape \(5,\): .*kernel"),
         (clients_of(dtype=np.float32).test, "labels are float32 of shape .*; give whole numbers"),
-        (clients_of(), "data is of type Federation, not a ClientData; give a split, as federation.test"),
+        (clients_of(), "data is of type Federation, not a ClientData; give a split, such as federation.test"),
     ]
     for data, message in bad:
         with pytest.raises(ValueError, match=message):
             fljax.evaluate(made.predict, models, data)
-    with pytest.raises(ValueError, match="label 4 and a network of 3 outputs"):
+    with pytest.raises(ValueError, match="there is a label 4, but the network has 3 outputs"):
         fljax.evaluate_new_clients(silent, small[1], state, clients_of(classes=5), key)
     with pytest.raises(ValueError, match="not a ClientData"):
         fljax.confusion_matrices(made.predict, models, clients_of(), 3)
@@ -178,7 +183,10 @@ def test_what_is_evaluated_is_checked(small, key):
 @pytest.mark.parametrize(
     ("clients", "why"),
     [
-        (lambda model, n: np.zeros(n - 1), r"clients of shape \(8,\) for 9 clients; give a row for each, \(9, ...\)"),
+        (
+            lambda model, n: np.zeros(n - 1),
+            r"clients of shape \(8,\) for 9 clients; return one row per client, \(9, ...\)",
+        ),
         (lambda model, n: np.zeros(()), r"clients of shape \(\) for 9"),
         (lambda model, n: {"mine": np.zeros((1, n))}, r"clients\['mine'\] of shape \(1, 9\)"),
         (lambda model, n: model, r"clients\['fc1'\]\['bias'\] of shape"),
@@ -198,8 +206,8 @@ def test_outputs_of_ones_own_are_told(averaging, federation, key):
     predict = averaging.predict
     silent = averaging._replace(about=averaging.about._replace(model=()))
     for own, why in (
-        (lambda params, x: (predict(params, x), params), "predict gave a tuple of one example; give its outputs"),
-        (lambda params, x: predict(params, x).argmax(-1), r"predict gave an array \(1,\) of one example"),
+        (lambda params, x: (predict(params, x), params), "predict returned a tuple for one example; return outputs"),
+        (lambda params, x: predict(params, x).argmax(-1), r"predict returned an array \(1,\) for one example"),
     ):
         with pytest.raises(ValueError, match=why):
             fljax.simulate(silent._replace(predict=own), HYPER, federation, key, 1)
@@ -209,7 +217,10 @@ def test_outputs_of_ones_own_are_told(averaging, federation, key):
 def test_what_is_deployed_is_a_table_of_models(averaging, federation, key, told):
     about = averaging.about if told else averaging.about._replace(model=())
     for deploy, why in (
-        (lambda params: params, r"what deploy gave is .*, not a ModelTable; give fljax.ModelTable\(params, row\)"),
+        (
+            lambda params: params,
+            r"what deploy returned is .*, not a ModelTable; return fljax.ModelTable\(params, row\)",
+        ),
         (lambda params: fljax.ModelTable(params, jnp.zeros(9, jnp.int32)), "a ModelTable with leaves of .* rows; give"),
     ):
         own = averaging._replace(deploy=lambda key, hyper, state, data, f=deploy: f(state.server), about=about)
@@ -219,7 +230,7 @@ def test_what_is_deployed_is_a_table_of_models(averaging, federation, key, told)
 
 def test_a_round_gives_its_metrics_too(averaging, federation, key):
     own = averaging._replace(round=lambda *given: averaging.round(*given)[0], exchange=None)
-    with pytest.raises(ValueError, match=r"^a round gave a State; give a State and the metrics"):
+    with pytest.raises(ValueError, match=r"^a round returned a State; return a State and the metrics"):
         fljax.simulate(own, HYPER, federation, key, 1)
 
 
@@ -268,10 +279,10 @@ def test_tokens_beyond_a_networks_are_refused(key, model):
     x, y = rng.integers(0, 8, (12, 6)).astype(np.int32), np.zeros(12, np.int32)
     federation = fljax.build(fljax.Examples(x, y), np.split(np.arange(12), 2), split=(0.5, 0.0, 0.5), seed=0)
     small = fljax.fedavg(model, fljax.Work(1, 8))
-    with pytest.raises(ValueError, match=r"token 7, and the network knows 4 from 0 on; give it 8 or more"):
+    with pytest.raises(ValueError, match=r"there is a token 7, but the vocabulary is 4; choose 8 or more"):
         fljax.simulate(small, HYPER, federation, key, 1)
     short = fljax.build(fljax.Examples(x % 4 - 1, y), np.split(np.arange(12), 2), split=(0.5, 0.0, 0.5), seed=0)
-    with pytest.raises(ValueError, match=r"token -1, and tokens are 0, 1, 2, \.\.\.; number one that fills"):
+    with pytest.raises(ValueError, match=r"there is a token -1, but tokens are 0, 1, 2, \.\.\.; number the padding"):
         fljax.simulate(small, HYPER, short, key, 1)
 
 
@@ -314,7 +325,7 @@ def test_a_convolution_that_is_given_its_pixels_in_another_shape_is_refused_in_o
         return lambda key: run(algorithm, HYPER, federation, key, n_rounds=1, **seeds)
 
     for shape in ((12, 12), (1, 12, 12)):
-        message = rf"^the network takes examples of shape \(12, 12, 1\), and the clients' are \({shape[0]}, .*; make it"
+        message = rf"^the network takes examples of shape \(12, 12, 1\), but .* have shape \({shape[0]}, .*; make it"
         with pytest.raises(ValueError, match=message):
             given(shape, "mnist_cnn")(key)
     flat = given((144,), "logistic_regression")
@@ -327,5 +338,5 @@ def test_a_convolution_that_is_given_its_pixels_in_another_shape_is_refused_in_o
 @pytest.mark.parametrize("run", [fljax.sweep, search])
 def test_a_sweep_of_functions_with_too_few_outputs_is_refused_as_a_run_is(run, federation, key):
     model = fljax.from_functions(lambda _: {"w": jnp.zeros((16, 2))}, lambda p, x: x.reshape(-1, 16) @ p["w"])
-    with pytest.raises(ValueError, match=r"^label 3 and a network of 2 outputs; give it 4 or more"):
+    with pytest.raises(ValueError, match=r"^there is a label 3, but the network has 2 outputs; give it 4 or more"):
         run(fljax.fedavg(model, fljax.Work(1, 8)), HYPER, federation, key, n_seeds=1, n_rounds=1)
