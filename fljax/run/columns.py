@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 
 
 def decimals(value: float) -> int:
-    """Digits behind the point: four, and fewer of a number that six in all tell, as an error of large targets."""
+    """Number of decimals: four, or fewer for a large number, which has six digits in total."""
     is_large = math.isfinite(value) and abs(value) > 1
     return min(4, max(0, 5 - math.floor(math.log10(abs(value))))) if is_large else 4
 
@@ -19,8 +19,8 @@ def table(
 ) -> str:
     """Cells in columns, the first flush left, the others flush right; "\\n" in a header begins a new line.
 
-    On a terminal the cells (row, column) of ``bold`` are bold. ``least`` are least widths of the columns, for a table
-    that is shown row by row.
+    On a terminal the cells (row, column) of ``bold`` are bold. ``least`` are minimal widths of the columns, for a table
+    that is printed row by row.
     """
     heads = [cell.split("\n") for cell in header]
     height = max(map(len, heads))

@@ -1,4 +1,4 @@
-"""Several methods on the same federation beside each other: the table."""
+"""The table of several methods on the same federation."""
 
 import math
 import sys
@@ -51,7 +51,7 @@ SPARED = (
     "seconds",
     "megabytes_up",
 )
-"""Columns that a terminal too narrow for all goes without, the first of these first; summary.csv has them."""
+"""Columns that are dropped if the terminal is too narrow, in this order; summary.csv has them."""
 SMALL = ("megabytes_up", "megabytes_down", "epsilon")
 """Columns whose numbers may be far below 1."""
 
@@ -63,9 +63,9 @@ def title(rows: Sequence[report.Row]) -> str:
 
 
 def as_table(rows: Sequence[report.Row], width: int | None = None) -> str:
-    """The final table for a terminal of ``width`` characters, None: of any; the best of each accuracy is bold.
+    """The final table for a terminal of ``width`` characters (None: unlimited); the best of each accuracy is bold.
 
-    Columns that nobody fills are left out, and of `SPARED` as many as do not fit, which are named under the table.
+    Empty columns are left out, and of `SPARED` as many as do not fit; these are named under the table.
     """
     heads = COLUMNS | {name: name.removesuffix("_macro").replace("_", "\n") for name in own_columns(rows[0])}
     shown = [name for name in _in_order(heads) if any(row.get(name) is not None for row in rows)]
@@ -88,7 +88,7 @@ def as_table(rows: Sequence[report.Row], width: int | None = None) -> str:
         if max(map(len, drawn(bold=False).split("\n"))) > room and name in shown:
             shown.remove(name)
             spared.append(heads[name].replace("\n", " "))
-    told = f"no room for {', '.join(spared)}: in summary.csv"
+    told = f"no room for {', '.join(spared)}: see summary.csv"
     return "\n".join([drawn(bold=True), *(textwrap.wrap(told, room) if spared else [])])
 
 
@@ -99,14 +99,14 @@ def own_columns(row: Collection[str]) -> list[str]:
 
 
 def _in_order(names: Collection[str]) -> list[str]:
-    """The table's columns, those of scores of one's own before the best round's."""
+    """The table's columns in order; further scores stand before the best round."""
     first = [*COLUMNS].index(CLASSES.best)
     return [*[*COLUMNS][:first], *(name for name in names if name not in COLUMNS), *[*COLUMNS][first:]]
 
 
 def left_out(runs: Mapping[str, Sequence[Mapping[str, np.ndarray]]]) -> list[str]:
-    """Lines with the methods some of whose results were not finite and were left out, and with those whose errors grew
-    beyond all bounds in a test; none where none did.
+    """Lines with the methods of which some results were not finite and were left out, and with those of which a test
+    error became infinite; [] if there are none.
 
     Args:
         runs: method -> the metrics of its runs.
@@ -117,12 +117,12 @@ def left_out(runs: Mapping[str, Sequence[Mapping[str, np.ndarray]]]) -> list[str
         seeds = f" of {len(own)} seeds" if len(own) > 1 else ""
         told += [f"{name} in {some.sum()} of {len(some)} rounds{seeds}"] if some.any() else []
     lines = [f"clients' results that were not finite were left out: {', '.join(told)}"] if told else []
-    beyond = f"errors of tests grew beyond all bounds: {', '.join(infinite)}; a lower learning rate may help"
+    beyond = f"test errors became infinite: {', '.join(infinite)}; a lower learning rate may help"
     return [*lines, beyond] if infinite else lines
 
 
 def clusters_found(runs: Mapping[str, Sequence[Mapping[str, np.ndarray]]]) -> list[str]:
-    """A line with how many clusters the clients of clustered methods came to be in, as last reported; else none.
+    """A line with the number of clusters in use by clustered methods, as last reported; [] without such methods.
 
     Args:
         runs: method -> the metrics of its runs.
@@ -154,5 +154,5 @@ def cell(name: str, row: report.Row) -> str:
     if name != "ari" and (name in SCALE or name in own_columns([name])):
         return f"{value:.{decimals(float(value))}f}"
     if name in SMALL and isinstance(value, float) and 0 < value < 1:
-        return f"{value:.{2 - math.floor(math.log10(value))}f}"  # three digits that say something
+        return f"{value:.{2 - math.floor(math.log10(value))}f}"  # three significant digits
     return f"{value:.2f}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""What a run will take before it is started: memory, arithmetic, and rounds per second by a short measured probe."""
+"""Estimates a run before it is started: memory, arithmetic, and rounds per second from a short measured probe."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -29,42 +29,40 @@ from fljax.run.sweep.memory import RESERVE, device_memory
 from fljax.types import Algorithm, Federation, Key, Model, Work
 
 PROBE_ROUNDS = 3
-"""Rounds that a probe times at most, after one that warms up."""
+"""The largest number of rounds that a probe times, after one that warms up."""
 
 PROBE_SECONDS = 10.0
-"""How long the rounds of a probe may take: those that are forecast to take longer are not run."""
+"""Time limit of the rounds of a probe: rounds that are estimated to take longer are not run."""
 
 CORRECTIONS = 2
-"""Compiled rounds that may correct how many participants fit."""
+"""Number of compiled rounds that may correct the number of participants that fit."""
 
 
 class Plan(NamedTuple):
-    """What one method takes on this machine."""
+    """The needs of one method on this machine."""
 
     parameters: int  # scalars of the model
-    data: int  # bytes of the federation, of which every device holds a copy: the pools and the index tables
-    state: int  # bytes that are kept between rounds: the server's, and what each client keeps for itself
-    fixed: int | None  # bytes of a compiled round on each device besides its participants: data, state, temporaries
-    per_client: int | None  # bytes that each further participant takes on the device that trains it
-    limit: int  # bytes that a run may use on each device: its own, of a CPU's its share of the machine's, less a tenth
-    largest_cohort: (
-        int | None
-    )  # participants that fit, at most all clients; None, as the two above: nothing was compiled
-    flops: float  # of a round's local training, expected: steps times a plain gradient step's
-    at_once: int  # clients trained side by side on a device; the fastest that was tried, 0 where none was
-    rounds_per_second: float  # with it, without tests
-    measured: bool  # False: a forecast by the arithmetic, as a round takes too long to be run, or nothing was compiled
-    compile_seconds: float  # of the run's program, measured where it was compiled
-    n_devices: int  # that the participants are spread over
+    data: int  # bytes of the federation, of which every device has a copy: the pools and the index tables
+    state: int  # bytes that are kept between rounds: the server's state, and what each client keeps for itself
+    fixed: int | None  # bytes of a compiled round on each device without its participants: data, state, temporaries
+    per_client: int | None  # bytes of each further participant on the device that trains it
+    limit: int  # bytes that a run may use on each device: its memory (a CPU device: its share), less a tenth
+    largest_cohort: int | None  # participants that fit, at most all clients; None, as the two above: nothing compiled
+    flops: float  # expected FLOPs of a round's local training: steps times those of a plain gradient step
+    at_once: int  # clients trained side by side on a device: the fastest number that was tried, 0 if none was
+    rounds_per_second: float  # with this number, without tests
+    measured: bool  # False: estimated from the arithmetic, because a round takes too long or nothing was compiled
+    compile_seconds: float  # of the run's program, measured if it was compiled
+    n_devices: int  # over which the participants are spread
 
     def needs(self, cohort: int) -> int:
-        """Bytes that a round of so many participants takes on each device.
+        """Bytes of a round with ``cohort`` participants on each device.
 
         Raises:
             ValueError: nothing was compiled.
         """
         if self.fixed is None or self.per_client is None:
-            raise ValueError("a quick plan does not know what a round takes; make one that compiles it")
+            raise ValueError("a quick plan does not know the memory of a round; make one with quick=False")
         return self.fixed + -(-cohort // self.n_devices) * self.per_client
 
 
@@ -85,28 +83,28 @@ def plan(
     compile: Compile = "auto",
     quick: bool = False,
 ) -> Plan:
-    """Compiles a method's round and runs a few, to say what the whole run will take.
+    """Compiles a method's round and runs a few rounds, to estimate the needs of the whole run.
 
-    ``hyper`` and the rest are those of `fljax.run.train.train`. Where more participants are asked for than fit, nothing
-    is run and ``rounds_per_second`` is NaN.
+    ``hyper`` and the rest are those of `fljax.run.train.train`. If the participants do not fit into memory, nothing is
+    run and ``rounds_per_second`` is NaN.
 
     Args:
-        make: the method for given local work, as ``partial(fedavg, model)``.
-        work: local work; its ``at_once`` is overridden by the candidates unless it is given.
+        make: local work -> the method, such as ``partial(fedavg, model)``.
+        work: local work; unless its ``at_once`` is given, the candidates replace it.
         model: the network, for counting parameters and FLOPs.
-        hyper: the method's numbers.
+        hyper: the method's hyperparameters.
         federation: the clients and their data.
-        key: everything random comes from it.
-        n_rounds: rounds of the run, which say how well it is worth compiling, and how much noise a target asks for.
+        key: all randomness comes from it.
+        n_rounds: rounds of the run, which decide the compile mode and the noise of a target epsilon.
         participation: share of the clients in each round, in (0, 1].
-        sampling: who takes part, whose places in a round count; None: a share ``participation``, uniformly.
-        memory: bytes of each device; None: asks it.
+        sampling: the sampling of clients, see `fljax.rounds.sampling`; None: a share ``participation``, uniformly.
+        memory: bytes of each device; None: the device's own.
         candidates: values of ``Work.at_once`` to try; None: a few up to the cohort, on a CPU only for many participants
             and a network without convolutions, which are slow there with weights of several clients.
-        devices: to spread the participants over; None: all.
+        devices: devices over which the participants are spread; None: all.
         compile: see `fljax.run.train.train`.
-        quick: nothing is compiled or run: what a round takes is not told, and its seconds, on a CPU, and those of
-            compiling it are forecast by the arithmetic, to a factor of two or three.
+        quick: compiles and runs nothing: the memory of a round is not known, and the seconds of a round on a CPU and of
+            compiling are estimated from the arithmetic, correct to a factor of two or three.
 
     Raises:
         ValueError: a number is out of its range, or ``hyper`` is not the method's.
@@ -117,7 +115,7 @@ def plan(
     expected = draw.sampling.expected(n_clients)
     share = (cohort if expected is None else expected) / n_clients
     if memory is not None and memory < 1:
-        raise ValueError(f"memory={memory} bytes is not positive; give the bytes of the device")
+        raise ValueError(f"memory={memory} bytes is not positive; give the memory of the device in bytes")
     check_numbers(hyper)
     candidates = _candidates(work, model, cohort, candidates)
     algorithm = make(work)
@@ -130,7 +128,9 @@ def plan(
     with over_devices(devices) as mesh, fields_of(hyper, algorithm):
         limit = int((1 - RESERVE) * (device_memory() if memory is None else memory))
         probe = partial(Probe, hyper=hyper, federation=federation, key=key, mesh=mesh)
-        alone = len(candidates) == 1  # then its programs are compiled once; else one copy of the data at a time
+        alone = (
+            len(candidates) == 1
+        )  # then its programs are compiled only once; else there is one copy of the data at a time
         first = probe(make(work._replace(at_once=candidates[0])) if alone else algorithm)
         if quick:
             fixed = per_client = fits = None
@@ -145,7 +145,7 @@ def plan(
     best = max(tried, key=lambda at_once: tried[at_once].rounds_per_second, default=0)
     return Plan(
         tree.size(jax.eval_shape(model.init, key)),
-        n_bytes({id(leaf): leaf for leaf in splits}),  # which may share a pool
+        n_bytes({id(leaf): leaf for leaf in splits}),  # splits may share a pool
         n_bytes(first.state),
         fixed,
         per_client,
@@ -161,11 +161,11 @@ def plan(
 def _fit(
     peak_of: Callable[[int], int], n_clients: int, n_devices: int, model_bytes: int, limit: int
 ) -> tuple[int, int, int]:
-    """(bytes besides the participants, bytes each, participants that fit in ``limit``), all on each device.
+    """(bytes without participants, bytes of each participant, participants that fit in ``limit``), per device.
 
-    The line goes through the compiled rounds of half the clients and of all: with few participants it is not their
-    training that takes the most, but the tests of everyone. Where not all fit, what the line says is compiled and put
-    right. ``peak_of`` is a round's bytes by its participants; a device's share of them is what counts.
+    A line is fitted through the compiled rounds of half the clients and of all; with fewer participants not their
+    training but the tests of all clients need the most. If not all fit, the number from the line is compiled and
+    corrected. ``peak_of`` maps participants to a round's bytes; each device has its share of the participants.
     """
     share = -(-n_clients // n_devices)
     half = max(share // 2, 1)
@@ -186,11 +186,11 @@ def _fit(
 
 
 def step_flops(model: Model, federation: Federation, work: Work) -> float:
-    """FLOPs of one plain gradient step on a batch: 2 a multiply-add of its matrix products and convolutions.
+    """FLOPs of one plain gradient step on a batch: 2 per multiply-add of its matrix products and convolutions.
 
-    Forward and both gradients, but for the first layer's input; padding counts. They are those of the definition,
-    whatever form of a convolution is fast on this device. In gradients of XLA's own convolutions with strides, which
-    fljax's are not, the zeros between count as well.
+    Forward pass and both gradients, without that of the first layer's input; padding counts. They follow the definition
+    of a convolution, whatever form is fast on this device. In gradients of XLA's own convolutions with strides, which
+    fljax does not use, the inserted zeros count as well.
     """
     places = work.batch_size or federation.train.index.shape[1]
     rows, weight = (jax.ShapeDtypeStruct((places,), dtype) for dtype in (jnp.int32, jnp.float32))
@@ -202,24 +202,24 @@ def step_flops(model: Model, federation: Federation, work: Work) -> float:
 
 
 class Probe:
-    """A method on a federation, ready to be compiled for any cohort and run for a few rounds."""
+    """A method on a federation that can be compiled for any cohort and run for a few rounds."""
 
     def __init__(self, algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, mesh: Mesh | None) -> None:
         self.algorithm, self.mesh, self.most = algorithm, mesh, most_rounds(federation.train.n_clients)
         self.programs: dict[tuple[int, str], Program] = {}  # by participants and level
         self.hyper, self.federation, self.key = replicated((as_traced(hyper), federation, key), mesh)
         state = shapes_of_state(algorithm.init, key, self.hyper, self.federation.train)
-        # On all devices, as a run begins: else the compiler places it as it likes.
+        # On all devices, as in a run; otherwise the compiler chooses the placement.
         where = None if mesh is None else NamedSharding(mesh, PartitionSpec())
         self.state = shapes(state, where)
 
     def arguments(self, state: Any) -> tuple:
-        """Of `run_chunk`, but the static ones."""
+        """The arguments of `run_chunk` without the static ones."""
         never = jnp.int32(2**30)
         return self.hyper, self.federation, self.key, None, never, never, state, jnp.int32(0), jnp.int32(PROBE_ROUNDS)
 
     def compiled(self, cohort: int) -> Any:
-        """The program of one round for so many participants, compiled to be looked at and not to be run."""
+        """The program of one round with ``cohort`` participants, compiled for inspection, not to be run."""
         return self._program(cohort, Compiler("fast", None)).call
 
     def _program(self, cohort: int, compiler: Compiler) -> Program:
@@ -229,7 +229,7 @@ class Probe:
         return self.programs[key]
 
     def speed(self, cohort: int, n_rounds: int, compile: Compile) -> "Speed":
-        """Of rounds of so many participants, compiled as a run of ``n_rounds`` is."""
+        """The speed of rounds with ``cohort`` participants, compiled as in a run of ``n_rounds``."""
         began = time.perf_counter()
         compiler, foretold = self.forecast(cohort, n_rounds, compile)
         tracing, program = time.perf_counter() - began, self._program(cohort, compiler)
@@ -239,7 +239,7 @@ class Probe:
         return Speed(self._rounds_per_second(program.call), True, compiling)
 
     def forecast(self, cohort: int, n_rounds: int, compile: Compile) -> "tuple[Compiler, Speed]":
-        """How a run of ``n_rounds`` is compiled, and how fast it is by the arithmetic of one core."""
+        """The compiler of a run of ``n_rounds``, and its speed estimated from the arithmetic of one core."""
         traced = run_chunk.trace(self.algorithm, cohort, self.most, *self.arguments(self.state))
         cost = round_cost(traced.jaxpr, self.algorithm, self.federation.train.size)
         compiler = compiler_for(compile, n_rounds, lambda: cost, None)
@@ -247,11 +247,11 @@ class Probe:
         return compiler, Speed(1 / running, False, compiling)
 
     def _rounds_per_second(self, call: Callable[..., Any]) -> float:
-        """Of a second call, which makes as many rounds as the first, of one round, leaves time for."""
+        """The speed in a second call; the first call, of one round, decides the number of rounds that it makes."""
         seconds, count = 0.0, 1
         for _ in range(2):
             state = first_state(self.algorithm.init, self.key, self.hyper, self.federation.train)
-            state = jax.block_until_ready(replicated(state, self.mesh))  # its work is no round's
+            state = jax.block_until_ready(replicated(state, self.mesh))  # this work does not belong to a round
             count = max(1, min(PROBE_ROUNDS, int(PROBE_SECONDS / seconds))) if seconds else 1
             arguments = *self.arguments(state)[:-1], jnp.int32(count)
             began = time.perf_counter()
@@ -261,10 +261,10 @@ class Probe:
 
 
 class Speed(NamedTuple):
-    """How fast a method's rounds are."""
+    """The speed of a method's rounds."""
 
     rounds_per_second: float
-    measured: bool  # False: forecast
+    measured: bool  # False: estimated
     compile_seconds: float
 
 

@@ -1,4 +1,4 @@
-"""The plans of several methods as a table that is shown row by row, as each is known."""
+"""The plans of several methods as a table that is printed row by row, as soon as each plan is known."""
 
 from collections.abc import Sequence
 
@@ -20,12 +20,12 @@ _WIDTHS = (8, 8, 8, 7, 7, 8, 8, 8)
 
 
 def head(names: Sequence[str], n_rounds: int) -> str:
-    """What stands above the rows of the methods ``names``."""
+    """The head of the table for the methods ``names``."""
     return table([*HEADER, f"{n_rounds}\nrounds"], [], least=_widths(names))
 
 
 def line(name: str, plan: Plan, n_rounds: int, names: Sequence[str]) -> str:
-    """A method's row. What was not measured but forecast is marked ``~``."""
+    """A method's row. Estimates that were not measured are marked ``~``."""
     kept, quick = size(plan.state), plan.per_client is None
     each, most = ("-", "-") if plan.per_client is None else (size(plan.per_client), str(plan.largest_cohort))
     speed = ["-", "do not fit", "-", "-"]
@@ -40,7 +40,7 @@ def line(name: str, plan: Plan, n_rounds: int, names: Sequence[str]) -> str:
 
 
 def common(plan: Plan) -> str:
-    """What the methods have in common."""
+    """The line with the values that are the same for all methods."""
     return f"{size(plan.data)} of data, {size(plan.limit)} of memory to use"
 
 

@@ -15,16 +15,16 @@ from matplotlib.ticker import MaxNLocator
 from fljax.sealed import naming
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C564B", "#7F7F7F", "#000000", "#B8A800")
-"""Colours that stay apart for colour-blind readers (Okabe and Ito, extended); they repeat beyond ten."""
+"""Colours that colour-blind readers can distinguish (Okabe and Ito, extended); they repeat beyond ten."""
 
 MARKERS = "os^DvP*X<>"
-"""One for each true group; they repeat beyond ten."""
+"""Markers of the true groups; they repeat beyond ten."""
 
 _GREY = "#5A5A5A"
 
 
 STYLES = ("-", "--", ":", "-.")
-"""Of lines, one for each round of the colours, so that forty curves are told apart."""
+"""Line styles: the next one each time the colours repeat, so that forty curves can be distinguished."""
 
 
 def learning_curves(
@@ -35,16 +35,16 @@ def learning_curves(
     spread: Mapping[str, tuple[np.ndarray, np.ndarray]] | None = None,
     xlabel: str = "round",
 ) -> Figure:
-    """One line per method: ``{name: (rounds, values)}``, named at its end, in the order of the ends.
+    """One line per method: ``{name: (rounds, values)}``, with the name at its end, in the order of the ends.
 
-    A method without values, as of losses that are all NaN, has no line; the others keep their colours.
+    A method without values, for example with losses that are all NaN, has no line; the others keep their colours.
 
     Args:
-        curves: what is drawn.
-        ylabel: what the values are.
-        title: above the axes.
+        curves: the curves.
+        ylabel: label of the values.
+        title: title above the axes.
         spread: lower and upper values of some of the curves, drawn as a band.
-        xlabel: what is on the other axis.
+        xlabel: label of the other axis.
     """
     figure, axes = new_figure(6.4, max(4.0, 0.27 * len(curves) + 1.0))
     for i, (name, (rounds, values)) in enumerate(curves.items()):
@@ -65,7 +65,7 @@ def learning_curves(
 
 
 def _name_ends(axes: Axes, ends: Mapping[str, float | None]) -> None:
-    """Writes each curve's name and last value beside its end, inside the axes' height, with a line where it moved."""
+    """Writes each curve's name and last value beside its end, within the axes' height, with a line if it is moved."""
     drawn = [(COLORS[i % len(COLORS)], name, end) for i, (name, end) in enumerate(ends.items()) if end is not None]
     low, high = axes.get_ylim()
     axes.set_ylim(low, high)
@@ -76,7 +76,7 @@ def _name_ends(axes: Axes, ends: Mapping[str, float | None]) -> None:
     for (color, name, end), height in zip(drawn, heights, strict=True):
         where: dict[str, Any] = {"xycoords": across, "textcoords": across, "annotation_clip": False}
         line: dict[str, Any] = {"arrowstyle": "-", "color": color, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 0}
-        line["relpos"] = (0, 0.5)  # to the name's left edge, and not through it
+        line["relpos"] = (0, 0.5)  # the line ends at the name's left edge
         arrow = line if abs(height - end) > gap / 4 else None
         axes.annotate(
             f"{name}  {end:.3f}", (1.0, end), (1.03, height), color=color, va="center", arrowprops=arrow, **where
@@ -84,13 +84,13 @@ def _name_ends(axes: Axes, ends: Mapping[str, float | None]) -> None:
 
 
 def over_clients(values: Mapping[str, np.ndarray], ylabel: str = "client's test accuracy") -> Figure:
-    """How a measure is spread over the clients: for each method its clients as points, quartiles and median."""
+    """The distribution of a metric over the clients: for each method its clients as points, quartiles and median."""
     figure, axes = new_figure(max(3.2, 1.1 + 0.75 * len(values)), 4.0)
     for i, of_clients in enumerate(values.values()):
         known = np.sort(of_clients[np.isfinite(of_clients)])
         if not len(known):
             continue
-        # Side by side by rank, so that equal clients do not hide each other and nothing is left to chance.
+        # Side by side by rank, so that equal clients do not hide each other, without randomness.
         place = i + 0.36 * np.sin(2.4 * np.arange(len(known)))
         color = COLORS[i % len(COLORS)]
         axes.scatter(place, known, s=9, color=color, alpha=0.45, linewidths=0)
@@ -121,7 +121,7 @@ def clusters_over_time(label: np.ndarray, title: str = "") -> Figure:
 
 
 def confusion(counts: np.ndarray, names: Sequence[str] = (), title: str = "") -> Figure:
-    """Which class is taken for which: ``counts`` (true, told), coloured by the share of the true class."""
+    """A confusion matrix: ``counts`` (true, predicted), coloured by the share of the true class."""
     n = len(counts)
     share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     figure, axes = new_figure(1.8 + 0.42 * min(n, 20), 1.6 + 0.42 * min(n, 20))
@@ -133,7 +133,7 @@ def confusion(counts: np.ndarray, names: Sequence[str] = (), title: str = "") ->
         words = list(names) or [str(i) for i in range(n)]
         axes.set_xticks(range(n), words, rotation=90 if names else 0)
         axes.set_yticks(range(n), words)
-    axes.set(xlabel="told class", ylabel="true class")
+    axes.set(xlabel="predicted class", ylabel="true class")
     axes.set_title(title, fontsize=11)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
@@ -141,7 +141,7 @@ def confusion(counts: np.ndarray, names: Sequence[str] = (), title: str = "") ->
 
 
 def cluster_table(counts: np.ndarray, title: str = "") -> Figure:
-    """How many clients of each true group each cluster holds: ``counts`` (clusters, groups), written into the cells."""
+    """The number of clients of each true group in each cluster: ``counts`` (clusters, groups), in the cells."""
     n_clusters, n_groups = counts.shape
     figure, axes = new_figure(1.6 + 0.62 * n_groups, 1.3 + 0.5 * n_clusters)
     axes.imshow(counts, cmap="Blues", vmin=0, vmax=max(counts.max(), 1), aspect="auto")
@@ -165,15 +165,16 @@ def model_map(
 ) -> Figure:
     """The clients' models in the plane of their principal components.
 
-    Clients with the same model and group are one mark whose area is their number, written beside it where above 1.
+    Clients with the same model and group are one mark, whose area grows with their number; a number above 1 is written
+    beside it.
 
     Args:
         coordinates: (clients, 2).
-        share: (2,) of the variance that each axis explains.
-        label: (clients,) what the colour tells; negative is grey.
-        group: (clients,) what the shape tells; None: one shape.
-        title: above the axes.
-        named: what a label is called in the legend.
+        share: (2,) share of the variance that each axis explains.
+        label: (clients,) shown by the colour; grey if negative.
+        group: (clients,) shown by the shape; None: one shape.
+        title: title above the axes.
+        named: name of a label in the legend.
     """
     figure, axes = new_figure(5.6, 4.4)
     shape = np.zeros(len(label), int) if group is None else group
@@ -200,20 +201,20 @@ def save(figure: Figure, path: str | Path, *, pdf: bool = False) -> None:
 
 
 def _save(figure: Figure, path: Path, pdf: bool) -> None:
-    # `Figure.savefig` draws twice, the first time to know the layout, which drawing once finds as well.
+    # `Figure.savefig` draws twice, the first time for the layout, which a single drawing finds as well.
     with naming(path):
         FigureCanvasAgg(figure).print_png(path)
     if pdf:
-        from matplotlib.backends.backend_pdf import FigureCanvasPdf  # imports fontTools, which takes as long as to draw
+        from matplotlib.backends.backend_pdf import FigureCanvasPdf  # imports fontTools, which takes as long as drawing
 
-        figure.set_layout_engine("none")  # to place everything takes longer than to draw it: once for both files
+        figure.set_layout_engine("none")  # the layout takes longer than the drawing, and both files share it
         with naming(path.with_suffix(".pdf")):
             FigureCanvasPdf(figure).print_pdf(path.with_suffix(".pdf"), metadata={"CreationDate": None})
 
 
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """An empty figure of so many inches, and its axes."""
-    figure = Figure(figsize=(width, height), layout="constrained", dpi=150)  # what is measured in it is drawn so
+    """An empty figure of this size in inches, and its axes."""
+    figure = Figure(figsize=(width, height), layout="constrained", dpi=150)  # the layout depends on the resolution
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
@@ -236,15 +237,15 @@ def _legend(named: str, color: int, mark: int | None) -> str:
 
 
 def _apart(heights: np.ndarray, gap: float, low: float, high: float) -> np.ndarray:
-    """``heights`` moved as little as keeps them ``gap`` apart in their order, within ``low`` and ``high``.
+    """``heights`` moved as little as possible so that they are ``gap`` apart, in order, within ``low`` and ``high``.
 
-    Least in the sum of squares. Where there is no room for all of them, they stand at even distances.
+    The sum of squared moves is minimal. If there is not enough room, they are evenly spaced.
     """
     n, order = len(heights), np.argsort(heights, kind="stable")
     if not n:
         return heights
     gap = min(gap, (high - low) / max(n - 1, 1))
-    steps = gap * np.arange(n)  # what must lie between the lowest and each other
+    steps = gap * np.arange(n)  # least distances from the lowest to each of them
     placed = np.clip(_ascending(heights[order] - steps), low, max(low, high - steps[-1]))
     moved = np.empty(n)
     moved[order] = placed + steps
@@ -252,9 +253,9 @@ def _apart(heights: np.ndarray, gap: float, low: float, high: float) -> np.ndarr
 
 
 def _ascending(values: np.ndarray) -> np.ndarray:
-    """The ascending numbers that lie nearest to ``values`` in least squares, as SciPy's ``isotonic_regression``.
+    """The ascending numbers nearest to ``values`` in least squares, as from SciPy's ``isotonic_regression``.
 
-    Neighbours that descend are replaced by their mean; SciPy's package takes longer to import than a figure to draw.
+    Descending neighbours are replaced by their mean; importing SciPy's function takes longer than drawing a figure.
     """
     means: list[tuple[float, int]] = []
     for value in values:

@@ -1,4 +1,4 @@
-"""What deployed models make of each client's examples."""
+"""The outputs of deployed models for each client's examples."""
 
 from functools import partial
 
@@ -14,20 +14,19 @@ from fljax.types import ClientData, ModelTable
 
 
 def predictions(predict: Predict, models: ModelTable, data: ClientData) -> Array:
-    """Outputs of each client's examples under the model that it holds: (clients, capacity, outputs).
+    """Outputs of each client's model for its examples: (clients, capacity, outputs).
 
-    Those of example ``data.index[i, j]`` of client i stand at ``[i, j]``, so that ``[i, : data.size[i]]`` is all of
-    them and ``data.pool.y[data.index[i, : data.size[i]]]`` their labels. What fills a shorter client's row is NaN, and
-    so are the outputs of a client without a model (a row that is none of the table).
+    The outputs of example ``data.index[i, j]`` of client i are at ``[i, j]``, so ``[i, : data.size[i]]`` are all of the
+    client's outputs and ``data.pool.y[data.index[i, : data.size[i]]]`` their labels. Padding is NaN, and so are the
+    outputs of a client without a model (a row number out of range).
 
     Args:
-        predict: ``(params, x) -> outputs (batch, outputs)``, an algorithm's: logits, or a regression's numbers.
-        models: the deployed ones.
+        predict: ``(params, x) -> outputs (batch, outputs)``, of an algorithm: logits, or a regression's predictions.
+        models: the deployed models.
         data: a split.
 
     Raises:
-        ValueError: the models are those of other clients, ``data`` is no split, or ``predict`` cannot take its
-            examples.
+        ValueError: the models belong to other clients, ``data`` is no split, or ``predict`` cannot take its examples.
     """
     check_given(models, data)
     check_predicts(predict, models, data)

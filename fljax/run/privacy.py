@@ -1,20 +1,20 @@
-"""What a run's noise is worth: epsilon after each round, and the noise that a given epsilon asks for.
+"""Privacy accounting: epsilon after each round, and the noise that follows from a target epsilon.
 
-Counted by Renyi differential privacy with Google's ``dp-accounting`` (``pip install 'fljax[privacy]'``), for one client
-(the bricks client_dp and adaptive_client_dp) or one example (dp_sgd) more or less.
+Computed with Renyi differential privacy by Google's ``dp-accounting`` (``pip install 'fljax[privacy]'``), for adding or
+removing one client (the bricks client_dp and adaptive_client_dp) or one example (dp_sgd).
 
-- Clients: with Poisson sampling a round is a Gaussian mechanism on a random share of the clients; with any other
-  sampling the guarantee is that of taking part in every round, for a client who sends its updates or whose place stays
-  empty, as if it dropped out: where the number of participants is fixed, or the first few count, a client more would
-  take the place of another. An update of zeros is no empty place: adaptive_client_dp counts it as a short one.
-- Examples: an epoch meets every example once, so it is one Gaussian mechanism, and a client's guarantee is that of
-  training in every round. Batches are consecutive shares of a shuffled epoch, which is no Poisson sampling, so nothing
-  is gained by their size. The guarantee is for an example whose gradients are there or are zeros, with every client's
-  number of examples public: one more may begin another batch, and with it a step and its noise. What several clients
-  hold, as `primary_secondary` deals it, is an example of each, and to take it from all of them costs more.
+- Clients: with Poisson sampling a round is a Gaussian mechanism on a random share of the clients. With any other
+  sampling the guarantee is that of participating in every round, for a client that sends its updates or whose place
+  stays empty, as if it dropped out: if the number of participants is fixed, or the first few count, a further client
+  would take the place of another. An update of zeros is no empty place: adaptive_client_dp counts it as a short one.
+- Examples: an epoch uses every example once, so it is one Gaussian mechanism, and a client's guarantee is that of
+  training in every round. Batches are consecutive parts of a shuffled epoch, which is not Poisson sampling, so small
+  batches do not improve the guarantee. It holds for an example whose gradients are there or are zeros, and the number
+  of examples of each client is public: one more may begin another batch, and with it a step and its noise. An example
+  that several clients have, as `primary_secondary` splits them, counts as one of each; removing it from all costs more.
 
-Epsilon is of updates or gradients. What a method sends beside them (losses, choices of a cluster, counts or means of
-labels) is not in it.
+Epsilon covers updates or gradients. It does not cover what a method sends besides them (losses, choices of a cluster,
+counts or means of labels).
 """
 
 import math
@@ -29,31 +29,31 @@ from fljax.rounds.uplink.private import PrivacyHyper
 from fljax.types import Work
 
 ORDERS = (*range(2, 64), 72, 80, 96, 128, 192, 256, 512, 1024)
-"""Of Renyi divergence. The best of them is reported; fewer orders can only make an epsilon larger."""
+"""Orders of the Renyi divergence. The best one is reported; fewer orders can only make an epsilon larger."""
 
 
-_LEAST, _MOST = 1e-2, 1e6  # noise that a target may ask for
+_LEAST, _MOST = 1e-2, 1e6  # range of the noise for a target
 
 
 class Mechanism(NamedTuple):
-    """What a round does to one client or one example: so many Gaussian mechanisms, each on a random share of them."""
+    """A round as a mechanism on one client or one example: ``per_round`` Gaussian mechanisms with sampling ``rate``."""
 
-    noise: str  # the number that says how much
+    noise: str  # the name of the noise multiplier
     rate: float
     per_round: int
 
 
 NOISES = ("noise_multiplier", "example_noise")
-"""Numbers of a private method that are noise, and that follow from a ``target_epsilon`` where there is one."""
+"""Hyperparameters of a private method that are noise; they follow from ``target_epsilon`` if it is given."""
 
 
 def mechanism(hyper: Any, sampling: Sampling, work: Work | None) -> Mechanism | None:
-    """The mechanism of a method with these numbers; None: it is not private.
+    """The mechanism of a method with these hyperparameters; None if it is not private.
 
     Args:
-        hyper: the numbers.
-        sampling: who takes part.
-        work: local effort in a round.
+        hyper: the hyperparameters.
+        sampling: the sampling of clients.
+        work: local work in a round.
     """
     if not isinstance(hyper, PrivacyHyper):
         return None
@@ -65,10 +65,10 @@ def mechanism(hyper: Any, sampling: Sampling, work: Work | None) -> Mechanism | 
 
 
 def epsilons(hyper: Any, sampling: Sampling, work: Work | None, n_rounds: int) -> np.ndarray | None:
-    """Epsilon after each round, (rounds,) float32; inf without noise. None: the method is not private, or is traced.
+    """Epsilon after each round, (rounds,) float32; inf without noise. None if the method is not private, or is traced.
 
     Raises:
-        ValueError: the accountant is not installed, or the noise on counts takes more than there is.
+        ValueError: the accountant is not installed, or the noise on counts needs more than the total noise.
     """
     found = mechanism(hyper, sampling, work)
     if found is None or any(isinstance(value, jax.core.Tracer) for value in as_dict(hyper).values()):
@@ -82,16 +82,18 @@ def epsilons(hyper: Any, sampling: Sampling, work: Work | None, n_rounds: int) -
 
     accountant = _accountant()
     accountant.compose(_event(found, noise), found.per_round)
-    of_one_round = np.asarray(accountant._rdp)  # divergences add up; composing anew takes a tenth of a second a round
+    of_one_round = np.asarray(
+        accountant._rdp
+    )  # divergences add up; composing again would take a tenth of a second per round
     after = (compute_epsilon(ORDERS, ((r + 1) * of_one_round).tolist(), delta)[0] for r in range(n_rounds))
     return np.fromiter(after, np.float32, n_rounds)
 
 
 def with_target(hyper: Any, sampling: Sampling, work: Work | None, n_rounds: int) -> Any:
-    """``hyper`` with the noise that its ``target_epsilon`` asks for after ``n_rounds`` rounds; as it is without one.
+    """``hyper`` with the noise for its ``target_epsilon`` after ``n_rounds`` rounds; unchanged without a target.
 
     Raises:
-        ValueError: no noise is enough, noise is given beside the target, or the accountant is not installed.
+        ValueError: no noise is enough, noise is given besides the target, or the accountant is not installed.
     """
     found = mechanism(hyper, sampling, work)
     if found is None or hyper.target_epsilon is None:
@@ -108,8 +110,8 @@ def with_target(hyper: Any, sampling: Sampling, work: Work | None, n_rounds: int
 
     if epsilon(_MOST) > target:
         raise ValueError(
-            f"target_epsilon={target:g} cannot be reached in {n_rounds} rounds at delta={delta:g}; the least that can "
-            f"be shown is {epsilon(_MOST):.3g}"
+            f"target_epsilon={target:g} cannot be reached in {n_rounds} rounds at delta={delta:g}; choose more than "
+            f"{epsilon(_MOST):.3g}"
         )
     noise = _LEAST
     if epsilon(_LEAST) > target:
@@ -120,25 +122,25 @@ def with_target(hyper: Any, sampling: Sampling, work: Work | None, n_rounds: int
 
 
 def _check_target_alone(hyper: Any, noise: str) -> None:
-    """Raises ValueError where the number ``noise`` is given, to a value that is not its default, beside a target."""
+    """Raises ValueError if ``noise`` has another value than its default besides a target."""
     given = float(getattr(hyper, noise))
     if given != numbers_of(type(hyper))[noise].default:
         raise ValueError(
-            f"{noise}={given:g} beside target_epsilon={float(hyper.target_epsilon):g}, from which it follows; leave "
-            "one of them out"
+            f"{noise}={given:g} and target_epsilon={float(hyper.target_epsilon):g} are both given, but the noise "
+            "follows from the target; leave one of them out"
         )
 
 
 def check_noise(hyper: Any, noise: float) -> None:
-    """Checks that so much noise goes with the other numbers.
+    """Checks that the noise is compatible with the other hyperparameters.
 
     Raises:
-        ValueError: an infinite clip beside noise, or the noise on counts takes more than there is.
+        ValueError: a clip is infinite and there is noise, or the noise on counts needs more than the total noise.
     """
     numbers = as_dict(hyper)
     for name in ("dp_clip", "example_clip"):
         if name in numbers and math.isinf(float(numbers[name])) and noise > 0:
-            raise ValueError(f"{name}=inf with noise of {noise:g} times it; choose a finite {name}, or no noise")
+            raise ValueError(f"{name}=inf, but the noise is {noise:g} times it; choose a finite {name}, or no noise")
     counts = numbers.get("count_noise")
     if counts is not None and 2 * float(counts) <= noise:
         raise ValueError(
@@ -162,5 +164,5 @@ def _accounting() -> Any:
     try:
         import dp_accounting
     except ImportError:
-        raise ValueError("epsilon is counted by dp-accounting; install it: pip install 'fljax[privacy]'") from None
+        raise ValueError("epsilon needs the package dp-accounting; install it: pip install 'fljax[privacy]'") from None
     return dp_accounting

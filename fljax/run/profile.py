@@ -1,4 +1,4 @@
-"""Where the time of a round goes: JAX's profiler read by the names that the parts of a round have in their program."""
+"""The time of each part of a round, from JAX's profiler, by the names of the parts in the program."""
 
 import re
 import tempfile
@@ -21,11 +21,11 @@ from fljax.run.programs import Compile
 from fljax.types import Algorithm, Federation, Key
 
 PARTS = ("cohort", "round", "send", "train", "receive", "test")
-"""Names of a round's parts; where one is inside another, an operation is of the inner one."""
+"""Names of a round's parts; of nested parts, an operation belongs to the innermost."""
 REST = "rest"
-"""Operations of no part: what is brought to and from the parts, and the run's own loop."""
+"""Operations of no part: transfers between the parts, and the run's own loop."""
 _HOLDS_OTHERS = ("while", "conditional", "call")
-"""Operations whose time is that of others."""
+"""Operations whose time consists of others' time."""
 
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) \(.*\{$")
 _OPERATION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (?:\(.*?\)|\S+) ([\w\-]+)\(")
@@ -46,32 +46,32 @@ def profile(
     devices: Sequence[Device] | None = None,
     compile: Compile = "full",
 ) -> dict[str, float]:
-    """Seconds of the devices in each part of a round, the mean of ``n_rounds`` after one that warms up.
+    """Device seconds in each part of a round, the mean of ``n_rounds`` rounds after one that warms up.
 
-    They are summed over devices and their cores, and a little longer than without the profiler, small operations more
-    so: read them as shares. What the compiler has joined into one operation counts to one part.
+    They are summed over devices and their cores. The profiler makes operations a little slower, small ones the most, so
+    read them as shares. An operation that the compiler has fused from several parts counts for one of them.
 
     Args:
-        algorithm: from `fljax.algorithms`, or one of your own.
-        hyper: the algorithm's numbers.
+        algorithm: from `fljax.algorithms`, or your own.
+        hyper: the algorithm's hyperparameters.
         federation: the clients and their data.
-        key: everything random comes from it.
+        key: all randomness comes from it.
         n_rounds: rounds that are measured.
         participation: share of the clients in each round, in (0, 1].
-        sampling: who takes part, see `fljax.rounds.sampling`; None: a share ``participation``, uniformly.
+        sampling: the sampling of clients, see `fljax.rounds.sampling`; None: a share ``participation``, uniformly.
         evaluate_every: test after every so many rounds.
-        dropout: probability that a participant drops out of a round; None: nobody does.
-        devices: to spread the clients over; None: all.
+        dropout: probability that a participant drops out of a round; None: nobody drops out.
+        devices: devices over which the clients are spread; None: all.
         compile: see `fljax.run.train.train`.
 
     Returns:
-        ``cohort``: who takes part; ``train``: local training; ``send``: what else clients do; ``receive``: what the
-        server does; ``round``: what else a round does, which of a method that is written out is all but ``train``;
-        ``test``: tests; ``rest``: what is of no part, such as bringing data to and from them.
+        ``cohort``: sampling; ``train``: local training; ``send``: the clients' other work; ``receive``: the server's
+        work; ``round``: the rest of a round, which for a method without these parts is all but ``train``; ``test``:
+        tests; ``rest``: operations of no part, such as transfers between them.
 
     Raises:
         ValueError: as `fljax.simulate`.
-        RuntimeError: the profiler tells nothing of this device's operations.
+        RuntimeError: the profiler does not report this device's operations.
     """
     check_run(n_rounds, evaluate_every, dropout)
     check_numbers(hyper)
@@ -93,22 +93,22 @@ def profile(
                 if name in operations and operations[name].kind not in _HOLDS_OTHERS:
                     spent[operations[name].part] += seconds / n_rounds
     if not sum(spent.values()):
-        raise RuntimeError(f"JAX's profiler tells nothing of operations on {jax.devices()[0].device_kind}")
+        raise RuntimeError(f"JAX's profiler does not report operations on {jax.devices()[0].device_kind}")
     return spent
 
 
 class Operation(NamedTuple):
-    """One of a compiled program's."""
+    """An operation of a compiled program."""
 
-    kind: str  # as XLA calls it: "fusion", "copy"
+    kind: str  # XLA's name: "fusion", "copy"
     part: str  # of a round
 
 
 def operations_of(text: str) -> dict[str, Operation]:
-    """The operations of a compiled program, by name, with the part of a round that each is of.
+    """The operations of a compiled program, by name, with the part of a round to which each belongs.
 
-    One that does not say it, as copies and what the compiler has joined, is of the part that most of what it is made
-    of is of, else of what is computed beside it.
+    An operation without a part, such as a copy or a fusion, belongs to the most frequent part among the operations
+    inside it, or else among those beside it.
     """
     kinds, own, inside, calls, parts = {}, {}, {}, {}, Counter()
     for line in text.splitlines():
@@ -131,7 +131,7 @@ def operations_of(text: str) -> dict[str, Operation]:
 
 
 def _events(folder: Path) -> Iterator[tuple[str, float]]:
-    """(operation, seconds) of each time that one was run."""
+    """(operation, seconds) of each execution."""
     for path in folder.rglob("*.xplane.pb"):
         for plane in jax.profiler.ProfileData.from_file(str(path)).planes:
             for line in plane.lines:

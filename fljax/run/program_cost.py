@@ -1,7 +1,7 @@
-"""What a traced program will cost, read off its equations: the compiler's time, and the time of one pass through it.
+"""The cost of a traced program, estimated from its equations: compile time, and the time of one execution.
 
-A forecast decides how well a program is worth compiling, so it must be the same on every machine and at any time: it
-measures nothing, and is right within a factor of two or three.
+The estimate decides the compile mode of a program, so it must be the same on every machine and at any time: it measures
+nothing, and is correct within a factor of two or three.
 """
 
 import math
@@ -11,18 +11,18 @@ import jax
 
 
 class Cost(NamedTuple):
-    """Of one pass through a program; loops of unknown length are passed ``trips`` times."""
+    """The cost of one execution of a program; loops of unknown length are counted ``trips`` times."""
 
-    equations: float  # as written, which the compiler's time grows with
-    executed: float  # as run: what is paid a kernel at a time
-    elements: float  # written by all but matrix products and convolutions
+    equations: float  # as written; compile time grows with them
+    executed: float  # as executed; each costs a kernel launch
+    elements: float  # written by operations other than matrix products and convolutions
     flops: float  # of matrix products and convolutions
 
     def __add__(self, other: "Cost") -> "Cost":  # pyright: ignore[reportIncompatibleMethodOverride]
         return Cost(*(a + b for a, b in zip(self, other, strict=True)))
 
     def repeated(self, times: float) -> "Cost":
-        """Of so many passes: the program is not longer for it."""
+        """The cost of ``times`` executions; the number of equations stays."""
         return Cost(self.equations, *(times * part for part in self[1:]))
 
 
@@ -30,11 +30,11 @@ NOTHING = Cost(0, 0, 0, 0)
 
 
 def cost_of(jaxpr: Any, trips: float) -> Cost:
-    """Of one pass through a jaxpr, where a loop of unknown length is passed ``trips`` times.
+    """The cost of one execution of a jaxpr, in which a loop of unknown length counts ``trips`` times.
 
     Args:
-        jaxpr: as `jax.make_jaxpr` or ``jax.jit(f).trace(...).jaxpr`` give it, closed or open.
-        trips: a guess, such as the minibatches of an epoch.
+        jaxpr: from `jax.make_jaxpr` or ``jax.jit(f).trace(...).jaxpr``, closed or open.
+        trips: an estimate, such as the minibatches of an epoch.
     """
     return sum((_of_equation(equation, trips) for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns), start=NOTHING)
 
@@ -71,7 +71,7 @@ def inner_programs(params: dict[str, Any]) -> list[Any]:
 
 
 def has_operation(jaxpr: Any, *names: str) -> bool:
-    """Whether a jaxpr, closed or open, has an operation of one of these names, in its loops and branches too."""
+    """Whether a jaxpr, closed or open, has an operation of one of these names, also in its loops and branches."""
     return any(
         equation.primitive.name in names or any(has_operation(one, *names) for one in inner_programs(equation.params))
         for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns

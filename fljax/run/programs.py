@@ -1,9 +1,9 @@
-"""Programs compiled as the work that follows deserves, and kept on disk so that another process need not trace them.
+"""Compiles programs at a level that suits the length of the run, and keeps them on disk for other processes.
 
-A compiler that takes ten seconds to save one is a bad bargain for a short run and a good one for a long run. Three
-levels are offered; ``"auto"`` weighs them by a forecast (`fljax.run.program_cost`) that depends on the program and the
-number of rounds alone, so that the same run is compiled in the same way everywhere. Options are given program by
-program: a user's own JAX code is compiled as ever.
+Ten seconds of compiling that save one second are bad for a short run and good for a long one. There are three levels;
+``"auto"`` chooses by an estimate (`fljax.run.program_cost`) that depends only on the program and the number of rounds,
+so that the same run is compiled in the same way everywhere. Options apply to single programs: a user's own JAX code is
+compiled as usual.
 """
 
 import contextlib
@@ -27,11 +27,11 @@ from fljax.run.shelf import Shelf, kept_here_alone
 
 Level = Literal["fast", "medium", "full"]
 Compile = Literal["auto", "fast", "medium", "full"]
-"""How to compile: soonest done, in between, for the quickest rounds, or as the forecast says."""
+"""The compile mode: starts soonest ("fast"), in between, fastest rounds ("full"), or chosen by an estimate."""
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 COST = "cost"
-"""What the numbers of a round's cost are called on the shelf."""
+"""Name of a round's cost on the shelf."""
 
 _CPU = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 OPTIONS: dict[str, dict[Level, dict[str, Any]]] = {
@@ -44,26 +44,26 @@ OPTIONS: dict[str, dict[Level, dict[str, Any]]] = {
 }
 """Backend -> level -> options of XLA; other backends have none."""
 
-# Fitted to whole runs at the three levels on one core: seconds of compiling an equation, and of an element written.
-# `benchmarks/compile_levels.py` shows how far off they are.
+# Fitted to whole runs at the three levels on one core: seconds of compiling per equation, and per element written.
+# `benchmarks/compile_levels.py` shows their errors.
 _SECONDS_PER_EQUATION: dict[Level, float] = {"fast": 0.86e-3, "medium": 1.6e-3, "full": 2.2e-3}
 _SECONDS_PER_ELEMENT: dict[Level, float] = {"fast": 5.8e-10, "medium": 0.9e-10, "full": 0.4e-10}
 _SECONDS_PER_KERNEL, _SECONDS_PER_FLOP = 5e-8, 6e-12
 _RUNS = 4
-"""How often a compiled program is run, on average: it is kept, for other seeds and numbers, so that its speed counts
+"""Average number of runs of a compiled program: it is kept for other seeds and hyperparameters, so its speed counts
 more than once."""
 
 
 class Program(NamedTuple):
-    """A compiled function of the arguments that were not static, and how it came about."""
+    """A compiled function of the arguments that were not static, and its origin."""
 
     call: Callable[..., Any]
     seconds: float  # of tracing and compiling, or of reading it
-    was_kept: bool  # whether it came from the disk
+    was_kept: bool  # whether it was read from the disk
 
 
 class Compiler(NamedTuple):
-    """Compiles what one run needs, at one level."""
+    """Compiles the programs of one run, at one level."""
 
     level: Level
     shelf: Shelf | None  # None: programs are not kept
@@ -72,10 +72,10 @@ class Compiler(NamedTuple):
         """``function``, jitted, compiled for ``static`` and the shapes of ``arguments``.
 
         Args:
-            name: tells the programs of a run apart.
-            function: from `jax.jit`; its static arguments are the first.
+            name: distinguishes the programs of a run.
+            function: from `jax.jit`; its static arguments come first.
             static: their values.
-            arguments: the others, as arrays or shapes.
+            arguments: the other arguments, as arrays or shapes.
         """
         began, label = time.perf_counter(), f"{name}-{self.level}"
 
@@ -93,8 +93,8 @@ class Compiler(NamedTuple):
     def _from_shelf(self, shelf: Shelf, label: str, trace: Callable[[], Any]) -> tuple[Any, bool]:
         key = shelf.key, label
         if (call := _remembered(key)) is None and (call := shelf.program(label)) is None:
-            # What is compiled before, for constants of the trace or to ask for options, may be in JAX's cache and would
-            # count as found there: this compilation alone tells whether the program is new.
+            # Compilations before this one, for constants of the trace or to test options, may hit JAX's cache and must
+            # not count: only this compilation shows whether the program is new.
             lowered, options = trace().lower(), options_of(self.level)
             with kept_here_alone() as is_new:
                 call = lowered.compile(compiler_options=options)
@@ -106,11 +106,11 @@ class Compiler(NamedTuple):
 
 _MOST = 128
 _of_this_process: OrderedDict[Any, Any] = OrderedDict()
-_lock = threading.Lock()  # one thread compiles ahead while another lets go
+_lock = threading.Lock()  # one thread compiles ahead while another frees programs
 
 
 def _compiled(traced: Any, arguments: tuple, level: Level) -> Any:
-    """A traced function compiled at a level, once in a process: JAX gives the same jaxpr to equal calls."""
+    """A traced function compiled at a level, once per process: JAX returns the same jaxpr for equal calls."""
     places = tuple(getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(arguments))
     key = traced.jaxpr, traced.in_tree, places, level
     if (call := _remembered(key)) is None:
@@ -132,13 +132,13 @@ def _remember(key: Any, call: Any) -> Any:
 
 
 def forget() -> None:
-    """Lets go of the programs that were compiled in this process, as `jax.clear_caches` does of JAX's own."""
+    """Drops the programs that were compiled in this process, as `jax.clear_caches` does for JAX's own."""
     with _lock:
         _of_this_process.clear()
 
 
 def let_go() -> None:
-    """`forget` and `jax.clear_caches`; what nobody else holds is freed."""
+    """`forget` and `jax.clear_caches`; frees all programs that nothing else references."""
     forget()
     jax.clear_caches()
     gc.collect()
@@ -146,28 +146,28 @@ def let_go() -> None:
 
 
 def trim() -> None:
-    """Gives the system back what was freed in this process: compiling leaves most of it scattered (`malloc_trim`)."""
+    """Returns freed memory to the system (`malloc_trim`): compiling leaves most of it fragmented."""
     with contextlib.suppress(OSError, AttributeError):  # no glibc
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def make_room() -> None:
-    """Lets go of the programs of this process where `maps_are_short`, or `memory_is_short`."""
+    """Drops the programs of this process if `maps_are_short` or `memory_is_short`."""
     if maps_are_short() or memory_is_short():
         let_go()
         _held_after[0] = _n_bytes_held()
 
 
 def memory_is_short() -> bool:
-    """Whether less than `_SHARE_OF_MEMORY` is free, and as much has been taken since programs were let go last: what
-    did not come back then is not theirs."""
+    """Whether less than `_SHARE_OF_MEMORY` is free, and this process has grown since programs were last dropped: memory
+    that was not freed then does not belong to programs."""
     memory = host_memory()
     enough = _SHARE_OF_MEMORY * memory.limit
     return memory.free < enough and _n_bytes_held() - _held_after[0] > enough / 2
 
 
 def _n_bytes_held() -> int:
-    """Of this process, in memory; 0 where that is not known."""
+    """Resident bytes of this process; 0 if not known."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):  # another system
@@ -179,10 +179,10 @@ _SHARE_OF_MEMORY = 0.25
 
 
 def maps_are_short() -> bool:
-    """Whether the memory maps of this process come near what Linux allows.
+    """Whether the number of memory maps of this process comes near Linux's limit.
 
     XLA's CPU backend maps memory for each of a program's kernels. Beyond ``vm.max_map_count`` maps, usually 65,530, it
-    says "LLVM compilation error: Cannot allocate memory" and the process ends with a segmentation fault.
+    prints "LLVM compilation error: Cannot allocate memory" and the process ends with a segmentation fault.
     """
     try:
         most = int(Path("/proc/sys/vm/max_map_count").read_text())
@@ -197,14 +197,14 @@ _SHARE_OF_MAPS = 0.6
 def compiler_for(
     wanted: Compile, n_rounds: int, round_cost: Callable[[], Cost], shelf: Shelf | None, before: str | None = None
 ) -> Compiler:
-    """The compiler of a run; programs of earlier runs are let go where memory, or maps of it, run short.
+    """The compiler of a run; drops programs of earlier runs if memory or memory maps run short.
 
     Args:
-        wanted: a level; "auto": the one that the run began with, or that of least forecast time.
+        wanted: a level; "auto": the level with which the run began, or the level with the least estimated time.
         n_rounds: rounds of the whole run.
-        round_cost: traces a round and says what it costs; called where the shelf does not know.
+        round_cost: traces a round and returns its cost; called if the shelf does not have it.
         shelf: where programs are kept.
-        before: the level that an earlier part of the run was compiled at.
+        before: the level of an earlier part of the run.
 
     Raises:
         ValueError: ``wanted`` is unknown.
@@ -223,39 +223,39 @@ def compiler_for(
 
 
 def check_level(wanted: str, known: Sequence[str]) -> None:
-    """Raises ValueError where ``wanted`` is none of the levels."""
+    """Raises ValueError if ``wanted`` is not one of the ``known`` levels."""
     if wanted not in known:
         raise ValueError(f"compile={wanted!r} is unknown; choose one of {', '.join(map(repr, known))}")
 
 
 def options_of(level: Level) -> dict[str, Any]:
-    """XLA's options at a level on the default backend, those that this version has: JAX 0.12 dropped one of 0.10."""
+    """XLA's options at a level on the default backend, if this version has them: JAX 0.12 dropped one of 0.10."""
     return dict(_known(tuple(OPTIONS.get(jax.default_backend(), {}).get(level, {}).items())))
 
 
 @cache
 def _known(options: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
-    """Those of the options that the compiler takes, asked with the smallest program."""
+    """The options that the compiler accepts, tested with a minimal program."""
     try:
         jax.jit(lambda x: x).lower(0.0).compile(compiler_options=dict(options))
     except jax.errors.JaxRuntimeError as error:
         left = tuple(one for one in options if f"No such compile option: '{one[0]}'" not in str(error))
-        return options if left == options else _known(left)  # what else is wrong, the program itself will say
+        return options if left == options else _known(left)  # the program itself will raise any other error
     return options
 
 
 def level_for(cost: Cost, n_rounds: int) -> Level:
-    """The level at which compiling and running ``n_rounds`` rounds of ``cost`` together take least."""
+    """The level with the least total time of compiling and running ``n_rounds`` rounds of ``cost``."""
     return min(LEVELS, key=lambda level: forecast(level, cost, n_rounds))
 
 
 def forecast(level: Level, cost: Cost, n_rounds: int) -> float:
-    """Seconds of compiling a round of ``cost``, and of `_RUNS` times ``n_rounds`` of it."""
+    """Estimated seconds of compiling a round of ``cost`` and running `_RUNS` times ``n_rounds`` of it."""
     compiling, running = seconds_of(level, cost)
     return compiling + _RUNS * n_rounds * running
 
 
 def seconds_of(level: Level, cost: Cost) -> tuple[float, float]:
-    """Seconds of compiling a program of ``cost`` on one core, and of passing through it once."""
+    """Estimated seconds of compiling a program of ``cost`` on one core, and of executing it once."""
     running = _SECONDS_PER_KERNEL * cost.executed + _SECONDS_PER_FLOP * cost.flops
     return _SECONDS_PER_EQUATION[level] * cost.equations, running + _SECONDS_PER_ELEMENT[level] * cost.elements

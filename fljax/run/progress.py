@@ -1,4 +1,4 @@
-"""What a run shows while it runs: a bar with rounds per second and the latest accuracy, or nothing."""
+"""The progress of a run: a bar with rounds per second and the latest accuracy, or nothing."""
 
 import time
 from typing import Protocol
@@ -13,14 +13,14 @@ from rich.text import Text
 from fljax.run.headline import measures_of
 
 SECONDS_A_LINE = 60.0
-"""Between two lines of a bar that cannot be drawn."""
+"""Least time between two lines if the console is not a terminal."""
 
 
 class Progress(Protocol):
-    """Told by `fljax.run.train.train` how a run goes on."""
+    """Called by `fljax.run.train.train` during a run."""
 
     def prepare(self) -> None:
-        """The run's programs are being compiled, or read."""
+        """The run's programs are about to be compiled, or read."""
         ...
 
     def start(self, done: int, n_rounds: int) -> None:
@@ -28,7 +28,7 @@ class Progress(Protocol):
         ...
 
     def chunk(self, done: int, metrics: dict[str, np.ndarray], rounds_per_second: float) -> None:
-        """A chunk has ended; ``metrics`` are its rounds', ``rounds_per_second`` is NaN while not known."""
+        """A chunk has ended; ``metrics`` are those of its rounds, ``rounds_per_second`` is NaN while unknown."""
         ...
 
     def stop(self) -> None:
@@ -37,10 +37,10 @@ class Progress(Protocol):
 
 
 def told(progress: Progress | None) -> Progress:
-    """``progress``, or one that shows nothing.
+    """``progress``; for None one that shows nothing.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it lacks a method of `Progress`.
     """
     if progress is None:
         return SilentProgress()
@@ -68,7 +68,7 @@ class SilentProgress:
 
 
 class BarProgress:
-    """A live bar titled ``title``; on a console that is no terminal, a line a minute, and one when the run ends."""
+    """A live bar with a ``title``; on a console that is no terminal, one line per minute and one at the end."""
 
     def __init__(self, title: str, console: Console | None = None) -> None:
         columns = (
@@ -83,7 +83,7 @@ class BarProgress:
         self.told = time.monotonic()
 
     def prepare(self) -> None:
-        """Draws the bar, which counts the seconds until the first round."""
+        """Draws the bar, which shows the seconds until the first round."""
         self.bar.reset(self.task, state=COMPILING, accuracy="")
         self.bar.start()
 
@@ -94,7 +94,7 @@ class BarProgress:
         self.bar.update(self.task, total=n_rounds, completed=done)
 
     def chunk(self, done: int, metrics: dict[str, np.ndarray], rounds_per_second: float) -> None:
-        """Moves the bar; warns once a chunk of results that are not finite."""
+        """Moves the bar; warns once per chunk about results that are not finite."""
         fields = {}
         if np.isfinite(rounds_per_second):
             fields["state"] = f"{rounds_per_second:.1f} rounds/s"
@@ -115,7 +115,7 @@ class BarProgress:
             )
 
     def _tell(self, done: int, fields: dict[str, str]) -> None:
-        """Into a file, such as a job's log, where no bar can be drawn."""
+        """Prints a line if no bar can be drawn, as in a job's log file."""
         if not self.bar.console.is_terminal and time.monotonic() - self.told >= SECONDS_A_LINE:
             self.told, n_rounds = time.monotonic(), self.bar.tasks[self.task].total
             told = ", ".join([f"{self.title}: {done} of {n_rounds:g} rounds", *fields.values()])
@@ -130,7 +130,7 @@ COMPILING = "compiling"
 
 
 class _State(ProgressColumn):
-    """What the run is doing: compiling, with the seconds since it began to; or its rounds per second and accuracy."""
+    """The state of the run: the seconds of compiling so far; or its rounds per second and accuracy."""
 
     def render(self, task: Task) -> Text:
         state, accuracy = task.fields["state"], task.fields["accuracy"]

@@ -1,7 +1,7 @@
-"""Methods over several data settings: their mean ranks, and whether these differ by more than chance.
+"""Mean ranks of methods over several data settings, and a test of their differences.
 
-As Demšar recommends (Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR 2006): scores of different
-data are not of one scale, ranks are.
+As Demšar recommends (Statistical Comparisons of Classifiers over Multiple Data Sets, JMLR 2006): scores on different
+data have different scales, ranks do not.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Ranked(NamedTuple):
-    """Methods that have a score in every data setting, by their ranks there: 1 is the best."""
+    """The ranks of the methods that have a score in every data setting; 1 is the best."""
 
     mean: dict[str, float]  # method -> its mean rank; equal scores share the mean of their ranks
     p_value: float | None  # of Friedman's test; None with fewer than three methods or three settings
@@ -22,17 +22,17 @@ def rank_methods(scores: Mapping[str, Mapping[str, float]], sign: int) -> Ranked
 
     Args:
         scores: data setting -> method -> its score; a method that lacks one, or has NaN, is not ranked.
-        sign: 1 where more is better, -1 where less is.
+        sign: 1 if higher is better, -1 if lower is.
 
     Raises:
-        ValueError: no data setting, or another sign.
+        ValueError: there is no data setting, or ``sign`` is neither 1 nor -1.
     """
     from scipy import stats
 
     if not scores:
-        raise ValueError("scores are empty; give those of a data setting at least")
+        raise ValueError("scores is empty; give the scores of at least one data setting")
     if sign not in (1, -1):
-        raise ValueError(f"sign={sign!r} is neither; choose 1 where more is better, -1 where less is")
+        raise ValueError(f"sign={sign!r} is not allowed; choose 1 if higher is better, -1 if lower is")
     settings = list(scores.values())
     methods = [name for name in settings[0] if all(np.isfinite(one.get(name, np.nan)) for one in settings)]
     if not methods:

@@ -1,4 +1,4 @@
-"""What the host keeps of a run as its rounds come in, and what a finished one leaves."""
+"""The host's record of a run during its rounds, and the result of a finished run."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,18 +23,18 @@ from fljax.types import State
 
 
 class Run(NamedTuple):
-    """What a finished run leaves."""
+    """The result of a finished run."""
 
     state: State
-    metrics: dict[str, np.ndarray]  # as `simulate`'s, NumPy
-    seconds: float  # of all rounds, those before a resume too; NaN where an older folder does not say
-    rounds_per_second: float  # steady: without the first chunk of this call; NaN where there was no other
+    metrics: dict[str, np.ndarray]  # as from `simulate`, NumPy arrays
+    seconds: float  # of all rounds, also those before a resume; NaN if an older folder does not record it
+    rounds_per_second: float  # without the first chunk of this call; NaN if there was no other
     compile_seconds: float = float("nan")  # of tracing and compiling, or of reading kept programs; not in ``seconds``
-    compiler: Compiler | None = None  # of the level that the run was compiled at
+    compiler: Compiler | None = None  # with the level at which the run was compiled
 
 
 class Record:
-    """What the host keeps of one run as its rounds come in: metrics, the folder's files, where it stands."""
+    """The host's record of one run during its rounds: metrics, the folder's files, the progress."""
 
     def __init__(
         self,
@@ -50,16 +50,16 @@ class Record:
         self.timing, self.truth = timing, truth
         self.round, self.labels, self.n_clients = begun.round, begun.labels, begun.n_clients
         self.written, self.history = begun.written, begun.history
-        self.spent, self.compiling = begun.spent, compiling  # what has been counted, and what will be with a round
-        self.parts: list[dict[str, np.ndarray]] = []  # all; with a folder, which has the others, the last
+        self.spent, self.compiling = begun.spent, compiling  # counted so far, and to be counted with the next chunk
+        self.parts: list[dict[str, np.ndarray]] = []  # all chunks; with a folder, which has the others, only the last
         self.saver = None if folder is None else files.Saver(folder)
 
     def took(self, metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Takes a chunk's rounds, and gives them back with what only the host can tell.
+        """Receives a chunk's metrics, and returns them with those that only the host computes.
 
         Raises:
-            ValueError: a sampling of the user's own drew who does not exist, or a client twice, or a rule gave a
-                cluster that there is not.
+            ValueError: a user's sampling drew a client that does not exist, or one twice, or a user's rule returned a
+                cluster that does not exist.
         """
         check_ids(metrics["ids"], self.n_clients)
         check_clusters(metrics)
@@ -74,11 +74,12 @@ class Record:
             metrics["simulated_seconds"] = self.timing.of_rounds(first, metrics).astype(np.float32)
         if self.folder is not None:
             self.parts.clear()
-        self.parts.append(dict(metrics))  # of its own: a logger may keep the other
+        self.parts.append(dict(metrics))  # a copy: a logger may keep the other
         return metrics
 
     def spend(self, seconds: float) -> None:
-        """Counts the seconds of a chunk, with the first those of compiling: a run that is only shown has none."""
+        """Counts the seconds of a chunk, and with the first one those of compiling; a finished run that is only shown
+        has none."""
         self.spent = Spent(self.spent.seconds + seconds, self.spent.compile_seconds + self.compiling)
         self.compiling = 0.0
 
@@ -129,43 +130,43 @@ class Records:
         return len(self.records) * self.records[0].n_clients
 
     def took(self, metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Takes a chunk's rounds (rounds, runs, ...), and gives back what a progress bar shows of all runs."""
+        """Receives a chunk's metrics (rounds, runs, ...), and returns those that a progress bar shows for all runs."""
         of_each = [{name: value[:, i] for name, value in metrics.items()} for i in range(len(self.records))]
         own = [record.took(one) for record, one in zip(self.records, of_each, strict=True)]
         means = {name: np.mean([one[name] for one in own], axis=0) for name, value in own[0].items() if value.ndim == 1}
         return means | {name: np.concatenate([one[name] for one in own], axis=1) for name in ("active", "ok")}
 
     def spend(self, seconds: float) -> None:
-        """As `Record.spend`, of every run, which has its share of the ``seconds``."""
+        """As `Record.spend`, for every run with its share of the ``seconds``."""
         for record in self.records:
             record.spend(seconds / len(self.records))
 
     def write(self) -> None:
-        """As `Record.write`, of every run."""
+        """As `Record.write`, for every run."""
         for record in self.records:
             record.write()
 
     def save(self, states: State) -> None:
-        """As `Record.save`, of every run."""
+        """As `Record.save`, for every run."""
         for i, record in enumerate(self.records):
             record.save(tree.take(states, i))
 
     def settle(self) -> None:
-        """As `Record.settle`, of every run."""
+        """As `Record.settle`, for every run."""
         for record in self.records:
             record.settle()
 
     def finished(self, states: State, rate: float) -> list[Run]:
-        """As `Record.finished`, of every run."""
+        """As `Record.finished`, for every run."""
         n = len(self.records)
         return [one.finished(tree.take(states, i), rate * n) for i, one in enumerate(self.records)]
 
 
 def holds(path: Path, arrays: Mapping[str, np.ndarray]) -> bool:
-    """Whether a file has these arrays and no others."""
+    """Whether a file has exactly these arrays."""
     try:
         kept, _ = read_arrays(path, "")
-    except ValueError:  # it is not there, or damaged
+    except ValueError:  # it does not exist, or is damaged
         return False
     return kept.keys() == arrays.keys() and all(
         np.array_equal(kept[name], value, equal_nan=value.dtype.kind == "f") for name, value in arrays.items()
@@ -173,7 +174,7 @@ def holds(path: Path, arrays: Mapping[str, np.ndarray]) -> bool:
 
 
 def last_of_each_client(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Per-client arrays of the last round: the test metrics, and the label where every client took part in it."""
+    """Per-client arrays of the last round: the test metrics, and the label if every client participated in it."""
     arrays = {name: value[-1] for name, value in metrics.items() if name.startswith(OF_CLIENT)}
     n_clients = len(arrays["client_loss"])
     if "label" in metrics and len(metrics["ids"][-1]) == n_clients:

@@ -1,4 +1,4 @@
-"""The metric contract of a regression: squared and absolute error, and the share of variance that is explained."""
+"""The metric contract of regression: squared and absolute error, and the share of variance that is explained."""
 
 from collections.abc import Callable
 
@@ -22,10 +22,10 @@ def evaluate_regression(predict: Predict, models: ModelTable, data: ClientData, 
         ``mse_macro``, ``mse_micro``, ``mae_macro``, ``mae_micro`` (mean over clients, and weighted by test size, of the
         mean squared and mean absolute error), ``r2_macro`` and ``r2_p10`` (mean and tenth percentile over clients of
         ``1 - squared error / squared distance to the client's own mean``, averaged over the targets that vary; NaN for
-        a client none of whose targets does), ``r2_micro`` (the same of all test examples together), ``test_loss``
-        (macro), all ``()``; and per client ``client_mse``, ``client_mae``, ``client_r2``, ``client_loss``,
-        ``(clients,)``. Where a model gives NaN, its client's measures and means of errors are NaN, ``r2_macro`` and
-        ``r2_micro`` are -inf, and ``r2_p10`` is that of an R2 of -inf.
+        a client without such targets), ``r2_micro`` (the same over all test examples together), ``test_loss`` (macro),
+        all ``()``; and per client ``client_mse``, ``client_mae``, ``client_r2``, ``client_loss``, ``(clients,)``. If a
+        model predicts NaN, its client's metrics and the means of errors are NaN, ``r2_macro`` and ``r2_micro`` are
+        -inf, and in ``r2_p10`` the client counts with an R2 of -inf.
     """
     sums = client_sums(_score(predict, loss), models, data)
     size = data.size.astype(jnp.float32)
@@ -33,9 +33,9 @@ def evaluate_regression(predict: Predict, models: ModelTable, data: ClientData, 
     mse, mae, mean_loss = (sums[:, i] / n for i in range(3))
     r2, pooled = _explained(sums[:, 3:], data)
     broken = jnp.isnan(mse) & (size > 0)
-    worst = jnp.where(broken, -jnp.inf, r2)  # a model that gives NaN is as bad as can be
+    worst = jnp.where(broken, -jnp.inf, r2)  # a model that predicts NaN counts as the worst
     least = jnp.finfo(worst.dtype).min
-    p10 = jnp.nanpercentile(jnp.maximum(worst, least), 10.0)  # which would interpolate to -inf * 0, a NaN
+    p10 = jnp.nanpercentile(jnp.maximum(worst, least), 10.0)  # with -inf it would interpolate to -inf * 0, a NaN
     return {
         "mse_macro": mean_over(data, mse),
         "mse_micro": sums[:, 0].sum() / size.sum(),
@@ -53,7 +53,7 @@ def evaluate_regression(predict: Predict, models: ModelTable, data: ClientData, 
 
 
 def mean_over(data: ClientData, value: Array) -> Array:
-    """The mean over the clients that have examples, (); one whose value is NaN is not passed over."""
+    """The mean over the clients that have examples, (); NaN if one of their values is NaN."""
     counts = data.size > 0
     return jnp.where(counts, value, 0).sum() / counts.sum(dtype=jnp.float32)
 
@@ -73,9 +73,9 @@ def _score(predict: Predict, loss: ExampleLoss) -> Score:
 
 
 def _explained(squared: Array, data: ClientData) -> tuple[Array, Array]:
-    """R2 of each client and of all examples together: of squared errors (clients, targets), averaged over targets.
+    """R2 of each client and of all examples together, from squared errors (clients, targets), averaged over targets.
 
-    Means are taken off before squaring: sums of squares of large targets would lose the variance in float32.
+    Means are subtracted before squaring, because sums of squares of large targets would lose the variance in float32.
     """
     real = present(data)[..., None].astype(jnp.float32)
     y = as_targets(data.pool.y)[data.index]  # (clients, capacity, targets)
@@ -89,9 +89,9 @@ def _explained(squared: Array, data: ClientData) -> tuple[Array, Array]:
 
 
 def _r2(squared: Array, variation: Array, rounded: Array) -> Array:
-    """Averaged over the targets that vary.
+    """R2 averaged over the targets that vary.
 
-    ``rounded``: the variation that ten times 0.1 have, whose mean in float32 is not 0.1.
+    ``rounded``: the variation that equal values may have by rounding: the mean of ten times 0.1 is not 0.1 in float32.
     """
     varies = variation > rounded
     r2 = jnp.where(varies, 1 - squared / jnp.where(varies, variation, 1), 0).sum(axis=-1)

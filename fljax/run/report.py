@@ -1,4 +1,4 @@
-"""What came out: the final table of a comparison, and the arrays that its figures show, as plain data."""
+"""The results: the final table of several methods, and the arrays of its figures, as plain data."""
 
 import csv
 import io
@@ -23,38 +23,38 @@ from fljax.sealed import write_listed
 from fljax.types import Federation, ModelTable
 
 Row = dict[str, str | float | int | None]
-"""One method's line of the final table; None where the method or the federation has no such thing."""
+"""One method's row of the final table; None in columns that do not apply."""
 
 _AT_ONCE = 1 << 22
-"""Numbers that are turned into float64 at once."""
+"""Numbers that are converted into float64 at once."""
 
 
 class Outcome(NamedTuple):
     """A finished run, as a report needs it."""
 
     metrics: Mapping[str, np.ndarray]  # of all rounds
-    deployed: ModelTable  # the models that clients were last tested with
-    seconds: float  # of the run's rounds; NaN where it is not known
+    deployed: ModelTable  # the models with which clients were last tested
+    seconds: float  # of the run's rounds; NaN if not known
     compile_seconds: float = float("nan")  # of tracing and compiling before them, or of reading kept programs
-    newcomers: Mapping[str, np.ndarray] | None = None  # test metrics of clients that never took part
+    newcomers: Mapping[str, np.ndarray] | None = None  # test metrics of new clients
 
 
 def final_table(outcomes: Mapping[str, Outcome], group: np.ndarray | None = None) -> list[Row]:
-    """One row per method: the last round, with the best one beside it.
+    """One row per method: the last round, and the best one.
 
     Columns: ``algorithm``, ``accuracy_macro``, ``accuracy_micro``, ``accuracy_p10``, ``f1_macro``,
-    ``accuracy_worst10`` (mean over the worst tenth of the clients), ``accuracy_deviation`` (over the clients),
-    ``best_accuracy`` and ``best_round`` (of accuracy_macro, rounds count from 1), ``ari`` (agreement of the clusters
-    with the true ``group``; for clustered methods), ``n_clusters`` in use, ``churn`` (mean share of a round's
+    ``accuracy_worst10`` (mean over the worst tenth of the clients), ``accuracy_deviation`` (standard deviation over the
+    clients), ``best_accuracy`` and ``best_round`` (of accuracy_macro, rounds count from 1), ``ari`` (agreement of the
+    clusters with the true ``group``; for clustered methods), ``n_clusters`` in use, ``churn`` (mean share of a round's
     participants that changed cluster), ``megabytes_up`` and ``megabytes_down`` (10^6 bytes, mean over all clients,
     whole run), ``n_not_finite`` (participants' results that were left out, of all rounds), ``epsilon`` spent by a
-    private method, ``attack_success`` of a trigger, ``simulated_seconds`` of the whole run where clients have a clock,
+    private method, ``attack_success`` of a trigger, ``simulated_seconds`` of the whole run if clients have a clock,
     ``seconds`` of the rounds and ``compile_seconds`` before them (of all calls that made rounds), and
-    ``new_accuracy_macro``, ``new_accuracy_micro``, ``new_accuracy_p10`` of clients that never took part. Of a
-    regression ``r2_micro``, ``r2_macro``, ``r2_p10``, ``mae_macro`` and ``best_r2`` take the places of accuracies, F1
-    and ``best_accuracy``. Where the model is `fljax.validated`, ``accuracy_at_best_val`` (``r2_at_best_val``) is the
-    test accuracy in round ``best_val_round``, the best on the validation split. Each score besides these
-    (`fljax.scored`) has ``NAME_macro`` and ``NAME_micro``.
+    ``new_accuracy_macro``, ``new_accuracy_micro``, ``new_accuracy_p10`` of new clients. In regression ``r2_micro``,
+    ``r2_macro``, ``r2_p10``, ``mae_macro`` and ``best_r2`` replace accuracies, F1 and ``best_accuracy``. If the model
+    is `fljax.validated`, ``accuracy_at_best_val`` (``r2_at_best_val``) is the test accuracy in round
+    ``best_val_round``, the best on the validation split. Each further score (`fljax.scored`) has ``NAME_macro`` and
+    ``NAME_micro``.
     """
     return [{"algorithm": name, **_row(outcome, group)} for name, outcome in outcomes.items()]
 
@@ -86,7 +86,7 @@ def _row(outcome: Outcome, group: np.ndarray | None) -> Row:
 
 
 def _by_validation(metrics: Mapping[str, np.ndarray], measures: Measures) -> Row:
-    """The headline in the round that was best on the validation split, where that was tested."""
+    """The headline in the round that was best on the validation split, if that was tested."""
     if VALIDATION + measures.headline not in metrics:
         return {}
     best, told = best_round(metrics), float(at_best_validation(metrics)[-1])
@@ -94,7 +94,7 @@ def _by_validation(metrics: Mapping[str, np.ndarray], measures: Measures) -> Row
 
 
 def told_at_the_end(metrics: Mapping[str, np.ndarray]) -> Row:
-    """What a run has by its last round that only some have, None where it has not: see `final_table`."""
+    """Columns by the last round that only some runs have, None in others: see `final_table`."""
     return {
         "epsilon": float(metrics["epsilon"][-1]) if "epsilon" in metrics else None,
         "attack_success": float(metrics["attack_success"][-1]) if "attack_success" in metrics else None,
@@ -107,14 +107,14 @@ def _known(number: float) -> float | None:
 
 
 def _of_clients(metrics: Mapping[str, np.ndarray], measures: Measures) -> Row:
-    """How the headline is spread over the clients."""
+    """The spread of the headline over the clients."""
     kind = measures.kind + "_"
     last = {name: value[-1:] for name, value in metrics.items() if name.startswith(OF_CLIENT)}
     return {name: _known(float(spread_over_clients(last, name)[0])) for name in spreads(last) if name.startswith(kind)}
 
 
 def client_table(outcomes: Mapping[str, Outcome], federation: Federation, names: Sequence[str] = ()) -> list[Row]:
-    """One row per client: its name or number, its true group, its sizes, and each method's last test of it.
+    """One row per client: its name or number, its true group, its sizes, and its last test with each method.
 
     Columns: ``client``, ``group``, ``n_train``, ``n_test``, and ``"METHOD client_accuracy"`` and so on.
     """
@@ -124,7 +124,7 @@ def client_table(outcomes: Mapping[str, Outcome], federation: Federation, names:
         f"{method} {name}": np.asarray(values[-1])
         for method, outcome in outcomes.items()
         for name, values in outcome.metrics.items()
-        if name.startswith(OF_CLIENT) and name != ROW  # the column of clusters says it
+        if name.startswith(OF_CLIENT) and name != ROW  # the column of clusters has it
     }
     groups = None if federation.group is None else np.asarray(federation.group)
     labels = {f"{name} cluster": label for name, one in outcomes.items() if (label := final_label(one)) is not None}
@@ -141,10 +141,10 @@ def client_table(outcomes: Mapping[str, Outcome], federation: Federation, names:
 
 
 def final_label(outcome: Outcome) -> np.ndarray | None:
-    """(clients,) each client's cluster at the end, -1 where it is not known; None for a method without clusters.
+    """(clients,) each client's cluster at the end, -1 if not known; None for a method without clusters.
 
-    It is the deployed model's where some clients share one and not all of them do, else what the last round reported
-    of its participants.
+    It is the row number of the deployed model if some clients share a model but not all, else the label that the last
+    round reported for its participants.
     """
     if "label" not in outcome.metrics:
         return None
@@ -157,7 +157,7 @@ def final_label(outcome: Outcome) -> np.ndarray | None:
 
 
 def labels_over_time(outcome: Outcome) -> np.ndarray:
-    """(rounds, clients) each client's cluster as it was last reported, -1 before it first took part."""
+    """(rounds, clients) each client's cluster as last reported, -1 before its first participation."""
     ids, active, label = (np.asarray(outcome.metrics[name]) for name in ("ids", "active", "label"))
     known = np.full((len(ids), len(outcome.deployed.row)), -1)
     for i in range(len(ids)):
@@ -169,9 +169,9 @@ def labels_over_time(outcome: Outcome) -> np.ndarray:
 def curve(
     metrics: Mapping[str, np.ndarray], name: str | None = None, *, seconds: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The rounds (counted from 1) in which clients were tested, and the metric there; None: the headline.
+    """The rounds (counted from 1) in which clients were tested, and the metric ``name`` there; None: the headline.
 
-    With ``seconds`` the simulated seconds at the ends of these rounds.
+    With ``seconds``, the simulated seconds at the ends of these rounds instead of the rounds.
     """
     name = measures_of(metrics).headline if name is None else name
     finite = np.isfinite(metrics[name])
@@ -183,20 +183,20 @@ def principal_components(models: ModelTable) -> tuple[np.ndarray, np.ndarray]:
     """Two principal components of the clients' deployed models, trainable parameters only.
 
     Returns:
-        (clients, 2) coordinates, NaN of a client whose row is none of the table, and the share (2,) of the variance
-        that each explains; zeros where all models are equal.
+        (clients, 2) coordinates, NaN for a client without a model, and the share (2,) of the variance that each
+        component explains; zeros if all models are equal.
     """
     n_rows = tree.n_rows(models.params)
-    held = np.asarray(models.row) * (n_rows > 1)  # one row is everybody's
+    held = np.asarray(models.row) * (n_rows > 1)  # a single row is shared by all
     is_there = (held >= 0) & (held < n_rows)
-    if not is_there.all():  # a label of a cluster that there is not
+    if not is_there.all():  # some clients have no model
         some, share = principal_components(models._replace(row=held[is_there]))
         coordinates = np.full((len(held), 2), np.nan)
         coordinates[is_there] = some
         return coordinates, share
     varied = [leaf for leaf in jax.tree.leaves(tree.split_statistics(models.params)[0]) if leaf.shape[0] == n_rows]
     rows = np.concatenate([np.asarray(leaf).reshape(n_rows, -1) for leaf in varied], axis=1)
-    flat = rows[held]  # what all share adds nothing to a variance
+    flat = rows[held]  # leaves that all share do not add to the variance
     if len(flat) < 2 or not np.ptp(flat, axis=0).any():
         return np.zeros((len(flat), 2)), np.zeros(2)
     return _two_components(flat - flat.mean(axis=0, dtype=np.float64).astype(flat.dtype))
@@ -205,8 +205,8 @@ def principal_components(models: ModelTable) -> tuple[np.ndarray, np.ndarray]:
 def _two_components(centred: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """`principal_components` of rows (clients, parameters) of mean 0.
 
-    From the products of clients or of parameters, whichever are fewer: of many clients all directions, of which two are
-    drawn, would take longer than their rounds.
+    Computed from the scalar products of clients or of parameters, whichever are fewer; all components of many clients,
+    of which two are drawn, would take longer than the rounds.
     """
     wide = centred.shape[1] > centred.shape[0]
     long = centred.T if wide else centred
@@ -219,7 +219,7 @@ def _two_components(centred: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     spread, found = np.sqrt(np.maximum(square[::-1], 0)), found[:, ::-1]
     directions = centred.T @ found if wide else found
     coordinates = found * spread if wide else centred @ found
-    # A direction and its opposite are one: its largest entry is positive.
+    # A direction and its opposite are equivalent: choose the sign so that the largest entry is positive.
     largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=0)[None], axis=0)
     coordinates, pad = np.where(largest < 0, -1, 1) * coordinates, 2 - len(spread)
     return np.pad(coordinates, ((0, 0), (0, pad))), np.pad(spread**2 / np.trace(products), (0, pad))
@@ -231,7 +231,8 @@ def finite(models: ModelTable) -> bool:
 
 
 def save_table(path: Path, rows: Sequence[Row], read_again: bool = False) -> None:
-    """Writes the table as CSV; None is an empty cell. What is ``read_again`` has its checksum in a file beside it."""
+    """Writes the table as CSV; None is an empty cell. With ``read_again``, a checksum is written into a file beside
+    it."""
     text = io.StringIO(newline="")
     writer: Any = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -241,7 +242,7 @@ def save_table(path: Path, rows: Sequence[Row], read_again: bool = False) -> Non
 
 
 def save_formats(folder: Path, name: str, rows: Sequence[Row], markdown: str, latex: str) -> None:
-    """Writes a table as ``name``.csv, .md and .tex into ``folder``, which is made where it is not there."""
+    """Writes a table as ``name``.csv, .md and .tex into ``folder``, which is created if it does not exist."""
     folder.mkdir(parents=True, exist_ok=True)
     save_table(folder / f"{name}.csv", rows, read_again=True)
     write_atomically(folder / f"{name}.md", markdown.encode())

@@ -1,4 +1,4 @@
-"""What one method left in its folder, as arrays, frames and models."""
+"""The results of one method in its folder, as arrays, frames and models."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,26 +18,26 @@ NEW_TESTS = "new_clients.npz"
 
 
 class Result(NamedTuple):
-    """What one method left in its folder."""
+    """The results of one method in its folder."""
 
     name: str
     folder: Path
-    metrics: dict[str, np.ndarray]  # of all rounds, as `fljax.simulate`'s
-    clients: tuple[str, ...] = ()  # names of the clients, where they have some
-    config: Mapping[str, Any] = {}  # the run's config.toml; {} where there is none
-    new_clients: tuple[str, ...] = ()  # names of those that ``--new-clients`` held out, where they have some
+    metrics: dict[str, np.ndarray]  # of all rounds, as from `fljax.simulate`
+    clients: tuple[str, ...] = ()  # names of the clients, if they have names
+    config: Mapping[str, Any] = {}  # the run's config.toml; {} if there is none
+    new_clients: tuple[str, ...] = ()  # names of the clients that ``--new-clients`` held out, if they have names
 
     @property
     def has_models(self) -> bool:
-        """Whether the folder has the models that clients were last tested with."""
+        """Whether the folder has the models with which clients were last tested."""
         return (self.folder / FILE).is_file()
 
     @property
     def models(self) -> ModelTable:
-        """The models that clients were last tested with.
+        """The models with which clients were last tested.
 
         Raises:
-            ValueError: the folder has none, or the run was gone on with and stopped since.
+            ValueError: the folder has none, or the run was resumed and interrupted since.
         """
         return read_models(self.folder / FILE, self._n_rounds)
 
@@ -47,18 +47,19 @@ class Result(NamedTuple):
 
     @property
     def new_models(self) -> ModelTable:
-        """The models of the clients that ``--new-clients`` held out, as they met the trained server.
+        """The models of the clients that ``--new-clients`` held out.
 
         Raises:
             ValueError: as `models`.
         """
         if not (path := self.folder / OF_NEW).exists():
-            again = "run it again, fljax run --folder FOLDER" if self.config.get("new_clients") else "--new-clients 0.2"
-            raise ValueError(f"there is no {path}: fljax run writes it where it holds clients out; {again}")
+            held_out = self.config.get("new_clients")
+            again = "run fljax run --folder FOLDER again" if held_out else "run with --new-clients 0.2, for example"
+            raise ValueError(f"there is no file {path}; fljax run writes it if it holds clients out; {again}")
         return read_models(path, self._n_rounds)
 
     def client_model(self, client: int | str) -> Params:
-        """The parameters that a client holds at the end, by its number or its name, also that of a new client.
+        """The parameters of a client's model at the end, by its number or its name, also for a new client's name.
 
         Raises:
             ValueError: there is no such client, or the folder has no models.
@@ -68,7 +69,7 @@ class Result(NamedTuple):
         if isinstance(client, str):
             if client not in self.clients:
                 known = self.clients + self.new_clients
-                among = there_are("clients", known, client) if known else "there are no names"
+                among = there_are("clients", known, client) if known else "clients have no names; give a number"
                 raise ValueError(f"there is no client {client!r}; {among}")
             client = self.clients.index(client)
         return client_model(self.models, client)
@@ -78,30 +79,30 @@ class Result(NamedTuple):
         return columns_of_rounds(self.metrics)
 
     def tests(self) -> dict[str, np.ndarray]:
-        """Columns (clients,): the client, and each measure of its last test."""
+        """Columns (clients,): the client, and each metric of its last test."""
         measures = {name: value for name, value in self.metrics.items() if name.startswith(OF_CLIENT)}
         last = {name: value[last_test(value, self.config)] for name, value in measures.items()}
         n_clients = len(next(iter(last.values())))
         return {"client": np.array(self.clients) if self.clients else np.arange(n_clients)} | last
 
     def new_tests(self) -> dict[str, np.ndarray]:
-        """Columns (new clients,): the client that ``--new-clients`` held out, and each measure of its test.
+        """Columns (new clients,): the client that ``--new-clients`` held out, and each metric of its test.
 
         Raises:
-            ValueError: the folder has none, or the run was gone on with and stopped since.
+            ValueError: the folder has none, or the run was resumed and interrupted since.
         """
         if not (arrays := read_new_tests(self.folder, self._n_rounds)):
             path = self.folder / NEW_TESTS
-            raise ValueError(f"there is no {path}: fljax run writes it where it holds clients out; --new-clients 0.2")
+            raise ValueError(f"there is no file {path}; fljax run writes it with --new-clients 0.2, for example")
         measures = {name: value for name, value in arrays.items() if name.startswith(OF_CLIENT)}
         n_clients = len(next(iter(measures.values())))
         return {"client": np.array(self.new_clients) if self.new_clients else np.arange(n_clients)} | measures
 
     def frame(self, of: str = "rounds") -> Any:
-        """`rounds`, `tests` or `new_tests` as a pandas frame, or a polars one where pandas is not installed.
+        """`rounds`, `tests` or `new_tests` as a pandas frame, or a polars frame if pandas is not installed.
 
         Raises:
-            ValueError: neither is installed, or another word than these.
+            ValueError: neither is installed, or ``of`` is another word.
         """
         return frame_of(self, of)
 
@@ -112,40 +113,40 @@ class Result(NamedTuple):
 
 
 def read_new_tests(folder: Path, n_rounds: int | None = None) -> dict[str, np.ndarray]:
-    """The tests of clients that never took part, as `fljax.run.evaluate` has them; {} where a method has none.
+    """The tests of new clients, as from `fljax.run.evaluate`; {} if a method has none.
 
     Args:
-        folder: the method's.
-        n_rounds: that the run has made, which the models of these clients, written after their tests, are to be of;
-            None: it does not matter.
+        folder: the method's folder.
+        n_rounds: the run's number of rounds so far, compared with that of the new clients' models, which are written
+            after their tests; None: not checked.
 
     Raises:
-        ValueError: a file is damaged, or the run was gone on with and stopped since.
+        ValueError: a file is damaged, or the run was resumed and interrupted since.
     """
     path, models = folder / NEW_TESTS, folder / OF_NEW
     if n_rounds is not None and path.exists() and models.exists():
         read_models(models, n_rounds)
-    return read_arrays(path, "fljax run with its folder makes it anew")[0] if path.exists() else {}
+    return read_arrays(path, "fljax run with its folder writes it again")[0] if path.exists() else {}
 
 
 _FRAMES = ("rounds", "tests", "new_tests")
 
 
 def frame_of(loaded: Any, of: str) -> Any:
-    """What ``loaded`` has by its method ``of``, a word of `_FRAMES`, as a frame; ValueError for another word."""
+    """The result of the method ``of`` of ``loaded``, a word of `_FRAMES`, as a frame; ValueError for another word."""
     if of not in _FRAMES:
         raise ValueError(f"of={of!r} is unknown; choose {', '.join(map(repr, _FRAMES))}")
     return as_frame(getattr(loaded, of)())
 
 
 def last_test(values: np.ndarray, config: Mapping[str, Any]) -> int:
-    """The place of the last round that has ``values`` (rounds, ...), a run's test; the last of all where none has.
+    """The index of the last round with a test in ``values`` (rounds, ...); -1, the last round, if there is none.
 
-    A round that was to be tested counts where its values are no numbers too: a run that came to nothing stays so.
+    A round that was due for a test counts even if its values are NaN, so that a diverged run has no score.
 
     Args:
         values: NaN in rounds without a test.
-        config: of the run, which says when it tests; {} where that is not known.
+        config: the run's settings, which have its test rounds; {} if they are not known.
     """
     numbers = np.arange(1, len(values) + 1)
     tested = np.isfinite(values).reshape(len(values), -1).any(axis=1)

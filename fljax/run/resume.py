@@ -1,4 +1,4 @@
-"""Where a run begins: at its folder's newest whole checkpoint, or at round 0."""
+"""The start of a run: its folder's newest undamaged checkpoint, or round 0."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,11 +18,11 @@ from fljax.types import State
 
 
 class Begun(NamedTuple):
-    """Where the loop begins."""
+    """The start of the loop."""
 
     state: State
     round: int
-    labels: np.ndarray | None  # as `churn_of_rounds` has them before the round
+    labels: np.ndarray | None  # before the round, as from `churn_of_rounds`
     n_clients: int
     written: Written = Written()
     history: list[dict[str, Any]] = []  # noqa: RUF012 - a NamedTuple's default, never changed
@@ -39,11 +39,11 @@ def begin(
     now: dict[str, Any],
     force: bool,
 ) -> Begun:
-    """The folder's newest whole checkpoint, or the given state at round 0.
+    """The folder's newest undamaged checkpoint, or the given state at round 0.
 
     Raises:
-        ValueError: the folder holds another run, one whose files are not whole, one of more than ``n_rounds``, or one
-            made in other surroundings than ``now``; or it cannot be written and is not finished.
+        ValueError: the folder holds another run, a damaged one, one of more than ``n_rounds``, or one with other
+            versions or devices than ``now``; or it is not writable and not finished.
     """
     start = Begun(state, 0, None, n_clients, history=[{"round": 0, **now}])
     if folder is None:
@@ -67,7 +67,7 @@ def begin(
         resumed = jax.tree.map(jnp.asarray, stored.state)
         start = Begun(resumed, stored.round, labels, n_clients, stored.written, history, spent_of(folder, stored.round))
     if not writable and start.round < n_rounds:
-        raise ValueError(f"{folder} cannot be written; copy it to where it can be, or choose another folder")
+        raise ValueError(f"{folder} is not writable; copy it to a place that is, or choose another folder")
     if hosts.writes() and writable:
         if found is not None:
             files.drop_newer(folder, found[2])
@@ -78,15 +78,15 @@ def begin(
 
 
 def check_has_checkpoints(folder: Path, n_rounds: int) -> None:
-    """Raises ValueError where rounds lie in a folder whose checkpoints have been taken away.
+    """Raises ValueError if a folder has rounds but its checkpoints have been deleted.
 
-    A run that was stopped before its first checkpoint has the folder for it, and begins again.
+    A run that was interrupted before its first checkpoint has the folder for it, and begins again.
     """
     if not (n_there := n_written(folder)):
         return
     if not (place := folder / files.FOLDER).is_dir():
         raise ValueError(
-            f"{folder} holds {n_there} rounds, and {place}, which says whose they are, is missing; restore it, or "
+            f"{folder} holds {n_there} rounds, but {place}, which identifies their run, is missing; restore it, or "
             f"delete {folder} to make them again"
         )
     check_rounds(folder, n_there, n_rounds)

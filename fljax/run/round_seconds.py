@@ -1,4 +1,4 @@
-"""How long a run's rounds took: in a file of its own, as checkpoints are the same whenever a run is made."""
+"""The time that a run's rounds took, in a separate file, because checkpoints must not depend on the clock."""
 
 import json
 import math
@@ -10,21 +10,21 @@ from fljax.sealed import checksum_of
 
 FILE = "spent.json"
 _KEPT = 3
-"""Entries: of the checkpoint that is to come, and of the two that there may be before it."""
+"""Number of entries: for the next checkpoint, and for the two before it."""
 
 
 class Spent(NamedTuple):
-    """The time that a run's rounds took, in all the calls that made them; NaN where the folder does not say."""
+    """The time of a run's rounds, over all calls that made them; NaN if the folder does not record it."""
 
     seconds: float = 0.0
     compile_seconds: float = 0.0  # of tracing and compiling before them, or of reading kept programs
 
 
 def keep(folder: Path, round: int, spent: Spent) -> None:
-    """Writes what the rounds before ``round`` took, beside the same of the checkpoints before.
+    """Writes the time of the rounds before ``round``, besides those of the checkpoints before.
 
     Raises:
-        OSError: it cannot be written; the file is as it was.
+        OSError: it cannot be written; the file is unchanged.
     """
     before = [entry for entry in _entries(folder) if entry[0] < round]
     entries = [*before, (round, *spent)][-_KEPT:]

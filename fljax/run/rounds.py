@@ -1,4 +1,4 @@
-"""A run's metrics on disk: a line a round in ``metrics.jsonl``, and all arrays chunk by chunk in ``rounds/``."""
+"""A run's metrics on disk: one line per round in ``metrics.jsonl``, and all arrays chunk by chunk in ``rounds/``."""
 
 import json
 import os
@@ -17,7 +17,7 @@ _BLOCK = 1 << 22
 
 
 class Written(NamedTuple):
-    """What has been written so far, as a checkpoint keeps it to know it again."""
+    """The lengths and checksums of what has been written so far, for a checkpoint."""
 
     metrics_bytes: int = 0  # length of metrics.jsonl
     metrics_crc: int = 0  # its checksum
@@ -25,13 +25,13 @@ class Written(NamedTuple):
 
 
 def append_rows(folder: Path, first: int, metrics: dict[str, np.ndarray], before: Written) -> Written:
-    """Appends the chunk's rounds to metrics.jsonl and its arrays to ``rounds/``; what there is now.
+    """Appends the chunk's rounds to metrics.jsonl and its arrays to ``rounds/``; returns what is written now.
 
-    A row has every scalar metric, and the mean over the active participants of the per-participant ones that are
-    numbers. NaN (a round that was not tested) is left out. Nothing in it depends on the clock.
+    A row has every scalar metric, and the `means_of_participants`. NaN (a round that was not tested) is left out. No
+    entry depends on the clock.
 
     Raises:
-        OSError: it cannot be written; what there was before is whole.
+        OSError: it cannot be written; what was written before is undamaged.
     """
     scalars = {name: value for name, value in metrics.items() if value.ndim == 1}
     rows = [
@@ -51,10 +51,10 @@ def append_rows(folder: Path, first: int, metrics: dict[str, np.ndarray], before
 
 
 def means_of_participants(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What a round has of its participants, as columns (rounds,).
+    """Means over a round's participants, as columns (rounds,).
 
-    ``loss``: mean of those whose training counts, NaN where nobody's does; ``uplink``, ``downlink``: floats that one
-    sends and receives on average; ``n_not_finite``: those whose training came to nothing.
+    ``loss``: mean over those whose result is used, NaN if there are none; ``uplink``, ``downlink``: floats that a
+    participant sends and receives on average; ``n_not_finite``: number of those whose result was not finite.
     """
     means = {"loss": [], "uplink": [], "downlink": []}
     for i, (active, ok) in enumerate(zip(metrics["active"], metrics["ok"], strict=True)):
@@ -81,7 +81,7 @@ def _chained(crc: int, before: int) -> int:
 
 
 def cut_back(folder: Path, round: int, metrics_bytes: int) -> None:
-    """Drops what was written after ``round`` rounds; where nothing was, nothing is written."""
+    """Drops what was written after ``round`` rounds; if there is nothing to drop, nothing is written."""
     path = folder / METRICS
     if not path.exists() or path.stat().st_size != metrics_bytes:
         path.touch()
@@ -92,10 +92,10 @@ def cut_back(folder: Path, round: int, metrics_bytes: int) -> None:
 
 
 def read_whole(folder: Path, n_rounds: int, written: Written) -> dict[str, np.ndarray]:
-    """The first ``n_rounds`` rounds as `read_rounds`, after a look at everything that was written of them.
+    """The first ``n_rounds`` rounds as from `read_rounds`, after checking everything that was written of them.
 
     Raises:
-        DamagedError: of what was written something is missing or is not as it was.
+        DamagedError: something is missing or has changed since it was written.
     """
     path = folder / METRICS
     length = path.stat().st_size if path.exists() else 0
@@ -123,7 +123,7 @@ def _crc_of_first(path: Path, n_bytes: int) -> int:
 
 
 def read_rounds(folder: Path, n_rounds: int | None = None) -> dict[str, np.ndarray]:
-    """All metrics of a results folder with their leading axis over rounds: the first ``n_rounds``; None: all.
+    """The metrics of a results folder with a leading axis over rounds: of the first ``n_rounds`` rounds; None: of all.
 
     Raises:
         ValueError: there are none, or a chunk of them is missing or damaged.
@@ -141,18 +141,19 @@ def _read(folder: Path, n_rounds: int | None) -> tuple[dict[str, np.ndarray], in
             raise _missing(folder, done)
         part, own = read_arrays(path, remedy(folder))
         if "ids" not in part or (parts and part.keys() != parts[0].keys()):
-            raise DamagedError(f"{path} is not of this run; {remedy(folder)}")
+            raise DamagedError(f"{path} belongs to another run; {remedy(folder)}")
         parts.append(part)
         done, crc = done + len(part["ids"]), _chained(own, crc)
     if not parts and not n_rounds:
-        raise DamagedError(f"{folder} has no rounds; is it a results folder?")
+        raise DamagedError(f"{folder} has no rounds; give a results folder")
     if n_rounds is not None and done != n_rounds:
         raise _missing(folder, done)
     return joined(parts), crc
 
 
 def n_written(folder: Path) -> int:
-    """How many rounds lie in a folder, whole or not; 0 where none do or the last file cannot be read."""
+    """The number of rounds in a folder, damaged or not; 0 if there are none. A last file that cannot be read does not
+    count."""
     places = _chunks(folder, r"\.npz")
     if not places:
         return 0
@@ -164,12 +165,12 @@ def n_written(folder: Path) -> int:
 
 
 def joined(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """The metrics of chunks as one; the chunks are emptied, for there is not room for all of them twice."""
+    """The metrics of chunks as one; the chunks are emptied, because the memory may not hold all of them twice."""
     return {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
 
 
 def _chunks(folder: Path, ending: str) -> list[tuple[int, Path]]:
-    """The first round and the file of every chunk, in order; what else lies there is nobody's business."""
+    """The first round and the file of every chunk, in order; other files are ignored."""
     found = [(re.fullmatch(rf"(\d{{8,}}){ending}", path.name), path) for path in folder.glob(f"{ROUNDS}/*")]
     return sorted((int(name[1]), path) for name, path in found if name)
 
@@ -179,5 +180,5 @@ def _missing(folder: Path, first: int) -> DamagedError:
 
 
 def remedy(folder: Path) -> str:
-    """What to do about a file that is damaged."""
+    """The remedy for a damaged file."""
     return f"restore it from a copy, or delete {folder} to begin again"

@@ -1,4 +1,4 @@
-"""Scores of each client that a model was given besides the metric contract (`fljax.scored`)."""
+"""The scores of each client that a model has besides the metric contract (`fljax.scored`)."""
 
 from collections.abc import Sequence
 
@@ -18,13 +18,13 @@ def client_scores(
 
     Args:
         predict: ``(params, x) -> outputs (batch, outputs)``.
-        models: the deployed ones.
-        data: what they are tested on.
-        scores: what is told besides the metric contract.
-        tested: what that says: where the loss is NaN, a client's score is NaN, and so are the means over clients.
+        models: the deployed models.
+        data: the examples of the tests.
+        scores: the scores besides the metric contract.
+        tested: the metrics of the contract: if a client's loss is NaN, its score is NaN, and so are the means.
 
     Raises:
-        ValueError: a score gives not a number for each example, or not one for a client.
+        ValueError: a score does not return one number per example, or one per client.
     """
     if not scores:
         return {}
@@ -47,7 +47,7 @@ def client_scores(
 
 
 def weighted(value: Array, size: Array) -> Array:
-    """Mean over clients weighted by the sizes of those that count, (clients,) each: ()."""
+    """The mean of ``value`` over clients, weighted by ``size``, (clients,) each: (). Clients of size 0 do not count."""
     return jnp.where(size > 0, value * size, 0.0).sum() / size.sum()
 
 
@@ -56,7 +56,7 @@ def _of_client(score: Score, outputs: Array, y: Array, is_there: Array) -> Array
     given = score.of(outputs, y, is_there) if score.of_all else score.of(outputs, y)
     wanted = () if score.of_all else is_there.shape
     if jnp.shape(given) != wanted:
-        due = "one number of a client, ()" if score.of_all else f"a number for each example, (batch,) = {wanted}"
-        raise ValueError(f"score {score.name!r} gave an array {jnp.shape(given)}; give {due}")
+        due = "one number per client, ()" if score.of_all else f"one number per example, (batch,) = {wanted}"
+        raise ValueError(f"score {score.name!r} returned an array {jnp.shape(given)}; return {due}")
     value = jnp.asarray(given).astype(jnp.float32)
     return value if score.of_all else jnp.where(is_there, value, 0).sum() / is_there.sum(dtype=jnp.float32)

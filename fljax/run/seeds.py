@@ -1,9 +1,9 @@
-"""Runs that differ in their key, their federation and a few numbers, as one program: what `fljax compare` trains.
+"""Runs with different keys and federations, and a few different numbers, as one program: the runs of `fljax compare`.
 
-Seeds of a comparison have federations of one shape (`fljax.data.padding.same_shapes`). What all have in common, such
-as the pool of examples, is held once; the rest is stacked. On an accelerator as many seeds as fit go side by side, on a
-CPU one after another inside the program, each with its clients on all cores. Numbers that a method has from each
-seed's own data, such as those by which its network scales inputs, are the program's inputs too (`Varied`).
+Seeds of a comparison have federations of one shape (`fljax.data.padding.same_shapes`). Arrays that all have in common,
+such as the pool of examples, are held once; the others are stacked. On an accelerator as many seeds as fit go side by
+side, on a CPU one after another inside the program, each with its clients on all cores. Numbers that depend on each
+seed's own data, such as the scales of a network's inputs, are inputs of the program, too (`Varied`).
 """
 
 from collections.abc import Callable, Sequence
@@ -28,9 +28,9 @@ Made = Callable[[Any], Algorithm]
 
 
 class Varied(NamedTuple):
-    """The method of several runs, with other numbers in each."""
+    """The method of several runs, with different numbers in each."""
 
-    make: Made  # of arrays without a name in the description, of plain numbers with them
+    make: Made  # from arrays: the numbers are not in the description; from plain numbers: they are
     numbers: Sequence[Any]  # of each run: a pytree of tuples of floats
 
     def of(self, i: int) -> Algorithm:
@@ -39,13 +39,13 @@ class Varied(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What the program is compiled for."""
+    """The static arguments of the program."""
 
     algorithm: Algorithm
-    draw: Draw  # who takes part in a round
+    draw: Draw  # the sampling of a round
     structure: Any  # of a federation as a pytree
     at_once: int = 1  # seeds side by side
-    make: Made | None = None  # where each seed has numbers of its own: makes ``algorithm`` with these
+    make: Made | None = None  # makes ``algorithm`` with a seed's own numbers, if there are such
 
     def method(self, numbers: Any) -> Algorithm:
         """The method of one seed, inside the program."""
@@ -53,30 +53,30 @@ class Setting(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """What the program is given besides states and rounds."""
+    """The traced arguments of the program besides states and rounds."""
 
     hyper: Any
-    shared: list[Any]  # leaves of all federations; None in the place of one that each has of its own
-    own: list[Any]  # (seeds, ...) leaves that each has of its own; None in the place of one that is shared
+    shared: list[Any]  # leaves that all federations share; None in the place of an own leaf
+    own: list[Any]  # (seeds, ...) leaves that each federation has of its own; None in the place of a shared leaf
     key: Key  # (seeds,)
     dropout: Array | None
     evaluate_every: Array
     n_rounds: Array
-    numbers: Any = None  # (seeds, ...) of a method that has some of each seed's own
+    numbers: Any = None  # (seeds, ...) each seed's own numbers of the method, if there are such
 
     def of(self, rows: Sequence[int]) -> "Inputs":
-        """The seeds ``rows`` alone."""
+        """The inputs of the seeds ``rows`` only."""
         own, numbers = tree.take((self.own, self.numbers), jnp.asarray(rows))
         return self._replace(own=own, key=self.key[jnp.asarray(rows)], numbers=numbers)
 
 
 def joined(structure: Any, shared: Sequence[Any], own: Sequence[Any]) -> Federation:
-    """The federation whose leaves are ``shared`` or, where that has none, ``own``."""
+    """The federation with the ``shared`` leaves, and ``own`` leaves where these are None."""
     return jax.tree.unflatten(structure, [b if a is None else a for a, b in zip(shared, own, strict=True)])
 
 
 def stacked(federations: Sequence[Federation]) -> tuple[Any, list[Any], list[Any]]:
-    """Federations of one shape: their structure, the leaves that are the same array in all, and the others stacked."""
+    """For federations of one shape: the structure, the leaves that are the same array in all, the others stacked."""
     structure, columns = jax.tree.structure(federations[0]), list(zip(*map(jax.tree.leaves, federations), strict=True))
     alike = [all(leaf is column[0] for leaf in column) for column in columns]
     shared = [column[0] if same else None for same, column in zip(alike, columns, strict=True)]
@@ -85,7 +85,7 @@ def stacked(federations: Sequence[Federation]) -> tuple[Any, list[Any], list[Any
 
 @partial(jax.jit, static_argnums=0)
 def begin_all(setting: Setting, inputs: Inputs) -> State:
-    """The state that each seed begins with, (seeds, ...)."""
+    """The first state of each seed, (seeds, ...)."""
 
     def one(seed: tuple[Any, Key, Any]) -> State:
         own, key, numbers = seed

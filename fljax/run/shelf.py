@@ -1,9 +1,9 @@
-"""Compiled programs on disk, found again without a trace by a description of everything that they depend on.
+"""Compiled programs on disk, found without tracing by a description of everything on which they depend.
 
-JAX's own cache saves the compiler's work but must see the program first, and tracing and lowering it takes seconds. A
-`Shelf` is asked by a text that names the method, its static choices, its network and local work; the sources of
-fljax, versions, devices and the shapes of the arguments are added here. The text must name all that the program is made
-of, so only the command line uses it, for things of fljax's own.
+JAX's own cache saves the compiler's work but needs the program first, and tracing and lowering it takes seconds. The
+key of a `Shelf` is a text that names the method, its static choices, its network and local work; the sources of fljax,
+versions, devices and the shapes of the arguments are added here. The text must describe the program completely, so only
+the command line uses it, for the library's own methods and parts.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ import fljax
 from fljax.sealed import DamagedError, read_sealed, write_sealed
 
 MOST_BYTES = 1 << 30
-"""Bytes that are kept; the programs that were used least lately go first."""
+"""Size limit in bytes; the least recently used programs are removed first."""
 
 
 class Shelf(NamedTuple):
@@ -39,7 +39,7 @@ class Shelf(NamedTuple):
     key: str
 
     def program(self, name: str) -> Any | None:
-        """The compiled program, or None where there is none, or none that can be read here."""
+        """The compiled program, or None if there is none that can be read here."""
         path = self._path(name)
         try:
             stored = zlib.decompress(read_sealed(path))
@@ -51,8 +51,8 @@ class Shelf(NamedTuple):
         except FileNotFoundError:
             return None
         except (DamagedError, OSError):
-            return None  # it is written anew
-        except Exception as error:  # whatever the runtime says of a program of another machine
+            return None  # it will be written again
+        except Exception as error:  # any error of the runtime, for example for a program of another machine
             text = str(error).partition("\n")[0][:200]
             warnings.warn(f"a kept program cannot be used here and is compiled again ({text})", stacklevel=2)
             return None
@@ -61,16 +61,16 @@ class Shelf(NamedTuple):
         return program
 
     def keep_program(self, name: str, program: Any) -> None:
-        """Keeps a compiled program, where it can be written down."""
+        """Keeps a compiled program, if it can be serialised."""
         try:
             ids = {device.id for place in jax.tree.leaves(program.input_shardings) for device in place.device_set}
             content = zlib.compress(pickle.dumps((ids, *serialize_executable.serialize(program))), 1)
         except (ValueError, TypeError, AttributeError, RuntimeError, pickle.PicklingError):
-            return  # a backend without such a form
+            return  # the backend cannot serialise it
         self._write(name, content)
 
     def numbers(self, name: str) -> list[float] | None:
-        """Numbers that were kept; None: there are none."""
+        """The numbers that were kept; None if there are none."""
         try:
             return json.loads(read_sealed(self._path(name)))
         except (DamagedError, OSError, ValueError):
@@ -84,14 +84,14 @@ class Shelf(NamedTuple):
         return self.folder / f"{self.key}-{name}"
 
     def _write(self, name: str, content: bytes) -> None:
-        with contextlib.suppress(OSError):  # a cache that cannot be written is no reason to stop
+        with contextlib.suppress(OSError):  # a run can do without a cache
             self.folder.mkdir(parents=True, exist_ok=True)
             _make_room(self.folder, len(content))
             write_sealed(self._path(name), content)
 
 
 def shelf_for(text: str, *arguments: Any) -> Shelf | None:
-    """Where the programs of ``text`` for such ``arguments`` are kept: beside JAX's own cache; None where it has none.
+    """The shelf for the programs of ``text`` with such ``arguments``, beside JAX's own cache; None if that is off.
 
     Args:
         text: names everything that is static: equal texts promise equal programs.
@@ -112,10 +112,10 @@ _LEAST_SECONDS = "jax_persistent_cache_min_compile_time_secs"
 
 @contextlib.contextmanager
 def kept_here_alone() -> Iterator[Callable[[], bool]]:
-    """Inside it JAX's own cache takes no program; what it gives says whether this thread compiled one anew.
+    """Keeps JAX's own cache from storing programs in the block; yields a function that tells whether this thread
+    compiled a new program.
 
-    A program that JAX has read from its cache, or still holds since it did, cannot be written down again: XLA's CPU
-    backend leaves its code out.
+    A program that JAX has read from its cache cannot be serialised again: XLA's CPU backend leaves its code out.
     """
     global _inside
     with _lock:
@@ -138,7 +138,7 @@ _usual: list[float] = []
 
 
 class _Counts(threading.local):
-    """Of this thread: what JAX has asked its cache for, and found there."""
+    """For each thread, the numbers of JAX's cache requests and hits."""
 
     requests = 0
     hits = 0
@@ -157,7 +157,7 @@ def _listen() -> None:
 
 
 def _surroundings() -> tuple[Any, ...]:
-    """All else that a program depends on: sources, versions, flags, JAX's settings, devices."""
+    """Everything else on which a program depends: sources, versions, flags, JAX's settings, devices."""
     settings = sorted((name, repr(value)) for name, value in jax.config.values.items() if _counts(name))
     devices = [(device.id, device.device_kind) for device in jax.devices()]
     variables = tuple(os.environ.get(name, "") for name in ("XLA_FLAGS", "FLJAX_CONV", "FLJAX_WINOGRAD"))
@@ -170,9 +170,9 @@ def _counts(setting: str) -> bool:
 
 @cache
 def _ready_lapack() -> None:
-    """Lets programs read from disk call LAPACK on a CPU.
+    """Lets programs that were read from disk call LAPACK on a CPU.
 
-    JAX looks its functions up when it lowers the first such call; until then the process ends where one is made.
+    JAX loads the LAPACK functions when it lowers the first call of one; before that, such a call crashes the process.
     """
     one = jax.ShapeDtypeStruct((1, 1), jnp.float32)
     jax.jit(jax.lax.linalg.cholesky).trace(one).lower(lowering_platforms=("cpu",))
@@ -180,7 +180,7 @@ def _ready_lapack() -> None:
 
 @cache
 def _sources() -> str:
-    """Of every source file of the package."""
+    """A checksum of the package's source files (times and sizes)."""
     digest = hashlib.sha256()
     for path in sorted(Path(fljax.__path__[0]).rglob("*.py")):
         stat = path.stat()
@@ -196,7 +196,7 @@ def _versions() -> tuple[str, ...]:
 
 @cache
 def _cpu() -> str:
-    """The processor: code that was compiled for one may not run on another."""
+    """The processor, because code compiled for one may not run on another."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return repr(sorted({line for line in lines if line.startswith(("model name", "flags"))}))
@@ -204,7 +204,7 @@ def _cpu() -> str:
 
 
 def _make_room(folder: Path, n_bytes: int) -> None:
-    """Removes what was used least lately until ``n_bytes`` more fit."""
+    """Removes the least recently used files until ``n_bytes`` more fit."""
     files = []
     for path in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):  # another process has just removed or renamed it

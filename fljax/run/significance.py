@@ -1,7 +1,7 @@
-"""Methods against each other over seeds: means, deviations, paired differences and what they are worth.
+"""Comparison of methods over seeds: means, standard deviations, paired differences and their significance.
 
-All methods of a seed see the same federation, cohorts and first model, so a seed's scores are a pair: the difference
-between two methods varies far less than either of them.
+All methods of a seed have the same federation, cohorts and initial model, so the scores of a seed are paired: the
+difference between two methods varies far less than either score.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -13,7 +13,7 @@ from fljax.ranges import real
 
 
 class Interval(NamedTuple):
-    """A mean and Student's confidence interval of it; its ends are NaN with fewer than two values."""
+    """A mean and its Student confidence interval; the ends are NaN with fewer than two values."""
 
     mean: float
     low: float
@@ -21,18 +21,18 @@ class Interval(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """One method over the seeds, and beside the method that the others are compared with."""
+    """One method over the seeds, and its difference to the baseline."""
 
     algorithm: str
-    n_seeds: int  # of finite scores
+    n_seeds: int  # seeds with finite scores
     mean: float
-    deviation: float  # of the scores, n - 1 in the denominator; NaN with one seed
+    deviation: float  # standard deviation of the scores, n - 1 in the denominator; NaN with one seed
     interval: Interval
-    difference: Interval | None  # paired, this method minus the other; None of the other itself, and without pairs
-    p_value: float | None  # of the paired t-test, two-sided; None where there is nothing to test
-    p_holm: float | None  # the same, corrected for as many tests as there are (Holm)
+    difference: Interval | None  # paired, this method minus the baseline; None for the baseline, and without pairs
+    p_value: float | None  # of the paired t-test, two-sided; None if there is nothing to test
+    p_holm: float | None  # the same, with Holm's correction for the number of tests
     p_wilcoxon: float | None  # of Wilcoxon's signed-rank test, which needs six seeds to get below 0.05
-    n_pairs: int = 0  # seeds that the difference is over
+    n_pairs: int = 0  # seeds of the difference
 
 
 def compare_scores(
@@ -44,27 +44,28 @@ def compare_scores(
     """Each method's scores, and its paired difference to the ``baseline``.
 
     Args:
-        scores: method -> (seeds,) scores, in the same order of seeds; NaN where a run has none.
+        scores: method -> (seeds,) scores, in the same order of seeds; NaN if a run has none.
         baseline: the method that the others are compared with; None: the first.
         confidence: of the intervals, in (0, 1).
-        apart: methods whose scores are no pairs with the ``baseline``'s, as of other clients: no difference is taken.
+        apart: methods whose scores are not paired with those of the ``baseline``, for example because they have other
+            clients: they get no difference.
 
     Raises:
-        ValueError: no method, scores of different lengths, no such baseline, or a confidence out of its range.
+        ValueError: there is no method or no such baseline, scores differ in length, or ``confidence`` is out of range.
     """
     if not 0 < real("confidence", confidence) < 1:
-        raise ValueError(f"confidence={confidence} is out of its range; choose 0 < confidence < 1, as 0.95")
+        raise ValueError(f"confidence={confidence} is out of its range; choose 0 < confidence < 1, such as 0.95")
     table = {name: np.asarray(values, np.float64) for name, values in scores.items()}
     if not table:
-        raise ValueError("scores are empty; give those of a method at least")
+        raise ValueError("scores is empty; give the scores of at least one method")
     for name, values in table.items():
         if values.ndim != 1:
-            raise ValueError(f"scores of {name!r} have shape {values.shape}; expected (seeds,), a score a seed")
+            raise ValueError(f"scores of {name!r} have shape {values.shape}; give (seeds,), one score per seed")
     if len({len(values) for values in table.values()}) > 1:
         raise ValueError(f"scores have {[len(values) for values in table.values()]} seeds; give each method the same")
     other = next(iter(table)) if baseline is None else baseline
     if other not in table:
-        raise ValueError(f"baseline={other!r} is none of the methods {', '.join(table)}")
+        raise ValueError(f"baseline={other!r} is not a method; choose one of {', '.join(table)}")
     rows = [
         _against(name, values, None if name == other or name in apart else table[other], confidence)
         for name, values in table.items()
@@ -87,12 +88,12 @@ def _against(name: str, values: np.ndarray, other: np.ndarray | None, confidence
 
 
 def _tests(ours: np.ndarray, theirs: np.ndarray) -> tuple[float | None, None, float | None]:
-    """p-values of the t-test and of Wilcoxon's; None where the differences have no spread to judge them by."""
+    """p-values of the t-test and of Wilcoxon's test; None if the differences do not vary."""
     from scipy import stats  # here, as its import takes as long as a small run
 
     if len(ours) < 2:
         return None, None, None
-    # Scores are float32: differences are known to a few of its steps, and nearer to each other they are equal.
+    # Scores are float32: differences are known up to a few of its steps, and closer ones count as equal.
     step = 4 * float(np.finfo(np.float32).eps) * max(np.abs(ours).max(), np.abs(theirs).max(), 1e-30)
     differences = np.rint((ours - theirs) / step) * step
     if not np.ptp(differences) > step:
@@ -101,7 +102,7 @@ def _tests(ours: np.ndarray, theirs: np.ndarray) -> tuple[float | None, None, fl
 
 
 def interval_of(values: np.ndarray, confidence: float = 0.95) -> Interval:
-    """The mean of independent values and Student's confidence interval of it."""
+    """The mean of independent values and its Student confidence interval."""
     if len(values) < 2:
         mean = float(values[0]) if len(values) else float("nan")
         return Interval(mean, float("nan"), float("nan"))
@@ -113,9 +114,9 @@ def interval_of(values: np.ndarray, confidence: float = 0.95) -> Interval:
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Holm's correction of several tests: the chance of one false finding among them stays below the level.
+    """Holm's correction of several p-values: it controls the probability of one or more false findings among the tests.
 
-    None, where nothing was tested, stays None and counts for nothing.
+    None, for nothing tested, stays None and does not count.
     """
     tested = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
     corrected: list[float | None] = [None] * len(p_values)

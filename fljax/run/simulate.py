@@ -42,31 +42,31 @@ def simulate(
 
     Args:
         algorithm: from `fljax.algorithms`.
-        hyper: the algorithm's numbers; new values do not recompile.
+        hyper: the algorithm's hyperparameters; new values do not recompile.
         federation: the clients and their data.
-        key: everything random comes from it.
+        key: all randomness comes from it.
         n_rounds: rounds to run.
         participation: share of the clients in each round, in (0, 1].
-        sampling: who takes part, see `fljax.rounds.sampling`; None: a share ``participation``, uniformly.
+        sampling: the sampling of clients, see `fljax.rounds.sampling`; None: a share ``participation``, uniformly.
         evaluate_every: test after every so many rounds, and always after the last.
-        dropout: probability that a participant drops out of a round; None: nobody does. Of those that were drawn one
-            stays where all would drop out, except with Poisson sampling.
-        compile: "full" has the quickest rounds, "fast" is ready soonest, "medium" lies between; they differ in the last
-            bits. Under a trace of the caller's it says nothing.
+        dropout: probability that a participant drops out of a round; None: nobody drops out. If all participants would
+            drop out, one stays, except with Poisson sampling.
+        compile: "full" has the fastest rounds, "fast" starts soonest, "medium" is in between; they differ in the last
+            bits. It has no effect if the caller traces this function.
 
     Returns:
-        The final state, and the metrics with a leading axis over rounds: the algorithm's own (a participant's value is
-        at its place among the participants in order of client id, see ``ids``), and those of
-        `fljax.run.evaluate.evaluate`, NaN in rounds that were not evaluated. Of a clustered method also ``client_row``
-        (rounds, clients), which of its models each client was tested with, and ``churn``, the share of participants
-        that changed cluster (`fljax.run.churn`), of a private one ``epsilon`` so far (`fljax.run.privacy`), with
-        clients that have a clock ``simulated_seconds`` of each round (`fljax.rounds.clock`), except under a trace; with
-        a deadline ``n_missing``, who was asked and not there; where some do part of their work (`fljax.rounds.effort`)
-        each participant's share of it, ``effort``.
+        The final state, and the metrics with a leading axis over rounds: those of the algorithm (participants' values
+        are in the order of client ids, see ``ids``), and those of `fljax.run.evaluate.evaluate`, NaN in rounds without
+        a test. Clustered methods also have ``client_row`` (rounds, clients), the row number of the model with which
+        each client was tested, and ``churn``, the share of participants that changed cluster (`fljax.run.churn`);
+        private methods have ``epsilon`` so far (`fljax.run.privacy`); clients with a clock have ``simulated_seconds``
+        of each round (`fljax.rounds.clock`), except under a trace; a deadline has ``n_missing``, the number of sampled
+        clients that were not there; stragglers (`fljax.rounds.effort`) have ``effort``, each participant's share of its
+        work.
 
     Raises:
-        ValueError: a number is out of its range, ``hyper`` is not the method's, what the user's own functions give is
-            not what it must be, or ``compile`` is none of the levels.
+        ValueError: a number is out of its range, ``hyper`` is not the method's, a user's function returns something
+            wrong, or ``compile`` is none of the levels.
     """
     check_run(n_rounds, evaluate_every, dropout)
     check_level(compile, LEVELS)
@@ -100,7 +100,7 @@ def simulate(
 
 @cache
 def _simulated_at(level: Level) -> Callable[..., tuple[State, Metrics]]:
-    """`_simulate` compiled at another level."""
+    """`_simulate`, compiled at another level."""
     return jax.jit(_simulate.__wrapped__, static_argnums=(0, 1, 2, 3), compiler_options=options_of(level))
 
 

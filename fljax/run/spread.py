@@ -1,4 +1,4 @@
-"""How a measure is spread over the clients, round by round: who fares worst, and how far clients are apart."""
+"""The spread of a metric over the clients, round by round: the worst clients, and the standard deviation."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -8,11 +8,11 @@ from fljax.rounds.round_metrics import OF_CLIENT
 
 
 def worst(values: np.ndarray, share: float = 0.1) -> np.ndarray:
-    """Mean over the worst ``share`` of the clients, at least one, () of (clients,), or of each row of more axes.
+    """Mean over the worst ``share`` of the clients, at least one: () of (clients,), or of each row of more axes.
 
-    Clients that were not tested do not count; NaN where none was.
+    Clients that were not tested do not count; NaN if none was.
     """
-    ascending = np.sort(_of_tested(values), axis=-1)  # NaN stands last
+    ascending = np.sort(_of_tested(values), axis=-1)  # NaN comes last
     n = (~np.isnan(ascending)).sum(axis=-1)
     counted = np.maximum(1, np.ceil(share * n))
     is_counted = np.arange(ascending.shape[-1]) < counted[..., None]
@@ -20,7 +20,7 @@ def worst(values: np.ndarray, share: float = 0.1) -> np.ndarray:
 
 
 def deviation(values: np.ndarray) -> np.ndarray:
-    """Standard deviation over the clients that were tested, () of (clients,), or of each row of more axes."""
+    """Standard deviation over the clients that were tested: () of (clients,), or of each row of more axes."""
     tested = _of_tested(values)
     n = (~np.isnan(tested)).sum(axis=-1)
     mean = np.nansum(tested, axis=-1) / np.maximum(n, 1)
@@ -29,26 +29,26 @@ def deviation(values: np.ndarray) -> np.ndarray:
 
 
 def _of_tested(values: np.ndarray) -> np.ndarray:
-    """Float64, NaN of clients without a finite test."""
+    """The values as float64, NaN for clients without a finite test."""
     wide = np.asarray(values, np.float64)
     return np.where(np.isfinite(wide), wide, np.nan)
 
 
 SPREADS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {"worst10": worst, "deviation": deviation}
-"""What a measure's name ends in, as ``accuracy_worst10``: the function of the clients' values."""
+"""Ending of a metric's name, as in ``accuracy_worst10`` -> the function of the clients' values."""
 
 OF = ("accuracy", "f1", "r2", "auc", "average_precision", "balanced_accuracy", "top3", "top5")
-"""Measures of a client of which more is better, so that the lowest are the worst."""
+"""Metrics of a client of which higher is better, so that the lowest are the worst."""
 
 
 def spreads(metrics: Collection[str]) -> list[str]:
-    """The names that `spread_over_clients` has of a run with these metrics."""
+    """The names that `spread_over_clients` accepts for a run with these metrics."""
     return [f"{kind}_{name}" for kind in OF if OF_CLIENT + kind in metrics for name in SPREADS]
 
 
 def spread_over_clients(metrics: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    """(rounds,) float64, one of `spreads` after every round; NaN where nobody was tested. Of metrics with more leading
-    axes, as a sweep's (points, seeds, rounds, ...), of each.
+    """(rounds,) float64, one of `spreads` after every round; NaN if no client was tested. Further leading axes, as in a
+    sweep's metrics (points, seeds, rounds, ...), are kept.
     """
     kind, _, how = name.rpartition("_")
     return SPREADS[how](np.asarray(metrics[OF_CLIENT + kind]))

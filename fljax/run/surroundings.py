@@ -1,4 +1,4 @@
-"""What the bits of a run depend on besides its settings: versions, devices and cores, and how they changed."""
+"""Versions, devices and cores, on which the last bits of a run depend besides its settings, and their changes."""
 
 import importlib.metadata
 import os
@@ -16,19 +16,19 @@ from fljax.run.mesh import n_cores
 
 PACKAGES = ("fljax", "jax", "jaxlib", "flax", "optax", "numpy", "scipy", "scikit-learn")
 TRACED = PACKAGES[:5]
-"""Packages that compiled programs are made by: other versions of them may round otherwise."""
+"""Packages that make the compiled programs: other versions of them may round differently."""
 
 _OF_JAX = {"jax_default_matmul_precision": None, "jax_threefry_partitionable": True}
-"""Settings of JAX that change rounding or random numbers, and what they are by themselves."""
+"""Settings of JAX that change rounding or random numbers -> their defaults."""
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of what the numbers depend on."""
+    """Versions of Python and of the packages on which results depend."""
     return {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES}
 
 
 def machine() -> dict[str, Any]:
-    """What the run was computed on."""
+    """The machine of the run."""
     return {
         "system": platform.platform(),
         "cores": n_cores(),
@@ -38,9 +38,9 @@ def machine() -> dict[str, Any]:
 
 
 def surroundings(n_devices: int) -> dict[str, Any]:
-    """What the last bits of results depend on, as plain values by name; all hosts must call it.
+    """Everything on which the last bits of results depend, as plain values by name; all hosts must call it.
 
-    The cores of a CPU count because XLA splits sums between them.
+    The cores of a CPU are included because XLA splits sums between them.
     """
     device = jax.devices()[0]
     found: dict[str, Any] = {name: _version(name) for name in TRACED}
@@ -51,9 +51,10 @@ def surroundings(n_devices: int) -> dict[str, Any]:
 
 
 def settings() -> dict[str, Any]:
-    """What the environment or ``jax.config`` sets otherwise than it is by itself, of what rounding or draws depend on.
+    """The settings of the environment and of ``jax.config`` that affect rounding or random numbers and differ from
+    their defaults.
 
-    What is as usual is not said, and is not in folders of before.
+    Defaults are left out; folders of older versions do not have them either.
     """
     usual = {"FLJAX_CONV": usual_form(), "FLJAX_WINOGRAD": winograd.USUAL, **_OF_JAX}
     now = {name: os.environ.get(name) or usual[name] for name in ("FLJAX_CONV", "FLJAX_WINOGRAD")}
@@ -64,17 +65,17 @@ def settings() -> dict[str, Any]:
 def continued(
     folder: Path, history: list[dict[str, Any]], now: dict[str, Any], since: dict[str, int], force: bool
 ) -> list[dict[str, Any]]:
-    """The history of work that goes on, with ``now`` at its end where that differs.
+    """The history of a resumed run, with ``now`` appended if it differs from the last entry.
 
     Args:
-        folder: of the results, for the message.
-        history: what it was made in, the last of it at the end.
-        now: `surroundings`.
-        since: how far the work has come, as ``{"round": 3}``; entries have it beside the surroundings.
-        force: a difference is kept in the history, not refused.
+        folder: the results folder, for the message.
+        history: the surroundings of the work so far, the last ones at the end.
+        now: the present `surroundings`.
+        since: the progress so far, such as ``{"round": 3}``; it is added to an entry.
+        force: a difference is recorded instead of raising an error.
 
     Raises:
-        ValueError: it is another, and not forced.
+        ValueError: the surroundings differ, and ``force`` is False.
     """
     before = {name: value for name, value in history[-1].items() if name not in since} if history else {}
     different = [name for name in {**before, **now} if before.get(name) != now.get(name)]
@@ -83,7 +84,7 @@ def continued(
     if not force:
         text = ", ".join(f"{name} {before.get(name)!r} (now {now.get(name)!r})" for name in different)
         raise ValueError(
-            f"{folder} holds a run made with {text}, so that its last bits may differ; go on with the former, use "
+            f"{folder} holds a run made with {text}, so the last bits of results may differ; restore the former, use "
             "another folder, or set force_resume (--force-resume)"
         )
     return [*history, {**since, **now}]

@@ -1,4 +1,4 @@
-"""What it takes to get to an accuracy: rounds, bytes and seconds on the network."""
+"""The cost of reaching a target accuracy: rounds, bytes and network seconds."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -11,29 +11,29 @@ from fljax.run.headline import named_measure
 
 
 class Reached(NamedTuple):
-    """What a run has spent when it first got to a target."""
+    """The cost of a run until it first reached a target."""
 
     round: int  # from 1
     megabytes_up: float  # 10^6 bytes, mean over all clients
     megabytes_down: float
-    seconds: float  # simulated: by the run's clock, or on the network, each round that of its slowest participant
+    seconds: float  # simulated: by the run's clock, or network time, each round with its slowest participant
 
 
 def reach(
     metrics: Mapping[str, Any], target: float, *, n_clients: int, link: Link | None = None, measure: str | None = None
 ) -> Reached | None:
-    """The first tested round whose measure is at least ``target``, and what it took; None where it never is.
+    """The first tested round in which the metric is at least ``target``, and its cost; None if there is none.
 
     Args:
         metrics: of a run.
-        target: of the measure.
-        n_clients: of the federation.
-        link: each client's, for the seconds; None: the run's own ``simulated_seconds``, where clients have a clock, or
-            the default of `fljax.run.cost.Link`.
-        measure: a metric (rounds,), more being better; None: the headline (accuracy_macro, of a regression r2_micro).
+        target: of the metric.
+        n_clients: number of clients of the federation.
+        link: each client's link, for the seconds; None: the run's own ``simulated_seconds``, if clients have a clock,
+            or else the default of `fljax.run.cost.Link`.
+        measure: a metric (rounds,), higher is better; None: the headline (accuracy_macro, for regression r2_micro).
 
     Raises:
-        ValueError: the run has no such metric, or its measure cannot be so much: an accuracy is a share, 0 to 1.
+        ValueError: the run has no such metric, or it can never reach the target: an accuracy is a share, 0 to 1.
     """
     check_count("n_clients", n_clients)
     first = first_reached(metrics, target, measure)
@@ -48,7 +48,7 @@ def reach(
 
 
 def first_reached(metrics: Mapping[str, Any], target: float, measure: str | None = None) -> int | None:
-    """The first round, from 0, whose measure is at least ``target``; None where none is. As `reach` says."""
+    """The first round, from 0, in which the metric is at least ``target``; None if there is none. See `reach`."""
     name = named_measure(metrics, measure)
     if target > 1 and name.startswith(("accuracy", "f1", "r2", "attack")):
         raise ValueError(f"target={target}: {name} is at most 1; give a share, such as 0.5")

@@ -1,4 +1,4 @@
-"""Ending when asked to: a batch system's SIGTERM, and a user's Ctrl-C, are put off until the checkpoint is written."""
+"""A batch system's SIGTERM and a user's Ctrl-C are delayed until the checkpoint is written."""
 
 import contextlib
 import signal
@@ -12,7 +12,7 @@ Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
 class Termination:
-    """Which signals have come, and how to end as they ask."""
+    """The signals that have arrived, and how to end the process as they ask."""
 
     def __init__(self) -> None:
         self._came: list[int] = []
@@ -20,15 +20,15 @@ class Termination:
 
     @property
     def asked(self) -> bool:
-        """Whether any has come."""
+        """Whether a signal has arrived."""
         return bool(self._came)
 
     @contextlib.contextmanager
     def held(self, number: int) -> Iterator[None]:
-        """Inside it the signal is only noted, and a second one does at once what it did before.
+        """Only notes the signal in the block; a second one has its former effect at once.
 
-        Its handler is restored afterwards, and one that came late is passed on. Nothing changes where the signal is
-        ignored or handled by something that is not Python.
+        The former handler is restored afterwards, and a signal that was noted is passed on to it. Nothing changes if
+        the signal is ignored or is not handled by Python.
         """
         former = signal.getsignal(number)
         if former in (signal.SIG_IGN, None):
@@ -45,7 +45,8 @@ class Termination:
                 signal.raise_signal(number)
 
     def end(self) -> None:
-        """Does what the signals did before; comes back where that lets the process live, and notes them again."""
+        """Passes the signals to their former handlers; if these let the process live, returns and notes signals
+        again."""
         while self._came:
             self._pass_on(self._came[0])
 
@@ -60,17 +61,17 @@ class Termination:
             self._pass_on(number)
             return
         self._came.append(number)
-        if number == signal.SIGINT:  # somebody waits
-            with contextlib.suppress(RuntimeError, OSError):  # it came amid another line, or nobody reads
+        if number == signal.SIGINT:  # a user waits
+            with contextlib.suppress(RuntimeError, OSError):  # it interrupted another print, or nobody reads stderr
                 print("fljax: saving after these rounds; Ctrl-C again stops at once", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def put_off(wanted: bool) -> Iterator[Termination | None]:
-    """Inside it SIGTERM is only noted (`Termination.held`); of Ctrl-C that is for the rounds to say.
+    """Only notes SIGTERM in the block (`Termination.held`); the loop over rounds does the same with Ctrl-C.
 
-    None is yielded, and nothing changed, where it is not ``wanted`` and off the main thread (Python handles signals in
-    that alone).
+    Yields None and changes nothing if it is not ``wanted``, and outside the main thread, in which alone Python handles
+    signals.
     """
     if not wanted or threading.current_thread() is not threading.main_thread():
         yield None

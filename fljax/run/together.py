@@ -1,4 +1,4 @@
-"""`fljax.run.train.train` of several runs as one program (`fljax.run.seeds`), each run with a folder of its own."""
+"""`fljax.run.train.train` for several runs in one program (`fljax.run.seeds`), each run with its own folder."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -38,7 +38,7 @@ from fljax.types import Algorithm, Federation, Key, Metrics, State
 
 
 class Runs(NamedTuple):
-    """Runs that differ in federation, key and folder, and in numbers of the method where ``varied`` has them."""
+    """Runs that differ in federation, key and folder, and in the method's numbers in ``varied``."""
 
     algorithm: Algorithm  # the first run's
     hyper: Any
@@ -46,7 +46,7 @@ class Runs(NamedTuple):
     keys: Sequence[Key]
     n_rounds: int
     folders: Sequence[Path]
-    sampling: Sampling | None = None  # this and what follows: as in `fljax.run.train.train`
+    sampling: Sampling | None = None  # this and the following as in `fljax.run.train.train`
     evaluate_every: int = 1
     dropout: float | None = None
     devices: Sequence[Device] | None = None
@@ -60,18 +60,18 @@ class Runs(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """What is compiled, and what it is given."""
+    """The compiled programs and their inputs."""
 
     setting: Setting
     inputs: Inputs  # of all runs
-    hyper: Any  # as a run's identity has it
+    hyper: Any  # as in a run's identity
     compiler: Compiler
     init: Program
     mesh: Mesh | None
 
     def chunk(self, rows: Sequence[int]) -> Program:
         """The rounds of the runs ``rows``, called with their `Inputs`, states, and first and number of rounds."""
-        begun: Any = self.init.call  # which knows the shapes of what it returns
+        begun: Any = self.init.call  # it knows the shapes of its results
         shapes = jax.tree.map(lambda leaf: self._shape((len(rows), *leaf.shape[1:]), leaf), begun.out_info)
         arguments = self.given(rows), shapes, *no_rounds()
         return self.compiler.program(f"chunk_of_{len(rows)}", advance_all, (self.setting,), *arguments)
@@ -85,17 +85,17 @@ class Ready(NamedTuple):
 
 
 def train_together(runs: Runs, progress: Progress | None = None, force_resume: bool = False) -> list[Run]:
-    """Trains all runs, each into its folder, and goes on with those that were begun.
+    """Trains all runs, each into its folder, and resumes those that have begun.
 
-    Each equals `fljax.run.train.train` with its federation, key and folder, to rounding, and either goes on with the
-    other's folder. Runs that stand at the same round go on together.
+    Each equals `fljax.run.train.train` with its federation, key and folder, up to rounding, and each can resume the
+    other's folder. Runs at the same round continue together.
 
     Returns:
-        A `Run` for each, in order; its ``seconds`` are its share of those of all.
+        A `Run` for each, in order; its ``seconds`` are its share of the total.
 
     Raises:
         ValueError: as `fljax.run.train.train`.
-        OSError: writing failed; the runs can be gone on with.
+        OSError: writing failed; the runs can be resumed.
         MemoryError: they need more memory than there is.
     """
     check_run(runs.n_rounds, runs.evaluate_every, runs.dropout)
@@ -127,7 +127,7 @@ def train_together(runs: Runs, progress: Progress | None = None, force_resume: b
 
 
 def compile_together(runs: Runs) -> None:
-    """Compiles what `train_together` needs, and finds then: for another thread, while something runs."""
+    """Compiles what `train_together` will need, in another thread while something else runs."""
     with over_devices(runs.devices) as mesh, fields_of(runs.hyper, runs.algorithm):
         ready, standing = prepared(runs, mesh), [rounds_done(folder) for folder in runs.folders]
         for round in {round for round in standing if round < runs.n_rounds}:
@@ -138,7 +138,7 @@ def prepared(runs: Runs, mesh: Mesh | None) -> Ready:
     """The runs' data on the devices, and the program of their first states; inside the mesh.
 
     Raises:
-        ValueError: ``compile`` is unknown, or one run alone does not fit on an accelerator.
+        ValueError: ``compile`` is unknown, or not even one run fits on an accelerator.
     """
     setting, inputs, hyper = as_program(runs, mesh)
     setting = setting._replace(at_once=_at_once(setting, inputs))
@@ -150,7 +150,7 @@ def prepared(runs: Runs, mesh: Mesh | None) -> Ready:
 
 
 def as_program(runs: Runs, mesh: Mesh | None) -> tuple[Setting, Inputs, Any]:
-    """What one program of all runs is compiled for and given, and the numbers as a run's identity has them."""
+    """The static arguments and the inputs of the program of all runs, and the hyper as in a run's identity."""
     draw = sampling_of(runs.sampling, 1.0).of(runs.federations[0].train.n_clients)
     hyper = with_target(runs.hyper, draw.sampling, runs.algorithm.about.work, runs.n_rounds)
     structure, shared, own = stacked(runs.federations)
@@ -163,12 +163,12 @@ def as_program(runs: Runs, mesh: Mesh | None) -> tuple[Setting, Inputs, Any]:
 
 
 def as_arrays(numbers: Any) -> Any:
-    """A run's own numbers as its program is given them: each tuple of floats as one array."""
+    """A run's own numbers as inputs of its program: each tuple of floats as one array."""
     return jax.tree.map(jnp.float32, numbers, is_leaf=lambda part: isinstance(part, tuple))
 
 
 def _at_once(setting: Setting, inputs: Inputs) -> int:
-    """How many runs go side by side: as many as fit on an accelerator; on a CPU one, and nothing is compiled."""
+    """The number of runs side by side: as many as fit on an accelerator; one on a CPU, without compiling anything."""
 
     def compile(n: int) -> Any:
         some, counts = inputs.of([0] * n), (jnp.int32(0), jnp.int32(1))
@@ -179,7 +179,7 @@ def _at_once(setting: Setting, inputs: Inputs) -> int:
 
 
 def _cost(setting: Setting, inputs: Inputs) -> Cost:
-    """What a round of one run costs."""
+    """The cost of a round of one run."""
     federation, key = joined(setting.structure, inputs.shared, tree.take(inputs.own, 0)), inputs.key[0]
     state = shapes_of_state(setting.algorithm.init, key, inputs.hyper, federation.train)
     rest = inputs.dropout, inputs.evaluate_every, inputs.n_rounds, state, *no_rounds()
@@ -189,8 +189,8 @@ def _cost(setting: Setting, inputs: Inputs) -> Cost:
 
 
 def _begun(runs: Runs, ready: Ready, writable: Sequence[bool], force: bool) -> tuple[list[Record], list[State]]:
-    """Each run's record and state where its folder left it."""
-    check_compiled("to begin with needs", ready.init.call)
+    """Each run's record and state, from its folder."""
+    check_compiled("the first state needs", ready.init.call)
     first, draw = ready.init.call(ready.inputs), ready.setting.draw
     now = surroundings(1 if ready.mesh is None else ready.mesh.size) | {"compile": ready.compiler.level}
     spent = epsilons(ready.hyper, draw.sampling, runs.algorithm.about.work, runs.n_rounds)

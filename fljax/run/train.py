@@ -1,4 +1,4 @@
-"""A run with files, a progress bar and resume: what must be ready before its rounds. The only impure function."""
+"""A run with files, a progress bar and resume: the preparation before its rounds. The only impure function."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -54,50 +54,49 @@ def train(
     program: str | None = None,
     compiled_ahead: float = 0.0,
 ) -> Run:
-    """`simulate` in chunks, with results on disk and resume: the same run again goes on where it was killed.
+    """`simulate` in chunks, with results on disk and resume: the same call again resumes an interrupted run.
 
-    However often a run is killed and started again, its metrics and final state are bit-identical to those of an
-    uninterrupted one with the same versions, devices and cores, whatever the chunks' lengths. Where files of the folder
-    were damaged since, the newest checkpoint before the damage is gone on from, with a warning. On SIGTERM or Ctrl-C
-    the chunk is finished and the checkpoint written first, if this is the main thread and there is a folder; a second
-    Ctrl-C ends it at once.
+    However often a run is interrupted and resumed, its metrics and final state are bit-identical to those of an
+    uninterrupted run with the same versions, devices and cores, whatever the lengths of chunks. If files of the folder
+    are damaged, the run resumes from the newest checkpoint before the damage, with a warning. On SIGTERM or Ctrl-C the
+    chunk is finished and the checkpoint written first, if this is the main thread and there is a folder; a second
+    Ctrl-C ends the run at once.
 
     Args:
         algorithm: from `fljax.algorithms`.
-        hyper: the algorithm's numbers.
+        hyper: the algorithm's hyperparameters.
         federation: the clients and their data.
-        key: everything random comes from it.
-        n_rounds: rounds in all, those done before a resume included.
+        key: all randomness comes from it.
+        n_rounds: total number of rounds, including those before a resume.
         folder: for ``metrics.jsonl``, ``rounds/``, ``clients.npz`` and ``checkpoints/``; None writes nothing.
         participation: share of the clients in each round, in (0, 1].
-        sampling: who takes part, see `fljax.rounds.sampling`; None: a share ``participation``, uniformly.
+        sampling: the sampling of clients, see `fljax.rounds.sampling`; None: a share ``participation``, uniformly.
         evaluate_every: test after every so many rounds, and always after the last.
-        dropout: probability that a participant drops out of a round, see `simulate`; None: nobody does.
-        patience: early stopping: the run ends at the first test that comes so many rounds or more after the best one,
-            by accuracy_macro (of a regression r2_micro), of the validation split where the model is `fljax.validated`;
-            None: it makes all rounds. A folder may be gone on with by another.
-        stop: ``stop(round, metrics)`` is asked after every test and ends the run by True: of how many rounds were made,
-            and the metrics of the last one, as ``metrics["accuracy_macro"]`` or ``["client_accuracy"]`` (clients,). It
-            is asked again of earlier tests when a folder is gone on with, so that what it remembers of them is there.
-            None: nothing ends the run. A chunk is no longer than to the next test then: with rounds of milliseconds,
-            test less often.
-        devices: to spread the clients over; None: all.
-        seconds_per_chunk: chunks grow to about this long: how often the bar moves.
+        dropout: probability that a participant drops out of a round, see `simulate`; None: nobody drops out.
+        patience: early stopping: the run ends at the first test that comes this many rounds or more after the best one,
+            by accuracy_macro (for regression r2_micro), on the validation split if the model is `fljax.validated`;
+            None: all rounds. It may be another when a folder is resumed.
+        stop: ``stop(round, metrics)`` is called after every test and ends the run by returning True. Its arguments are
+            the number of rounds so far and the metrics of the last one, such as ``metrics["accuracy_macro"]`` or
+            ``["client_accuracy"]`` (clients,). When a folder is resumed, it is called again for the earlier tests, so
+            that it can restore its memory. None: nothing ends the run. Chunks then end at every test: if rounds take
+            milliseconds, test less often.
+        devices: devices over which the clients are spread; None: all.
+        seconds_per_chunk: approximate length of a chunk, after which the bar moves.
         seconds_per_checkpoint: least time between checkpoints.
-        progress: told of every chunk; None is silent.
-        force_resume: go on though versions, devices or cores are others than before; the checkpoint keeps both.
-        compile: how to compile: "fast" is ready soonest, "full" has the quickest rounds, "medium" lies between; "auto"
-            weighs them by the rounds to come (`fljax.run.programs`), and goes on as the folder's run began. Levels
-            differ in the last bits.
-        program: a text that names all that ``algorithm`` and ``sampling`` are made of, so that equal texts promise
-            equal programs: they are then kept beside JAX's own cache, and found without tracing. None: not kept.
-        compiled_ahead: seconds that compiling took before this call, where `compile_ahead` did it.
+        progress: called for every chunk; None is silent.
+        force_resume: resume though versions, devices or cores have changed; the checkpoint records both.
+        compile: "fast" starts soonest, "full" has the fastest rounds, "medium" is in between; "auto" chooses by the
+            number of rounds (`fljax.run.programs`), and keeps the mode of a resumed run. Modes differ in the last bits.
+        program: a text that describes ``algorithm`` and ``sampling`` completely, so that equal texts promise equal
+            programs: these are then kept beside JAX's own cache, and found without tracing. None: not kept.
+        compiled_ahead: seconds that compiling took before this call, if `compile_ahead` did it.
 
     Raises:
         ValueError: a number is out of its range, ``hyper`` is not the method's, or the folder holds another run or a
             damaged one, has more rounds than ``n_rounds``, was made with other versions or devices, is being written by
-            another process, or cannot be written.
-        OSError: writing failed, for instance on a full disk; the run can be gone on with.
+            another process, or is not writable.
+        OSError: writing failed, for instance on a full disk; the run can be resumed.
         MemoryError: it needs more memory than there is.
     """
     check_run(n_rounds, evaluate_every, dropout)
@@ -105,7 +104,9 @@ def train(
     check_subjects(algorithm, federation, key)
     check_patience(patience, federation)
     if stop is not None and not callable(stop):
-        raise ValueError(f"stop={stop!r} is no function; give stop(round, metrics), True to end the run")
+        raise ValueError(
+            f"stop={stop!r} is not a function; give stop(round, metrics), which returns True to end the run"
+        )
     folder, progress = None if folder is None else Path(folder), told(progress)
     given = algorithm, hyper, federation, key, int(n_rounds), participation, sampling, int(evaluate_every), dropout
     with put_off(folder is not None) as asked, called(*given, devices) as run, only_run(folder) as open_:
@@ -116,7 +117,7 @@ def train(
         if folder is not None:
             check_continues(run, folder, standing_of(folder), compile, force_resume)
         programs = prepared(algorithm, run.draw, run.numbers, compile, program, folder)
-        check_compiled("to begin with needs", programs.init)
+        check_compiled("the first state needs", programs.init)
         state = programs.init(*begins_with(run.numbers))
         check_labels(state)
         now = run.surroundings() | {"compile": programs.compiler.level}

@@ -1,9 +1,9 @@
-"""One writer per results folder: a lock that dies with its process, and run folders that nobody shares.
+"""One writer per results folder: a lock that ends with its process, and a separate folder for every run.
 
-The lock is `flock` on the file ``.lock`` in the folder. The kernel lets it go however its process ends, so nothing is
-ever left to clear away; two calls in one process exclude each other too, which the other kind of lock on POSIX does
-not; and Linux passes it on to the server of an NFS share, so that hosts see each other's. Where a mount keeps locks to
-itself, or knows none, the folder is refused.
+The lock is `flock` on the file ``.lock`` in the folder. The kernel releases it however the process ends, so there is
+never a stale lock; two calls in one process exclude each other too, unlike with the other kind of POSIX lock; and Linux
+passes it on to the server of an NFS share, so that hosts see each other's locks. If a mount keeps locks local, or has
+none, the folder is rejected.
 """
 
 import contextlib
@@ -23,19 +23,19 @@ from fljax.run import hosts
 LOCK = ".lock"
 _MOUNTS = Path("/proc/self/mounts")
 _LOCAL = {"nolock", "local_lock=all", "local_lock=flock", "localflock"}
-"""Mount options of network file systems under which a lock is not seen by other hosts."""
+"""Mount options of network file systems with which other hosts do not see a lock."""
 _HELD: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())
 
 
 @contextlib.contextmanager
 def only_writer(folder: Path) -> Iterator[bool]:
-    """Inside it, this process alone writes into ``folder``, which exists; within itself it does nothing.
+    """Makes this process the only writer of ``folder``, which must exist; a nested call does nothing.
 
     Yields:
-        True; False where nobody can write, as on a read-only disk.
+        True; False if the folder is not writable, as on a read-only disk.
 
     Raises:
-        ValueError: another writer is in the folder (the line says which), or it cannot be locked.
+        ValueError: the folder has another writer, which the message names, or it cannot be locked.
     """
     place = folder.resolve()
     if place in _HELD.get():
@@ -55,7 +55,7 @@ def only_writer(folder: Path) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def only_run(folder: Path | None) -> Iterator[bool]:
-    """`only_writer` of a folder that all hosts see, made if it is not there: host 0 locks it and all of them know.
+    """`only_writer` for a folder that all hosts see, created if it does not exist: host 0 locks it for all of them.
 
     All hosts must enter it. None, for a run without files, yields False.
 
@@ -66,7 +66,7 @@ def only_run(folder: Path | None) -> Iterator[bool]:
         yield False
         return
     with contextlib.ExitStack() as stack:
-        state, refusal = 0, ValueError(f"host 0 could not lock {folder}; its own message says why")
+        state, refusal = 0, ValueError(f"host 0 could not lock {folder}; see its own message")
         if hosts.writes():
             try:
                 make_folder(folder)
@@ -80,12 +80,12 @@ def only_run(folder: Path | None) -> Iterator[bool]:
 
 
 def new_folder(root: Path, name: str) -> Path:
-    """Makes and returns ``root/name``, or ``root/name-2``, ``-3`` and so on where there is one already.
+    """Creates and returns ``root/name``, or ``root/name-2``, ``-3`` and so on if it exists already.
 
-    However many processes ask at once, each gets a folder of its own.
+    However many processes call it at once, each gets its own folder.
 
     Raises:
-        ValueError: ``root`` cannot be made or written in.
+        ValueError: ``root`` cannot be created or is not writable.
     """
     make_folder(root)
     for i in count(1):
@@ -101,10 +101,10 @@ def new_folder(root: Path, name: str) -> Path:
 
 
 def make_folder(folder: Path) -> None:
-    """Makes ``folder`` and those above it where they are missing.
+    """Creates ``folder`` and its parents if they are missing.
 
     Raises:
-        ValueError: it cannot be made; the line says why.
+        ValueError: it cannot be created; the message has the reason.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -113,16 +113,16 @@ def make_folder(folder: Path) -> None:
 
 
 def _cannot(folder: Path, error: OSError) -> ValueError:
-    return ValueError(f"{folder} cannot be made ({error.strerror}); choose a folder that you can write in")
+    return ValueError(f"{folder} cannot be created ({error.strerror}); choose a folder that is writable")
 
 
 def _locked(folder: Path) -> int | None:
-    """The open lock file; None where it cannot be written."""
+    """The open lock file; None if it is not writable."""
     path = folder / LOCK
     if option := _keeps_to_itself(folder):
         raise ValueError(
-            f"{folder} is on a network disk mounted with {option}, where a second writer on another host would not be "
-            "seen; choose a folder on another disk"
+            f"{folder} is on a network disk mounted with {option}, so a second writer on another host would not be "
+            "noticed; choose a folder on another disk"
         )
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
@@ -146,13 +146,13 @@ def _refused(folder: Path, holder: str, error: OSError) -> ValueError:
     if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
         return ValueError(f"{folder} is being written by {holder}; wait for it or end it, or choose another folder")
     return ValueError(
-        f"{folder} is on a file system that cannot lock files ({error.strerror}), so that a second writer would not be "
-        "seen; choose a folder on another disk"
+        f"{folder} is on a file system that cannot lock files ({error.strerror}), so a second writer would not be "
+        "noticed; choose a folder on another disk"
     )
 
 
 def _holder(handle: int) -> str:
-    """Who wrote into the lock file, in words; one that has it only just now is given a moment to write."""
+    """The process named in the lock file, in words; a process that has just locked it gets a moment to write."""
     for _ in range(50):
         text = os.pread(handle, 300, 0).decode(errors="replace")
         if found := re.fullmatch(r"(\d+) (\S+) (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\n", text):
@@ -162,7 +162,7 @@ def _holder(handle: int) -> str:
 
 
 def _keeps_to_itself(folder: Path) -> str | None:
-    """The option by which the mount that ``folder`` lies on keeps locks to this host; None where there is none."""
+    """The mount option that keeps locks of ``folder`` local to this host; None if there is none."""
     if not _MOUNTS.exists():
         return None
     place, best = folder.resolve(), ("", "", "")

@@ -353,9 +353,11 @@ def test_errors_beyond_all_bounds_are_said():
     }
     gone = fine | {"r2_micro": np.array([-np.inf, np.nan])}
     assert left_out({"fedavg": [fine], "ditto": [fine, gone]}) == [
-        "errors of tests grew beyond all bounds: ditto; a lower learning rate may help"
+        "test errors became infinite: ditto; a lower learning rate may help"
     ]
-    assert left_out({"fedavg": [fine | {"test_loss": np.array([0.5, np.inf])}]})[0].startswith("errors of tests grew")
+    assert left_out({"fedavg": [fine | {"test_loss": np.array([0.5, np.inf])}]})[0].startswith(
+        "test errors became infinite"
+    )
     assert left_out({"fedavg": [fine]}) == []
 
 

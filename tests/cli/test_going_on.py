@@ -158,7 +158,7 @@ def test_what_is_refused_leaves_the_folder_as_it_is(fljax, refused):
     kept = Path("x/config.toml").read_bytes()
     for rounds in "13":
         said = refused("run", "--folder", "x", "--rounds", rounds)
-        assert "holds 2 rounds, and x/fedavg/checkpoints, which says whose they are, is missing" in said
+        assert "holds 2 rounds, but x/fedavg/checkpoints, which identifies their run, is missing" in said
     assert Path("x/config.toml").read_bytes() == kept
     assert len(read_rounds(Path("x/fedavg"))["loss"]) == 2
 

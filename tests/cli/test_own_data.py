@@ -439,7 +439,10 @@ def test_relabelled_rows_and_a_second_data_set_are_told(fljax, refused):
     assert fljax("run", "--data", "mine.csv", *given)[0] == 0
     Path("mine.csv").write_text("\n".join(["cost,sick,site", "0,1,u", *rows[1:]]))
     said = refused("run", "--folder", "x", "--rounds", "2")
-    assert "x/fedavg holds a run on other labels, or on examples dealt out otherwise; use another folder" in said
+    assert (
+        "x/fedavg holds a run on other labels, or on another split of the examples among clients; use another folder"
+        in said
+    )
     said = refused("run", "--data", "mnist", *given[:-2])
     assert "mnist; for the data set of that name write --dataset mnist" in said
     said = refused("run", "--data", "mine.csv", "--dataset", "mnist", *given)

@@ -154,9 +154,9 @@ def test_a_run_that_held_nobody_out_has_no_new_clients(tmp_path, capsys):
     assert main(["predict", str(tmp_path / "r"), "--split", "new"]) == 2
     assert "split='new': " in (error := capsys.readouterr().err)
     assert "has no such examples; run with --new-clients 0.2" in error
-    with pytest.raises(ValueError, match=r"new_clients.npz: fljax run writes it where it holds clients out"):
+    with pytest.raises(ValueError, match=r"new_clients.npz; fljax run writes it with --new-clients 0.2"):
         load_run(tmp_path / "r").new_tests()
-    with pytest.raises(ValueError, match=r"new_models.npz: fljax run writes it where it holds clients out"):
+    with pytest.raises(ValueError, match=r"new_models.npz; fljax run writes it if it holds clients out"):
         _ = load_run(tmp_path / "r")["fedavg"].new_models
 
 

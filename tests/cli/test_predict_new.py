@@ -247,5 +247,5 @@ def test_a_set_by_name_has_numbers_for_clients(tmp_path, capsys):
     np.testing.assert_allclose(told["p_3"], own["p_3"], rtol=1e-5, atol=1e-7)
     assert main(["predict", str(folder), "--data", str(tmp_path / "n.npz"), "--client", "3"]) == 2
     assert "there is no client '3'; choose 0 to 2" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="there is no client 'h3'; there are no names"):
+    with pytest.raises(ValueError, match="there is no client 'h3'; clients have no names"):
         load_run(folder)["standalone"].client_model("h3")

@@ -105,7 +105,7 @@ def test_changed_data_is_told_as_that(ran, tmp_path, monkeypatch, capsys):
         assert main(["run", "--folder", str(tmp_path / "out"), "--rounds", "3"]) == 2
     finally:
         table.write_text(whole)
-    assert "fedavg holds a run on other examples; use another folder, or the data as it was" in capsys.readouterr().err
+    assert "fedavg holds a run on other examples; use another folder, or restore the data" in capsys.readouterr().err
 
 
 def test_of_several_methods_the_one_that_cannot_run_is_named(ran, tmp_path, capsys):

@@ -241,7 +241,7 @@ def test_a_narrow_terminal_goes_without_columns_not_digits():
         assert "lg_fedavg" in text
         assert ("0.7500 (9)" in text) == (width > 40)
         assert ("no room for best macro (round)" in text) == (width == 40)
-    assert text.replace("\n", " ").endswith(": in summary.csv")
+    assert text.replace("\n", " ").endswith(": see summary.csv")
     assert "0.7500 (9)" in as_table([row])
     assert "no room" not in as_table([row])
 

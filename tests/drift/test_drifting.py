@@ -266,7 +266,7 @@ def test_what_changes_cost_by_hand():
     assert len(after_changes({"accuracy_macro": accuracy[:7]}, (2, 7))) == 1
     assert change_rows({"a": [first]})[0]["algorithm"] == "a"
     assert "0.8000" in changes_table({"a": [first, second]})
-    with pytest.raises(ValueError, match="measure='no' is no number"):
+    with pytest.raises(ValueError, match="measure='no' is not a metric"):
         after_changes({"accuracy_macro": accuracy}, (2,), measure="no")
     with pytest.raises(ValueError, match="tolerance=-1"):
         after_changes({"accuracy_macro": accuracy}, (2,), tolerance=-1)

@@ -159,7 +159,7 @@ def test_a_network_of_tokens_is_given_int32_alone(model, key):
         (tokens.astype(np.uint8), "uint8, which is treated as pixels and scaled"),
         (tokens / 7, "float32"),
     ):
-        with pytest.raises(ValueError, match=f"network takes int32 tokens, and the examples are {said}; give int32"):
+        with pytest.raises(ValueError, match=f"network takes int32 tokens, but the examples are {said}; give int32"):
             check_subjects(algorithm, fljax.federation_from_arrays(given, y, client), key)
     with pytest.raises(ValueError, match="tokens, which have no scale; leave normalize at 'unit'"):
         fljax.normalized(model, "centred")

@@ -91,7 +91,11 @@ def emptied(path):
             lambda path: np.savez(path, x=np.ones(1)),
             r"00000001.npz cannot be read \(no checksum",
         ),
-        ("rounds/00000001.npz", lambda path: save_arrays(path, {"x": np.ones(1)}), "00000001.npz is not of this run"),
+        (
+            "rounds/00000001.npz",
+            lambda path: save_arrays(path, {"x": np.ones(1)}),
+            "00000001.npz belongs to another run",
+        ),
         ("metrics.jsonl", lambda path: path.unlink(), "metrics.jsonl is missing; restore it from a copy, or delete"),
         ("metrics.jsonl", truncated, r"metrics.jsonl has \d+ of its first \d+ bytes; restore it"),
         (CHECKPOINT, truncated, r"last.msgpack is not a whole checkpoint \(its checksum is wrong\); restore it"),

@@ -324,7 +324,7 @@ def test_a_run_with_a_loss_of_its_own_goes_on_bit_for_bit_and_not_with_another(k
     chex.assert_trees_all_equal((resumed.state, resumed.metrics), (whole.state, whole.metrics))
     with (
         no_programs(),
-        pytest.raises(ValueError, match=r"holds a run of the same names and other code: .*; use another folder"),
+        pytest.raises(ValueError, match=r"holds a run with the same names but other code: .*; use another folder"),
     ):
         go(2.0, 3, "stopped")
 
@@ -444,10 +444,10 @@ def test_another_model_or_other_pixels_in_the_folder_are_refused(key, federation
     searched(6)
     with pytest.raises(ValueError, match=r"holds a run with model.hidden=\[6\], not \[32\]; use another folder"):
         searched(32)
-    with pytest.raises(ValueError, match=r"holds a run on other examples; use another folder, or the data"):
+    with pytest.raises(ValueError, match=r"holds a run on other examples; use another folder, or restore the data"):
         searched(6, other_images)
     trained(mlp((4, 4, 1), (6,), 4))
-    with pytest.raises(ValueError, match=r"holds a run on other examples; use another folder, or the data"):
+    with pytest.raises(ValueError, match=r"holds a run on other examples; use another folder, or restore the data"):
         trained(mlp((4, 4, 1), (6,), 4), other_images)
     with pytest.raises(ValueError, match=r"holds a run with model.dtype='float32', not 'bfloat16'"):
         trained(mlp((4, 4, 1), (6,), 4, "bfloat16"))
@@ -459,7 +459,7 @@ def test_a_folder_of_an_older_version_is_refused_in_a_line(key, federation, aver
     content = serialization.msgpack_restore(path.read_bytes())
     known = {name: value for name, value in json.loads(content["identity"]).items() if name != "pixels"}
     path.write_bytes(seal(serialization.msgpack_serialize(content | {"identity": json.dumps(known)})))
-    with pytest.raises(ValueError, match="or of another version of fljax: 'pixels' is known of one of the two only"):
+    with pytest.raises(ValueError, match="or of another version of fljax: only one of the two has 'pixels'"):
         train(averaging, fljax.fedavg.Hyper(), federation, key, 1, folder=tmp_path)
 
 
@@ -492,12 +492,12 @@ def test_a_folder_says_which_number_a_method_has_got_or_lost_since(key, federati
     go(1, "tau", "nu")
     with (
         no_programs(),
-        pytest.raises(ValueError, match=r"mu holds a run of a method that had no number 'nu', and this one has one; "),
+        pytest.raises(ValueError, match=r"mu holds a run of a method that had no number 'nu', but this one has one; "),
     ):
         go(2, "mu", "nu")
     with (
         no_programs(),
-        pytest.raises(ValueError, match=r"tau holds a run of a method that had a number 'nu', and this one has none"),
+        pytest.raises(ValueError, match=r"tau holds a run of a method that had a number 'nu', but this one has none"),
     ):
         go(2, "tau")
 

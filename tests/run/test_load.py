@@ -145,7 +145,7 @@ def test_metrics_are_a_frame_before_anything_is_written(trained):
     frame, read = fljax.frame(run.metrics), fljax.load_run(folder).frame()
     assert read.pop("algorithm").eq("fedbn").all()
     pandas.testing.assert_frame_equal(frame, read)
-    with pytest.raises(ValueError, match="metrics is of type int; give those of "):
+    with pytest.raises(ValueError, match="metrics is of type int; give the dictionary "):
         fljax.frame(3)
     with pytest.raises(ValueError, match="metrics have no 'ids'"):
         fljax.frame({"accuracy_macro": np.zeros(3)})
@@ -280,7 +280,7 @@ def test_what_cannot_be_exported_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"models is None, not a ModelTable; give those of fljax.deployed"):
         fljax.export_models(None, tmp_path)
     models = fljax.ModelTable({"a": {"b.c": np.ones(1)}, "a.b": {"c": np.zeros(1)}}, np.zeros(2, np.int32))
-    with pytest.raises(ValueError, match="two leaves have the same name"):
+    with pytest.raises(ValueError, match="two leaves have the same dotted name"):
         fljax.export_models(models, tmp_path)
     with pytest.raises(ValueError, match="each='clients' is unknown; choose 'client' or 'model'"):
         fljax.export_models(models, tmp_path, each="clients")

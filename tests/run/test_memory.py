@@ -82,7 +82,7 @@ def test_limits_of_the_process(kind):
 def test_the_refusal_has_the_need_and_what_is_there(monkeypatch):
     monkeypatch.setattr(memory, "host_memory", lambda: Memory(5 * GB, 2 * GB))
     check_fits("a round needs", 2 * GB)
-    with pytest.raises(MemoryError, match=r"^a round needs 3.0 GB, 2.0 GB of 5.0 GB are free$"):
+    with pytest.raises(MemoryError, match=r"^a round needs 3.0 GB, but 2.0 GB of 5.0 GB are free$"):
         check_fits("a round needs", 3 * GB)
 
 
@@ -107,7 +107,7 @@ def test_a_program_that_does_not_fit_is_not_begun(monkeypatch):
         if fits:
             check_compiled("it needs", program)
         else:
-            with pytest.raises(MemoryError, match=r"^it needs 4.0 MB, 4.0 MB of 1.0 GB are free$"):
+            with pytest.raises(MemoryError, match=r"^it needs 4.0 MB, but 4.0 MB of 1.0 GB are free$"):
                 check_compiled("it needs", program)
 
 

@@ -65,9 +65,9 @@ def test_elbow_by_hand():
     ("candidates", "options", "message"),
     [
         ((), {}, "candidates="),
-        ((0, 2), {}, "candidates=.0, 2.: give numbers of clusters from 1 to 16"),
-        ((2, 17), {}, "from 1 to 16"),
-        ((2, 3), {"n_clients": 2}, "from 1 to 2"),
+        ((0, 2), {}, "candidates=.0, 2.: give numbers of clusters from 1 to the 16 clients"),
+        ((2, 17), {}, "from 1 to the 16 clients"),
+        ((2, 3), {"n_clients": 2}, "from 1 to the 2 clients"),
         ((2, 3), {"n_clients": 0}, "n_clients=0"),
         ((2, 3), {"score": "loss"}, "score='loss'"),
         ((2, 3), {"score": "distance"}, "no elbow"),

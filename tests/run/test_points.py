@@ -101,8 +101,8 @@ def test_what_is_no_sweep_is_refused(make, message):
 @pytest.mark.parametrize(
     ("points", "message"),
     [
-        (grid(ClientDPHyper(noise_multiplier=1.0), dp_clip=(1, np.inf)), "dp_clip=inf with noise of 1 times it"),
-        (grid(ClientDPHyper(target_epsilon=8.0), dp_clip=(1, np.inf)), "dp_clip=inf with noise of .* times it"),
+        (grid(ClientDPHyper(noise_multiplier=1.0), dp_clip=(1, np.inf)), "dp_clip=inf, but the noise is 1 times it"),
+        (grid(ClientDPHyper(target_epsilon=8.0), dp_clip=(1, np.inf)), "dp_clip=inf, but the noise is .* times it"),
         (grid(AdaptiveClientDPHyper(), noise_multiplier=(1, 20)), "count_noise=5 is too little"),
         (grid(DPSGDHyper(), example_clip=(1, np.inf)), "example_clip=inf with noise"),
     ],

@@ -154,14 +154,17 @@ def test_targets_that_cannot_be_met_and_counts_that_take_too_much_are_one_line(f
     with pytest.raises(ValueError, match=r"target_epsilon=0.001 cannot be reached in 20 rounds"):
         with_target(ClientDPHyper(target_epsilon=1e-3, delta=1e-12), poisson(0.25), WORK, 20)
     for kind, given in ((ClientDPHyper, "noise_multiplier"), (DPSGDHyper, "example_noise")):
-        with pytest.raises(ValueError, match=f"^{given}=2 beside target_epsilon=8, from which it follows; leave one"):
+        with pytest.raises(
+            ValueError,
+            match=f"^{given}=2 and target_epsilon=8 are both given, but the noise follows from the target; leave one",
+        ):
             with_target(kind(target_epsilon=8.0, **{given: 2.0}), poisson(0.25), WORK, 20)
     points = grid(ClientDPHyper(target_epsilon=8.0), noise_multiplier=(1.0, 2.0))  # of which the first is the default
     with pytest.raises(ValueError, match="noise_multiplier=2 beside target_epsilon=8"):
         with_targets(points, poisson(0.25), WORK, 20)
     with pytest.raises(ValueError, match=r"count_noise=0\.5 is too little"):
         epsilons(AdaptiveClientDPHyper(count_noise=0.5), poisson(0.25), WORK, 20)
-    with pytest.raises(ValueError, match="dp_clip=inf with noise of 1"):
+    with pytest.raises(ValueError, match="dp_clip=inf, but the noise is 1"):
         epsilons(ClientDPHyper(dp_clip=np.inf), poisson(0.25), WORK, 20)
 
 

@@ -70,7 +70,7 @@ def test_all_parts_are_told_and_training_longer_is_told_of_training(measured):
 @pytest.mark.slow
 def test_a_device_that_tells_nothing_is_told_so(averaging, federation, key, monkeypatch):
     monkeypatch.setattr(profile_module, "_events", lambda folder: iter([("of another program", 1.0)]))
-    with pytest.raises(RuntimeError, match="tells nothing of operations on cpu"):
+    with pytest.raises(RuntimeError, match="does not report operations on cpu"):
         profile(averaging, fljax.fedavg.Hyper(), federation, key, compile="fast")
 
 

@@ -42,7 +42,7 @@ def test_only_methods_with_a_score_everywhere_are_ranked():
     assert rank_methods({"x": {"a": np.nan}}, 1) == ({}, None)
 
 
-@pytest.mark.parametrize(("scores", "sign", "message"), [({}, 1, "scores are empty"), ({"x": {"a": 1.0}}, 0, "sign=0")])
+@pytest.mark.parametrize(("scores", "sign", "message"), [({}, 1, "scores is empty"), ({"x": {"a": 1.0}}, 0, "sign=0")])
 def test_what_cannot_be_ranked_is_said(scores, sign, message):
     with pytest.raises(ValueError, match=message):
         rank_methods(scores, sign)

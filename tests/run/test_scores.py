@@ -276,8 +276,8 @@ def test_scores_that_cannot_be_are_refused(scores, named, text):
 @pytest.mark.parametrize(
     ("score", "text"),
     [
-        ({"own": lambda outputs, y: outputs}, r"'own' gave an array \(12, 6\); give a number for each example"),
-        ({"own": lambda outputs, y, is_there: y}, r"'own' gave an array \(12,\); give one number of a client"),
+        ({"own": lambda outputs, y: outputs}, r"'own' returned an array \(12, 6\); return one number per example"),
+        ({"own": lambda outputs, y, is_there: y}, r"'own' returned an array \(12,\); return one number per client"),
         ({"rmse": fljax.SCORES["rmse"]}, "score 'rmse' is for regression, and the model's task is classification"),
     ],
 )

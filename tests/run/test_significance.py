@@ -226,7 +226,7 @@ def test_a_browser_shows_the_page(tmp_path, width, height):
 
 @pytest.mark.parametrize(("scores", "shape"), [(0.5, r"\(\)"), ([[0.5, 0.6]], r"\(1, 2\)")])
 def test_scores_that_are_no_row_of_seeds(scores, shape):
-    with pytest.raises(ValueError, match=f"scores of 'b' have shape {shape}; expected \\(seeds,\\)"):
+    with pytest.raises(ValueError, match=f"scores of 'b' have shape {shape}; give \\(seeds,\\)"):
         compare_scores({"a": [1.0], "b": scores})
 
 

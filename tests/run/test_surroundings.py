@@ -61,7 +61,7 @@ def test_a_run_of_convolutions_is_not_gone_on_with_in_another_form(
 
     go(1)
     monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError, match=rf"made with {name} None \(now '{value}'\), so that its last bits may"):
+    with pytest.raises(ValueError, match=rf"made with {name} None \(now '{value}'\), so the last bits of results may"):
         go(2)
     go(1)  # what is finished is shown
     monkeypatch.setenv(name, "")  # as if it were not there

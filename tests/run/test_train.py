@@ -166,7 +166,9 @@ def test_rounds_whose_checkpoints_are_gone_are_not_written_over(key, averaging, 
     whole = train(averaging, hyper, federation, key, 3, folder=tmp_path, **every)
     (tmp_path / "checkpoints").rename(tmp_path / "elsewhere")
     with no_programs():
-        with pytest.raises(ValueError, match=r"holds 3 rounds, and .*checkpoints, which says whose they are, is missi"):
+        with pytest.raises(
+            ValueError, match=r"holds 3 rounds, but .*checkpoints, which identifies their run, is missi"
+        ):
             train(averaging, fljax.fedavg.Hyper(lr=0.2), federation, key, 3, folder=tmp_path)
         (tmp_path / "checkpoints").mkdir()
         with pytest.raises(ValueError, match=r"n_rounds=2 is below the 3 rounds"):
