@@ -2,8 +2,8 @@
 
 Verbs (`simulate`, `train`, `sweep`, ...), nouns (`Federation`, `Model`, `Work`, ...), subpackages (`fljax.server`,
 `fljax.client`, `fljax.rounds`, ...) and every method under its name: ``fljax.ifca(model, work, n_clusters=4)``,
-``fljax.ifca.Hyper(lr=0.1)``, ``fljax.compose("fedavg+krum")``. Names are found where they are defined when they are
-first used: importing fljax starts nothing.
+``fljax.ifca.Hyper(lr=0.1)``, ``fljax.compose("fedavg+krum")``. Names are imported when they are first used: importing
+fljax itself starts nothing.
 """
 
 from functools import cache
@@ -13,13 +13,13 @@ from typing import Any
 
 import lazy_loader
 
-# The names stand in __init__.pyi, once for type checkers and for this.
+# The names are listed once, in __init__.pyi, for type checkers and for this module.
 _find, _, _names = lazy_loader.attach_stub(__name__, __file__)
 
 
 @cache
 def _methods() -> frozenset[str]:
-    """The names of the methods, by the files that define them: none of them is imported."""
+    """The names of the methods, from the names of their files, without importing them."""
     return frozenset(module.name for module in iter_modules([str(Path(__file__).parent / "algorithms")]))
 
 

@@ -1,7 +1,7 @@
-"""Files that survive what happens to disks: written aside and renamed, and sealed by a checksum that is read first.
+"""Files that survive crashes and disk errors: written under another name and renamed, with a checksum that is checked.
 
-The checksum is CRC-32C, for which processors have an instruction: any single flipped bit, and any burst of up to 32
-bits, changes it for certain; any other damage passes with a probability of 2**-32.
+The checksum is CRC-32C, for which processors have an instruction: it detects any single flipped bit and any burst of up
+to 32 bits; other damage is missed with a probability of 2**-32.
 """
 
 import contextlib
@@ -30,13 +30,13 @@ def write_atomically(
     """Writes ``content`` beside ``path`` and renames it: readers see the old file or the new one, never a part.
 
     Args:
-        path: in a folder that exists.
-        content: the whole file, in one or in parts.
-        keep: what the old file is called from now on; None: it is gone.
-        durable: the new name too is on the disk on return; False leaves that to a later `sync_folder`.
+        path: a file in a folder that exists.
+        content: the whole content, as one or in parts.
+        keep: new name of the old file; None: it is deleted.
+        durable: whether the new name is on the disk on return, too; False leaves that to a later `sync_folder`.
 
     Raises:
-        OSError: it cannot be written, for instance on a full disk; no part of it is left there.
+        OSError: it cannot be written, for instance on a full disk; no partial file is left.
     """
     aside = path.with_name(path.name + ".part")
     try:
@@ -56,25 +56,25 @@ def write_atomically(
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until the folder's names are on the disk: without it a rename may be forgotten when the power fails."""
+    """Waits until the folder's names are on the disk: without it a rename may be lost when the power fails."""
     handle = os.open(folder, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):  # some file systems know no such thing
+        with contextlib.suppress(OSError):  # some file systems do not support it
             os.fsync(handle)
     finally:
         os.close(handle)
 
 
 def checksum(content: bytes | memoryview | np.ndarray, before: int = 0) -> int:
-    """The CRC of ``content``, or of what ``before`` is the CRC of with ``content`` after it."""
-    import google_crc32c  # here: what writes no files runs without it, as a benchmark of an accelerator
+    """The CRC of ``content``, continuing from the CRC ``before``."""
+    import google_crc32c  # here, so that programs that write no files run without it
 
     view = content if isinstance(content, np.ndarray) else np.frombuffer(content, np.uint8)
     return google_crc32c.extend(before, view)
 
 
 def checksums(path: Path, block: int = 1 << 20) -> list[int]:
-    """The CRC of each ``block`` of bytes of a file, which is not copied for it."""
+    """The CRC of each ``block`` of bytes of a file, without copying it."""
     if not path.stat().st_size:
         return []
     content = np.memmap(path, np.uint8, "r")
@@ -82,12 +82,12 @@ def checksums(path: Path, block: int = 1 << 20) -> list[int]:
 
 
 def save_arrays(path: Path, arrays: dict[str, np.ndarray], durable: bool = True) -> int:
-    """Writes an .npz aside and renames it; its checksum, which is also the zip archive's comment.
+    """Writes an .npz atomically; returns its checksum, which is also the zip archive's comment.
 
-    Large arrays of which most is NaN, as of clients in rounds that were not tested, are compressed: to next to nothing.
+    Large arrays that are mostly NaN, such as those of clients in rounds without a test, are compressed to very little.
     """
     buffer = io.BytesIO()
-    # As np.savez writes it, byte for byte, which takes no array with the name of one of its own arguments, as "file".
+    # The same bytes as from np.savez, which cannot take an array that is named like one of its parameters ("file").
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, value in arrays.items():
             entry, array = zipfile.ZipInfo(f"{name}.npy"), np.asanyarray(value)
@@ -106,19 +106,19 @@ def _is_mostly_nan(array: np.ndarray) -> bool:
 
 
 def restored(leaf: np.ndarray) -> np.ndarray:
-    """An array of a file; bfloat16, which NumPy's files have as two plain bytes, as such."""
+    """An array of a file; bfloat16, which NumPy's files store as two plain bytes, is restored."""
     if leaf.dtype != np.dtype("V2"):
         return leaf
-    from jax.numpy import bfloat16  # here: files are read before JAX is needed
+    from jax.numpy import bfloat16  # here, so that files can be read without JAX
 
     return leaf.view(bfloat16)
 
 
 def read_arrays(path: Path, remedy: str) -> tuple[dict[str, np.ndarray], int]:
-    """An .npz as `save_arrays` wrote it, and its checksum.
+    """The arrays of an .npz that `save_arrays` wrote, and its checksum.
 
     Raises:
-        DamagedError: it has changed since it was written; ``remedy`` says what to do.
+        DamagedError: it has changed since it was written; the message ends with ``remedy``.
     """
     try:
         content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Random keys derived from one key: one threefry in the program however deep, each of which costs 40 ms to compile."""
+"""Random keys derived from one key, with one threefry in the program at any depth; each costs 40 ms to compile."""
 
 from functools import partial
 from typing import Any
@@ -13,26 +13,26 @@ from fljax.types import Key
 
 
 def descend(key: Key, *path: ArrayLike, depth: ArrayLike | None = None) -> Key:
-    """The key that ``path`` leads to: folded into ``key`` one after the other.
+    """The key at ``path``: its numbers are folded into ``key`` one after the other.
 
     With JAX's partitionable threefry, the default, ``jax.random.split(key, n)[i]`` is ``fold_in(key, i)``, so that
-    ``descend(key, r, jnp.arange(n))`` is ``split(fold_in(key, r), n)``. Keys of ``unsafe_rbg`` depend on how many are
-    derived at once, as all that JAX draws with them under `jax.vmap`.
+    ``descend(key, r, jnp.arange(n))`` is ``split(fold_in(key, r), n)``. Keys of ``unsafe_rbg`` depend on the number of
+    keys that are derived at once, as does everything that JAX draws with them under `jax.vmap`.
 
     Args:
-        key: one key, typed or, as `jax.random.PRNGKey` gives it, raw.
-        *path: whole numbers, or arrays of them of one shape, or of none, as `jnp.broadcast_arrays` takes.
-        depth: how many of the numbers are folded in, of that shape; None: all.
+        key: one key, typed or raw (from `jax.random.PRNGKey`).
+        *path: whole numbers, or arrays of them whose shapes broadcast together.
+        depth: the number of path entries that are folded in, of that shape; None: all.
 
     Returns:
-        Keys of the path's shape, typed or raw as ``key`` is.
+        Keys of the path's shape, typed or raw like ``key``.
     """
     is_raw = not jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     typed = partial(jax.random.wrap_key_data, impl=None if is_raw else jax.random.key_impl(key))
     shape = np.broadcast_shapes(*map(np.shape, path))
 
     def spread(step: ArrayLike, dtype: Any) -> Any:
-        xp = jnp if isinstance(step, Array) else np  # what is known is no equation of the program
+        xp = jnp if isinstance(step, Array) else np  # known values add no equation to the program
         return xp.broadcast_to(xp.asarray(step, dtype), shape).reshape(-1)
 
     flat = jnp.stack([spread(step, np.uint32) for step in path])
@@ -40,7 +40,7 @@ def descend(key: Key, *path: ArrayLike, depth: ArrayLike | None = None) -> Key:
 
     def below(level: Array, data: Array) -> Array:
         folded = jax.random.key_data(jax.vmap(jax.random.fold_in)(typed(data), flat[level]))
-        # Of the keys' data and not of the keys, one of which would seem to be used twice (`jax.debug_key_reuse`).
+        # On the keys' data, not on the keys, one of which would seem to be reused (`jax.debug_key_reuse`).
         return folded if last is None else jnp.where(level < last, folded, data)
 
     data = key if is_raw else jax.random.key_data(key)

@@ -1,9 +1,9 @@
-"""Factors of matrices, by programs that end however many of them are made at once.
+"""Matrix factorisations that cannot deadlock, however many of them run at once.
 
-On a CPU, JAX divides LAPACK's work on a batch of matrices among the threads of the pool that the call itself runs in,
-and waits for them: with as many such calls at once as there are threads, of several layers or of several devices, a
-program waits for ever. Of one matrix nothing is divided. So a batch of large ones goes to LAPACK one after another,
-and small ones are not its.
+On a CPU, JAX divides LAPACK's work on a batch of matrices among the threads of the pool in which the call itself runs,
+and waits for them: with as many such calls at once as there are threads, from several layers or several devices, a
+program never ends. A single matrix is not divided. So LAPACK gets a batch of large matrices one after another, and
+small ones are not given to LAPACK.
 """
 
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from jax.custom_batching import sequential_vmap
 from fljax.tree import product
 
 SWEEPS = 8
-"""Of `turned`: each makes angles between columns that are small already about as small as their squares."""
+"""Sweeps of `turned`: each one about squares angles between columns that are already small."""
 
 
 @sequential_vmap
@@ -25,7 +25,7 @@ def eigh(matrix: Array) -> tuple[Array, Array]:
 
 @sequential_vmap
 def eigvalsh(matrix: Array) -> Array:
-    """Eigenvalues (n,) alone, ascending, of a symmetric matrix; under `vmap` one after another."""
+    """Only the eigenvalues (n,), ascending, of a symmetric matrix; under `vmap` one after another."""
     return jnp.linalg.eigvalsh(matrix)
 
 
@@ -37,7 +37,7 @@ def svd(matrix: Array) -> tuple[Array, Array, Array]:
 
 
 def orthonormal(columns: Array) -> Array:
-    """Columns (rows, n) made orthonormal one after another, by Gram and Schmidt; one that others span becomes 0.
+    """Columns (rows, n) made orthonormal one after another, by Gram-Schmidt; a dependent column becomes 0.
 
     Example:
         >>> import jax.numpy as jnp
@@ -49,7 +49,7 @@ def orthonormal(columns: Array) -> Array:
     def one(i: Array, made: Array) -> Array:
         before, column = jnp.where(jnp.arange(made.shape[1]) < i, made, 0.0), made[:, i]
         rest = column
-        for _ in range(2):  # after the first time rounding is left
+        for _ in range(2):  # the second time removes rounding errors
             rest = rest - product(before, product(before.T, rest))
         length = jnp.linalg.norm(rest)
         is_new = length > 1e-6 * jnp.linalg.norm(column)
@@ -59,10 +59,10 @@ def orthonormal(columns: Array) -> Array:
 
 
 def turned(columns: Array) -> tuple[Array, Array]:
-    """A few columns (rows, n) turned so that they are orthogonal, the longest first, and the turn (n, n).
+    """A few columns (rows, n) rotated so that they are orthogonal, the longest first, and the rotation (n, n).
 
-    Their lengths are the singular values of the matrix, and those of the turn its right singular vectors. By rotations
-    of pairs of columns (Hestenes, 1958), n / 2 of them at once.
+    Their lengths are the singular values of the matrix, and the columns of the rotation its right singular vectors.
+    Computed by rotations of pairs of columns (Hestenes, 1958), n / 2 of them at once.
 
     Example:
         >>> import jax.numpy as jnp
@@ -77,9 +77,9 @@ def turned(columns: Array) -> tuple[Array, Array]:
 
 
 def singular_values(matrices: Array) -> Array:
-    """Those of many small matrices (rows, n, ...) side by side, in no order: (n, ...), as `turned` finds them.
+    """Singular values of many small matrices (rows, n, ...) side by side, unsorted: (n, ...), computed as in `turned`.
 
-    Of as many matrices as stay in cache that takes a tenth of the time of `turned` under `vmap`.
+    If the matrices stay in cache, this takes a tenth of the time of `turned` under `vmap`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -93,7 +93,7 @@ def singular_values(matrices: Array) -> Array:
 
 
 def _even(columns: Array) -> Array:
-    """With a column of 0 more where their number (rows, n, ...) is odd."""
+    """``columns`` (rows, n, ...) with a further column of zeros if n is odd."""
     return jnp.pad(columns, [(0, 0), (0, columns.shape[1] % 2)] + [(0, 0)] * (columns.ndim - 2))
 
 
@@ -123,7 +123,7 @@ def _rotated(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
 
 
 def _pairs(n: int) -> tuple[Array, Array]:
-    """(n - 1, n / 2) each: all pairs of n columns in rounds of disjoint ones, as a tournament is played."""
+    """(n - 1, n / 2) each: all pairs of n columns in rounds of disjoint pairs, as in a round-robin tournament."""
     rounds = [[0, *(1 + (place + shift) % (n - 1) for place in range(n - 1))] for shift in range(n - 1)]
     order = jnp.asarray(rounds, jnp.int32)
     return order[:, : n // 2], order[:, : n // 2 - 1 : -1]

@@ -1,7 +1,8 @@
-"""Numbers as data: a method's numbers are a frozen dataclass whose fields say meaning, range and default once.
+"""Hyperparameters as data: a frozen dataclass per method, whose fields define meaning, range and default once.
 
-The dataclass is a pytree, so `jit`, `vmap` and `scan` see its numbers. A field that is None leaves its term out of the
-program. Whatever reads a number (Python, TOML, the command line, help texts, generated tests) reads these fields.
+The dataclass is a pytree, so its numbers are leaves for `jit`, `vmap` and `scan`. A field that is None leaves its term
+out of the program. Everything that reads a number (Python, TOML, the command line, help texts, generated tests) uses
+these fields.
 """
 
 import copyreg
@@ -17,7 +18,7 @@ from jax import Array
 from fljax.ranges import Number, check_not_below, check_number, said
 
 Scalar = Array | float
-"""A number that a program takes as an argument: a Python or NumPy number, or an array of shape ()."""
+"""A number that is a program's argument: a Python or NumPy number, or an array of shape ()."""
 
 T = TypeVar("T")
 
@@ -39,34 +40,34 @@ def number(
     """A field of a Hyper class.
 
     Args:
-        default: used where none is given. None leaves the term out of the program.
-        meaning: what the number is, in one line; None's meaning too, where None is allowed.
-        above: the number must be greater.
+        default: the default value. None leaves the term out of the program.
+        meaning: the meaning of the number, in one line; also that of None, if None is allowed.
+        above: the number must be greater than this.
         least: the number must be at least this.
-        below: the number must be less.
+        below: the number must be less than this.
         most: the number must be at most this.
-        infinite: whether infinity is allowed, as a threshold that is never reached.
-        not_below: the name of another number of the class, which this one may equal or exceed.
-        whole: whether it is a count, which has no fraction.
+        infinite: whether infinity is allowed, for example for a threshold that is never reached.
+        not_below: the name of another number of the class; this one must not be less than it.
+        whole: whether it is a count, without a fraction.
     """
     stated = Number(default, meaning, above, least, below, most, infinite, not_below=not_below, whole=whole)
     return dataclasses.field(default=default, metadata={_METADATA: stated})
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True)  # whose default `number` is, as any value would be
+@dataclass_transform(frozen_default=True, kw_only_default=True)  # `number` counts as a default like any value
 def hyper(cls: type[T]) -> type[T]:
     """Makes a class of `number` fields a frozen, keyword-only dataclass and a pytree whose leaves are the numbers.
 
-    The class refuses a name that is none of its fields by ValueError, with the fields that it has.
-    ``FedProxHyper`` without a docstring has "Numbers of FedProx."; every docstring is followed by the fields.
+    The class rejects an unknown field by ValueError, with a list of its fields. ``FedProxHyper`` without a docstring
+    gets "Hyperparameters of FedProx."; the fields are appended to every docstring.
     """
     if not isinstance(cls, type):
-        raise ValueError(f"@hyper stands above {cls!r}; it makes a class with fields by fljax.number one of numbers")
-    stated_doc = cls.__doc__ or f"Numbers of {cls.__name__.removesuffix('Hyper')}."
+        raise ValueError(f"@hyper decorates {cls!r}; put it above a class whose fields are made with fljax.number")
+    stated_doc = cls.__doc__ or f"Hyperparameters of {cls.__name__.removesuffix('Hyper')}."
     made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
     if unsaid := [field.name for field in dataclasses.fields(made) if _METADATA not in field.metadata]:
         raise ValueError(
-            f"{cls.__name__}.{unsaid[0]} says neither meaning nor range; write {unsaid[0]}: fljax.Scalar = "
+            f"{cls.__name__}.{unsaid[0]} has neither meaning nor range; write {unsaid[0]}: fljax.Scalar = "
             "fljax.number(default, meaning)"
         )
     made.__init__ = _by_known_names(made)
@@ -77,7 +78,7 @@ def hyper(cls: type[T]) -> type[T]:
 
 
 def _by_known_names(kind: Any) -> Callable[..., None]:
-    """The ``__init__`` of a dataclass, which says of an unknown name what the class has, as `replace` does."""
+    """The ``__init__`` of a dataclass; for an unknown name it lists the fields of the class, as `replace` does."""
     init = kind.__init__
 
     @wraps(init)
@@ -91,13 +92,13 @@ def _by_known_names(kind: Any) -> Callable[..., None]:
 def _check_names(kind: type, names: Iterable[str]) -> None:
     has = [field.name for field in dataclasses.fields(kind)]
     if unknown := set(names).difference(has):
-        raise ValueError(f"{kind.__name__} has no field {min(unknown)!r}; it has {', '.join(has)}")
+        raise ValueError(f"{kind.__name__} has no field {min(unknown)!r}; choose one of {', '.join(has)}")
 
 
 def is_hyper(value: Any) -> bool:
-    """Whether ``value`` is the numbers of a method, or a class of them that `hyper` has made."""
+    """Whether ``value`` is a Hyper, or a class that `hyper` has made."""
     kind = value if isinstance(value, type) else type(value)
-    if "__dataclass_fields__" not in vars(kind):  # it has those of the class that it is made from alone
+    if "__dataclass_fields__" not in vars(kind):  # it only inherits fields
         return False
     return all(_METADATA in field.metadata for field in dataclasses.fields(kind))
 
@@ -120,7 +121,7 @@ def as_dict(hyper: Any) -> dict[str, Any]:
     """The numbers by name, not copied.
 
     Raises:
-        ValueError: it is no Hyper, nor another dataclass.
+        ValueError: ``hyper`` is neither a Hyper nor another dataclass.
     """
     if not dataclasses.is_dataclass(hyper):
         raise _no_hyper(hyper)
@@ -128,20 +129,20 @@ def as_dict(hyper: Any) -> dict[str, Any]:
 
 
 def _no_hyper(given: Any) -> ValueError:
-    """What to say of what is no Hyper."""
+    """The error for a value that is no Hyper."""
     if isinstance(given, list | tuple) and given and all(map(is_hyper, given)):
         return ValueError(
-            f"hyper is a {type(given).__name__} of {len(given)} Hypers; give one, or to fljax.sweep "
-            "fljax.run.sweep.stack([...]) of them, or grid(hyper, lr=(0.01, 0.1))"
+            f"hyper is a {type(given).__name__} of {len(given)} Hypers; give one, or call fljax.sweep with "
+            "fljax.run.sweep.stack([...]) of them, or with grid(hyper, lr=(0.01, 0.1))"
         )
-    return ValueError(f"{said('hyper', given)} is not a Hyper; give the numbers of the method, as method.Hyper(lr=0.1)")
+    return ValueError(f"{said('hyper', given)} is not a Hyper; give that of the method, such as method.Hyper(lr=0.1)")
 
 
 def replace(hyper: T, **numbers: Any) -> T:
     """``hyper`` with some numbers changed.
 
     Raises:
-        ValueError: a name that is no field, or it is no Hyper, nor another dataclass.
+        ValueError: a name is no field, or ``hyper`` is neither a Hyper nor another dataclass.
     """
     if not dataclasses.is_dataclass(hyper):
         raise _no_hyper(hyper)
@@ -151,7 +152,7 @@ def replace(hyper: T, **numbers: Any) -> T:
 
 @cache
 def joined(*kinds: type) -> type:
-    """One Hyper class with the fields of several, those of the first ones first.
+    """One Hyper class with the fields of several classes, in their order.
 
     Raises:
         ValueError: two of them have a field of the same name.
@@ -165,7 +166,7 @@ def joined(*kinds: type) -> type:
         name = first.__name__.removesuffix("Hyper") + second.__name__
         made = hyper(type(name, (second, first), {"__doc__": doc, "__module__": first.__module__}))
         _joined_of[made] = first, second
-        copyreg.pickle(made, _pickled)  # pickle would look for the class by its name, and no module has it
+        copyreg.pickle(made, _pickled)  # pickle cannot find the class by its name, because no module has it
         return made
 
     return reduce(join, kinds)
@@ -179,7 +180,7 @@ def _pickled(given: Any) -> tuple[Any, ...]:
 
 
 def _recipe(kind: type) -> Any:
-    """The classes with names that ``kind`` is joined of, as pairs."""
+    """The named classes from which ``kind`` was joined, as nested pairs."""
     return tuple(map(_recipe, _joined_of[kind])) if kind in _joined_of else kind
 
 
@@ -192,14 +193,14 @@ def _made(recipe: Any) -> type:
 
 
 def check_numbers(given: Any, *, stacked: bool = False) -> None:
-    """Checks every number against what its field allows; tracers and shapes without values pass.
+    """Checks every number against the range of its field; tracers and shapes without values pass.
 
     Args:
-        given: the numbers of a method.
-        stacked: whether a field may hold an array of numbers, as the points of a sweep do.
+        given: the Hyper of a method.
+        stacked: whether a field may be an array of numbers, as in the points of a sweep.
 
     Raises:
-        ValueError: naming the first field that is not allowed, what it was and what it may be.
+        ValueError: a value is not allowed; the message has the field, the value and the range.
     """
     if not is_hyper(given) or isinstance(given, type):
         raise _no_hyper(given)
@@ -212,7 +213,7 @@ def check_numbers(given: Any, *, stacked: bool = False) -> None:
 
 @hyper
 class LearningRate:
-    """A learning rate, and how it falls over the rounds."""
+    """A learning rate, and its decay over the rounds."""
 
     lr: Scalar = number(0.05, "learning rate of the clients", above=0)
     lr_decay: Scalar | None = number(None, "factor on lr per round; None: constant", above=0, most=1)
@@ -224,13 +225,13 @@ class LearningRate:
         return self.decayed(self.lr, round)
 
     def decayed(self, rate: Scalar, round: Array) -> Scalar:
-        """``rate * lr_decay ** round``: another rate, which falls as the learning rate does."""
+        """``rate * lr_decay ** round``: another rate with the decay of the learning rate."""
         return rate if self.lr_decay is None else rate * self.lr_decay ** round.astype("float32")
 
 
 @hyper
 class LocalHyper(LearningRate):
-    """Numbers of the clients' optimiser."""
+    """Hyperparameters of the clients' optimiser."""
 
     momentum: Scalar | None = number(None, "momentum of the clients' SGD; None: none", least=0, below=1)
     weight_decay: Scalar | None = number(None, "weight decay of the clients' optimiser; None: none", least=0)

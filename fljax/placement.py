@@ -1,4 +1,4 @@
-"""The mesh axis that clients are spread over, and what had better lie whole on every device."""
+"""The mesh axis over which clients are spread, and the placement of arrays on devices."""
 
 from typing import Any
 
@@ -8,25 +8,25 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 CLIENTS = "clients"
-"""Name of the mesh axis that clients are spread over (see `fljax.run.mesh`)."""
+"""Name of the mesh axis over which clients are spread (see `fljax.run.mesh`)."""
 
 
 def n_client_devices() -> int:
-    """Devices that the current mesh spreads clients over; 1 outside any mesh."""
+    """The number of devices over which the current mesh spreads clients; 1 outside any mesh."""
     mesh = jax.sharding.get_abstract_mesh()
     return mesh.shape.get(CLIENTS, 1)
 
 
 def in_a_device() -> bool:
-    """Whether this is a device's own part of a program over many."""
+    """Whether this code is traced as one device's part of a program for several."""
     return CLIENTS in jax.sharding.get_abstract_mesh().manual_axes
 
 
 def whole(value: Any) -> Any:
-    """``value`` computed in full on every device of the mesh: for small things that are not worth a collective.
+    """``value`` computed in full on every device of the mesh, for small values that are not worth a collective.
 
-    What is computed from it step by step is too: a loop over spread rows would have devices wait for each other at
-    every step.
+    Values that are computed from it in a loop are whole, too; in a loop over spread rows, devices would wait for each
+    other at every step.
     """
     if n_client_devices() == 1 or in_a_device():
         return value
@@ -34,9 +34,10 @@ def whole(value: Any) -> Any:
 
 
 def on_device(value: Any, dtype: Any) -> jax.Array:
-    """A copy of its own, for a CPU's arrays may share a NumPy array's memory, which its owner may write to later.
+    """A copy of ``value`` on the device: on a CPU an array could share the memory of a NumPy array that is changed
+    later.
 
-    Moved as it is: `jnp.asarray` would compile a program for each shape of a NumPy array, and for a number.
+    It is moved without a program; `jnp.asarray` would compile one for each shape of a NumPy array, and for a number.
     """
     if isinstance(value, jax.Array):
         return jnp.asarray(value, dtype)

@@ -1,4 +1,4 @@
-"""Ranges of numbers: what a number may be, as data, and the one check of it. Importing this starts no JAX."""
+"""Ranges of numbers as data, and the check of a number against its range. Importing this does not start JAX."""
 
 import math
 import struct
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, get_args
 
 _LARGEST, _SMALLEST = 3.4028234663852886e38, 1.1754943508222875e-38
-"""The largest finite float32, and the smallest that a processor does not take for 0."""
+"""The largest finite float32, and the smallest that processors do not flush to 0."""
 
 
 class Number(NamedTuple):
-    """What a field says of itself."""
+    """The definition of a number: default, meaning and range."""
 
     default: float | None = None
     meaning: str = ""
@@ -21,12 +21,12 @@ class Number(NamedTuple):
     most: float | None = None
     infinite: bool = False  # whether infinity is allowed
     optional: bool = False  # whether None is allowed: the term is then left out
-    not_below: str | None = None  # the name of another number that it may not be less than
-    whole: bool = False  # whether it is a count: the fraction of another number would be cut off
+    not_below: str | None = None  # the name of another number, than which it must not be less
+    whole: bool = False  # whether it is a count, without a fraction
 
     @property
     def allowed(self) -> str:
-        """The range in words: "> 0", "in [0, 1)"; "" where every number is allowed."""
+        """The range in words: "> 0", "in [0, 1)"; "" if every number is allowed."""
         low = self.above if self.least is None else self.least
         high = self.below if self.most is None else self.most
         if self.not_below is not None:
@@ -55,7 +55,7 @@ class Number(NamedTuple):
 
 
 def real(name: str, value: Any) -> Any:
-    """``value``, which can be compared with numbers.
+    """Returns ``value`` if it can be compared with numbers.
 
     Raises:
         ValueError: it cannot.
@@ -67,7 +67,7 @@ def real(name: str, value: Any) -> Any:
     except OverflowError:
         raise ValueError(f"{name} is too large for float32; choose at most {_LARGEST:.3g}") from None
     except (TypeError, ValueError):
-        raise ValueError(f"{said(name, value)} is not a number; give one") from None
+        raise ValueError(f"{said(name, value)} is not a number; give a number") from None
     return value
 
 
@@ -85,16 +85,16 @@ def check_stated(hints: Mapping[str, Any], given: Mapping[str, Any]) -> None:
 
 
 def check_number(name: str, value: Any, stated: Number, *, stacked: bool = False) -> None:
-    """Checks one number against what its field allows; tracers, shapes without values and other hosts' arrays pass.
+    """Checks one number against its range; tracers, shapes without values and other hosts' arrays pass.
 
     Args:
         name: of the field.
         value: the number, or None.
-        stated: the field.
+        stated: the definition of the field.
         stacked: whether it may be an array of numbers.
 
     Raises:
-        ValueError: it is not allowed: the field, what it was and what it may be.
+        ValueError: it is not allowed; the message has the field, the value and the range.
     """
     if value is None:
         if not stated.optional:
@@ -117,13 +117,13 @@ def check_number(name: str, value: Any, stated: Number, *, stacked: bool = False
 
 
 def check_not_below(name: str, value: Any, stated: Number, bound: Any) -> None:
-    """Checks a number against the one that its field names; what is not known yet passes, as in `check_number`.
+    """Checks that a number is not less than the one that its field names; unknown values pass, as in `check_number`.
 
     Args:
         name: of the field.
         value: a number or, as in a sweep, several.
-        stated: the field, whose ``not_below`` is the other's name.
-        bound: the other: a number or as many.
+        stated: the definition of the field, whose ``not_below`` is the name of the other number.
+        bound: the other number, or as many.
 
     Raises:
         ValueError: it is less.
@@ -140,7 +140,7 @@ def check_not_below(name: str, value: Any, stated: Number, bound: Any) -> None:
 
 
 def _is_known(value: Any) -> bool:
-    """Whether ``value`` has numbers here: a tracer, a shape and an array of other hosts have none."""
+    """Whether the numbers of ``value`` are known here: not those of a tracer, a shape or an array of other hosts."""
     jax = sys.modules.get("jax")  # without it there are no tracers
     if jax is not None and isinstance(value, jax.core.Tracer | jax.ShapeDtypeStruct):
         return False
@@ -148,21 +148,22 @@ def _is_known(value: Any) -> bool:
 
 
 def said(name: str, value: Any) -> str:
-    """``name=value`` in one line where that is short, else the name and the value's type: a federation's repr has
-    hundreds of lines, an array's many."""
+    """``name=value`` in one line if that is short, else the name and the value's type, because the repr of a federation
+    or an array may have hundreds of lines."""
     line = " ".join(repr(value).split())
     return f"{name}={line}" if len(line) < 60 else f"{name} of type {type(value).__name__}"
 
 
 def _in_float32(value: float) -> float:
-    """``value`` as programs have it."""
+    """``value`` rounded to float32, as programs see it."""
     if math.isinf(value) or abs(value) > _LARGEST:
         return value
     return struct.unpack("f", struct.pack("f", value))[0] if abs(value) >= _SMALLEST else 0.0
 
 
 def _values(name: str, value: Any, stacked: bool, all_of_them: bool) -> list[float]:
-    """The number; of several ``all_of_them``, or NaN or the least and largest: a range that has these has all."""
+    """The number as a list; of several numbers ``all_of_them``, or just the least and the largest (NaN if there is
+    one)."""
     if isinstance(value, float | int | str | bytes):
         return [float(real(name, value))]
     if isinstance(value, list | tuple) and not stacked:
@@ -173,9 +174,9 @@ def _values(name: str, value: Any, stacked: bool, all_of_them: bool) -> list[flo
         given = np.asarray(value)
         array = given.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{said(name, value)} is not a number; give one") from None
+        raise ValueError(f"{said(name, value)} is not a number; give a number") from None
     if given.dtype.kind in "bSUMmc":  # NumPy makes numbers of texts, truth values and dates
-        raise ValueError(f"{said(name, value)} is not a number; give one")
+        raise ValueError(f"{said(name, value)} is not a number; give a number")
     if array.ndim and not stacked:
         raise ValueError(f"{said(name, value)} is not one number; give one, or try several with fljax.sweep")
     if all_of_them:

@@ -1,4 +1,4 @@
-"""Small files with a checksum: of a cache in front, of settings in the last line, of a table in a file beside it.
+"""Small files with a checksum: at the beginning of a cache, in the last line of settings, in a file beside a table.
 
 Importing this starts neither JAX nor NumPy, for commands that must answer at once.
 """
@@ -18,9 +18,9 @@ class DamagedError(ValueError):
 
 @contextlib.contextmanager
 def naming(what: str | Path) -> Iterator[None]:
-    """Inside it what is refused, a ValueError, has ``what`` in front: a file, or an argument with its value.
+    """Puts ``what``, a file or an argument with its value, in front of a ValueError of the block.
 
-    An OSError names it where it names no file, as on a full disk.
+    An OSError without a file name, as on a full disk, gets it as its file name.
     """
     try:
         yield
@@ -33,7 +33,7 @@ def naming(what: str | Path) -> Iterator[None]:
 
 
 def write_sealed(path: Path, content: bytes) -> None:
-    """Writes ``content`` with its checksum in front, aside and renamed; for a cache, so nothing waits for the disk.
+    """Writes ``content`` atomically with its checksum in front; for a cache, so it does not wait for the disk.
 
     Raises:
         OSError: it cannot be written.
@@ -50,7 +50,7 @@ def write_sealed(path: Path, content: bytes) -> None:
 
 
 def read_sealed(path: Path) -> bytes:
-    """What `write_sealed` wrote.
+    """The content that `write_sealed` wrote.
 
     Raises:
         OSError: it cannot be read.
@@ -63,7 +63,7 @@ def read_sealed(path: Path) -> bytes:
 
 
 def checksum_of(value: Any) -> int:
-    """The checksum of what JSON makes of a value."""
+    """The checksum of a value as JSON."""
     return zlib.crc32(json.dumps(value).encode())
 
 
@@ -71,20 +71,21 @@ WORD = b"checksum"
 
 
 def with_checksum(lines: str) -> bytes:
-    """A text with a last line, a comment, that has the checksum of all before; the first should speak of a checksum."""
+    """A text with a comment as its last line, the checksum of all before it; the first line should mention a
+    checksum."""
     body = lines.encode() + b"# " + WORD + b" "
     return body + b"%08x\n" % zlib.crc32(body)
 
 
 def check_text(path: Path, remedy: str, required: bool = False) -> None:
-    """Sees that a text is as `with_checksum` made it.
+    """Checks that a text is as `with_checksum` made it.
 
-    One that never speaks of a checksum passes unless ``required``, if it says anything but comments: of what was made
-    here the beginning of the first line may be left.
+    Unless ``required``, a text that does not mention a checksum passes if it has anything but comments; a text with
+    comments only may be the remaining beginning of a damaged file.
 
     Raises:
         OSError: it cannot be read.
-        DamagedError: it has changed since it was written; ``remedy`` says what to do.
+        DamagedError: it has changed since it was written; the message ends with ``remedy``.
     """
     content = path.read_bytes()
     if WORD not in content and not required and _says_something(content):
@@ -102,10 +103,12 @@ def write_listed(path: Path, content: bytes) -> None:
     """Writes a file that has no room for a checksum, such as a table, with its checksum in a hidden file beside it.
 
     Raises:
-        OSError: it cannot be written; the old one, if there is one, is whole.
+        OSError: it cannot be written; the old file, if there is one, is unchanged.
     """
     known = [b"%08x" % zlib.crc32(one) for one in (content, *([path.read_bytes()] if path.is_file() else []))]
-    write_sealed(_list_of(path), b" ".join(known))  # first, and of both: whenever this is cut off, one of them is there
+    write_sealed(
+        _list_of(path), b" ".join(known)
+    )  # first, with both checksums: after an interruption, one of them fits
     aside = path.with_name(f"{path.name}.part")
     with naming(path):
         aside.write_bytes(content)
@@ -113,11 +116,11 @@ def write_listed(path: Path, content: bytes) -> None:
 
 
 def check_listed(path: Path, remedy: str) -> None:
-    """Sees that a file is as `write_listed` wrote it; one without a list passes.
+    """Checks that a file is as `write_listed` wrote it; a file without checksums beside it passes.
 
     Raises:
         OSError: it cannot be read.
-        DamagedError: it, or the list, has changed since it was written; ``remedy`` says what to do.
+        DamagedError: it, or its checksum file, has changed since it was written; the message ends with ``remedy``.
     """
     listed = _list_of(path)
     if not listed.exists():

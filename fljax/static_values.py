@@ -1,6 +1,6 @@
-"""Functions of keywords that make a static value, as a clock, an attack or a drift is: what is given is checked.
+"""Functions of keywords that make a static value, such as a clock, an attack or a drift, with checked arguments.
 
-Importing this starts no JAX.
+Importing this does not start JAX.
 """
 
 import inspect
@@ -20,13 +20,13 @@ def static_value(
     beside: Callable[..., Any] = lambda: None,
     settle: Callable[[dict[str, Any]], dict[str, Any]] = lambda given: given,
 ) -> Callable[..., T]:
-    """``make`` as a function that gives a `T`, which is known by its arguments: equal calls give one value.
+    """``make`` as a function that returns a `T`, and returns the same object for equal arguments.
 
     Args:
-        make: name, docstring and annotated keywords are those of the function.
-        finish: ``(what make gave, all arguments) -> value``.
-        beside: whose parameters the function takes too, described as there.
-        settle: ``(all arguments) -> all arguments`` as they are kept, hashable; raises ValueError for what is wrong.
+        make: gives the function its name, docstring and annotated keywords.
+        finish: ``(result of make, all arguments) -> value``.
+        beside: a function whose parameters, with their descriptions, the function takes as well.
+        settle: ``(all arguments) -> all arguments`` in a hashable form; raises ValueError for wrong values.
     """
     own, others = (inspect.signature(one).parameters for one in (make, beside))
     hints = get_type_hints(beside, include_extras=True) | get_type_hints(make, include_extras=True)
@@ -38,9 +38,9 @@ def static_value(
 
     def function(**given: Any) -> T:
         if unknown := given.keys() - known.keys():
-            raise ValueError(f"{make.__name__} has no {min(unknown)!r}; it has {', '.join(known)}")
+            raise ValueError(f"{make.__name__} has no {min(unknown)!r}; choose one of {', '.join(known)}")
         given = {name: given.get(name, one.default) for name, one in known.items()}
-        # An array of one number, which has no hash, as that number.
+        # A scalar array, which has no hash, becomes a plain number.
         given = {name: value.item() if getattr(value, "ndim", None) == 0 else value for name, value in given.items()}
         check_choices(function, given)
         check_stated(hints, given)

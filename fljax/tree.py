@@ -1,4 +1,4 @@
-"""Maths on pytrees whose leaves share a leading axis: clients, clusters or whatever is stacked."""
+"""Maths on pytrees whose leaves share a leading axis: clients, clusters or other stacked models."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,11 +15,11 @@ STATISTICS = "batch_stats"
 
 
 _SMALL = 1 << 16
-"""Numbers up to which it is quicker to look at all of them than to compile a scatter."""
+"""Number of entries up to which comparing all of them is faster than compiling a scatter."""
 
 
 def n_rows(stacked: Stacked) -> int:
-    """Length of the leading axis that the leaves share; in a `ModelTable` a leaf may also have one row."""
+    """The length of the leading axis that the leaves share; in a `ModelTable` a leaf may also have a single row."""
     return max(leaf.shape[0] for leaf in jax.tree.leaves(stacked))
 
 
@@ -29,15 +29,15 @@ def take(stacked: Stacked, index: Array | int) -> Stacked:
 
 
 def first(stacked: Stacked) -> Params:
-    """Row 0 of every leaf, as of models that are all of one shape, or all equal."""
+    """Row 0 of every leaf, for models of which only the shape matters, or that are all equal."""
     return take(stacked, jnp.int32(0))
 
 
 def row(models: Stacked, index: Array) -> Params:
-    """The model that row ``index`` () stands for in `ModelTable` models: a leaf of one row belongs to every model."""
+    """The model with row number ``index`` () in the ``models`` of a `ModelTable`: a leaf of one row belongs to all."""
 
     def taken(leaf: Array) -> Array:
-        if leaf.shape[0] == 1:  # taken by a constant, it stays unbatched under vmap
+        if leaf.shape[0] == 1:  # with a constant index, it stays unbatched under vmap
             return leaf[0]
         return lax.dynamic_index_in_dim(leaf, index, keepdims=False)
 
@@ -53,12 +53,12 @@ def stacked(models: ModelTable) -> Stacked:
 
 
 def put(stacked: Stacked, index: Array, rows: Stacked, mask: Array | None = None) -> Stacked:
-    """``stacked`` with its rows ``index`` (distinct, of 0 to rows - 1) replaced by ``rows``.
+    """``stacked`` with its rows ``index`` (distinct, from 0 to rows - 1) replaced by ``rows``.
 
-    Where ``mask`` (entries,) is given, only those of True are; the other rows stay as they were.
+    If ``mask`` (entries,) is given, only rows with True are replaced.
 
-    Each row looks up what replaces it: one kernel a leaf, where a scatter is a loop of six. But of few rows of a large
-    leaf only those are written.
+    Each row looks up its replacement: one kernel per leaf, while a scatter is a loop of six. But if few rows of a large
+    leaf are replaced, only these are written.
     """
     n_put = index.shape[0]
     if mask is not None:
@@ -70,14 +70,15 @@ def put(stacked: Stacked, index: Array, rows: Stacked, mask: Array | None = None
             return leaf.at[index].set(new)
         place = _place_in(index, n)
         found = whole(new if new.dtype == leaf.dtype else new.astype(leaf.dtype)).at[place].get(mode="clip")
-        # Whole as it came, or several devices would exchange the rows once more in the next round.
+        # Whole, as before; otherwise several devices would exchange the rows again in the next round.
         return whole(jnp.where(along(place < n_put, leaf), found, leaf))
 
     return jax.tree.map(replaced, stacked, rows)
 
 
 def _place_in(index: Array, n: int) -> Array:
-    """(n,) int32: which entry of ``index`` (entries,), distinct, is row i; the number of entries where none is."""
+    """(n,) int32: the position of row i in ``index`` (entries,), whose entries are distinct; ``entries`` if it is not
+    there."""
     entry, row = jnp.arange(index.shape[0], dtype=jnp.int32), jnp.arange(n, dtype=jnp.int32)
     if entry.size * n > _SMALL:
         return jnp.full(n, entry.size, jnp.int32).at[index].set(entry)
@@ -95,7 +96,7 @@ def broadcast(params: Params, rows: int) -> Stacked:
 
 
 def where(mask: Array, on_true: Stacked, on_false: Stacked) -> Stacked:
-    """Row-wise choice by ``mask`` (rows,), or one () for all: a selection, so NaN in what is left never matters."""
+    """Row-wise choice by ``mask`` (rows,), or () for all rows: a selection, so NaN in rows not chosen has no effect."""
     return jax.tree.map(lambda a, b: jnp.where(along(mask, a) if mask.ndim else mask, a, b), on_true, on_false)
 
 
@@ -105,7 +106,7 @@ def along(row: Array, leaf: Array) -> Array:
 
 
 def split_statistics(params: Params) -> tuple[Params, Params]:
-    """``params`` as (trainable subtrees, running statistics); two dicts that ``|`` puts together again."""
+    """``params`` as (trainable subtrees, running statistics): two dicts that ``|`` joins again."""
     if not (isinstance(params, dict) and STATISTICS in params):
         return params, {}
     return {name: leaf for name, leaf in params.items() if name != STATISTICS}, {STATISTICS: params[STATISTICS]}
@@ -122,13 +123,14 @@ def trainable(params: Params) -> Params:
 
 
 def map_trainable(function: Callable[..., Any], params: Params, *others: Params) -> Params:
-    """``function`` of the trainable leaves of ``params`` and the others, with the running statistics of ``params``."""
+    """``function`` applied to the trainable leaves of ``params`` and ``others``; running statistics are those of
+    ``params``."""
     own, statistics = split_statistics(params)
     return join_statistics(jax.tree.map(function, own, *map(trainable, others)), statistics)
 
 
 def map_layers(function: Callable[..., Any], params: Params, *others: Params) -> Params:
-    """``function(name, *layers)`` of each layer of models ``{name: layer}``, and of the running statistics of each."""
+    """``function(name, *layers)`` applied to each layer of models ``{name: layer}`` and to its running statistics."""
 
     def mapped(*models: Params) -> Params:
         return {name: function(name, *(model[name] for model in models)) for name in models[0]}
@@ -139,9 +141,9 @@ def map_layers(function: Callable[..., Any], params: Params, *others: Params) ->
 
 
 def side_by_side(**models: Params) -> Params:
-    """Models by name as one, whose layers they are; running statistics stand where those of a model are looked for.
+    """Several models by name as one, with the models as its layers; running statistics are in the usual place.
 
-    Server optimisers, and what is done to updates on the way, would else take them for parameters.
+    Otherwise server optimisers and transforms of updates would treat them as parameters.
     """
     parts = {name: split_statistics(model) for name, model in models.items()}
     kept = {name: statistics[STATISTICS] for name, (_, statistics) in parts.items() if statistics}
@@ -156,10 +158,10 @@ def apart(params: Params) -> dict[str, Params]:
 
 
 def named_leaves(params: Params, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
-    """Path of names -> array, in the order of the dicts: what files call a model's leaves.
+    """Path of names -> array, in the order of the dicts: the names of a model's leaves in files.
 
     Raises:
-        ValueError: something in ``params`` is neither an array nor a dict whose keys are text.
+        ValueError: a part of ``params`` is neither an array nor a dict whose keys are text.
     """
     where = "the model's params" + "".join(f"[{name!r}]" for name in path)
     if not isinstance(params, Mapping):
@@ -167,7 +169,7 @@ def named_leaves(params: Params, path: tuple[str, ...] = ()) -> dict[tuple[str, 
             return {path: params}
         raise ValueError(f"{where} is a {type(params).__name__}; give an array, or a dict {{name: array}}")
     if other := [name for name in params if not isinstance(name, str)]:
-        raise ValueError(f"{where} has the key {other[0]!r}, a {type(other[0]).__name__}; give names, which are text")
+        raise ValueError(f"{where} has the key {other[0]!r}, a {type(other[0]).__name__}; give names of type str")
     parts = [named_leaves(part, (*path, name)) for name, part in params.items()]
     return {name: leaf for part in parts for name, leaf in part.items()}
 
@@ -179,13 +181,13 @@ def flatten(stacked: Stacked) -> Array:
 
 
 def as_matrix(leaf: Array) -> Array:
-    """A leaf (rows, ...) as (rows, scalars), no copy.
+    """A leaf (rows, ...) as (rows, scalars), without a copy.
 
     Raises:
-        ValueError: it has no rows, of which nothing could be made.
+        ValueError: it has no rows.
     """
     if leaf.shape[0] == 0:
-        raise ValueError(f"an array of shape {leaf.shape} has no rows, one for each client; give at least one")
+        raise ValueError(f"an array of shape {leaf.shape} has no rows; give at least one row, one per client")
     return leaf.reshape(leaf.shape[0], -1)
 
 
@@ -212,7 +214,7 @@ def dot(a: Params, b: Params) -> Array:
 
 
 def root(square: Array) -> Array:
-    """The square root of sums of squares, whose gradient is 0 where all that is squared is, not NaN."""
+    """The square root of a sum of squares; its gradient at 0 is 0, not NaN."""
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), square)
 
 
@@ -222,16 +224,16 @@ def subtract(a: Params, b: Params) -> Params:
 
 
 def check_real(x: Array) -> None:
-    """Raises ValueError where ``x`` is of complex numbers."""
+    """Raises ValueError if ``x`` is complex."""
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
-        raise ValueError(f"an array has dtype {x.dtype}; give real numbers, as .real and .imag of it side by side")
+        raise ValueError(f"an array has dtype {x.dtype}; give real numbers, such as its .real and .imag side by side")
 
 
 def at_least_float32(x: Array) -> Array:
-    """``x`` in float32, or wider where it is: for what is summed over many, or compared by its last digits.
+    """``x`` in float32, or in its own wider type: for sums over many entries, and comparisons by the last digits.
 
     Raises:
-        ValueError: it is of complex numbers, whose imaginary part would be lost.
+        ValueError: it is complex.
     """
     check_real(x)
     if x.dtype.itemsize <= 4:
@@ -240,19 +242,19 @@ def at_least_float32(x: Array) -> Array:
 
 
 def rounded(value: Array, dtype: jnp.dtype) -> Array:
-    """``value`` in ``dtype``: to the nearest, where that is of whole numbers, which alone would be cut off."""
+    """``value`` in ``dtype``, rounded to the nearest if that is an integer type (a cast alone would truncate)."""
     return (value if jnp.issubdtype(dtype, jnp.inexact) else jnp.round(value)).astype(dtype)
 
 
 def product(a: Array, b: Array) -> Array:
-    """``a @ b`` with all digits of float32, which an accelerator would leave out of a product of matrices (TF32)."""
+    """``a @ b`` with the full precision of float32, instead of an accelerator's TF32."""
     return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
 
 
 def as_before(new: Any, old: Any) -> Any:
-    """``new`` with its floating-point leaves in the dtypes of ``old``: what goes around a loop keeps its dtype.
+    """``new`` with its floating-point leaves in the dtypes of ``old``, because the carry of a loop must keep its dtype.
 
-    A float32 number, as every number of a method is, times a bfloat16 array is float32.
+    A float32 number, such as a hyperparameter, times a bfloat16 array is float32.
     """
 
     def like(leaf: Any, before: Any) -> Any:
@@ -270,7 +272,7 @@ def moves(stacked: Stacked, params: Params) -> Stacked:
 
 
 def all_finite(stacked: Stacked) -> Array:
-    """(rows,) bool: True where every entry of the row is finite."""
+    """(rows,) bool: whether every entry of the row is finite."""
     flags = [jnp.isfinite(as_matrix(leaf)).all(axis=1) for leaf in jax.tree.leaves(stacked)]
     return jnp.stack(flags).all(axis=0)
 

@@ -1,4 +1,4 @@
-"""The nouns of the library: what data, models, work, rounds and algorithms are."""
+"""The types of the library: data, models, work, rounds and algorithms."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -7,17 +7,17 @@ import optax
 from jax import Array, named_scope
 
 Params = Any
-"""One model's pytree: ``{layer name: subtree}``, plus ``"batch_stats"`` where a model keeps running statistics."""
+"""One model's pytree: ``{layer name: subtree}``, plus ``"batch_stats"`` if the model keeps running statistics."""
 Stacked = Any
 """The same pytree with a leading axis on every leaf: ``(clients, ...)`` or ``(clusters, ...)``."""
 Key = Array
 """A typed JAX random key (``jax.random.key``)."""
 Metrics = dict[str, Array]
-"""Flat; of a round: ``()`` or ``(cohort,)``, of a run: with a leading axis over rounds."""
+"""A flat dict; of a round: arrays ``()`` or ``(cohort,)``; of a run: with a leading axis over rounds."""
 
 
 def _by_shape(self: Any) -> str:
-    """What is shown of arrays of data: their types and shapes, as "x=float32[120,6]"; what is None is left out."""
+    """A repr with the types and shapes of arrays, such as "x=float32[120,6]"; fields that are None are left out."""
 
     def shown(value: Any) -> str:
         return f"{value.dtype}{[*value.shape]}".replace(" ", "") if hasattr(value, "dtype") else repr(value)
@@ -46,31 +46,31 @@ class Batch(NamedTuple):
 
 
 class ClientData(NamedTuple):
-    """One split of a federation: every example once, and which rows belong to whom."""
+    """One split of a federation: every example once, and each client's row numbers."""
 
     pool: Examples  # shared by all clients, never copied
-    index: Array  # (clients, capacity) int32 rows of the pool; past `size` they are ignored
+    index: Array  # (clients, capacity) int32 row numbers in the pool; beyond `size` they are padding
     size: Array  # (clients,) int32
 
     __repr__ = _by_shape
 
     @property
     def n_clients(self) -> int:
-        """Clients that there are rows for."""
+        """The number of clients."""
         return self.size.shape[0]
 
 
 class Federation(NamedTuple):
-    """What a partition returns. Client i is row i of every split."""
+    """Clients and their data, as a partition returns them. Client i is row i of every split."""
 
     train: ClientData
     val: ClientData | None
     test: ClientData
     public: Examples | None  # unlabelled server data: its `y` is -1
-    group: Array | None  # (clients,) int32 true group, where the partition has one
-    triggered: ClientData | None = None  # test examples with an attack's trigger, labelled as the attack wants
-    there: Array | None = None  # (clients,) bool: who can take part and is tested; None: all
-    stages: "Stages | None" = None  # how it changes over the rounds, see `fljax.drift`; the rest is how it begins
+    group: Array | None  # (clients,) int32 true group, if the partition has groups
+    triggered: ClientData | None = None  # test examples with an attack's trigger, with the labels that it aims at
+    there: Array | None = None  # (clients,) bool: whether a client can participate and is tested; None: all
+    stages: "Stages | None" = None  # changes over the rounds, see `fljax.drift`; the other fields are the first stage
 
     __repr__ = _by_shape
 
@@ -85,7 +85,7 @@ class Rows(NamedTuple):
 
 
 class Stages(NamedTuple):
-    """A federation from one change to the next; stage 0 is how it begins."""
+    """A federation in each stage, from one change to the next; stage 0 is the beginning."""
 
     begins: Array  # (stages,) int32, ascending from 0: the first round of each, counted from 0
     train: Rows
@@ -98,7 +98,7 @@ class Stages(NamedTuple):
 
 
 class Halves(NamedTuple):
-    """The halves of a probabilistic network: a body that outputs a Gaussian, a linear head on a draw z from it."""
+    """The halves of a probabilistic network: a body that outputs a Gaussian, and a linear head on a sample z of it."""
 
     encode: Callable[[Params, Array], tuple[Array, Array]]  # (params, x) -> mu, sigma: (batch, latent) each
     classify: Callable[[Params, Array], Array]  # (params, z (..., latent)) -> logits (..., n_classes)
@@ -106,7 +106,7 @@ class Halves(NamedTuple):
 
 
 Description = tuple[tuple[str, Any], ...]
-"""Static choices as plain data, ``((name, value), ...)``: hashable, printable, and what a run's identity is made of."""
+"""Static choices as plain data, ``((name, value), ...)``: hashable, printable, and part of a run's identity."""
 
 ExampleLoss = Callable[[Array, Array], Array]
 """``(logits (batch, outputs), labels (batch,)) -> losses (batch,)``."""
@@ -116,32 +116,32 @@ class Model(NamedTuple):
     """A network as pure functions; static, hashable.
 
     ``apply(params, x, key)`` returns ``(logits, params)``. With ``key=None`` the model is in evaluation mode and the
-    parameters come back unchanged; with a key it is in training mode (dropout) and running statistics are updated.
+    returned parameters are unchanged; with a key it is in training mode (dropout) and running statistics are updated.
     """
 
     init: Callable[[Key], Params]
     apply: Callable[[Params, Array, Key | None], tuple[Array, Params]]
     layers: tuple[str, ...]  # the weighted top-level subtrees of Params in forward order
     halves: Halves | None = None  # of a probabilistic network
-    loss: ExampleLoss = optax.softmax_cross_entropy_with_integer_labels  # what clients minimise and are tested by
+    loss: ExampleLoss = optax.softmax_cross_entropy_with_integer_labels  # of training and of tests
     about: Description = ()  # the network's own choices: its name, sizes and dtype
 
 
 class Work(NamedTuple):
-    """How much a client does in a round; static."""
+    """The local work of a client in a round; static."""
 
     epochs: int
     batch_size: int | None  # None: all of a client's examples in one step, B = infinity
-    at_once: int | None = None  # clients trained at once; None: the backend's best
+    at_once: int | None = None  # clients trained side by side; None: the best number for the device
     optimizer: str | Callable[..., optax.GradientTransformation] = "sgd"  # see `fljax.client.optimizer`
-    terms: tuple[Callable[..., Any], ...] = ()  # what bricks add to the loss, see `fljax.rounds.local`
+    terms: tuple[Callable[..., Any], ...] = ()  # terms that bricks add to the loss, see `fljax.rounds.local`
 
 
 class Trained(NamedTuple):
-    """What local training returns, a row per client."""
+    """The result of local training, one row per client."""
 
     params: Stacked  # (clients, ...)
-    loss: Array  # (clients,) mean over the examples processed, at the parameters each batch was met with
+    loss: Array  # (clients,) mean over the examples processed, with the parameters before each step
     ok: Array  # (clients,) bool; False: the result was not finite, `params` is the start and must not count
 
 
@@ -152,46 +152,46 @@ class Cohort(NamedTuple):
     ids: Array  # (cohort,) int32
     data: ClientData  # their rows; the pool is shared
     active: Array  # (cohort,) bool; False: dropped out, must not count
-    public: Examples | None  # the server's own unlabelled data, for the methods that use it
+    public: Examples | None  # the server's own unlabelled data, for methods that use it
     key: Array  # (cohort,) keys from (run key, round, id): nothing depends on cohort order, chunks or devices
-    val: ClientData | None = None  # their validation rows, where the federation has such a split
-    expected: Array | float | None = None  # participants of a round on average; None: as many as there are places
-    n_missing: Array | None = None  # () int32, who was asked and is not there; None: nobody waits for them
+    val: ClientData | None = None  # their validation rows, if the federation has such a split
+    expected: Array | float | None = None  # average number of participants of a round; None: the cohort's size
+    n_missing: Array | None = None  # () int32, number of sampled clients that are not there; None: not counted
     effort: Array | None = None  # (cohort,) share of its local work that each does, in (0, 1]; None: all of it
 
 
 class State(NamedTuple):
-    """What a method carries from round to round."""
+    """The state of a method between rounds."""
 
     server: Any  # no client axis, unless the paper's server keeps a table of clients
-    clients: Any  # every leaf (clients, ...); () where the method keeps nothing per client
+    clients: Any  # every leaf (clients, ...); () if the method keeps nothing per client
 
 
 class Upload(NamedTuple):
-    """What the participants of a round send: the middle of it, between clients and server."""
+    """The message of the participants of a round to the server."""
 
-    start: "ModelTable"  # the part of a model that travels, as each participant received it
+    start: "ModelTable"  # the part of a model that is sent, as each participant received it
     params: Stacked  # (cohort, ...) that part, trained
     weight: Array  # (cohort,) omega_i; 0: does not count
-    rest: Any = ()  # what else the server's half of the round needs
+    rest: Any = ()  # further values for the server's half of the round
 
 
 class Exchange(NamedTuple):
-    """A round in two halves, so that something can happen to the participants' updates between them."""
+    """A round in two halves, between which the participants' updates can be transformed."""
 
-    send: Callable[[Key, Any, State, Cohort], Upload]  # what clients do
-    receive: Callable[[Key, Any, State, Cohort, Upload], tuple[State, Metrics]]  # what the server does
-    part: Callable[[Any], Params]  # the part of one model that travels, in ``State.server``
+    send: Callable[[Key, Any, State, Cohort], Upload]  # the clients' half
+    receive: Callable[[Key, Any, State, Cohort, Upload], tuple[State, Metrics]]  # the server's half
+    part: Callable[[Any], Params]  # the part of one model that is sent, in ``State.server``
     sees: Literal["mean", "sum", "each"] = "each"
-    """What the server needs to know of the updates: one mean of all, sums of groups of clients, or each of them."""
-    starts_anywhere: bool = False  # whether `send` takes a model a participant, see `fljax.rounds.averaging.Each`
+    """What the server needs of the updates: one mean of all, sums over groups of clients, or each of them."""
+    starts_anywhere: bool = False  # whether `send` takes one model per participant, see `fljax.rounds.averaging.Each`
     catches_up: bool = False
-    """Whether an update is from what the server has of its client, so that what one loses comes in the next."""
+    """Whether an update is relative to the server's copy of its client, so that a lost part comes with the next."""
     chain: tuple[Any, Any] | None = None
-    """The method and the transform that `with_uplink` has joined; None: no transform, or something else is outside."""
+    """The method and the transform that `with_uplink` has joined; None: no transform, or another layer is outside."""
 
     def round(self, key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        """Both halves, by their names in a profile: an `Algorithm.round`."""
+        """Both halves, named for a profile: an `Algorithm.round`."""
         with named_scope("send"):
             upload = self.send(key, hyper, state, cohort)
         with named_scope("receive"):
@@ -199,22 +199,22 @@ class Exchange(NamedTuple):
 
 
 class ModelTable(NamedTuple):
-    """Models, and which of them each client holds: client i holds row ``row[i]`` of ``params``.
+    """Models, and the row number of each client's model: client i has row ``row[i]`` of ``params``.
 
-    One shared model is one row, cluster models are K rows, personal models a row per client, so nothing is copied once
-    per client. A leaf with one row belongs to all: a shared body and personal heads are one body and a head per client.
-    `fljax.tree.stacked` gives every client's model.
+    A shared model is one row, cluster models are K rows, personal models one row per client, so nothing is copied for
+    each client. A leaf with a single row belongs to all models: a shared body and personal heads are one body and one
+    head per client. `fljax.tree.stacked` returns every client's model.
     """
 
-    params: Stacked  # (rows, ...), or (1, ...) where a leaf is the same for all
+    params: Stacked  # (rows, ...), or (1, ...) if a leaf is the same for all
     row: Array  # (clients,) int32
 
 
 class About(NamedTuple):
-    """What an algorithm knows of itself, as plain data."""
+    """The description of an algorithm, as plain data."""
 
     name: str = ""  # "fedprox", "fedavg+krum"
-    choices: Description = ()  # the static choices that it was made with, defaults included
+    choices: Description = ()  # its static choices, defaults included
     work: Work | None = None
     model: Description = ()
     numbers: tuple[str, ...] = ()  # the names of its Hyper's fields; empty: not known
@@ -227,25 +227,25 @@ class Algorithm(NamedTuple):
     """A method: pure functions that close over static choices only; hashable.
 
     ``init(key, hyper, data) -> State`` with the federation's training split;
-    ``round(key, hyper, state, cohort) -> (State, Metrics)`` where ``state.clients`` holds the cohort's rows;
-    ``deploy(key, hyper, state, data) -> ModelTable``, the models that clients are tested with; a client with a row of
-    -1 holds none and is not tested;
-    ``predict(params, x) -> logits`` of one deployed model (one row of them), of examples as they are in a pool (uint8)
-    or in a batch (``pixels / 255``);
-    ``join(key, hyper, state, data, n_rounds) -> ModelTable``, the models of clients that never took part, from their
-    own training data and at most ``n_rounds`` () rounds of their own work, while the server stays as it is. None: they
-    start as all clients do, go through so many rounds, and are deployed to like the others;
-    ``loss(logits, labels) -> (batch,)``, what clients are tested by;
+    ``round(key, hyper, state, cohort) -> (State, Metrics)`` where ``state.clients`` has the cohort's rows;
+    ``deploy(key, hyper, state, data) -> ModelTable``, the models with which clients are tested; a client with row
+    number -1 has no model and is not tested;
+    ``predict(params, x) -> logits`` of one deployed model (one row), for examples from a pool (uint8) or from a batch
+    (``pixels / 255``);
+    ``join(key, hyper, state, data, n_rounds) -> ModelTable``, the models of new clients, from their own training data
+    and at most ``n_rounds`` () rounds of their own work, while the server does not change. None: they start like all
+    clients, go through this number of rounds, and get models from ``deploy``;
+    ``loss(logits, labels) -> (batch,)``, the loss of tests;
     ``about``: name and static choices, set by `fljax.rounds.method`;
-    ``exchange``: the round in two halves, where the method is written so; see `fljax.rounds.uplink`. Bricks on the way
-    and attacks on updates need it, and refuse a method whose ``round`` is not that of its ``exchange``.
+    ``exchange``: the round in two halves, if the method is written so; see `fljax.rounds.uplink`. Uplink bricks and
+    attacks on updates need it, and reject a method whose ``round`` is not that of its ``exchange``.
 
-    A round's metrics are numbers or arrays, each () or (cohort,) in the cohort's order, of bool, whole or
-    floating-point numbers. It must give ``uplink`` and ``downlink``, the floats that a participant sends and receives,
-    and ``loss``, its training loss. It may give ``ok``, bool, False where a participant's result was not finite and
-    was left out (absent: all True), ``label``, the participants' clusters, and any others. One value () of these five
-    stands for every participant. What is missing or of another shape is refused by name before anything runs. ``ids``,
-    ``active`` and the test's metrics, ``client_`` and so on, are fljax's own; a method's of these names are refused.
+    A round's metrics are numbers or arrays, each () or (cohort,) in the cohort's order, of type bool, integer or
+    floating point. It must return ``uplink`` and ``downlink``, the floats that a participant sends and receives, and
+    ``loss``, its training loss. It may return ``ok``, bool, False if a participant's result was not finite and was left
+    out (absent: all True), ``label``, the participants' clusters, and further metrics. One value () of these five
+    applies to every participant. A missing metric or a wrong shape is an error before anything runs. ``ids``,
+    ``active`` and the metrics of tests, ``client_`` and so on, are reserved for fljax; a method must not return them.
     """
 
     init: Callable[[Key, Any, ClientData], State]
@@ -259,7 +259,7 @@ class Algorithm(NamedTuple):
 
     @property
     def round_exchange(self) -> Exchange | None:
-        """``exchange`` where ``round`` is made of it; None where a round of another make has been put in."""
+        """``exchange`` if ``round`` is made from it; None if ``round`` has been replaced."""
         made_of = getattr(self.round, "__self__", None)
         if self.exchange is None or not isinstance(made_of, Exchange):
             return None

@@ -117,7 +117,7 @@ class Ordered:
 
 
 def test_a_number_that_may_not_be_below_another():
-    assert Ordered.__doc__.startswith("Numbers of Ordered.\n\nFields:\n")
+    assert Ordered.__doc__.startswith("Hyperparameters of Ordered.\n\nFields:\n")
     assert "    high: upper end, >= low." in Ordered.__doc__
     for given in (Ordered(), Ordered(high=1), Ordered(high=0, low=None)):
         check_numbers(given)
@@ -133,7 +133,7 @@ def test_a_number_that_may_not_be_below_another():
 
 def test_other_things_are_no_numbers():
     for given in ({"lr": 0.1}, None, Numbers, 3):
-        with pytest.raises(ValueError, match="is not a Hyper; give the numbers of the method"):
+        with pytest.raises(ValueError, match="is not a Hyper; give that of the method"):
             check_numbers(given)
 
 
@@ -187,14 +187,14 @@ def test_every_way_into_a_run_says_the_same_sentence(key, tmp_path):
 
 def test_what_cannot_be_a_class_of_numbers():
     with pytest.raises(
-        ValueError, match=r"^Vague.a says neither meaning nor range; write a: fljax.Scalar = fljax.number"
+        ValueError, match=r"^Vague.a has neither meaning nor range; write a: fljax.Scalar = fljax.number"
     ):
 
         @hyper
         class Vague:
             a: float = 1.0
 
-    with pytest.raises(ValueError, match=r"^@hyper stands above <function .*; it makes a class with fields by"):
+    with pytest.raises(ValueError, match=r"^@hyper decorates <function .*; put it above a class whose fields are"):
         hyper(lambda: None)
 
 

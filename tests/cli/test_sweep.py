@@ -102,7 +102,7 @@ def test_a_sweep_leaves_its_results_and_goes_on(fljax, refused):
     n = int(found.rounds[3, 1])
     np.testing.assert_array_equal(columns["test_loss"][chosen], found.metrics["test_loss"][3, 1, :n])
     assert repr(loaded) == "<sweep x: 6 points x 2 seeds, 2 rounds>"
-    with pytest.raises(ValueError, match="no number 'f1' a round; they have "):
+    with pytest.raises(ValueError, match="no metric 'f1'; choose one of "):
         found.curves("f1")
 
     before = Path("x/table.csv").read_bytes()
@@ -280,7 +280,7 @@ def test_what_is_judged_by_validation_examples_says_so(fljax):
         assert (of_run[0][-1], of_run[1][-1]) == pytest.approx((row["val_accuracy_macro"], row["val_loss"]), rel=1e-6)
         worst = one.curves("val_accuracy_worst10")[divmod(i, 2)][-1]
         assert worst == pytest.approx(row["val_accuracy_worst10"], rel=1e-6)
-    with pytest.raises(ValueError, match=r"no number 'accuracy_macro' a round; they have .*val_accuracy_macro"):
+    with pytest.raises(ValueError, match=r"no metric 'accuracy_macro'; choose one of .*val_accuracy_macro"):
         one.curves("accuracy_macro")
 
 

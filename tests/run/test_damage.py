@@ -134,7 +134,7 @@ def searched(averaging, federation, tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
-        ("search.json", truncated, r"search.json does not say what was searched; restore it from a copy, or delete"),
+        ("search.json", truncated, r"search.json is damaged; restore it from a copy, or delete"),
         ("search.json", lambda path: path.unlink(), "search.json is missing; restore it from a copy, or delete"),
         (
             "00-0000-000000.npz",
@@ -148,11 +148,11 @@ def searched(averaging, federation, tmp_path_factory):
             "is not a batch of this",
         ),
         *slow_rows(
-            ("search.json", lambda path: path.write_text("[1]"), "search.json does not say what was searched"),
+            ("search.json", lambda path: path.write_text("[1]"), "search.json is damaged"),
             (
                 "search.json",
                 lambda path: path.write_text(path.read_text().replace("1", "2", 1)),
-                "does not say what was",
+                "is damaged",
             ),
             ("00-0000-000000.npz", lambda path: np.savez(path, x=np.ones(1)), "000000.npz cannot be read"),
             (

@@ -193,5 +193,5 @@ def test_a_stop_that_is_none_is_refused(six):
     given = method(), HYPER, six, jax.random.key(0), 4
     with pytest.raises(ValueError, match="stop returned None after round 1; return True to end the run, else False"):
         fljax.train(*given, stop=lambda round, metrics: None)
-    with pytest.raises(ValueError, match="stop=3 is no function"):
+    with pytest.raises(ValueError, match="stop=3 is not a function"):
         fljax.train(*given, stop=3)

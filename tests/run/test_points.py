@@ -62,24 +62,27 @@ def test_ranges_have_both_ends():
         (lambda: grid(fljax.fedprox.Hyper(), lr=[]), "lr: an empty grid; give at least one value"),
         (lambda: grid(fljax.fedprox.Hyper(), mome=[1]), "FedProxHyper: no field 'mome'; the nearest is 'momentum'"),
         (lambda: grid(fljax.fedprox.Hyper(), epochs=[1, 5]), "epochs is static.*outer loop"),
-        (lambda: grid(fljax.fedprox.Hyper(), momentum=[None, 0.5]), "momentum: None beside numbers.*outer loop"),
+        (lambda: grid(fljax.fedprox.Hyper(), momentum=[None, 0.5]), "momentum: None needs another program.*outer loop"),
         (lambda: grid(fljax.fedprox.Hyper(), lr=["fast"]), "lr=.'fast'.: give numbers"),
         (
             lambda: grid(fljax.fedprox.Hyper(), lr=0.1),
-            r"lr=0\.1 is not a row of values; give several, or one as \(0\.1,\)",
+            r"lr=0\.1 is not a sequence of values; give several, or one as \(0\.1,\)",
         ),
-        (lambda: grid(fljax.fedprox.Hyper(), lr="12"), "lr='12' is not a row of values"),
+        (lambda: grid(fljax.fedprox.Hyper(), lr="12"), "lr='12' is not a sequence of values"),
         (
             lambda: draw(jax.random.key(0), fljax.fedprox.Hyper(), 2.5, lr=uniform(0, 1)),
             r"n_points=2\.5 is not a whole",
         ),
-        (lambda: draw(jax.random.key(0), fljax.fedprox.Hyper(), 2), "n_points=2 of 0 fields: give at least one field"),
+        (
+            lambda: draw(jax.random.key(0), fljax.fedprox.Hyper(), 2),
+            "n_points=2, but no field varies; give at least one",
+        ),
         (
             lambda: draw(jax.random.key(0), fljax.fedprox.Hyper(), 2, lr=(0.01, 0.1)),
-            r"^lr=\(0\.01, 0\.1\) is no distribution; give uniform\(low, high\), or log_uniform$",
+            r"^lr=\(0\.01, 0\.1\) is not a distribution; give uniform\(low, high\) or log_uniform\(low, high\)$",
         ),
         (lambda: spaced(0, 1, 2.5), r"n=2\.5 is not a whole number"),
-        (lambda: vectors(fljax.fedavg.Hyper(lr=[0.1, None])), "lr: None beside numbers"),
+        (lambda: vectors(fljax.fedavg.Hyper(lr=[0.1, None])), "lr: None needs another program"),
         (lambda: vectors(fljax.fedavg.Hyper(lr=[[0.1], [0.2]])), r"lr=\[\[0\.1\], \[0\.2\]\]: give numbers"),
         (lambda: vectors({"lr": [0.1]}), "is not a Hyper; give one whose fields are numbers or vectors"),
         (lambda: draw(jax.random.key(0), fljax.fedprox.Hyper(), 0, lr=uniform(0, 1)), "n_points=0"),
@@ -104,7 +107,7 @@ def test_what_is_no_sweep_is_refused(make, message):
         (grid(ClientDPHyper(noise_multiplier=1.0), dp_clip=(1, np.inf)), "dp_clip=inf, but the noise is 1 times it"),
         (grid(ClientDPHyper(target_epsilon=8.0), dp_clip=(1, np.inf)), "dp_clip=inf, but the noise is .* times it"),
         (grid(AdaptiveClientDPHyper(), noise_multiplier=(1, 20)), "count_noise=5 is too little"),
-        (grid(DPSGDHyper(), example_clip=(1, np.inf)), "example_clip=inf with noise"),
+        (grid(DPSGDHyper(), example_clip=(1, np.inf)), "example_clip=inf, but the noise"),
     ],
 )
 def test_a_private_point_is_refused_as_its_run_is(points, message):

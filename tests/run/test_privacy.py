@@ -160,7 +160,7 @@ def test_targets_that_cannot_be_met_and_counts_that_take_too_much_are_one_line(f
         ):
             with_target(kind(target_epsilon=8.0, **{given: 2.0}), poisson(0.25), WORK, 20)
     points = grid(ClientDPHyper(target_epsilon=8.0), noise_multiplier=(1.0, 2.0))  # of which the first is the default
-    with pytest.raises(ValueError, match="noise_multiplier=2 beside target_epsilon=8"):
+    with pytest.raises(ValueError, match="noise_multiplier=2 and target_epsilon=8 are both"):
         with_targets(points, poisson(0.25), WORK, 20)
     with pytest.raises(ValueError, match=r"count_noise=0\.5 is too little"):
         epsilons(AdaptiveClientDPHyper(count_noise=0.5), poisson(0.25), WORK, 20)

@@ -157,7 +157,7 @@ def test_a_search_goes_on_with_more_seeds(searched, averaging, federation, key, 
     monkeypatch.setattr(writer, "_locked", lambda folder: None)  # what it says where nothing can be written
     again = with_seeds(3, folder=tmp_path)
     np.testing.assert_array_equal(again.metrics["test_loss"], more.metrics["test_loss"])
-    with pytest.raises(ValueError, match="cannot be written; choose another folder"):
+    with pytest.raises(ValueError, match="is not writable; choose another folder"):
         with_seeds(4, folder=tmp_path)
     (tmp_path / "parts/search.json").write_bytes(said)  # put back from a copy of before the third seed
     for read in (searched, fljax.load_sweep):
@@ -200,7 +200,9 @@ def test_a_search_goes_on_with_more_points(averaging, federation, key, tmp_path)
     with pytest.raises(ValueError, match=r"holds a run with hyper\.momentum=\[.*\], not None"):
         searched(n_seeds=3, folder=tmp_path, lr=more["lr"])
     lacking = {name: value[:3] for name, value in more.items()}
-    with pytest.raises(ValueError, match=r"holds runs of lr=0\.3, momentum=0\.0, which is not to be run; add it"):
+    with pytest.raises(
+        ValueError, match=r"holds runs of lr=0\.3, momentum=0\.0, which is not among the points; add it"
+    ):
         searched(n_seeds=3, folder=tmp_path, **lacking)
     searched(folder=tmp_path / "halved", halving=2, lr=[0.1, 0.2])
     with pytest.raises(ValueError, match=r"holds a run with hyper\.lr="):
@@ -388,7 +390,7 @@ def test_of_survivors_that_diverged_the_next_longest_is_the_best_and_says_so():
     ]
     assert best(rows).point == {"lr": 1, "mu": 1}
     end = "accuracy_macro 0.5000 (95 % of 2 seeds of one partition: 0.5000 to 0.5000) after 2 of 4 rounds; "
-    assert verdict(rows, "accuracy_macro") == f"best: lr=1, mu=1: {end}each that went on diverged"
+    assert verdict(rows, "accuracy_macro") == f"best: lr=1, mu=1: {end}all points with more rounds diverged"
     lines = as_table(by_point(rows), "accuracy_macro").text.splitlines()
     assert [line.split()[:3] for line in lines[-4:]] == [list("112"), list("212"), list("121"), list("104")]
     drawn = response(rows, "lr").axes[0].lines[0]
@@ -407,7 +409,7 @@ def test_curves_show_what_halving_kept_first():
 
 @pytest.mark.parametrize("name", ["seed", "diverged", "test_loss"])
 def test_a_setting_is_no_column_of_the_run(full, hypers, name):
-    with pytest.raises(ValueError, match=f"{name}=3: a row's own column is called {name}; give the setting another"):
+    with pytest.raises(ValueError, match=f"{name}=3: the table has a column {name}; give the setting another"):
         tidy(hypers, full, **{name: 3})
 
 
@@ -416,7 +418,7 @@ def test_static_settings_are_an_outer_loop_and_say_so():
     found = over_settings(lambda epochs, k: (epochs, k), said.append, epochs=(1, 2), k=("a", "b"))
     assert [result for _, result in found] == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
     assert found[1][0] == {"epochs": 1, "k": "b"}
-    assert said[1] == "static setting 2 of 4: epochs=1, k=b (a program of its own, compiled once)"
+    assert said[1] == "static setting 2 of 4: epochs=1, k=b (compiled once)"
     with pytest.raises(ValueError, match="epochs: an empty grid"):
         over_settings(lambda epochs: epochs, epochs=())
 
@@ -467,7 +469,7 @@ def test_halving_by_agreement_is_of_all_clients_and_runs_without_it_are_refused(
     rows = tidy(hypers, whole.metrics)
     assert [row["ari"] for row in rows] == pytest.approx(ari[:, :, -1].ravel())
     assert best(rows, "ari").mean == pytest.approx(ari[:, :, -1].mean(axis=1).max())
-    with pytest.raises(ValueError, match="metric='ari': these runs have none; it takes a method with clusters, and"):
+    with pytest.raises(ValueError, match="metric='ari': these runs do not have it; it needs a clustered method and"):
         searched(metric="ari")
 
 

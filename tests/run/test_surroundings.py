@@ -19,7 +19,7 @@ PART = Part(np.arange(2), np.zeros(2, np.int32), None, {"loss": np.zeros((2, 3))
 def test_a_history_grows_only_where_something_differs(tmp_path):
     history = [{"round": 0, **NOW}]
     assert continued(tmp_path, history, NOW, {"round": 5}, force=False) is history
-    with pytest.raises(ValueError, match=r"made with jax '1' \(now '2'\), so that .* or set force_resume"):
+    with pytest.raises(ValueError, match=r"made with jax '1' \(now '2'\), so .* or set force_resume"):
         continued(tmp_path, history, LATER, {"round": 5}, force=False)
     assert continued(tmp_path, history, LATER, {"round": 5}, force=True) == [*history, {"round": 5, **LATER}]
 

@@ -138,7 +138,7 @@ def test_every_run_gets_a_folder_of_its_own(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match=r"file cannot be made \(.*\); choose a folder that is writable"):
+    with pytest.raises(ValueError, match=r"file cannot be created \(.*\); choose a folder that is writable"):
         new_folder(tmp_path / "file", "now")
 
 
@@ -175,7 +175,7 @@ def test_a_finished_run_on_a_read_only_disk_can_be_reopened(nobody, key, averagi
     chex.assert_trees_all_equal((again.state, again.metrics), (run.state, run.metrics))
     with pytest.raises(ValueError, match="run is not writable; copy it to a place that is"):
         train(averaging, fljax.fedavg.Hyper(), federation, key, 3, folder=nobody / "run")
-    with pytest.raises(ValueError, match="other cannot be made"):
+    with pytest.raises(ValueError, match="other cannot be created"):
         train(averaging, fljax.fedavg.Hyper(), federation, key, 3, folder=nobody / "other")
     assert files(nobody) == before
 

@@ -1,4 +1,4 @@
-"""Many runs as one: points of hyper-parameters x seeds in one program, searched with files, halving and a table."""
+"""Sweeps: points of hyperparameters x seeds in one program, and searches with files, halving and a table."""
 
 from fljax.run.sweep.points import draw as draw
 from fljax.run.sweep.points import grid as grid

@@ -1,4 +1,4 @@
-"""The figures of a sweep: learning curves of the best points, a metric over one number or over two."""
+"""The figures of a sweep: learning curves of the best points, and a metric over one or two hyperparameters."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from fljax.run.sweep.table import by_point, ranked
 from fljax.run.sweep.table import named as named_of
 
 N_CURVES = 6
-"""Points whose learning curves are drawn."""
+"""Number of points whose learning curves are drawn."""
 
 
 def save_all(
@@ -26,10 +26,10 @@ def save_all(
     folder: Path,
     split: str,
 ) -> None:
-    """Curves of the best points of each static setting, and how the metric depends on one or two of the numbers.
+    """Saves curves of the best points of each static setting, and the metric over one or two of the hyperparameters.
 
-    ``found`` is what `fljax.run.sweep.over_settings` returned, ``rows`` the table of all settings, ``split`` what was
-    tested on.
+    ``found`` is the result of `fljax.run.sweep.over_settings`, ``rows`` the table of all settings, ``split`` the split
+    of the tests.
     """
     folder.mkdir(exist_ok=True)
     names = list(points[0])
@@ -51,7 +51,7 @@ def save_responses(
     end: str = "",
     pdf: bool = False,
 ) -> None:
-    """Draws the metric over each of the numbers ``names``, and over the first two; ``end`` is of the files' names."""
+    """Draws the metric over each hyperparameter of ``names``, and over the first two; file names end in ``end``."""
     if len(names) >= 2:
         save(heat_map(rows, names[0], names[1], metric, title, split), folder / f"heat_map{end}.png", pdf=pdf)
     for name in names:
@@ -61,17 +61,17 @@ def save_responses(
 def curves(
     hypers: Any, metrics: Mapping[str, np.ndarray], metric: str = "accuracy_macro", split: str = "test"
 ) -> Figure:
-    """`curves_of` of the points that ``hypers`` stands for."""
+    """`curves_of` for the points of ``hypers``."""
     return curves_of(list(point_rows(hypers)), metrics, metric, split)
 
 
 def curves_of(
     points: Sequence[Mapping[str, float]], metrics: Mapping[str, np.ndarray], metric: str, split: str = "test"
 ) -> Figure:
-    """Learning curves, means over seeds, of the points that end best, those of the most rounds first; those that
-    diverged are left out.
+    """Learning curves, means over seeds, of the points with the best final value, those with the most rounds first;
+    diverged points are left out.
 
-    Where not all points are drawn the title says how many are.
+    If not all points are drawn, the title states the number.
     """
     mean = measured(metrics, metric).mean(axis=1)
     if "diverged" in metrics:
@@ -87,7 +87,7 @@ def curves_of(
 
 
 def named(points: Sequence[Mapping[str, float]], metric: str) -> list[str]:
-    """What each point is called, in as few digits as tell them apart."""
+    """The names of the points, with as few digits as distinguish them."""
     names: list[str] = []
     for digits in (3, 5, 9, 17):
         names = [" ".join(f"{name} {value:.{digits}g}" for name, value in point.items()) or metric for point in points]
@@ -99,9 +99,9 @@ def named(points: Sequence[Mapping[str, float]], metric: str) -> list[str]:
 def response(
     rows: Sequence[Row], name: str, metric: str = "accuracy_macro", title: str = "", split: str = "test"
 ) -> Figure:
-    """The metric against one number: for each of its values the best over the others, with its interval.
+    """The metric over one hyperparameter: for each of its values the best over the others, with its interval.
 
-    Values whose every point diverged are crosses on the axis.
+    Values at which all points diverged are crosses on the axis.
     """
     found = _best_of(rows, (name,), metric)
     figure, axes = new_figure(5.6, 3.8)
@@ -122,7 +122,7 @@ def response(
 def heat_map(
     rows: Sequence[Row], x: str, y: str, metric: str = "accuracy_macro", title: str = "", split: str = "test"
 ) -> Figure:
-    """The mean over seeds against two numbers, the best over any others; a cross where it diverged."""
+    """The mean over seeds over two hyperparameters, the best over any others; a cross if it diverged."""
     found = _best_of(rows, (x, y), metric)
     columns, lines = (sorted({key[i] for key in found}) for i in range(2))
     values = np.full((len(lines), len(columns)), np.nan)
@@ -144,7 +144,7 @@ def heat_map(
 
 
 def _best_of(rows: Sequence[Row], names: tuple[str, ...], metric: str) -> dict[tuple, Any]:
-    """For each combination of values of ``names``, the first of its points as `ranked`: a diverged one is the last."""
+    """For each combination of values of ``names``, the first of its points in the order of `ranked`."""
     found: dict[tuple, Any] = {}
     for spread in ranked(by_point(rows, metric), metric):
         found.setdefault(tuple(spread.point[name] for name in names), spread)

@@ -1,8 +1,8 @@
-"""Successive halving: all points for a few rounds, then the better part of them for more.
+"""Successive halving: all points for a few rounds, then the better ones for more.
 
 Jamieson, Talwalkar: Non-stochastic Best Arm Identification and Hyperparameter Optimization, AISTATS 2016,
-https://arxiv.org/abs/1502.07943. Points that lose stop costing time; those that stay go on from where they stand, so
-their results are those of the full sweep.
+https://arxiv.org/abs/1502.07943. Bad points stop; the others continue from their states, so their results are those of
+the full sweep.
 """
 
 from typing import NamedTuple
@@ -15,16 +15,16 @@ from fljax.run.check import whole
 class Rung(NamedTuple):
     """One stage of a search."""
 
-    n_points: int  # that are in it
-    until: int  # rounds that they have made at its end
+    n_points: int  # in this stage
+    until: int  # number of rounds at its end
 
 
 def rungs(n_points: int, n_rounds: int, eta: int | None = None, evaluate_every: int = 1) -> list[Rung]:
     """``ceil(n_points / eta^k)`` points until about ``n_rounds / eta^(K - k)`` rounds, k = 0 ... K.
 
     K is the largest with ``eta^K <= n_points`` and ``eta^K evaluate_every <= n_rounds``, so that 24 points with eta 2
-    end as 2; a rung ends later than the one before it. Rungs end in tested rounds, so that halving changes nothing
-    about which rounds are tested. ``eta`` None: one rung, the full sweep.
+    end as 2; each rung ends later than the one before it. Rungs end in tested rounds, so halving does not change which
+    rounds are tested. ``eta`` None: one rung, the full sweep.
 
     Raises:
         ValueError: eta is not a whole number of at least 2.
@@ -45,6 +45,7 @@ def rungs(n_points: int, n_rounds: int, eta: int | None = None, evaluate_every: 
 
 
 def survivors(score: np.ndarray, n_points: int) -> np.ndarray:
-    """The ``n_points`` of highest ``score`` (points,), in their own order; of equal ones the first. NaN is lowest."""
+    """The ``n_points`` with the highest ``score`` (points,), in their own order; the first of equal ones. NaN is the
+    lowest."""
     order = np.argsort(-np.where(np.isnan(score), -np.inf, score), kind="stable")
     return np.sort(order[:n_points])

@@ -1,4 +1,4 @@
-"""A search in hand: its points and what their runs came to, round by round."""
+"""Reads a search: its points and the metrics of their runs, round by round."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,35 +14,35 @@ from fljax.run.sweep.widened import HYPER, NUMBERS, table_of
 
 
 class Searched(NamedTuple):
-    """What one search left: all points and seeds under one static setting."""
+    """The result of one search: all points and seeds under one static setting."""
 
-    setting: Mapping[str, str]  # the static choices, as table.csv has them; {} where there was no outer loop
-    points: list[dict[str, float]]  # the numbers that vary, point by point
+    setting: Mapping[str, str]  # the static choices, as in table.csv; {} without an outer loop
+    points: list[dict[str, float]]  # the hyperparameters that vary, point by point
     metrics: dict[str, np.ndarray]
-    """(points, seeds, rounds, ...) as `fljax.sweep`'s, without epsilon, churn and simulated seconds, which follow from
-    them, and without ari where not all clients take part in every round, for it takes their true groups; NaN, 0 or
-    False in rounds not run. Tests on another split have its name before theirs."""
-    rounds: np.ndarray  # (points, seeds) rounds that each was run so far
-    split: str = "test"  # that was tested on
+    """(points, seeds, rounds, ...) as from `fljax.sweep`, but without epsilon, churn and simulated seconds, and without
+    ari unless all clients participate in every round, because it needs their true groups; NaN, 0 or False in rounds not
+    run. Tests on another split have the split's name as a prefix."""
+    rounds: np.ndarray  # (points, seeds) rounds of each run so far
+    split: str = "test"  # the split of the tests
 
     def curves(self, measure: str) -> np.ndarray:
-        """``measure`` after each round, (points, seeds, rounds), for means and deviations over the seeds.
+        """``measure`` after each round, (points, seeds, rounds), for means and standard deviations over the seeds.
 
-        NaN in rounds that a point was not run, or not tested, and of a run that had diverged.
+        NaN in rounds that were not run or not tested, and after a run has diverged.
 
         Raises:
-            ValueError: the runs have no such number a round.
+            ValueError: the runs have no such metric.
         """
         plain = {unnamed(name, self.split): value for name, value in self.metrics.items()}
         more = [named(name, self.split) for name in spreads(plain)]
         known = [*(name for name, value in self.metrics.items() if value.ndim == 3), *more]
         if measure not in known:
-            raise ValueError(f"the runs have no number {measure!r} a round; they have {', '.join(known)}")
+            raise ValueError(f"the runs have no metric {measure!r}; choose one of {', '.join(known)}")
         values = measured(plain, unnamed(measure, self.split))
         return np.where(self._was_run & ~self.metrics["diverged"], values, np.nan)
 
     def rows(self) -> list[dict[str, Any]]:
-        """`fljax.run.sweep.tidy` of the runs so far, a row each, without what `metrics` lacks."""
+        """`fljax.run.sweep.tidy` of the runs so far, one row each, without the columns whose metrics are missing."""
         plain = {unnamed(name, self.split): value for name, value in self.metrics.items()}
         return [
             of_split(
@@ -54,12 +54,12 @@ class Searched(NamedTuple):
 
     @property
     def _was_run(self) -> np.ndarray:
-        """(points, seeds, rounds)."""
+        """(points, seeds, rounds) whether a round was run."""
         return np.arange(self.metrics["diverged"].shape[2]) < self.rounds[..., None]
 
     def columns(self) -> Columns:
-        """All runs below each other, a row a round: the setting, the point's numbers, the seed, and the run's
-        `fljax.run.frames.columns_of_rounds`."""
+        """All runs below each other, one row per round: the setting, the point's hyperparameters, the seed, and the
+        run's `fljax.run.frames.columns_of_rounds`."""
         found = []
         for i, point in enumerate(self.points):
             for seed in np.flatnonzero(self.rounds[i]):
@@ -69,12 +69,12 @@ class Searched(NamedTuple):
 
 
 def read_search(folder: Path, setting: Mapping[str, str], split: str) -> Searched | None:
-    """Reads what `fljax.run.sweep.search` has kept in ``folder`` so far; None where that is nothing.
+    """Reads the runs that `fljax.run.sweep.search` has saved in ``folder`` so far; None if there are none.
 
-    ``split`` is what the runs were tested on, which the search itself does not know.
+    ``split`` is the split of the tests, which the search itself does not record.
 
     Raises:
-        ValueError: a file is damaged, or of another search.
+        ValueError: a file is damaged, or belongs to another search.
     """
     identity, kept = parts.kept_in(folder)
     if not kept:
@@ -82,14 +82,14 @@ def read_search(folder: Path, setting: Mapping[str, str], split: str) -> Searche
     try:
         found = _searched(identity, kept, setting)
         if "ari" in found.metrics and not _all_take_part(found):
-            found.metrics.pop("ari")  # a part's is of the participants alone
+            found.metrics.pop("ari")  # in the files it covers only the participants
         return found._replace(metrics=of_split(found.metrics, split), split=split)
     except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise ValueError(f"{folder} has batches that are not of its search ({error!r}); put them back") from None
+        raise ValueError(f"{folder} has batches of another search ({error!r}); restore them from a copy") from None
 
 
 def _all_take_part(found: Searched) -> bool:
-    """Whether every client took part in each round that was run."""
+    """Whether every client participated in each round that was run."""
     n_clients = found.metrics["client_loss"].shape[-1]
     active = found.metrics["active"][found._was_run]
     return active.shape[-1] == n_clients and bool(active.all())

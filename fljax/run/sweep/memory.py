@@ -1,4 +1,4 @@
-"""How many runs fit side by side: bytes per run, read off compiled programs."""
+"""The number of runs that fit side by side: bytes per run, read from compiled programs."""
 
 import math
 from collections.abc import Callable
@@ -13,36 +13,36 @@ Compile = Callable[[int], Any]
 """``compile(n)``: the compiled program of n runs side by side."""
 
 RESERVE = 0.1
-"""Share of the memory that a plan leaves alone: what else runs there, and fragmentation."""
+"""Share of the memory that a plan does not use, for other programs and fragmentation."""
 
 
 class MemoryPlan(NamedTuple):
-    """Bytes of a sweep on one device, and what follows from them."""
+    """Bytes of a sweep on one device, and the number of runs side by side."""
 
-    shared: int  # held once, however many runs: the data, and what does not grow with them
+    shared: int  # independent of the number of runs: the data and so on
     per_run: int  # of each run side by side: model, state, activations
     result: int  # of one run's metrics, kept until the sweep ends
-    limit: int  # that the sweep may use
+    limit: int  # available to the sweep
     at_once: int  # runs side by side
 
 
 def plan(
     compile: Compile, result: int, n_runs: int, at_once: int | None = None, memory: int | None = None
 ) -> MemoryPlan:
-    """How many of ``n_runs`` runs of ``result`` bytes of metrics to put side by side.
+    """The number of runs to put side by side, of ``n_runs`` runs with ``result`` bytes of metrics each.
 
-    On a CPU that is one, without compiling anything, unless ``at_once`` or ``memory`` is given; elsewhere as many as
-    fit beside the data and all results, with a tenth of the memory left alone.
+    On a CPU it is one, without compiling anything, unless ``at_once`` or ``memory`` is given; elsewhere as many as fit
+    besides the data and all results, with a tenth of the memory unused.
 
     Args:
-        compile: the program of so many runs side by side, for `estimate`.
+        compile: number of runs side by side -> the compiled program, for `estimate`.
         result: bytes of one run's metrics.
-        n_runs: runs in all, on this device.
-        at_once: runs side by side; None: as many as are best.
-        memory: bytes that the device has; None: asks it.
+        n_runs: total number of runs on this device.
+        at_once: runs side by side; None: the best number.
+        memory: bytes of the device; None: the device's own.
 
     Raises:
-        ValueError: ``at_once`` runs, or one, do not fit, or the results do not.
+        ValueError: ``at_once`` runs, or a single one, do not fit, or the results do not.
     """
     limit = int((1 - RESERVE) * (device_memory() if memory is None else memory))
     if at_once is not None:
@@ -66,14 +66,14 @@ def plan(
 
 
 def estimate(compile: Compile) -> tuple[int, int]:
-    """``(shared, per run)`` bytes: the line through what the compiler says that 2 and 4 runs side by side need."""
+    """``(shared, per run)`` bytes: the line through the compiler's figures for 2 and 4 runs side by side."""
     two, four = peak(compile(2)), peak(compile(4))
     per_run = max((four - two) // 2, 1)
     return max(two - 2 * per_run, 0), per_run
 
 
 def device_memory() -> int:
-    """Bytes of the first device; for a CPU its share of the host, which all devices of the mesh have in common."""
+    """Bytes of the first device; for a CPU its share of the host's memory, which all devices of the mesh share."""
     stats = jax.local_devices()[0].memory_stats()
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"])

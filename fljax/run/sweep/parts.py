@@ -1,4 +1,4 @@
-"""The files of a search: each batch of runs once it is done, so that a stopped search loses one batch at most."""
+"""The files of a search: each batch of runs is saved when it is done, so an interrupted search loses at most one."""
 
 import json
 import re
@@ -19,37 +19,38 @@ FOLDER, IDENTITY = "parts", "search.json"
 HISTORY, CHECKSUM = "history", "checksum"
 
 AGAIN = "delete it, and its runs are made again"
-"""What to do about a batch that cannot be used."""
+"""The remedy for a batch that cannot be used."""
 
 
 class Part(NamedTuple):
-    """What a batch of runs came to in one stage; a row per run."""
+    """The results of a batch of runs in one stage, one row per run."""
 
-    cells: np.ndarray  # (runs,) their numbers, as `fljax.run.sweep.program.all_cells` has them
+    cells: np.ndarray  # (runs,) their numbers, as in `fljax.run.sweep.program.all_cells`
     diverged: np.ndarray  # (runs,) as in `Cell`
-    state: list[np.ndarray] | None  # leaves (runs, ...) to go on from; None after the last stage
+    state: list[np.ndarray] | None  # leaves (runs, ...) of the states; None after the last stage
     metrics: dict[str, np.ndarray]  # (runs, rounds of the stage, ...)
 
 
 class Store(NamedTuple):
-    """Where batches are kept; nowhere if ``folder`` is None.
+    """The store of batches; without a ``folder`` nothing is stored.
 
-    A file has the seed of each run and the number of its point, which stays when points and seeds are added.
+    A file has the seed of each run and the number of its point, which stays the same when points and seeds are added.
     """
 
     folder: Path | None
     now: dict[str, Any] = {}  # noqa: RUF012 - `fljax.run.surroundings.surroundings`; a default, never changed
-    force: bool = False  # go on in other surroundings
+    force: bool = False  # resume with other versions or devices
     n_seeds: int = 1
-    numbers: tuple[int, ...] = (0,)  # of each point, in files
+    numbers: tuple[int, ...] = (0,)  # the number of each point in files
 
     def open(self, identity: dict[str, Any], writable: bool = True) -> "Store":
-        """Makes the folder, or sees that it is the search's of this ``identity``, which may have more points and seeds.
+        """Makes the folder, or checks that it belongs to the search of this ``identity``, which may have more points
+        and seeds.
 
-        All hosts must call it. The store that it returns has the numbers of the points.
+        All hosts must call it. The returned store has the numbers of the points.
 
         Raises:
-            ValueError: it holds another, or does not say which, or there is none where it is not ``writable``.
+            ValueError: the folder holds another or an unknown search, or is not ``writable`` and holds none.
         """
         if self.folder is None:
             return self
@@ -57,7 +58,7 @@ class Store(NamedTuple):
         if not path.exists() and self._files(".*"):
             raise ValueError(f"{path} is missing; restore it from a copy, or delete {path.parent} to begin again")
         if not writable and not path.exists():
-            raise ValueError(f"{self.folder} cannot be written; choose another folder")
+            raise ValueError(f"{self.folder} is not writable; choose another folder")
         if hosts.writes() and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._write(identity, [{"batches": 0, **self.now}])
@@ -67,20 +68,20 @@ class Store(NamedTuple):
         check_same_run(self.folder, found, identity | {NUMBERS: found[NUMBERS]}, [*history, self.now])
         if lacks is not None:
             raise ValueError(
-                f"{self.folder} holds runs of {lacks}, which is not to be run; add it, or use another folder"
+                f"{self.folder} holds runs of {lacks}, which is not among the points; add it, or use another folder"
             )
         if (more := found != stored) and not writable:
-            raise ValueError(f"{self.folder} cannot be written; choose another folder")
+            raise ValueError(f"{self.folder} is not writable; choose another folder")
         if more and hosts.writes():
             self._write(found, history)
         hosts.all_there("search told of further points and seeds")
         return self._replace(numbers=tuple(found[NUMBERS]))
 
     def go_on(self) -> None:
-        """Called where something is left to compute; all hosts must call it.
+        """Called if something is left to compute; all hosts must call it.
 
         Raises:
-            ValueError: what is there was made in other surroundings, and going on is not forced.
+            ValueError: the runs so far were made with other versions or devices, and ``force`` is False.
         """
         if self.folder is None:
             return
@@ -95,7 +96,7 @@ class Store(NamedTuple):
         """The stage's batches so far: of runs in ``todo``, of ``n_rounds`` rounds, with states if ``keep``.
 
         Raises:
-            ValueError: a file is damaged, or another stage's or search's.
+            ValueError: a file is damaged, or belongs to another stage or search.
         """
         found: list[Part] = []
         left = set(todo.tolist())
@@ -108,7 +109,7 @@ class Store(NamedTuple):
         return found
 
     def write(self, stage: int, part: Part) -> None:
-        """Keeps a batch: written aside and renamed."""
+        """Saves a batch atomically."""
         if self.folder is None:
             return
         arrays = {f"metric.{name}": value for name, value in part.metrics.items()}
@@ -119,7 +120,7 @@ class Store(NamedTuple):
         save_arrays(self.folder / FOLDER / _name(stage, runs), arrays | own)
 
     def cells(self, runs: np.ndarray) -> np.ndarray:
-        """The numbers of ``runs``, (runs, 2) of a point's number in files and a seed; -1: it is not the search's."""
+        """The cells of ``runs``, (runs, 2): a point's number in files and a seed; -1 for a run of another search."""
         known = {number: i for i, number in enumerate(self.numbers)}
         point = np.array([known.get(int(number), -1) for number in runs[:, 0]], int)
         there = (point >= 0) & (runs[:, 1] >= 0) & (runs[:, 1] < self.n_seeds)
@@ -135,7 +136,7 @@ class Store(NamedTuple):
         write_atomically(self._identity, json.dumps(json.loads(text) | {CHECKSUM: checksum(text.encode())}).encode())
 
     def _files(self, stage: str) -> list[Path]:
-        """The batches' files, in order; what else lies there is nobody's business."""
+        """The batches' files, in order; other files are ignored."""
         if self.folder is None:
             return []
         own = re.compile(rf"{stage}-\d{{4,}}-\d{{6,}}\.npz")
@@ -143,12 +144,12 @@ class Store(NamedTuple):
 
 
 def _name(stage: int, runs: np.ndarray) -> str:
-    """The file of a batch: its stage, and the seed and the point of the first of its runs."""
+    """The file name of a batch: its stage, and the seed and the point of its first run."""
     return f"{stage:02d}-{runs[0, 1]:04d}-{runs[0, 0]:06d}.npz" if len(runs) else ""
 
 
 def _read_identity(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What was searched, and in what surroundings."""
+    """The identity of a search, and the history of its versions and devices."""
     try:
         identity = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
@@ -156,17 +157,17 @@ def _read_identity(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     told = identity.pop(CHECKSUM, None) if isinstance(identity, dict) else None
     if isinstance(identity, dict) and told == checksum(json.dumps(identity).encode()):
         return identity, identity.pop(HISTORY)
-    raise ValueError(f"{path} does not say what was searched; restore it from a copy, or delete {path.parent}")
+    raise ValueError(f"{path} is damaged; restore it from a copy, or delete {path.parent}")
 
 
 def level_of(folder: Path) -> Any:
-    """The level at which the search in ``folder`` is compiled; None where there is none."""
+    """The level at which the search in ``folder`` is compiled; None if there is no search."""
     path = folder / FOLDER / IDENTITY
     return _read_identity(path)[0].get("compile") if path.exists() else None
 
 
 def n_devices_of(folder: Path) -> int | None:
-    """How many devices the search in ``folder`` is on; None where there is none."""
+    """The number of devices of the search in ``folder``; None if there is no search."""
     path = folder / FOLDER / IDENTITY
     history = _read_identity(path)[1] if path.exists() else []
     return history[-1].get("devices") if history else None
@@ -194,10 +195,11 @@ def _no_batch(path: Path) -> ValueError:
 
 
 def kept_in(folder: Path) -> tuple[dict[str, Any], list[Part]]:
-    """What was searched in ``folder``, and its batches so far, stage by stage and without states; none: no search.
+    """The identity of the search in ``folder``, and its batches so far, stage by stage and without states; ({}, []) if
+    there is no search.
 
     Raises:
-        ValueError: a file is damaged, or of another search.
+        ValueError: a file is damaged, or belongs to another search.
     """
     store = Store(folder)
     files = store._files(".*")
@@ -231,7 +233,7 @@ def joined(parts: list[Part]) -> Part:
 
 
 def put(cells: Cell, part: Part) -> Cell:
-    """All cells with those of ``part`` where they stand now; the states are lists of leaves."""
+    """All cells, updated with those of ``part``; the states are lists of leaves."""
     n_cells = cells.diverged.shape[0]
 
     def placed(whole: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -245,12 +247,12 @@ def put(cells: Cell, part: Part) -> Cell:
 
 
 def plain(value: Any) -> Any:
-    """A field of a Hyper as JSON has it."""
+    """A field of a Hyper for JSON."""
     return None if value is None else np.asarray(value, np.float32).tolist()
 
 
 def not_run(metrics: Mapping[str, np.ndarray], *leading: int) -> dict[str, np.ndarray]:
-    """Metrics like those (runs, rounds, ...), with other ``leading`` axes, of rounds not run: NaN, 0 or False."""
+    """Metrics like these (runs, rounds, ...) with other ``leading`` axes, all of rounds not run: NaN, 0 or False."""
 
     def blank(value: np.ndarray) -> np.ndarray:
         nothing = np.nan if np.issubdtype(value.dtype, np.floating) else 0

@@ -1,6 +1,6 @@
-"""Points of a sweep: a Hyper whose fields are vectors. Small functions that each add points to what is there.
+"""Points of a sweep: a Hyper whose fields are vectors, and small functions that add points.
 
-Each of them combines every point that its argument has with every new one, so they compose:
+Each function combines every point of its argument with every new one, so they compose:
 ``grid(draw(key, FedProxHyper(), 8, lr=log_uniform(1e-3, 1)), mu=(0, 0.1))`` has 16 points.
 """
 
@@ -27,17 +27,17 @@ def grid(hyper: Any, **values: Iterable[float]) -> Any:
     """Every combination of the ``values``, the last field changing fastest: ``grid(FedProxHyper(), lr=..., mu=...)``.
 
     Args:
-        hyper: a Hyper; its own points, if any, are each combined with the whole grid.
-        **values: the values of each field to vary.
+        hyper: a Hyper; if it has several points, each is combined with the whole grid.
+        **values: the values of each field that varies.
 
     Raises:
-        ValueError: a field without values or with one that is in no row, one that the Hyper does not have (the nearest
-            is named) or that is static, a value that is no number.
+        ValueError: a field has no values or no sequence of values, the Hyper does not have the field (the message
+            suggests the nearest), the field is static, or a value is no number.
     """
     for name, given in values.items():
         check_field(hyper, name)
         if isinstance(given, str) or not np.iterable(given):
-            raise ValueError(f"{name}={given!r} is not a row of values; give several, or one as ({given!r},)")
+            raise ValueError(f"{name}={given!r} is not a sequence of values; give several, or one as ({given!r},)")
         chosen = list(given)
         if not chosen:
             raise ValueError(f"{name}: an empty grid; give at least one value")
@@ -48,25 +48,29 @@ def grid(hyper: Any, **values: Iterable[float]) -> Any:
 def draw(key: Key, hyper: Any, n_points: int, **distributions: Draw) -> Any:
     """``n_points`` random points: ``draw(key, FedProxHyper(), 20, lr=log_uniform(1e-3, 1), mu=uniform(0, 1))``.
 
-    A field's draw depends on the key and its name alone, not on what else is drawn.
+    A field's values depend only on the key and its name, not on the other fields.
 
     Args:
-        key: of the draw.
-        hyper: a Hyper; its own points, if any, are each combined with all the draws.
+        key: the random key.
+        hyper: a Hyper; if it has several points, each is combined with all draws.
         n_points: points to draw, >= 1.
-        **distributions: `uniform`, `log_uniform` or any ``(rng, n) -> (n,)`` for each field to vary.
+        **distributions: `uniform`, `log_uniform` or any ``(rng, n) -> (n,)`` for each field that varies.
 
     Raises:
-        ValueError: no points, no fields, or as `grid`.
+        ValueError: there are no points or no fields, or as `grid`.
     """
     check_count("n_points", n_points)
     if not distributions:
-        raise ValueError(f"n_points={n_points} of 0 fields: give at least one field, such as lr=log_uniform(1e-3, 1)")
+        raise ValueError(
+            f"n_points={n_points}, but no field varies; give at least one, such as lr=log_uniform(1e-3, 1)"
+        )
     drawn = {}
     for name, distribution in distributions.items():
         check_field(hyper, name)
         if not callable(distribution):
-            raise ValueError(f"{said(name, distribution)} is no distribution; give uniform(low, high), or log_uniform")
+            raise ValueError(
+                f"{said(name, distribution)} is not a distribution; give uniform(low, high) or log_uniform(low, high)"
+            )
         rng = np.random.default_rng([*np.asarray(jax.random.key_data(key)), zlib.crc32(name.encode())])
         drawn[name] = np.asarray(distribution(rng, n_points), np.float32)
     return _product(hyper, drawn)
@@ -85,22 +89,22 @@ def log_uniform(low: float, high: float) -> Draw:
 
 
 def spaced(low: float, high: float, n: int) -> tuple[float, ...]:
-    """``n`` values at even distances, both ends included."""
+    """``n`` evenly spaced values, both ends included."""
     _check_ends(low, high)
     return tuple(float(value) for value in np.linspace(low, high, _count(n)))
 
 
 def log_spaced(low: float, high: float, n: int) -> tuple[float, ...]:
-    """``n`` values at even ratios, both ends included; low > 0."""
+    """``n`` values with equal ratios, both ends included; low > 0."""
     _check_ends(low, high, above=0.0)
     return tuple(float(value) for value in np.geomspace(low, high, _count(n)))
 
 
 def stack(hypers: Sequence[Any]) -> Any:
-    """Single Hypers as the points of one, in their order: what an optimiser asks for, a batch at a time.
+    """Single Hypers as the points of one, in their order; for an optimiser that asks for a batch of points.
 
     Raises:
-        ValueError: none are given, they are of several methods, or a field is None in some only.
+        ValueError: there are none, they belong to several methods, or a field is None only in some.
     """
     if not hypers:
         raise ValueError("no points to stack; give at least one Hyper")
@@ -115,18 +119,20 @@ def stack(hypers: Sequence[Any]) -> Any:
 
 
 def point(hypers: Any, i: int) -> Any:
-    """Point i as a Hyper of numbers."""
+    """Point i as a Hyper of single numbers."""
     return replace(hypers, **{name: float(getattr(hypers, name)[i]) for name in varied(hypers)})
 
 
 def vectors(hypers: Any) -> Any:
-    """``hypers`` with a vector for every list or tuple.
+    """``hypers`` with every list or tuple as a vector.
 
     Raises:
         ValueError: a value is no number or out of its range, or ``hypers`` is no Hyper.
     """
     if not is_hyper(hypers):
-        raise ValueError(f"hypers={hypers!r} is not a Hyper; give one whose fields are numbers or vectors, as of grid")
+        raise ValueError(
+            f"hypers={hypers!r} is not a Hyper; give one whose fields are numbers or vectors, as from grid"
+        )
     rows = {name: value for name, value in as_dict(hypers).items() if isinstance(value, list | tuple)}
     made = replace(hypers, **{name: _numbers(name, value) for name, value in rows.items()})
     check_numbers(made, stacked=True)
@@ -134,11 +140,11 @@ def vectors(hypers: Any) -> Any:
 
 
 def with_targets(hypers: Any, sampling: Sampling, work: Work | None, n_rounds: int) -> Any:
-    """``hypers`` with the noise that each point's ``target_epsilon`` asks for; as they are without one.
+    """``hypers`` with the noise for each point's ``target_epsilon``; unchanged without a target.
 
     Raises:
-        ValueError: as `vectors`, `count_points` and `fljax.run.privacy.with_target`, or a point's noise does not go
-            with its other numbers, as in a single run.
+        ValueError: as `vectors`, `count_points` and `fljax.run.privacy.with_target`, or a point's noise is not
+            compatible with its other numbers, as in a single run.
     """
     numbers, found = as_dict(hypers), mechanism(hypers, sampling, work)
     if found is None:
@@ -151,7 +157,7 @@ def with_targets(hypers: Any, sampling: Sampling, work: Work | None, n_rounds: i
 
 
 def epsilons_of_points(hypers: Any, sampling: Sampling, work: Work | None, n_rounds: int) -> np.ndarray | None:
-    """`fljax.run.privacy.epsilons` of each point, (points, rounds); None: the method is not private.
+    """`fljax.run.privacy.epsilons` of each point, (points, rounds); None if the method is not private.
 
     Raises:
         ValueError: as `fljax.run.privacy.epsilons`.
@@ -167,13 +173,13 @@ def epsilons_of_points(hypers: Any, sampling: Sampling, work: Work | None, n_rou
 
 
 def _points(hypers: Any) -> Iterator[Any]:
-    """Each point as a Hyper of numbers."""
+    """Each point as a Hyper of single numbers."""
     hypers = vectors(hypers)
     return (point(hypers, i) for i in range(count_points(hypers)))
 
 
 def _with_noise(hypers: Any, name: str, sampling: Sampling, work: Work | None, n_rounds: int) -> Any:
-    """``hypers`` with the noise, called ``name``, that each point's target asks for."""
+    """``hypers`` with the noise ``name`` for each point's target."""
     noise, known = [], {}
     for one in _points(hypers):
         asked = tuple(getattr(one, field, None) for field in ("target_epsilon", "delta", "count_noise", name))
@@ -190,16 +196,16 @@ def varied(hypers: Any) -> list[str]:
 
 
 def count_points(hypers: Any) -> int:
-    """Number of points that the vectors of ``hypers`` stand for; 1 where all fields are numbers.
+    """The number of points of ``hypers``, the length of its vectors; 1 if all fields are numbers.
 
     Raises:
-        ValueError: vectors of different lengths, empty ones, or fields that are neither number nor vector.
+        ValueError: vectors differ in length or are empty, or a field is neither a number nor a vector.
     """
     lengths = {}
     for name in varied(hypers):
         value = getattr(hypers, name)
         if np.ndim(value) != 1 or np.size(value) == 0:
-            raise ValueError(f"{name} has shape {np.shape(value)}; give a number or a vector with a value per point")
+            raise ValueError(f"{name} has shape {np.shape(value)}; give a number, or a vector with one value per point")
         lengths[name] = len(value)
     if len(set(lengths.values())) > 1:
         raise ValueError(f"fields have different numbers of points: {lengths}; give vectors of equal length")
@@ -207,7 +213,7 @@ def count_points(hypers: Any) -> int:
 
 
 def check_field(hyper: Any, name: str) -> None:
-    """Raises ValueError where ``name`` is no field of the Hyper, with the nearest, or is a static choice."""
+    """Raises ValueError if ``name`` is no field of the Hyper (it suggests the nearest), or is a static choice."""
     if name in as_dict(hyper):
         return
     if name in Work._fields:
@@ -230,7 +236,7 @@ def _product(hyper: Any, new: dict[str, np.ndarray]) -> Any:
 def _numbers(name: str, values: Sequence[Any]) -> np.ndarray:
     if any(value is None for value in values):
         raise ValueError(
-            f"{name}: None beside numbers changes the program; sweep them apart, in an outer loop, see over_settings"
+            f"{name}: None needs another program than numbers; sweep them in an outer loop, see over_settings"
         )
     try:
         return np.array(list(map(float, values)), np.float32)
@@ -251,7 +257,7 @@ def _count(n: int) -> int:
 
 
 def rows(hypers: Any) -> Iterator[dict[str, float]]:
-    """For each point, the values of the fields that vary, as short as float32 allows: 0.1, not 0.10000000149."""
+    """For each point, the values of the fields that vary, in the shortest form of float32: 0.1, not 0.10000000149."""
     names = varied(hypers)
     for i in range(count_points(hypers)):
         yield {name: float(str(np.float32(getattr(hypers, name)[i]))) for name in names}

@@ -1,4 +1,4 @@
-"""Hyper-parameters x seeds as one compiled program: runs mapped over points, a diverged one frozen where it stands."""
+"""Hyperparameters x seeds as one compiled program: runs are mapped over points, and a diverged run is frozen."""
 
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -31,22 +31,22 @@ GOING_ON = -1
 
 
 class Setting(NamedTuple):
-    """What all runs of a sweep share and the program is compiled for."""
+    """The static arguments of the program, which all runs of a sweep share."""
 
     algorithm: Algorithm
-    draw: Draw  # who takes part in a round
+    draw: Draw  # the sampling of a round
     n_rounds: int
     at_once: int  # runs side by side on a device
-    level: Level = "full"  # how the program is compiled
+    level: Level = "full"  # at which the program is compiled
 
 
 class Cell(NamedTuple):
-    """Where one run of a sweep, a point under a seed, stands; with a leading axis, where many do."""
+    """The progress of one run of a sweep, that is a point with a seed; with a leading axis, of several runs."""
 
     hyper: Any
     key: Key
-    diverged: Array  # () int32 the round whose loss was not finite, from which on nothing changes; or GOING_ON
-    state: State | None = None  # None: at the beginning
+    diverged: Array  # () int32 the round whose loss was not finite, after which nothing changes; or GOING_ON
+    state: State | None = None  # None at the beginning
 
 
 def sweep(
@@ -65,18 +65,18 @@ def sweep(
     memory: int | None = None,
     compile: Compile = "full",
 ) -> Metrics:
-    """Every point of ``hypers`` under every seed: metrics with leading axes ``(points, seeds, rounds)``.
+    """Runs every point of ``hypers`` with every seed; returns metrics with leading axes ``(points, seeds, rounds)``.
 
     All points share one compilation, one copy of the data, and for each seed the same cohorts, batches and initial
-    model (common random numbers). A cell equals the single run with key ``fold_in(key, seed)``, to rounding, until its
-    loss is not finite: from that round on ``diverged`` is True, the other metrics are NaN, 0 or False, and the run
-    costs no time where runs go one after another. As `fljax.simulate`'s, the metrics have ``churn``, ``epsilon`` and
-    ``simulated_seconds`` where such are, except under a trace. Inside a mesh with an axis "sweep" the runs are
-    spread over it.
+    model (common random numbers). Up to rounding, a run equals the single run with key ``fold_in(key, seed)``, until
+    its loss is not finite: after that round ``diverged`` is True, the other metrics are NaN, 0 or False, and the run
+    costs no time if runs go one after another. As in `fljax.simulate`, the metrics have ``churn``, ``epsilon`` and
+    ``simulated_seconds`` if they apply, except under a trace. Inside a mesh with an axis "sweep" the runs are spread
+    over it.
 
     Args:
         algorithm: from `fljax.algorithms`.
-        hypers: the algorithm's Hyper; a field is a number, or a vector or list ``(points,)``, see
+        hypers: the algorithm's Hyper; each field is a number, or a vector or list ``(points,)``, see
             `fljax.run.sweep.points`.
         federation: the clients and their data.
         key: seed s runs with ``jax.random.fold_in(key, s)``.
@@ -87,12 +87,12 @@ def sweep(
         evaluate_every: as in `fljax.simulate`.
         dropout: as in `fljax.simulate`.
         at_once: runs side by side; None: one after another on a CPU, as many as fit on an accelerator.
-        memory: bytes that the sweep may use on a device; None: what the device has.
+        memory: bytes that the sweep may use on a device; None: the device's memory.
         compile: see `fljax.run.train.train`; levels differ in the last bits.
 
     Raises:
-        ValueError: fields of different lengths, no points, a number out of its range, another method's Hyper, or more
-            points than fit.
+        ValueError: fields differ in length, there are no points, a number is out of its range, the Hyper belongs to
+            another method, or the points do not fit into memory.
         MemoryError: a run needs more memory than there is.
     """
     check_run(n_rounds, evaluate_every, dropout)
@@ -118,10 +118,10 @@ def sweep(
 
 
 def all_cells(hypers: Any, key: Key, n_seeds: int) -> Cell:
-    """Every point under every seed, at the beginning: leading axis (points * seeds,), the seed changing fastest.
+    """Every point with every seed, at the beginning: leading axis (points * seeds,), the seed changing fastest.
 
     Raises:
-        ValueError: no seeds, or as `vectors` and `count_points`.
+        ValueError: there are no seeds, or as `vectors` and `count_points`.
     """
     check_count("n_seeds", n_seeds)
     hypers = vectors(hypers)
@@ -149,7 +149,7 @@ def plan(
     at_once: int | None,
     memory: int | None,
 ) -> memory_of.MemoryPlan:
-    """What `fljax.run.sweep.memory.plan` says of a sweep that keeps all its results on the devices."""
+    """`fljax.run.sweep.memory.plan` of a sweep that keeps all its results on the devices."""
 
     def compile(n: int) -> Any:
         return _mapped.lower(*_of_some(n, setting._replace(at_once=n), cells, federation, dropout)).compile()
@@ -163,14 +163,14 @@ def shapes_of_metrics(setting: Setting, cells: Cell, federation: Federation, dro
     """The shapes of a run's metrics, (1, rounds, ...), from its trace.
 
     Raises:
-        MemoryError: a run needs more than there is.
+        MemoryError: a run needs more memory than there is.
     """
     arguments = _of_some(1, setting, cells, federation, dropout)
     return check_traced("a run needs at least", _mapped, *arguments, copies=n_sweep_devices())[1]
 
 
 def _of_some(n: int, setting: Setting, cells: Cell, federation: Federation, dropout: Array | None) -> tuple:
-    """What `_mapped` is traced with for ``n`` of the cells."""
+    """The arguments for tracing `_mapped` with ``n`` of the cells."""
     some = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((n, *leaf.shape[1:]), leaf.dtype), cells)
     n_rounds = setting.n_rounds
     return setting, some, federation, dropout, jnp.ones(n_rounds, bool), jnp.int32(0), jnp.int32(n_rounds)
@@ -195,12 +195,12 @@ def advance(
 
 @cache
 def _compiled_at(level: Level) -> Any:
-    """`_advance` under a jit of its own: options of the compiler are not among its arguments."""
+    """`_advance` with its own jit, because compiler options are not arguments of a call."""
     return jax.jit(_advance, static_argnums=(0, 1), compiler_options=options_of(level) or None)
 
 
 def level_of(setting: Setting, cells: Cell, federation: Federation, dropout: Array | None, compile: Compile) -> Level:
-    """How a sweep is best compiled; "auto" weighs the compiler's time against all rounds of all runs on a device."""
+    """The level at which a sweep is compiled; "auto" weighs compile time against all rounds of all runs on a device."""
     n_cells = cells.diverged.shape[0]
     rounds = setting.n_rounds * -(-n_cells // n_sweep_devices())
 
@@ -216,7 +216,7 @@ def _advance(setting: Setting, n_devices: int, cells: Cell, *rest: Any) -> tuple
     padded = -(-n_cells // n_devices) * n_devices
     place = jnp.arange(padded)
     filled = jax.tree.map(lambda leaf: leaf[jnp.where(place < n_cells, place, 0)], cells)
-    # What fills the last device's share is frozen from the outset and costs nothing.
+    # Padding of the last device's share is frozen from the beginning and costs nothing.
     filled = filled._replace(diverged=jnp.where(place < n_cells, filled.diverged, 0))
     out = over_sweep(partial(_mapped, setting), filled, rest)
     return jax.tree.map(lambda leaf: leaf[:n_cells], out)
@@ -225,9 +225,9 @@ def _advance(setting: Setting, n_devices: int, cells: Cell, *rest: Any) -> tuple
 @partial(jax.jit, static_argnums=0)
 def _mapped(setting: Setting, cells: Cell, *rest: Any) -> tuple[Cell, Metrics]:
     """`_run` of every cell of one device."""
-    # A batch of one is a plain loop: lax.map would make it a vmap of length one.
+    # A plain loop for a batch of one, for which lax.map would make a vmap of length one.
     batch = None if setting.at_once == 1 else setting.at_once
-    static = setting._replace(at_once=1, level="full")  # which are no part of a run: it is traced once for all
+    static = setting._replace(at_once=1, level="full")  # these do not affect a run, which is traced only once
     return lax.map(lambda cell: _run(static, cell, *rest), cells, batch_size=batch)
 
 
@@ -241,7 +241,7 @@ def _run(
     first: Array,
     count: Array,
 ) -> tuple[Cell, Metrics]:
-    """One cell's rounds; a diverged one's are blank."""
+    """One cell's rounds; those of a diverged cell are blank."""
     if cell.state is None:
         cell = cell._replace(
             state=begun(setting.algorithm.init, split_key(cell.key).init, cell.hyper, federation.train)
@@ -269,12 +269,13 @@ def _run(
 
 
 def _is_finite(row: Metrics, due: Array) -> Array:
-    """Whether somebody's training came out finite, where anybody takes part, and its loss, and the test's if tested."""
+    """Whether the participants' losses and, if tested, the test loss are finite, and at least one result is, unless
+    nobody participates."""
     counted = row["active"] & row["ok"]
     trained = (counted.any() | ~row["active"].any()) & jnp.isfinite(jnp.where(counted, row["loss"], 0.0)).all()
     return trained & (~due | jnp.isfinite(row["test_loss"]))
 
 
 def _blank(shape: Any) -> Array:
-    """What a frozen round reports: NaN, 0 or False."""
+    """The metrics of a frozen round: NaN, 0 or False."""
     return jnp.full(shape.shape, jnp.nan if jnp.issubdtype(shape.dtype, jnp.floating) else 0, shape.dtype)

@@ -1,4 +1,4 @@
-"""The host loop of a sweep: batches of runs with files and resume, halving between them. The only impure part."""
+"""The host loop of a sweep: batches of runs with files and resume, and halving. The only impure part."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -56,36 +56,36 @@ def search(
 ) -> Found:
     """`fljax.sweep` in batches of runs, with files, resume and successive halving; runs are spread over the devices.
 
-    The same search again goes on after the last batch that was written (of ``at_once`` runs a device; None on a CPU: of
-    4), and a batch that was stopped begins anew. Without halving it also goes on with more seeds and points, in any
-    order; those that the folder has must be among them. Points that halving keeps have the results of the full sweep.
+    The same call again resumes after the last batch that was saved (of ``at_once`` runs per device; for None on a CPU
+    of 4) and repeats an interrupted batch. Without halving, it can be resumed with more seeds and points, in any order;
+    those of the folder must be among them. Points that halving keeps have the results of the full sweep.
 
     Args:
         algorithm: from `fljax.algorithms`.
-        hypers: the points, as `fljax.sweep` takes them.
-        federation: the clients and their data; see `on_validation` for choosing by validation data.
+        hypers: the points, as for `fljax.sweep`.
+        federation: the clients and their data; see `on_validation` for choosing on the validation split.
         key: seed s runs with ``jax.random.fold_in(key, s)``.
         n_seeds: seeds per point.
-        n_rounds: rounds of each run that is not cut short.
+        n_rounds: rounds of each run that is not stopped early.
         halving: keep one point in so many at each stage, by the mean over seeds of ``metric``; None: the full sweep.
-        metric: of the tests, see `fljax.run.sweep.table.HEADLINES`, or ``"ari"``, how far clusters agree with the true
-            groups; lower is better for losses and errors. None: accuracy_macro, of a regression r2_micro.
-        folder: where batches are kept; None keeps nothing.
+        metric: metric of the tests, see `fljax.run.sweep.table.HEADLINES`, or ``"ari"``, the agreement of clusters with
+            the true groups; lower is better for losses and errors. None: accuracy_macro, for regression r2_micro.
+        folder: where batches are saved; None saves nothing.
         participation: as in `fljax.simulate`.
         sampling: as in `fljax.simulate`.
         evaluate_every: as in `fljax.simulate`.
         dropout: as in `fljax.simulate`.
-        at_once: runs side by side on a device; None: as many as are best.
-        memory: bytes that the search may use on a device; None: what the device has.
-        devices: to spread the runs over; None: all.
-        tell: told of every batch.
+        at_once: runs side by side on a device; None: the best number.
+        memory: bytes that the search may use on a device; None: the device's memory.
+        devices: devices over which the runs are spread; None: all.
+        tell: called after every batch.
         compile: see `fljax.run.train.train`.
-        force_resume: go on though versions, devices or cores are others than before; the folder keeps both.
+        force_resume: resume though versions, devices or cores have changed; the folder records both.
 
     Raises:
-        ValueError: as `fljax.sweep`, an unknown metric, or the folder holds another search or damaged files, was made
-            with other versions or devices, is being written by another process or cannot be written.
-        OSError: writing failed, for instance on a full disk; the search can be gone on with.
+        ValueError: as `fljax.sweep`, the metric is unknown, or the folder holds another search or damaged files, was
+            made with other versions or devices, is being written by another process or is not writable.
+        OSError: writing failed, for instance on a full disk; the search can be resumed.
         MemoryError: it needs more memory than there is.
     """
     check_run(n_rounds, evaluate_every, dropout)
@@ -105,7 +105,7 @@ def search(
         setting = Setting(algorithm, draw, n_rounds, 1)
         check_agreement(metric, shapes_of_metrics(setting, cells, federation, dropout_rate))
         setting = setting._replace(at_once=plan(setting, cells, federation, dropout_rate, at_once, memory).at_once)
-        kept = parts.level_of(folder) if compile == "auto" and folder is not None else None  # what was chosen there
+        kept = parts.level_of(folder) if compile == "auto" and folder is not None else None  # the choice there
         level = kept or level_of(setting, cells, federation, dropout_rate, compile)
         setting = setting._replace(level=level)
         due = due_rounds(evaluate_every, n_rounds)
@@ -144,11 +144,12 @@ def check_ahead(
     devices: Sequence[Device] | None = None,
     metric: str | None = None,
 ) -> None:
-    """Traces a search that is to come: what it cannot do is refused before anything is done.
+    """Traces a search ahead of time, so that its errors are raised before anything is done.
 
     Raises:
-        ValueError: a choice does not fit the federation, more points than fit, or runs without the ``metric``.
-        MemoryError: a run needs more than there is.
+        ValueError: a static choice does not fit the federation, the points do not fit into memory, or the runs do not
+            have the ``metric``.
+        MemoryError: a run needs more memory than there is.
     """
     hypers = with_targets(hypers, draw.sampling, algorithm.about.work, n_rounds)
     n_devices = len(jax.devices() if devices is None else devices)
@@ -164,19 +165,19 @@ def check_ahead(
 
 
 def on_validation(federation: Federation) -> Federation:
-    """The federation tested on its validation split: to choose by what the final test has not seen.
+    """The federation with its validation split as the test split, for choosing points without the test split.
 
-    Clients without test examples, as attackers are, are not tested here either.
+    Clients without test examples, such as attackers, are not tested here either.
 
     Raises:
-        ValueError: it has none.
+        ValueError: it has no validation split.
     """
     if federation.val is None:
         raise ValueError("the federation has no validation split; make it with val_fraction above 0")
     stages = federation.stages
     if stages is not None:
         assert stages.val is not None
-        tested = stages.there & (stages.test.size > 0)  # who is not there is not tested
+        tested = stages.there & (stages.test.size > 0)  # clients that are not there are not tested
         size = jnp.where(tested, stages.val.size, 0)
         stages = stages._replace(test=stages.val._replace(size=size))
         return at(federation._replace(test=federation.val, stages=stages), 0)._replace(stages=stages)
@@ -187,12 +188,12 @@ def on_validation(federation: Federation) -> Federation:
 def over_settings(run: Callable[..., Any], say: Callable[[str], None] = print, **choices: Sequence[Any]) -> list:
     """``[(setting, run(**setting)), ...]`` for every combination of static ``choices``: the outer loop of a sweep.
 
-    Each combination is another program: it is compiled once, and ``say`` is told so. Example::
+    Each combination is a separate program, compiled once; ``say`` is called with a line about it. Example::
 
         over_settings(lambda epochs: search(fedavg(model, Work(epochs, 32)), hypers, ...), epochs=(1, 5))
 
     Raises:
-        ValueError: a choice without values.
+        ValueError: a choice has no values.
     """
     settings: list[dict[str, Any]] = [{}]
     for name, values in choices.items():
@@ -202,7 +203,7 @@ def over_settings(run: Callable[..., Any], say: Callable[[str], None] = print, *
     results = []
     for i, setting in enumerate(settings):
         named = ", ".join(f"{name}={value}" for name, value in setting.items())
-        say(f"static setting {i + 1} of {len(settings)}: {named} (a program of its own, compiled once)")
+        say(f"static setting {i + 1} of {len(settings)}: {named} (compiled once)")
         results.append((setting, run(**setting)))
     return results
 

@@ -1,4 +1,4 @@
-"""What a sweep found in words: the best points in a table, the best of all in a line."""
+"""The results of a sweep in words: the best points in a table, the best of all in a line."""
 
 import math
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from fljax.run.report import Row
 from fljax.run.sweep.table import AGREEMENT, Spread, best, by_point, completed, named, ranked
 
 SHOWN = 10
-"""Points of `as_table`; all are in the rows of `fljax.run.sweep.tidy`."""
+"""Number of points in `as_table`; the rows of `fljax.run.sweep.tidy` have all."""
 
 
 def as_table(spreads: Sequence[Spread], metric: str, split: str = "test", most: int | None = SHOWN) -> Table:
-    """The best points, `ranked`, with their intervals; ``split``: whose examples they were tested on."""
+    """The best points in the order of `ranked`, with their intervals; ``split``: the split of the tests."""
     cells, private = [], any(spread.epsilon is not None for spread in spreads)
     for spread in ranked(spreads, metric)[:most]:
         numbers = [_cell(value) for value in spread.point.values()]
@@ -31,24 +31,24 @@ def _cell(value: float | str | None) -> str:
 
 
 def verdict(rows: Sequence[Row], metric: str, split: str = "test") -> str:
-    """The best point in a line; ``split``: whose examples it was tested on."""
+    """The best point in a line; ``split``: the split of the tests."""
     chosen = best(rows, metric)
     point = ", ".join(f"{n}={_cell(v)}" for n, v in chosen.point.items() if v is not None)
-    seeds = f" (95 % of {chosen.n_seeds} seeds of one partition: {_interval(chosen, metric)})"
+    seeds = f" (95 % interval over {chosen.n_seeds} seeds of one partition: {_interval(chosen, metric)})"
     mean = f"{named(metric, split)} {_number(chosen.mean)}{'' if math.isnan(chosen.low) else seeds}"
     spent = "" if chosen.epsilon is None else f", epsilon {chosen.epsilon:.4g}"
     found = by_point(rows, metric)
     equal = [own for own in found if own.mean == chosen.mean and completed(own) == completed(chosen)]
     others = len([own for own in equal if not own.n_diverged]) - 1
-    as_good = f"; {others} other{'s are' if others > 1 else ' is'} as good" if others else ""
+    as_good = f"; {others} other point{'s are' if others > 1 else ' is'} as good" if others else ""
     longest = max(found, key=completed)
-    cut = f" after {chosen.rounds} of {longest.rounds} rounds; each that went on diverged"
+    cut = f" after {chosen.rounds} of {longest.rounds} rounds; all points with more rounds diverged"
     gone = cut if completed(chosen) < completed(longest) else ""
     return f"best: {point or 'the only point'}: {mean}{spent}{as_good}{gone}"
 
 
 def _interval(spread: Spread, metric: str) -> str:
-    """A point's interval within what the metric can be: of two seeds Student's reaches far beyond."""
+    """A point's interval, cut to the range of the metric: with two seeds Student's interval exceeds it by far."""
     known = metric in HIGHER_IS_BETTER and not metric.startswith("r2") and metric != AGREEMENT
     least = 0.0 if known or metric in LOWER_IS_BETTER else -math.inf
     most = math.inf if metric in LOWER_IS_BETTER or direction(metric) == 0 else 1.0

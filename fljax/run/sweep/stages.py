@@ -1,4 +1,4 @@
-"""The stages of a search: batches of runs, kept as they are done, and which points go on to the next stage."""
+"""The stages of a search: batches of runs, saved when they are done, and the choice of points for the next stage."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,22 +22,21 @@ from fljax.run.sweep.table import AGREEMENT
 from fljax.types import Federation
 
 RUNS_PER_CALL = 4
-"""Runs one after another in a batch, on a CPU, where the caller does not say how many; elsewhere a batch is as many as
-fit."""
+"""Default number of runs in a batch on a CPU, one after another; elsewhere a batch has as many runs as fit."""
 
 Tell = Callable[[int, int], None]
-"""``tell(done, n)``: so many of the runs of a stage are done."""
+"""``tell(done, n)``: ``done`` of the ``n`` runs of a stage are done."""
 
 
 class Found(NamedTuple):
-    """What a search leaves."""
+    """The result of a search."""
 
-    metrics: dict[str, np.ndarray]  # (points, seeds, rounds, ...) as `sweep`'s; NaN, 0 or False in rounds not run
+    metrics: dict[str, np.ndarray]  # (points, seeds, rounds, ...) as from `sweep`; NaN, 0 or False in rounds not run
     rounds: np.ndarray  # (points,) rounds run
 
 
 class Stage(NamedTuple):
-    """What the stages of a search share."""
+    """The data that the stages of a search share."""
 
     setting: Setting
     federation: Federation
@@ -45,11 +44,12 @@ class Stage(NamedTuple):
     due: Any
     store: parts.Store
     tell: Tell
-    implementation: Any  # of the keys, whose plain numbers are in the cells
-    in_turn: int = 1  # runs of a batch one after another, where none are side by side
+    implementation: Any  # of the keys, whose plain data is in the cells
+    in_turn: int = 1  # runs of a batch one after another, if none are side by side
 
     def run(self, stage: int, cells: Cell, todo: np.ndarray, first: int, until: int, keep: bool) -> parts.Part:
-        """The cells ``todo`` from round ``first`` to ``until``, batch by batch; those in the store are read there."""
+        """Runs the cells ``todo`` from round ``first`` to ``until``, batch by batch; saved ones are read from the
+        store."""
         done = self.store.read(stage, todo, until - first, keep)
         known = np.concatenate([part.cells for part in done]) if done else np.zeros(0, int)
         left = np.setdiff1d(todo, known)
@@ -67,7 +67,7 @@ class Stage(NamedTuple):
         return parts.joined(done)
 
     def _batch(self, cells: Cell, chosen: np.ndarray, batch: int, first: int, until: int, keep: bool) -> parts.Part:
-        # The last batch is filled up with runs that are frozen from the outset: one program for all, at no cost.
+        # The last batch is padded with frozen runs, which cost nothing, so that all batches use one program.
         filled = np.concatenate([chosen, np.repeat(chosen[:1], batch - len(chosen))])
         some: Cell = jax.tree.map(lambda leaf: leaf[filled], cells)
         diverged = np.where(np.arange(batch) < len(chosen), some.diverged, 0).astype(np.int32)
@@ -82,7 +82,7 @@ class Stage(NamedTuple):
         state = jax.tree.leaves(jax.tree.map(as_numbers, some.state)) if keep else None
         rows = jax.tree.map(lambda leaf: leaf[: len(chosen)], hosts.gathered((some.diverged, state, metrics)))
         check_clusters(rows[2])
-        # Copies: a view of a stage's rounds would keep all that the program has room for.
+        # Copies, because a view of a stage's rounds would keep the whole array of the program alive.
         return parts.Part(chosen, rows[0], rows[1], {name: value[:, :n].copy() for name, value in rows[2].items()})
 
     def _from_leaves(self, some: Cell) -> Any:
@@ -92,13 +92,13 @@ class Stage(NamedTuple):
         return structure.unflatten(keyed(jnp.asarray(leaf)) if is_key(one) else leaf for leaf, one in pairs)
 
     def shapes(self, cells: Cell) -> Any:
-        """The shapes of a run's state; files have its leaves alone."""
+        """The shapes of a run's state; files have only its leaves."""
         init, hyper = self.setting.algorithm.init, jax.tree.map(lambda leaf: leaf[0], cells.hyper)
         return jax.eval_shape(init, jax.random.key(0, impl=self.implementation), hyper, self.federation.train)
 
 
 def run_stages(stage: Stage, stages: Sequence[Rung], cells: Cell, metric: str, truth: Truth | None = None) -> Found:
-    """All stages, each with the points that ``metric`` left to it; ``truth`` is of the clients, None: not known."""
+    """Runs all stages, each with the points that are best by ``metric``; ``truth``: the true groups, if known."""
     n_cells, n_rounds = cells.diverged.shape[0], stage.setting.n_rounds
     n_seeds = n_cells // stages[0].n_points
     rounds, first = np.zeros(stages[0].n_points, int), 0
@@ -120,10 +120,10 @@ def run_stages(stage: Stage, stages: Sequence[Rung], cells: Cell, metric: str, t
 def _score(
     part: parts.Part, metrics: dict[str, np.ndarray], until: int, metric: str, truth: Truth | None
 ) -> np.ndarray:
-    """The ``metric`` of each run of a stage after its last round, (runs,), where ``metrics`` has all rounds so far."""
+    """The ``metric`` of each run of a stage after its last round, (runs,); ``metrics`` has all rounds so far."""
     if metric != AGREEMENT or truth is None:
         return measured({name: value[:, -1] for name, value in part.metrics.items()}, metric)
-    # Of all clients, each in the cluster that it last reported: a round knows its participants alone.
+    # Over all clients, each in the cluster that it last reported; a round's own value covers only its participants.
     known = {name: metrics[name][part.cells, :until] for name in ("ids", "active", "label")}
     runs = [{name: value[i] for name, value in known.items()} for i in range(len(part.cells))]
     return np.array([ari_of_rounds(run, truth)[-1] for run in runs])

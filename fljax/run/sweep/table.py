@@ -1,4 +1,4 @@
-"""What a sweep found: one row a point and seed, points over their seeds, the best of them."""
+"""The results of a sweep: one row per point and seed, means of points over their seeds, the best point."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -24,16 +24,16 @@ from fljax.types import Algorithm
 
 T = TypeVar("T")
 OF_CLASSES = (*CLASSES.scores, "accuracy_worst10", "f1_macro", "f1_micro", "f1_worst10")
-"""Of a classification."""
+"""Metrics of classification."""
 OF_NUMBERS = (*NUMBERS.scores, "r2_worst10", "mae_macro", "mse_macro")
-"""Of a regression."""
+"""Metrics of regression."""
 HEADLINES = (*OF_CLASSES, *OF_NUMBERS, "test_loss")
 SPENT = "epsilon_spent"
-"""Epsilon after the last round; a brick has a number that is called epsilon."""
+"""Column of epsilon after the last round; a brick has a hyperparameter that is called epsilon."""
 TOLD = {"epsilon": SPENT, "attack_success": "attack_success", "simulated_seconds": "simulated_seconds"}
-"""What only some runs have -> its column."""
+"""Metrics that only some runs have -> their columns."""
 AGREEMENT = "ari"
-"""Of clusters with true groups, of runs that have both."""
+"""Agreement of clusters with true groups, in runs that have both."""
 OF_A_RUN = (
     "seed",
     "rounds",
@@ -45,18 +45,18 @@ OF_A_RUN = (
     AGREEMENT,
     *TOLD.values(),
 )
-"""Columns that are not part of a point; nor are those of a run's scores besides the metric contract, `is_of_a_run`."""
+"""Columns that are not part of a point; further scores are not either, see `is_of_a_run`."""
 
 
 ROUNDS_IN_ALL = "sweep.rounds"
-"""The column of sweeps of different lengths that says how many rounds a run has that is not cut short."""
+"""Column in a table of sweeps of different lengths: the full number of rounds of the run's sweep."""
 
 
 class Spread(NamedTuple):
     """A point over its seeds."""
 
-    point: Row  # its settings and numbers
-    mean: float  # of the seeds whose loss stayed finite; NaN where there is none
+    point: Row  # its settings and hyperparameters
+    mean: float  # over the seeds whose loss stayed finite; NaN if there are none
     low: float  # ends of the confidence interval; NaN with fewer than two such seeds
     high: float
     n_seeds: int
@@ -72,16 +72,15 @@ def tidy(
 
     Columns after those: ``rounds`` run, ``diverged`` (the round, from 1, whose loss was not finite; else None),
     ``accuracy_macro``, ``accuracy_micro``, ``accuracy_p10``, ``accuracy_worst10``, ``f1_macro``, ``f1_micro``,
-    ``f1_worst10``, ``test_loss`` of the last round run (worst10: mean of the worst tenth of the clients),
-    ``best_accuracy`` and ``best_round`` of accuracy_macro; of a regression its own
-    (`fljax.run.regression`), and ``best_r2`` of r2_micro; where there are such, ``ari``, ``epsilon_spent``,
-    ``attack_success``, the ``simulated_seconds`` of all rounds, and ``NAME_macro`` and ``NAME_micro`` of further
-    scores. All of these are None where diverged.
+    ``f1_worst10``, ``test_loss`` of the last round run (worst10: mean over the worst tenth of the clients),
+    ``best_accuracy`` and ``best_round`` of accuracy_macro; in regression its own metrics (`fljax.run.regression`), and
+    ``best_r2`` of r2_micro; if they apply, ``ari``, ``epsilon_spent``, ``attack_success``, the ``simulated_seconds`` of
+    all rounds, and ``NAME_macro`` and ``NAME_micro`` of further scores. All of these are None for a diverged run.
 
     Args:
         hypers: the points.
-        metrics: what `fljax.sweep` returned for them, leading axes (points, seeds, rounds).
-        rounds: (points,) rounds that each was run; None: all.
+        metrics: the result of `fljax.sweep` for them, with leading axes (points, seeds, rounds).
+        rounds: (points,) number of rounds of each; None: all.
         **setting: static choices, the same for all rows.
 
     Raises:
@@ -90,7 +89,7 @@ def tidy(
     if taken := [name for name in setting if is_of_a_run(name)]:
         name = taken[0]
         raise ValueError(
-            f"{name}={setting[name]!r}: a row's own column is called {name}; give the setting another name"
+            f"{name}={setting[name]!r}: the table has a column {name} already; give the setting another name"
         )
     points = list(point_rows(hypers))
     n_rounds = np.shape(metrics["diverged"])[2]
@@ -103,7 +102,7 @@ def tidy(
 
 
 def outcomes(metrics: Mapping[str, Any], rounds: np.ndarray) -> Iterator[tuple[int, int, Row]]:
-    """The number of the point, the seed, and what `tidy` tells of it, of each run of ``rounds`` (points, seeds) > 0."""
+    """The number of the point, the seed, and the columns of `tidy`, of each run with ``rounds`` (points, seeds) > 0."""
     own = [f"{name}_{mean}" for name in scores_in(metrics) for mean in MEANS]
     asked = (*HEADLINES, *own, AGREEMENT, *TOLD, "diverged")
     values = {name: np.asarray(metrics[name]) for name in asked if name in metrics}
@@ -132,13 +131,13 @@ def _outcome(run: Mapping[str, np.ndarray]) -> Row:
 def by_point(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: float = 0.95) -> list[Spread]:
     """Every point over its seeds, with Student's confidence interval of the mean; in the order of the rows.
 
-    A point that was run twice is two, each with its own seeds: its copies say nothing new of it.
+    A point that was run twice counts as two points, each with its own seeds, because copies add no information.
 
     Raises:
-        ValueError: there are no rows, or they have no such ``metric``.
+        ValueError: there are no rows, or they do not have the ``metric``.
     """
     if not rows:
-        raise ValueError("rows=[]: give those of tidy")
+        raise ValueError("rows=[] is empty; give those of tidy")
     if metric not in rows[0]:
         raise ValueError(f"metric={metric!r} is unknown; choose one of {', '.join(filter(is_of_a_run, rows[0]))}")
     groups: dict[tuple, list[Row]] = {}
@@ -151,20 +150,20 @@ def by_point(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: fl
 
 
 def is_of_a_score(name: str) -> bool:
-    """Whether a column is a mean over clients, as those of scores besides the metric contract are."""
+    """Whether a column is a mean over clients, as those of further scores are."""
     return name.endswith(tuple(f"_{mean}" for mean in MEANS))
 
 
 def is_of_a_run(name: str) -> bool:
-    """Whether a column of `tidy`, or of a table of validation tests, is no part of a point."""
+    """Whether a column of `tidy`, or of a table of validation tests, is not part of a point."""
     return unnamed(name, "val") in OF_A_RUN or is_of_a_score(name)
 
 
 def metric_of(metric: str | None, algorithm: Algorithm) -> str:
-    """The ``metric``; None: accuracy_macro, of a regression r2_micro.
+    """The ``metric``; None: accuracy_macro, for regression r2_micro.
 
     Raises:
-        ValueError: points of such a method cannot be told apart by it.
+        ValueError: the tests of such a method do not have the metric.
     """
     numbers = task_of(algorithm.loss) == "regression"
     own = (f"{score.name}_{mean}" for score in scores_of(algorithm.loss) for mean in MEANS)
@@ -178,10 +177,10 @@ def metric_of(metric: str | None, algorithm: Algorithm) -> str:
 
 
 def check_agreement(metric: str | None, metrics: Collection[str]) -> None:
-    """Raises ValueError where runs with these ``metrics`` are to be judged by an agreement that they do not have."""
+    """Raises ValueError if ``metric`` is the agreement with true groups and runs with these ``metrics`` lack it."""
     if metric == AGREEMENT and AGREEMENT not in metrics:
         raise ValueError(
-            f"metric={AGREEMENT!r}: these runs have none; it takes a method with clusters, and clients of known groups"
+            f"metric={AGREEMENT!r}: these runs do not have it; it needs a clustered method and clients with true groups"
         )
 
 
@@ -193,10 +192,10 @@ def _spread(point: Row, rows: Sequence[Row], metric: str, confidence: float) -> 
 
 
 def best(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: float = 0.95) -> Spread:
-    """The point of best mean among those that diverged on no seed and, of these, ran the most rounds; of equals the
-    first.
+    """The point with the best mean among those that diverged on no seed and, of these, ran the most rounds; the first
+    of equal ones.
 
-    The interval is that of this point's own seeds: with many points its mean is an optimistic one, for it was chosen.
+    The interval is over this point's own seeds; with many points its mean is too optimistic, because it was chosen.
 
     Raises:
         ValueError: every point diverged on some seed.
@@ -208,10 +207,10 @@ def best(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: float 
 
 
 def ranked(spreads: Sequence[Spread], metric: str) -> list[Spread]:
-    """Points, best first: those that diverged on no seed, then those of more rounds, then by mean; equals as they are.
+    """Points, best first: by no divergence on any seed, then by more rounds, then by mean; equal ones in their order.
 
-    A point that halving cut short lost to those that it kept, whatever its mean was then. Of sweeps of different
-    lengths the share of their rounds counts.
+    A point that halving stopped ranks behind those that it kept, whatever its mean was then. With sweeps of different
+    lengths, the share of their rounds counts.
     """
     sign = 1.0 if unnamed(metric, "val") in LOWER_IS_BETTER else -1.0
 
@@ -223,17 +222,17 @@ def ranked(spreads: Sequence[Spread], metric: str) -> list[Spread]:
 
 
 def completed(spread: Spread) -> float:
-    """How far a point's runs came: their rounds; of sweeps of different lengths the share of all rounds."""
+    """The progress of a point's runs: their rounds; with sweeps of different lengths, the share of all rounds."""
     return spread.rounds / float(str(spread.point.get(ROUNDS_IN_ALL) or 1))
 
 
 def named(metric: str, split: str) -> str:
-    """A metric's name where tests are made on ``split``."""
+    """A metric's name if tests are made on ``split``."""
     return metric if split == "test" or metric == AGREEMENT else f"{split}_{metric.removeprefix('test_')}"
 
 
 def unnamed(name: str, split: str) -> str:
-    """The inverse of `named`; a name that is not the split's is itself."""
+    """The inverse of `named`; a name without the split's prefix stays."""
     if split == "test" or not name.startswith(f"{split}_"):
         return name
     name = name.removeprefix(f"{split}_")
@@ -241,7 +240,7 @@ def unnamed(name: str, split: str) -> str:
 
 
 def of_split(values: Mapping[str, T], split: str) -> dict[str, T]:
-    """Columns or metrics whose tests are named for the split that they were made on."""
+    """Columns or metrics, in which tests get the prefix of their split."""
 
     def is_a_test(name: str) -> bool:
         known = name in (*HEADLINES, "best_accuracy", "best_r2") or is_of_a_score(name)

@@ -1,4 +1,4 @@
-"""What only the host can tell of a sweep's runs, as single ones have it: epsilon, seconds, churn, agreement."""
+"""Metrics of a sweep's runs that only the host computes, as in single runs: epsilon, seconds, churn, agreement."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,19 +11,19 @@ from fljax.run.churn import churn_of_rounds
 from fljax.types import Federation
 
 OF_ROUNDS = ("ids", "active", "label", "n_missing", "diverged")
-"""The metrics that it is told from."""
+"""The metrics from which they are computed."""
 
 
 def of_host(
     metrics: Mapping[str, Any], made: np.ndarray, spent: np.ndarray | None, sampling: Sampling, federation: Federation
 ) -> dict[str, np.ndarray]:
-    """``epsilon``, ``simulated_seconds``, ``churn``, ``ari``: (points, seeds, rounds), NaN where a run made no round.
+    """``epsilon``, ``simulated_seconds``, ``churn``, ``ari``: (points, seeds, rounds), NaN in rounds not run.
 
     Args:
-        metrics: `OF_ROUNDS`, those that there are, as NumPy arrays (points, seeds, rounds, ...).
-        made: (points,) rounds that each was run.
+        metrics: `OF_ROUNDS`, as far as the runs have them, as NumPy arrays (points, seeds, rounds, ...).
+        made: (points,) number of rounds of each.
         spent: (points, rounds) epsilon of a private method; None: it is not private.
-        sampling: who takes part, and how long it lasts.
+        sampling: the sampling of clients, with its timing.
         federation: of all runs.
     """
     diverged = metrics["diverged"]

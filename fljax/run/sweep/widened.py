@@ -1,4 +1,4 @@
-"""A search that is gone on with at more points and seeds: what is there keeps the numbers that its files know it by."""
+"""A search that is resumed with more points and seeds: its old points keep their numbers in the files."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -6,23 +6,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 NUMBERS = "points"
-"""The part of a search's identity that has each point's number in the files; new points come after all others."""
+"""The entry of a search's identity with each point's number in the files; new points come after all others."""
 HYPER = "hyper."
-"""What the names of a Hyper's fields begin with in an identity."""
+"""Prefix of a Hyper's fields in an identity."""
 
 
 class Widened(NamedTuple):
-    """What a folder's search is when it is gone on with."""
+    """The identity of a folder's search after it is resumed."""
 
     identity: dict[str, Any]
-    lacks: str | None = None  # a point that is there and is not to be run, said in words
+    lacks: str | None = None  # in words, a point of the folder that is not among the new points
 
 
 def table_of(identity: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The value of each number at each point, (points,), by its name in the Hyper; what is None is left out.
+    """The value of each field at each point, (points,), by its name in the Hyper; fields that are None are left out.
 
     Raises:
-        ValueError: fields are of different numbers of points.
+        ValueError: fields have different numbers of points.
         TypeError: a field is no number.
     """
     fields = {name.removeprefix(HYPER): value for name, value in identity.items() if name.startswith(HYPER)}
@@ -32,16 +32,16 @@ def table_of(identity: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def widened(stored: Mapping[str, Any], given: Mapping[str, Any]) -> Widened:
-    """The identity ``stored`` with the points and seeds of ``given``, where those are no fewer.
+    """The identity ``stored`` with the points and seeds of ``given``, if these include the stored ones.
 
-    Of a search with halving, where points are compared with each other, it is ``stored``; what still differs from
-    ``given`` makes another search, see `fljax.run.same_run`.
+    For a search with halving, in which points are compared with each other, it is ``stored``. Any other difference to
+    ``given`` means another search, see `fljax.run.same_run`.
     """
     if stored.get("halving") is not None or given["halving"] is not None:
         return Widened(dict(stored))
     before, now = table_of(stored), table_of(given)
     own = {f"{HYPER}{name}": given[f"{HYPER}{name}"] for name in before.keys() & now.keys()}
-    if before.keys() != now.keys():  # None is a program of its own
+    if before.keys() != now.keys():  # None needs another program
         return Widened({**stored, **own})
     n_seeds = max(stored["n_seeds"], given["n_seeds"])
     known: dict[tuple[float, ...], list[int]] = {}
@@ -63,7 +63,7 @@ def _rows(table: Mapping[str, np.ndarray]) -> list[tuple[float, ...]]:
 
 
 def _named(row: tuple[float, ...], *tables: Mapping[str, np.ndarray]) -> str:
-    """A point by the numbers that are not the same at all points of all ``tables``."""
+    """A point in words, by the fields that differ between the points of all ``tables``."""
     values = dict(zip(tables[0], row, strict=True))
     differ = [name for name in values if len({value for table in tables for value in table[name].tolist()}) > 1]
     return ", ".join(f"{name}={np.float32(values[name])!s}" for name in differ or values)
