@@ -44,11 +44,13 @@ def test_fields_are_inherited_named_and_documented():
     assert "    momentum: momentum of the clients' SGD; None: none, in [0, 1)." in Numbers.__doc__
     with pytest.raises(TypeError):
         Numbers(0.1)  # by name only: fields may be added
-    with pytest.raises(ValueError, match="no field 'nu'; it has lr, lr_decay"):
+    with pytest.raises(ValueError, match="no field 'nu'; choose one of lr, lr_decay"):
         replace(Numbers(), nu=1)
-    with pytest.raises(ValueError, match=r"^Numbers has no field 'nu'; it has lr, lr_decay"):
+    with pytest.raises(ValueError, match=r"^Numbers has no field 'nu'; choose one of lr, lr_decay"):
         Numbers(nu=1)
-    with pytest.raises(ValueError, match=r"^LocalHyper has no field 'learning_rate'; it has lr, lr_decay, momentum, w"):
+    with pytest.raises(
+        ValueError, match=r"^LocalHyper has no field 'learning_rate'; choose one of lr, lr_decay, momentum, w"
+    ):
         fljax.fedavg.Hyper(learning_rate=0.1)
 
 
@@ -60,7 +62,7 @@ def test_fields_are_inherited_named_and_documented():
         ({"mu": float("inf")}, "mu=inf is out of its range; choose a finite number, mu >= 0"),
         ({"mu": None}, "mu=None is not a number"),
         ({"mu": "much"}, "mu='much' is not a number"),
-        ({"mu": "0.5"}, "mu='0.5' is not a number; give one"),
+        ({"mu": "0.5"}, "mu='0.5' is not a number; give a number"),
         ({"mu": b"1"}, "mu=b'1' is not a number"),
         ({"mu": np.array("1")}, "mu=.* is not a number"),
         ({"mu": True}, "mu=True is not a number"),

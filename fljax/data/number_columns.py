@@ -9,8 +9,8 @@ from fljax.data.bad_cells import BadCellsError, Where, and_more
 from fljax.data.cells import is_empty
 from fljax.data.shown import short
 
-_OF_WORDS = "--category-column, --text-column or --ignored-column, Columns(categories=, text=, ignored=)"
-_OF_CLIENTS = "if it names the client --client-column, Columns(client=); else "
+_OF_WORDS = "--category-column, --text-column or --ignored-column (in Python Columns(categories=, text=, ignored=))"
+_OF_CLIENTS = "--client-column (Columns(client=)) if it names the client, else "
 WITH_POINTS = "write numbers with a point, and not with a comma"
 _NO_NUMBERS = (np.datetime64, np.timedelta64, complex)
 """What NumPy makes a number of, and should not."""
@@ -48,9 +48,9 @@ def _bad_cells(column: np.ndarray, bad: np.ndarray, name: str, where: Where, of_
     what = "empty" if empty else f"{short(str(value))}, no finite number"
     is_word = isinstance(value, str) and not empty
     whose = "" if where.client is not None else _OF_CLIENTS
-    words = f"; or {of_words or f'declare the column: {whose}{_OF_WORDS}'}" if is_word else ""
+    words = f"{of_words or f'declare the column with {whose}{_OF_WORDS}'}, or " if is_word else ""
     fill = ", fill it (--fill median, Columns(fill=...))" if empty and not of_words else ""
-    remedy = f"correct it{fill}, or leave the {'' if is_word else 'column or the '}row out{words}"
+    remedy = f"{words}correct it{fill}, or leave the {'' if is_word else 'column or the '}row out"
     remedy = remedy if where.is_of_run else "correct it, or leave the row out"
     remedy = WITH_POINTS if is_word and has_decimal_comma(value) else remedy
     return BadCellsError(f"{where.row(i)}, column {name!r} is {what}{and_more(n)}; {remedy}", name, where.row(i), n)

@@ -184,7 +184,7 @@ def test_it_is_composed_swept_planned_and_listed(fljax, mine, tmp_path):
         ("--score auc auc", "--score auc auc: score 'auc' stands there twice"),
         ("--score ./mine.py:three", "mine.py:three: this is a int, not a function"),
         ("--score ./mine.py:mymethod", "mine.py:mymethod: this is a Method, not a function"),
-        ("--score ./mine.py:no_score", "score 'no_score' gave an array (25, 10); give a number for each example"),
+        ("--score ./mine.py:no_score", "score 'no_score' returned an array (25, 10); return one number per example"),
         ("--score rmse", "score 'rmse' is for regression, and the model's task is classification"),
     ],
 )

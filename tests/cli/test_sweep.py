@@ -347,7 +347,7 @@ def test_a_sweep_goes_on_with_more_points_and_static_settings(fljax, refused):
     assert {path: path.read_bytes() for path in parts} == parts
     assert [dict(one.setting) for one in load_sweep("x").found] == [{"epochs": "1"}, {"epochs": "2"}]
     before = Path("x/config.toml").read_bytes()
-    assert "holds runs of lr=0.05, which is not to be run" in refused(*again, "--lr", "0.1", "0.2")
+    assert "holds runs of lr=0.05, which is not among the points" in refused(*again, "--lr", "0.1", "0.2")
     assert "holds results with --outer.fedavg.epochs 1 2, not 2" in refused(*again, "--outer.epochs", "2")
     assert "holds results with --fedavg.momentum 0.0, not 0.5" in refused(*again, "--momentum", "0.5")
     assert Path("x/config.toml").read_bytes() == before

@@ -274,7 +274,7 @@ def test_what_labels_are(tmp_path, columns, task, dtype, shape):
             "2.5",
             "high",
             COLUMNS,
-            r"mine.csv: line 3 .client 'north'., column 'blood' is 'high', no finite number; correct it, .* --text-col",
+            r"mine.csv: line 3 .client 'north'., column 'blood' is 'high', no finite number; declare .* --text-col",
         ),
         ("2.5", '"2,5"', COLUMNS, "column 'blood' is '2,5', no finite number; write numbers with a point"),
         ("2.5", "", COLUMNS, "line 3 .client 'north'., column 'blood' is empty; correct it, fill it"),
@@ -856,7 +856,7 @@ def test_columns_are_not_given_to_leafs_json(leaf):
 def test_a_client_column_that_is_forgotten_is_thought_of(tmp_path):
     path = written(tmp_path, "site,age,sick\nnorth,61,no\nsouth,40,yes\n")
     with pytest.raises(
-        ValueError, match=r"'site' is 'north', no finite number .*if it names the client --client-column"
+        ValueError, match=r"'site' is 'north', no finite number .*--client-column .* if it names the client"
     ):
         read_own(path, Columns(("sick",)))
     with pytest.raises(ValueError, match=r"'site' is 'north', no finite number") as told:

@@ -217,7 +217,7 @@ def test_parts_of_a_changing_federation_change_alike(federation):
         (lambda: swap_labels(share=1.5), "share=1.5 is out of its range"),
         (lambda: swap_labels(start=0), "start=0 is not positive"),
         (lambda: swap_labels(classes=(2, 2)), "give two different whole numbers from 0"),
-        (lambda: swap_labels(degrees=90), "swap_labels has no 'degrees'; it has classes, share, start"),
+        (lambda: swap_labels(degrees=90), "swap_labels has no 'degrees'; choose one of classes, share, start"),
         (lambda: swap_labels(classes=(0, 7)), "give two different classes from 0 to 3"),
         (lambda: turn(degrees=400), "degrees=400 is out of its range"),
         (lambda: leave(share=1.0), "no client would be present"),

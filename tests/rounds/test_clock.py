@@ -268,7 +268,9 @@ def test_a_number_of_a_clock_is_none_only_where_that_says_something():
 
 
 def test_arguments_of_a_clock_are_known_and_any_number_is_one():
-    with pytest.raises(ValueError, match=r"^deadline has no 'buffer'; it has limit, in_time, late, devices, speed"):
+    with pytest.raises(
+        ValueError, match=r"^deadline has no 'buffer'; choose one of limit, in_time, late, devices, speed"
+    ):
         CLOCKS["deadline"](buffer=2)
     assert CLOCKS["tiered"](n_tiers=np.array(3), speed=jnp.float32(5)) is CLOCKS["tiered"](n_tiers=3, speed=5.0)
 

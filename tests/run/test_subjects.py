@@ -47,11 +47,11 @@ def test_it_is_refused_by_name(run, averaging, federation, key):
         ),
         ({"key": 0}, r"key=0 is not a random key; give jax.random.key\(0\)"),
         ({"key": jax.random.split(key, 2)}, r"is not a random key; give"),
-        ({"participation": "0.5"}, "participation='0.5' is not a number; give one"),
+        ({"participation": "0.5"}, "participation='0.5' is not a number; give a number"),
         ({"participation": None}, "participation=None is not a number"),
         ({"participation": True}, "participation=True is not a number"),
         ({"participation": [0.5]}, "participation=.* is not a number"),
-        ({"dropout": "0.5"}, "dropout='0.5' is not a number; give one"),
+        ({"dropout": "0.5"}, "dropout='0.5' is not a number; give a number"),
         ({"sampling": "uniform"}, r"sampling is 'uniform', not a Sampling; make one by fljax.rounds: uniform\(0.5\)"),
     ]
     for change, message in bad:
@@ -80,7 +80,7 @@ def test_what_is_long_is_told_by_its_type(averaging, federation, key):
         ({"hyper": federation, "federation": HYPER}, "hyper of type Federation is not a Hyper; give that of"),
         ({"n_rounds": federation}, "n_rounds of type Federation is not a whole number; give one"),
         ({"key": federation}, "key of type Federation is not a random key; give"),
-        ({"dropout": federation}, "dropout of type Federation is not a number; give one"),
+        ({"dropout": federation}, "dropout of type Federation is not a number; give a number"),
     ):
         with pytest.raises(ValueError, match=message) as error:
             fljax.simulate(**good | change)
