@@ -168,7 +168,7 @@ def words_of(value: Any) -> list[str]:
 
 
 def in_words(value: Any) -> str:
-    """A value as one text, ``128 64``, by which tables name it."""
+    """A value as one text, ``128 64``, as in tables."""
     return " ".join(words_of(value))
 
 

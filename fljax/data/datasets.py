@@ -151,7 +151,7 @@ def prepare(name: str, folder: str | Path | None = None) -> Path:
 
 def _check_name(name: str) -> None:
     if name not in NAMES:
-        raise ValueError(f"{unknown('data set', name, NAMES)}; all of them: {', '.join(NAMES)}")
+        raise ValueError(unknown("data set", name, NAMES))
 
 
 def _roots(folder: str | Path | None) -> list[Path]:

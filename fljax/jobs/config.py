@@ -97,7 +97,7 @@ def _is_whole(path: Path) -> bool:
 
 
 def _with_history(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """The record with ``now`` at the end of its history, where that differs from the end."""
+    """The record with ``now`` appended to its history, if that differs from the last entry."""
     history = before["history"] if isinstance(before.get("history"), list) else []
     last = history[-1] if history else {name: before.get(name) for name in now}
     return before if last == now else before | {"history": [*history, now]}

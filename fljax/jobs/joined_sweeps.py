@@ -24,7 +24,7 @@ class Joined(NamedTuple):
     sweeps: list[LoadedSweep]
     rows: list[Row]  # one row per run, tests without the prefix of the split
     of: list[int]  # the sweep of each row
-    differ: list[str]  # settings that the sweeps do not have alike
+    differ: list[str]  # settings in which the sweeps differ
     settings: list[dict[str, list[str]]]  # of each sweep, as words
     metric: str
     split: str  # the split of the tests

@@ -323,7 +323,7 @@ def test_intervals_are_shown_as_far_as_a_metric_goes_and_with_what_they_leave_ou
     diverged = np.zeros((1, 2, 1), bool)
     rows = tidy(hypers, {"accuracy_macro": ends, "test_loss": ends, "diverged": diverged})
     assert stats.t.interval(0.95, 1, 0.205, 0.105) == pytest.approx((-1.1292, 1.5392), abs=1e-4)
-    assert verdict(rows, "accuracy_macro").endswith("(95 % of 2 seeds of one partition: 0.0000 to 1.0000)")
+    assert verdict(rows, "accuracy_macro").endswith("(95 % interval over 2 seeds of one partition: 0.0000 to 1.0000)")
     assert verdict(rows, "test_loss").endswith("0.0000 to 1.5392)")
     assert "0.0000 to 1.0000" in as_table(by_point(rows), "accuracy_macro").text
     (negative,) = by_point(tidy(hypers, {"accuracy_macro": ends, "r2_micro": ends, "diverged": diverged}), "r2_micro")
@@ -389,7 +389,7 @@ def test_of_survivors_that_diverged_the_next_longest_is_the_best_and_says_so():
         *(row(2, 1, seed, 2, 0.4) for seed in range(2)),
     ]
     assert best(rows).point == {"lr": 1, "mu": 1}
-    end = "accuracy_macro 0.5000 (95 % of 2 seeds of one partition: 0.5000 to 0.5000) after 2 of 4 rounds; "
+    end = "accuracy_macro 0.5000 (95 % interval over 2 seeds of one partition: 0.5000 to 0.5000) after 2 of 4 rounds; "
     assert verdict(rows, "accuracy_macro") == f"best: lr=1, mu=1: {end}all points with more rounds diverged"
     lines = as_table(by_point(rows), "accuracy_macro").text.splitlines()
     assert [line.split()[:3] for line in lines[-4:]] == [list("112"), list("212"), list("121"), list("104")]
@@ -409,7 +409,7 @@ def test_curves_show_what_halving_kept_first():
 
 @pytest.mark.parametrize("name", ["seed", "diverged", "test_loss"])
 def test_a_setting_is_no_column_of_the_run(full, hypers, name):
-    with pytest.raises(ValueError, match=f"{name}=3: the table has a column {name}; give the setting another"):
+    with pytest.raises(ValueError, match=f"{name}=3: the table has a column {name} already; give the setting another"):
         tidy(hypers, full, **{name: 3})
 
 
@@ -440,7 +440,7 @@ def test_the_first_row_of_the_table_is_the_best_point_of_equals(metric, best_fir
     lines = as_table(by_point(rows, metric), metric).text.splitlines()
     assert [int(line.split()[0]) for line in lines if line.split()[0].isdigit()] == best_first
     assert best(rows, metric).point == {"lr": best_first[0]}
-    assert verdict(rows, metric).endswith("1 other is as good") == (metric == "accuracy_macro")
+    assert verdict(rows, metric).endswith("1 other point is as good") == (metric == "accuracy_macro")
 
 
 def test_what_is_tested_on_another_split_has_its_name_and_nothing_else_has():

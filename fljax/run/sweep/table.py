@@ -171,7 +171,7 @@ def metric_of(metric: str | None, algorithm: Algorithm) -> str:
     if metric is not None and metric not in (
         *allowed,
         AGREEMENT,
-    ):  # whose own fault is what it takes, `check_agreement`
+    ):  # `check_agreement` checks ari
         raise ValueError(f"metric={metric!r} is unknown; choose one of {', '.join(allowed)}")
     return metric or allowed[0]
 
