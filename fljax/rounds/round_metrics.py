@@ -58,16 +58,18 @@ def as_due(metrics: Any, cohort: Cohort) -> Metrics:
         ValueError: a required metric is missing, or a metric is not a number or one number per participant.
     """
     if not isinstance(metrics, dict):
-        raise ValueError(f"a round gave {type(metrics).__name__} for its metrics; give a dict of names and arrays")
+        raise ValueError(f"a round returned {type(metrics).__name__} for its metrics; give a dict of names and arrays")
     # No default values: traffic of 0 would make costs wrong, and a sweep treats a loss of NaN as a diverged run.
     missing = [name for name in ("uplink", "downlink", "loss") if name not in metrics]
     if missing:
         given = ", ".join(map(repr, metrics)) or "none"
-        raise ValueError(f"a round gave no metric {missing[0]!r} (its metrics: {given}); give it, () or (cohort,)")
+        raise ValueError(f"a round returned no metric {missing[0]!r} (its metrics: {given}); give it, () or (cohort,)")
     n = cohort.ids.shape[0]
     if taken := [name for name in metrics if name in TAKEN or str(name).startswith(OF_CLIENT)]:
         of_test = ", as those of clients' tests are named" if str(taken[0]).startswith(OF_CLIENT) else ""
-        raise ValueError(f"a round gave a metric {taken[0]!r}, which a run adds itself{of_test}; give it another name")
+        raise ValueError(
+            f"a round returned a metric {taken[0]!r}, which a run adds itself{of_test}; give it another name"
+        )
     found = {name: _as_metric(name, value, n) for name, value in metrics.items()}
     for name in ("uplink", "downlink", "loss"):
         if not jnp.issubdtype(found[name].dtype, jnp.floating):  # counts and sums are continued as fractions
@@ -85,7 +87,7 @@ def as_due(metrics: Any, cohort: Cohort) -> Metrics:
 def _as_metric(name: Any, value: Any, n: int) -> Array:
     """One metric as an array () or (n,) of a dtype that files support."""
     if not isinstance(name, str):
-        raise ValueError(f"a round gave a metric with the name {name!r}; give a str")
+        raise ValueError(f"a round returned a metric with the name {name!r}; give a str")
     of, on_host = f"metric {name!r}", isinstance(value, bool | int | float | np.ndarray | np.generic)
     if not (on_host or isinstance(value, jax.Array)):
         raise ValueError(f"{of} is {value!r}; give a number or an array, () or (cohort,) = ({n},)")
