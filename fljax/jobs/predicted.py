@@ -146,22 +146,21 @@ def _of_new(
     """Columns of one method; the model of ``client`` predicts all examples; None: those of the clients in the file."""
     federation, (first, models) = _checked(made, result), held[0]
     whose = new.client if client is None else np.full(len(new.x), client)
-    is_shared = tree.n_rows(models.params) == 1 or len(np.unique(models.row)) == 1
+    is_shared = _is_shared(models)
     known = [name for names, _ in held for name in names]
     if whose is not None:
         asked, place = np.unique(whose, return_inverse=True)
         strange = [name for name in asked.tolist() if name not in known]
         if strange and (client is not None or not is_shared):
             there = there_are("clients", known, strange[0]) if result.clients else f"choose 0 to {len(first) - 1}"
-            raise ValueError(f"there is no client {strange[0]!r}; {there}; {_OTHERS}")
-        holders = [
-            first[0] if name in strange else name for name in asked.tolist()
-        ]  # an unknown client uses the shared model
+            raise ValueError(f"there is no client {strange[0]!r}; {there}; {_ways_of_others(run)}")
+        # An unknown client uses the shared model.
+        holders = [first[0] if name in strange else name for name in asked.tolist()]
     elif is_shared:  # the examples may also be a new client's
         place, holders, whose = np.zeros(len(new.x), int), [first[0]], np.full(len(new.x), "")
     else:
         column = f"a column {owner!r} in the file" if (owner := run.config.get("client_column")) else "client ids in it"
-        choices = f"give --client NAME, or {column}; {_OTHERS}"
+        choices = f"give --client NAME, or {column}; {_ways_of_others(run)}"
         raise ValueError(f"{result.name} has different models for its clients, and no client is given; {choices}")
     y = federation.train.pool.y
     pool = as_arrays(on_host(new.x, np.zeros((len(new.x), *y.shape[1:]), y.dtype)))
@@ -171,7 +170,16 @@ def _of_new(
     return told_columns(run, made, result, {"client": whose, "example": new.names}, new.label, outputs[back])
 
 
-_OTHERS = "a client that was not in the run needs labelled examples, --join FILE"
+def _is_shared(models: ModelTable) -> bool:
+    """Whether all clients have the same model."""
+    return tree.n_rows(models.params) == 1 or len(np.unique(models.row)) == 1
+
+
+def _ways_of_others(run: LoadedRun) -> str:
+    """How examples of a client that did not participate are predicted."""
+    joins = "a client that was not in the run needs labelled examples, --join FILE"
+    shared = [name for name in run if _is_shared(run[name].models)]
+    return f"{joins}, or choose a method with one model for all, --method {shared[0]}" if shared else joins
 
 
 def _checked(made: Remade, result: Result) -> Federation:

@@ -188,10 +188,12 @@ def test_examples_of_several_that_join_say_whose_they_are(held, tmp_path, capsys
     write(tmp_path / "n.csv", [{name: row[name] for name in row if name != "hospital"} for row in rows])
     asked = ["predict", str(folder), "--data", str(tmp_path / "n.csv"), "--join", str(tmp_path / "j.csv")]
     assert main(asked) == 2
+    said = capsys.readouterr().err
     assert (
-        f"{OWN} has different models for its clients, and no client is given; give --client NAME, or a column"
-        in capsys.readouterr().err
+        f"{OWN} has different models for its clients, and no client is given; give --client NAME, or a column" in said
     )
+    assert said.endswith("or choose a method with one model for all, --method fedavg\n")
+    assert main([*asked, "--method", "fedavg"]) == 0
     assert main([*asked, "--client", "h9"]) == 0
 
 
