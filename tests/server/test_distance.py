@@ -48,6 +48,7 @@ def test_cosine_equals_scipy(n, d):
     np.testing.assert_allclose(got, expected, atol=1e-5)
     np.testing.assert_array_equal(got, np.swapaxes(got, 1, 2))
     np.testing.assert_array_equal(np.diagonal(got, axis1=1, axis2=2), 1)
+    assert (np.abs(got) <= 1).all()  # of copies too, whose product rounds beyond that of their norms
 
 
 @pytest.mark.parametrize(("n", "d"), SHAPES)

@@ -194,7 +194,7 @@ def test_symmetries_and_local_optimality(seed):
     np.testing.assert_array_equal(solve(4 * x).label, got.label)
 
 
-def test_zero_steps_return_the_seeding():
+def test_zero_steps_return_the_seeding_and_others_are_lloyds(renumber):
     x = blobs(1, 200, 2, 6, spread=1)[0]
     ours = np.mean([kmeans(jax.random.key(i), x, 6, n_init=1, n_steps=0).inertia for i in range(40)])
     theirs = []
@@ -202,6 +202,12 @@ def test_zero_steps_return_the_seeding():
         seeds, _ = kmeans_plusplus(x, 6, random_state=i)
         theirs.append(inertia_of(x, ((x[:, None] - seeds) ** 2).sum(axis=-1).argmin(axis=1)))
     assert ours <= 1.1 * np.mean(theirs)  # greedy seeding as scikit-learn's; the means of 40 differ by a few per cent
+    label = np.asarray(kmeans(jax.random.key(0), x, 6, n_init=1, n_steps=0).label)
+    for n_steps in (1, 2):
+        means = np.stack([x[label == k].mean(axis=0) for k in range(6)])
+        label = renumber(((x[:, None] - means) ** 2).sum(axis=-1).argmin(axis=1))
+        assert kmeans(jax.random.key(0), x, 6, n_init=1, n_steps=n_steps).label.tolist() == label
+        label = np.array(label)
 
 
 @pytest.mark.slow

@@ -135,6 +135,9 @@ def test_within_clusters_equals_each_cluster_by_itself(method, distances, renumb
                 assert renumber(low[case][member]) == renumber(flat)
                 assert renumber(two[case][member]) == renumber(scipy_tree.cut_tree(inner, n_clusters=2)[:, 0])
                 assert set(low[case][member]).isdisjoint(np.delete(low[case], member))
+    all_of_them = np.asarray(many_cut(tree, np.full(CASES, np.inf, np.float32)))
+    alone = np.where(outer < 0, 10 + np.arange(N), outer)
+    assert all_of_them.tolist() == [renumber(label) for label in alone]
 
 
 @pytest.mark.parametrize("method", ["average", *slow("single", "complete")])
@@ -143,6 +146,14 @@ def test_one_client(method):
     assert tree.shape == (0, 4)
     assert cut(tree, 1.0).tolist() == cut_k(tree, 1).tolist() == [0]
     assert cut_k(tree, 2, within=jnp.zeros(1, jnp.int32)).tolist() == [0]
+
+
+def test_a_mean_of_equal_distances_is_not_lower_for_rounding():
+    # (2 a + a) / 3 is below a in float32, here and there: a merge would come before those it is made of.
+    distance = (1 - np.eye(N, dtype=np.float32)) * np.random.default_rng(0).random((CASES, 1, 1), np.float32)
+    tree = many(distance, "average")
+    assert all(scipy_tree.is_valid_linkage(one.astype(float)) for one in tree)
+    assert (tree[:, :, 2] >= distance[:, :1, 1]).all()
 
 
 def test_hand_values():

@@ -311,6 +311,28 @@ def test_bulyan_survives_whoever_is_far_in_one_coordinate_alone():
     np.testing.assert_allclose(bulyan(x, 0), x.mean(0), rtol=1e-4, atol=1e-5)
 
 
+def numpy_bulyan(x, f):
+    left, chosen = list(range(len(x))), []
+    for _ in range(len(x) - 2 * f):
+        total = ((x[left][:, None] - x[left]) ** 2).sum(axis=(1, 2))
+        chosen.append(left.pop(np.lexsort((total, numpy_krum(x[left], f)))[0]))
+    values = np.sort(x[chosen], axis=0)
+    near = np.argsort(np.abs(values - np.median(values, axis=0)), axis=0, kind="stable")[: len(chosen) - 2 * f]
+    return np.take_along_axis(values, near, axis=0).mean(axis=0)
+
+
+def test_bulyan_equals_numpy():
+    rng = np.random.default_rng(0)
+    x, f = rng.normal(size=(100, 9, 3)).astype(np.float32), np.int32(rng.integers(0, 3, 100))
+    m = 9 - rng.integers(0, 4, 100) * (f < 2)  # 4 f + 1 or more
+    where = np.arange(9) < m[:, None]
+    got = np.asarray(many(bulyan)(np.where(where[..., None], x, np.float32(np.nan)), f, where))
+    for case in range(100):
+        np.testing.assert_allclose(
+            got[case], numpy_bulyan(x[case, : m[case]].astype(float), f[case]), rtol=1e-5, atol=1e-6
+        )
+
+
 @pytest.mark.slow
 def test_bulyan_of_few_and_of_none():
     x = jnp.array([[0.0], [1.0], [5.0], [jnp.nan]])
