@@ -183,6 +183,40 @@ def test_inside_scan_and_one_program(traced_once):
     assert optax.tree.norm(once(tree.take(batch, 0))) != optax.tree.norm(once(tree.take(batch, 1)))
 
 
+def swept(units, weight, n_sweeps):
+    """(members, units, fan in) in the order that each has after sweeps over the means of the others, by SciPy."""
+    placed = units.copy()
+    for k in range(n_sweeps):
+        for i in range(len(units)):
+            rest = np.arange(i) if k == 0 else np.delete(np.arange(len(units)), i)
+            if len(rest):
+                others = np.average(placed[rest], axis=0, weights=weight[rest])
+                placed[i] = units[i][linear_sum_assignment(np.square(others[:, None] - units[i][None]).sum(-1))[1]]
+    return placed
+
+
+def test_sweeps_match_members_to_the_others_as_scipy_does():
+    rng = np.random.default_rng(7)
+    names, label = ("fc1", "fc2"), np.array([0, 1, 0, 0, 2, -1, 0, 0])  # a member alone, and who is in no cluster
+    stacked = {
+        "fc1": {"kernel": _normal(rng, 30, 8, 2, 5), "bias": _normal(rng, 30, 8, 5)},
+        "fc2": {"kernel": _normal(rng, 30, 8, 5, 1)},
+    }
+    weight = rng.integers(1, 9, (30, 8)).astype(np.float32) * (np.arange(8) < 7)  # the last does not count
+
+    @jax.jit
+    @jax.vmap
+    def moved(stacked, weight):
+        return matched_members(stacked, weight, jnp.asarray(label), tree.take(stacked, np.arange(4)), names, 2)["fc1"]
+
+    got = moved(stacked, weight)
+    rows = [np.concatenate([np.moveaxis(s["kernel"], 2, 3), s["bias"][..., None]], -1) for s in (got, stacked["fc1"])]
+    for case, (found, units) in enumerate(zip(*rows, strict=True)):
+        for k in range(3):
+            member = np.flatnonzero((label == k) & (weight[case] > 0))
+            np.testing.assert_array_equal(found[member], swept(units[member], weight[case, member], 2))
+
+
 @pytest.mark.slow
 def test_no_member_alone_can_lower_the_spread_after_enough_sweeps():
     """SciPy's assignment of each member to the mean of the others finds nothing better."""

@@ -62,6 +62,7 @@ def test_number_trimmed():
         (0.5, 10): 4,
         (0.5, 11): 5,
         (0.1, 0): 0,
+        (0.42, 150): 63,  # float32 has the product a rounding below
     }
     for (fraction, n), expected in cases.items():
         assert int(n_trimmed(fraction, jnp.int32(n))) == expected
@@ -204,6 +205,15 @@ def test_nobody_is_so_far_out_that_the_others_are_forgotten(far):
     assert (scores[[2, 7]] > scores[honest].max()).all()
     several = np.asarray(multi_krum(x, 2, 5))
     assert np.abs(several).max() < 10
+
+
+def test_a_step_away_from_a_client_is_held_back_by_its_weight():
+    # The mean is the first client, but for rounding where all are moved. The others pull by 2 towards -0.6, which is
+    # the mean by inverse distances; the client's own weight of 1 takes back half of the way.
+    shift = (np.arange(30) / 7).astype(np.float32)[:, None, None]
+    x = np.float32([0, 3, -1, -1, -1])[:, None] + shift
+    got = many(lambda x: geometric_median(x, n_steps=1))(x)
+    np.testing.assert_allclose(got - shift[:, 0], -0.3, atol=1e-5)
 
 
 def test_geometric_median_ignores_far_outliers():
