@@ -127,6 +127,7 @@ def test_churn_is_the_kindest_renaming():
     moved = min(sum(names[x] != y for x, y in zip(before, after, strict=True)) for names in permutations(range(3)))
     assert churn(before, after) == pytest.approx(moved / N)
     assert churn(before, after, most_clusters=3) == pytest.approx(moved / N)
+    assert churn(before, after, most_clusters=2) == pytest.approx(5 / N)  # of the first two 2 and 1 are in place
 
 
 @given(LABELS, st.lists(st.booleans(), min_size=8, max_size=8))

@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fljax.server.curvature import STRAIGHT, new_curve, observe, period_ended
+from fljax.server.curvature import STRAIGHT, LossCurve, new_curve, observe, period_ended
 
 WINDOW, AFTER = 5, 3
 
@@ -65,6 +65,20 @@ def test_the_minimum_is_found_at_the_bend_of_a_falling_then_flat_loss():
     ends = [bool(period_ended(c, "minimum")) for c in watched(losses, window=3)]
     # The mean of three bends in rounds 17 to 19, the most sharply where it has become flat.
     np.testing.assert_array_equal(np.flatnonzero(ends), [19 + AFTER])
+
+
+@pytest.mark.parametrize(
+    ("radii", "minimum", "formula"),
+    [
+        ([3, 2, 3, 4, 5], True, True),
+        ([3, 2, 3, 2, 5], False, False),  # as small again
+        ([2, 2, 3, 4, 5], False, True),  # as small before
+        ([0, 2, 3, 4, 5], False, True),  # not defined before
+    ],
+)
+def test_a_minimum_is_below_what_is_before_and_after_it(radii, minimum, formula):
+    curve = LossCurve(jnp.zeros(WINDOW + 2), jnp.asarray(radii, jnp.float32), jnp.int32(20))
+    assert (bool(period_ended(curve)), bool(period_ended(curve, "formula"))) == (minimum, formula)
 
 
 def test_a_straight_loss_never_bends():

@@ -40,5 +40,9 @@ def test_no_more_eigenvectors_than_clients(affinity):
     found = spectral_embedding(jnp.asarray(affinity[0], jnp.float32), 25, three)
     assert found.shape == (20, 25)
     np.testing.assert_array_equal(found[:, 3:], 0)
+    among = affinity[0][:3, :3] * (1 - np.eye(3))
+    root = np.sqrt(among.sum(1))
+    vectors = np.linalg.eigh(among / (root[:, None] * root))[1][:, ::-1] / root[:, None]  # of negative values too
+    np.testing.assert_allclose(np.abs(found[:3, :3]), np.abs(vectors), rtol=1e-4, atol=1e-5)
     with pytest.raises(ValueError, match="n_components"):
         spectral_embedding(jnp.ones((3, 3)), 0)
