@@ -9,9 +9,12 @@ from flax import linen as nn
 
 import fljax
 from fljax import tree
+from fljax.client import training_loss
+from fljax.client.sharpness import sharpness_aware
 from fljax.data.federation import build, on_host
 from fljax.models import variational
 from fljax.rounds.clock import asynchronous, buffered
+from fljax.types import Batch
 from tests.algorithms.normalised import batch_normalised
 
 N_CLIENTS = 6
@@ -68,6 +71,16 @@ def test_a_gradient_of_all_data_moves_statistics_as_a_step_on_it_does(model, fed
     clustered, _ = fljax.simulate(alone, fljax.ifca.Hyper(lr=0.1), *given)
     var = np.asarray(jax.tree.leaves(clustered.server.centers[tree.STATISTICS])[1])
     assert np.abs(var - 1).max() > 0.1
+
+
+def test_a_sharpness_aware_step_moves_statistics_as_a_plain_one_does(model, federation, key):
+    """Those of the batch where the client is, not of where it looks."""
+    pool, params, plain = federation.train.pool, model.init(key), training_loss(model)
+    batch = Batch(pool.x[:8], pool.y[:8], jnp.ones(8))
+    climbing = sharpness_aware(plain, fljax.compose("fedavg+sam").Hyper(rho=3.0))
+    updated, wanted = jax.jit(lambda p: (climbing(p, batch, key, p)[1], plain(p, batch, key)[1]))(params)
+    chex.assert_trees_all_close(updated[tree.STATISTICS], wanted[tree.STATISTICS], rtol=1e-6)
+    assert (np.asarray(wanted[tree.STATISTICS]["norm"]["mean"]) != params[tree.STATISTICS]["norm"]["mean"]).all()
 
 
 @pytest.mark.parametrize("name", ["dcpfl", "fedtsdp", "fedma"])

@@ -57,16 +57,16 @@ def test_a_crop_is_any_window_of_the_padded_image(image, padding):
         for row in range(2 * padding + 1)
         for column in range(2 * padding + 1)
     ]
-    found = counts(versions(crop, image, crop_padding=float(padding)), windows)
+    found = counts(versions(crop, image, crop_padding=abs(padding - 0.4)), windows)  # it is rounded
     assert found.sum() == N_DRAWN
     assert len(found) == 1 or chisquare(found).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 20])
-def test_a_cutout_is_a_square_around_any_pixel(image, size):
-    holes = []
+@pytest.mark.parametrize(("size", "width"), [(0, 5), (1, 5), (2, 5), (3, 5), (20, 5), (1, 4)])
+def test_a_cutout_is_a_square_around_any_pixel(image, size, width):
+    image, holes = image[:, :width], []
     for row in range(4):
-        for column in range(5):
+        for column in range(width):
             first = [max(row - size // 2, 0), max(column - size // 2, 0)]
             last = [max(row - size // 2 + size, 0), max(column - size // 2 + size, 0)]
             holes.append(image.copy())
@@ -105,7 +105,7 @@ def test_each_example_of_a_batch_has_a_version_of_its_own_and_a_loss_sees_one(ke
     assert 10 < is_mirrored[0].sum() < 54
     assert (is_mirrored[0] != is_mirrored[1]).any()
     assert (jax.random.key_data(key_first) != jax.random.key_data(key_second)).any()
-    assert (jax.random.key_data(key_first) != jax.random.key_data(key)).any()
+    assert (jax.random.key_data(key_first) != jax.random.key_data(jax.random.fold_in(key, 0))).any()
 
 
 @pytest.fixture(scope="module")

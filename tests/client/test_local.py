@@ -207,6 +207,22 @@ def test_the_order_is_that_of_one_uniform_number_an_entry(key, capacity):
         np.testing.assert_array_equal(order, index[np.argsort(numbers[:size], kind="stable")])
 
 
+@pytest.mark.parametrize("work", [Work(5, None), Work(1, 2)])
+def test_every_step_of_every_epoch_draws_for_itself(key, ragged, work):
+    """Each step adds its draw to the first parameter, and the square of it to the second."""
+
+    def loss(params, batch, key):
+        drawn = jax.random.uniform(key, (), jnp.float32)
+        return -params @ jnp.stack([drawn, drawn**2]), params
+
+    start = jnp.zeros((5, 2))
+    train = jax.jit(lambda keys: train_clients(keys, start, ragged, loss, optax.sgd(1.0), work).params)
+    mean, square = np.asarray(train(keys_of(key))).T / n_steps(np.asarray(ragged.size), work)
+    several = np.asarray(ragged.size) > (2 if work.epochs == 1 else 0)
+    assert (square - mean**2 > 1e-3)[several].all()
+    assert len(set(mean.tolist())) == 5
+
+
 def test_a_client_without_examples_stays_as_it_started(key, model, ragged):
     data = ragged._replace(size=np.where(np.arange(5) == 2, 0, ragged.size).astype(np.int32))
     trained = trainer(model, Work(2, 4))(keys_of(key), started(model, key), data)
@@ -231,6 +247,18 @@ def test_a_diverging_learning_rate_is_caught(key, model, ragged):
     # The client with one example may fit it in one step, dead units and all; those with several cannot.
     assert not np.asarray(trained.ok)[np.asarray(ragged.size) > 1].any()
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(trained.params))
+
+
+def test_a_loss_that_is_no_number_is_no_result_though_the_parameters_are(key, ragged):
+    def loss(params, batch, key):
+        return params.sum() + jnp.where(batch.x[0].sum() < 0, jnp.inf, 0.0), params
+
+    start, data = jnp.zeros((5, 2)), ragged._replace(size=jnp.ones(5, jnp.int32))
+    trained = jax.jit(lambda keys: train_clients(keys, start, data, loss, optax.sgd(1.0), Work(1, 2)))(keys_of(key))
+    fits = np.asarray(ragged.pool.x)[np.asarray(ragged.index)[:, 0]].sum(axis=(1, 2, 3)) >= 0
+    assert 0 < fits.sum() < 5
+    np.testing.assert_array_equal(trained.ok, fits)
+    np.testing.assert_array_equal(trained.params, np.where(fits, -1.0, 0.0)[:, None] * np.ones(2))
 
 
 def test_numbers_of_numpy_are_work(key, model, ragged):
