@@ -87,9 +87,23 @@ def test_an_adaptive_clip_steps_as_the_paper_says_and_finds_the_quantile():
 def test_one_client_more_moves_the_noisy_count_by_half():
     """Which is what the share of the noise that counting takes is worked out for."""
     numbers = GIVEN | dict(noise_multiplier=0.0, first_clip=1.0, clip_quantile=0.5, clip_lr=1.0, count_noise=1e-6)
-    updates, one_less = np.zeros((N, D), np.float32), np.ones(N) - np.eye(N)[0]
-    clips = [sent(adaptive_client_dp, updates, 0, None, w, N, **numbers).memory.server for w in (np.ones(N), one_less)]
-    np.testing.assert_allclose(N * -np.diff(np.log(clips)[::-1]), 0.5, rtol=1e-4)
+    updates, one_less = np.eye(1, D, dtype=np.float32) * np.ones((N, 1), np.float32), np.ones(N) - np.eye(N)[0]
+    # As long as the clip, which is within it; 2.5 of them are expected.
+    clips = [
+        sent(adaptive_client_dp, updates, 0, None, w, 2.5, **numbers).memory.server for w in (np.ones(N), one_less)
+    ]
+    np.testing.assert_allclose(2.5 * -np.diff(np.log(clips)[::-1]), 0.5, rtol=1e-4)
+
+
+def test_the_noise_on_the_count_is_none_of_that_on_the_sum():
+    """Or what is released of the sum would tell it."""
+    numbers = GIVEN | dict(noise_multiplier=1.0, first_clip=1.0, clip_quantile=0.5, clip_lr=1.0, count_noise=5.0)
+    for seed in range(4):
+        found = sent(adaptive_client_dp, np.zeros((N, D)), seed, **numbers)
+        of_count = (-np.log(found.memory.server) * N - N / 2) / 5  # all are within the clip
+        of_sum = found.values.mean(axis=0) * N * np.sqrt(1 - 1 / 10**2)
+        assert abs(of_count) < 4
+        assert np.abs(of_sum - of_count).min() > 1e-4
 
 
 def test_adaptive_noise_is_larger_by_what_counting_takes():
