@@ -104,6 +104,20 @@ def test_as_far_as_the_honest_distances_allow_and_no_further(values, name):
     assert reach(mean - (gamma + 0.01) * std) > limit
 
 
+def test_many_deviations_are_a_short_way_where_most_agree():
+    """Of a hundred honest ones 98 send 0 and two 1 and -1, 2 apart: sigma is 0.14, and -1 is as far as may be."""
+    own, is_one = np.zeros((101, 1), np.float32), np.arange(101) == 100
+    own[[3, 8], 0], own[100] = [1, -1], 50
+    made = jax.jit(updates.min_max())(updates.Seen(own, ~is_one, is_one, None))
+    np.testing.assert_allclose(made, [-1], atol=1e-5)
+
+
+def test_where_nobody_honest_takes_part_attackers_send_what_they_have(values):
+    everybody = updates.crafted(updates.ipm(1.0), tuple(range(N)), 0)
+    given = SimpleNamespace(), Memory(), message(values), trip(0, N)
+    np.testing.assert_array_equal(everybody.apply(*given)[1].values, values)
+
+
 def test_free_riders_send_nothing_or_noise_of_the_honest_length(values):
     assert not sent(updates.free_rider(0.0), values).any()
     length = np.linalg.norm(values[HONEST].astype(np.float64), axis=1).mean()

@@ -181,6 +181,9 @@ def test_quantised_numbers_are_levels_of_their_bucket_with_the_same_mean(values)
     between = sent(quantize, both, bits=4.4)  # as a search over a range gives it: the next whole number of bits
     np.testing.assert_array_equal(between.values, ours.values)
     np.testing.assert_array_equal(between.n_bits, ours.n_bits)
+    one = sent(quantize, np.where(np.arange(D) < 512, both, 0), bits=4.0)
+    assert not one.values[:, 512:].any()
+    np.testing.assert_array_equal(one.n_bits, np.full(N + 300, D * 4 + 32))  # a bucket of zeros has no scale
     whole = sent(quantize, both, bits=32.0)
     np.testing.assert_array_equal(whole.values, both)
     np.testing.assert_array_equal(whole.n_bits, np.full(N + 300, D * 32))
@@ -235,6 +238,18 @@ def test_low_rank_recovers_matrices_of_that_rank_and_is_near_the_best_for_others
         assert best * 0.999 <= np.linalg.norm(matrix - near) <= best * 1.05
     np.testing.assert_array_equal(ours.n_bits, np.full(N, 32 * (2 * 45 + 2 * 50 + 20)))
     np.testing.assert_array_equal(sent(low_rank, flat, rank=8.0).values, flat)  # the matrices themselves are smaller
+
+
+def test_low_rank_draws_for_each_matrix():
+    same = np.tile(np.random.default_rng(2).normal(size=(1, 600)), 2).astype(np.float32)
+    shapes = ((30, 20), (30, 20))
+
+    @jax.jit
+    def of_rank_one(values):
+        return low_rank.apply(SimpleNamespace(rank=1.0), Memory(), message(values), trip(0, 1, shapes))[1].values
+
+    first, second = np.split(np.asarray(of_rank_one(same)), 2, axis=1)
+    assert np.abs(first - second).max() > 1e-3
 
 
 @pytest.mark.slow
