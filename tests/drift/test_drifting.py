@@ -116,6 +116,8 @@ def test_clients_that_move_have_the_data_of_another_group(federation):
             assert now.group[i] == group[owner[0]]
             assert same(examples(now, "test", i), examples(federation, "test", owner[0]))
         before = now
+    fewest = at(drifting(federation, move(share=0.01, start=1)), 1)  # two, for one has nobody to exchange with
+    assert (np.asarray(fewest.group) != group).sum() == 2
 
 
 def test_who_is_not_there_takes_no_part_and_is_not_tested(federation, key):
