@@ -189,7 +189,7 @@ def test_fedtsdp_in_numpy(key, model, federation):
     reference, psi, eps = Reference(key, model, federation), 0.8, (0.02, 0.6)
     names = [(layer, part) for layer in ("fc1", "fc2") for part in ("kernel", "bias")]
     own, centers, label, depth, q = reference.everyone(), reference.everyone(), np.zeros(8, int), 2.0, np.ones(16)
-    pool, shared, tends = np.asarray(federation.public.x, np.float64), [], []
+    pool, shared, tends, down = np.asarray(federation.public.x, np.float64), [], [], []
 
     def composed(i):
         part = {name: place < int(2 * depth) for place, name in enumerate(names)}
@@ -199,6 +199,7 @@ def test_fedtsdp_in_numpy(key, model, federation):
         }
 
     for round, cohort in enumerate(reference.rounds(4, None)):
+        down.append(sum(own[0][layer][part].size for layer, part in names[: int(2 * depth)]))
         trained = {i: oracle.local_sgd(composed(i), reference.batches(i, k), LR) for i, k, _ in cohort}
         key_batch, key_draws = jax.random.split(jax.random.fold_in(reference.keys.server, round))
         rows = draw_batch(key_batch, q, 16, 10)
@@ -227,6 +228,7 @@ def test_fedtsdp_in_numpy(key, model, federation):
     np.testing.assert_allclose(metrics["hopkins_spread"], np.std(tends, axis=1), rtol=1e-3)
     np.testing.assert_array_equal(state.server.label, label)
     np.testing.assert_allclose(state.server.q[:16], q, rtol=1e-6)
+    np.testing.assert_array_equal(metrics["downlink"], np.tile(down, (4, 1)).T)  # what was shared when the round began
     assert_models(state.clients, own)
     assert_models(state.server.centers, centers)
     deployed = jitted(algorithm.deploy)(key, hyper, state, federation.train)
