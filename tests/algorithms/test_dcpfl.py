@@ -261,6 +261,9 @@ def test_a_trial_in_numpy(key, model, federation):
         assert bool(found.adopted) is bool(better)
         expected = jax.tree.map(lambda *leaves: np.stack(leaves), *trained[order[better]])
         chex.assert_trees_all_close(tree.take(found.trained.params, np.array(counted)), expected, rtol=1e-5, atol=1e-5)
+    found = side(as_traced(HYPER), jax.tree.map(lambda leaf: leaf[[0, 0]], starts), jnp.bool_(True), cohort)
+    assert found.trial_loss[0] == found.trial_loss[1] > 0
+    assert not found.adopted  # what is no better is not adopted
 
 
 @pytest.mark.slow
@@ -286,6 +289,10 @@ def test_after_a_rejection_the_loss_rests_and_after_a_trial_it_starts_afresh():
     for loss in (3.0, 2.0):
         seen = watch(rule, seen, jnp.float32(loss), jnp.bool_(False), jnp.bool_(False), AFTER)
     chex.assert_trees_all_equal(seen.curve, observe(observe(new_curve(), jnp.float32(3)), jnp.float32(2)))
+    for none in (jnp.nan, jnp.inf):  # of a round of nobody
+        chex.assert_trees_all_equal(
+            watch(rule, seen, jnp.float32(none), jnp.bool_(False), jnp.bool_(False), AFTER), seen
+        )
     adopted = watch(rule, seen, jnp.float32(1), jnp.bool_(True), jnp.bool_(True), AFTER)
     chex.assert_trees_all_equal(adopted, Watch(new_curve(), jnp.int32(0)))
     rests = watch(rule, seen, jnp.float32(1), jnp.bool_(True), jnp.bool_(False), AFTER)

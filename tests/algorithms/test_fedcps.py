@@ -422,6 +422,8 @@ def test_the_pulled_training_and_the_free_one_are_those_one_by_one(key, model, f
 
 def test_nobody_is_pulled_before_the_first_measurement():
     np.testing.assert_array_equal(adaptive_pull(jnp.ones(2), no_spread(1).tau2[jnp.zeros(2, int)], jnp.ones(2)), 0)
+    wild = jnp.asarray([jnp.nan, jnp.inf, 2.0])  # nor is who has gradients that are no numbers
+    np.testing.assert_array_equal(adaptive_pull(wild, jnp.full(3, 0.5), jnp.ones(3)), [0, 0, 4])
 
 
 def test_the_spread_is_a_running_mean_with_a_floor():

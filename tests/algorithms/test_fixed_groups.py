@@ -104,7 +104,7 @@ def test_clusterfl_equals_numpy(key, model, federation):
             flat = np.stack([np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(w)]) for w in own])
             label = KMeans(3, n_init=20, random_state=0).fit_predict(flat)
         means = [oracle.average(own, list((label == mine).astype(float))) for mine in label]
-    hyper = clusterfl.Hyper(lr=lr, alpha=alpha, beta=beta, warmup=2.0, every=3.0)
+    hyper = clusterfl.Hyper(lr=lr, alpha=alpha, beta=beta, warmup=1.6, every=3.4)  # 2 and 3
     server = simulate(clusterfl(model, Work(1, 64), 3), hyper, federation, key, 6)[0].server
     assert adjusted_rand_score(server.label, label) == 1
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *own)

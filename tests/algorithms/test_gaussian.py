@@ -91,6 +91,19 @@ def numpy_fedsr(w, x, labels, eps, l2r, cmi):
     return classified + l2r * np.linalg.norm(z, axis=1).mean() + cmi * apart.sum(axis=1).mean()
 
 
+def test_a_scale_below_0_is_that_above_it_of_references_on_the_other_side(key):
+    x, y, one = jax.random.normal(key, (9, 4, 4, 1)), jnp.arange(9) % 4, jnp.ones(9)
+    references = first_references(PROBABILISTIC) | {"mu": jax.random.normal(key, (4, 3)), "scale": jnp.float32(0.7)}
+    turned = references | {"mu": -references["mu"], "scale": -references["scale"]}
+    loss = jax.jit(
+        lambda params: simple(PROBABILISTIC, fedsr.Hyper(l2r=0.3, cmi=0.7))(params, Batch(x, y, one), key)[0]
+    )
+    params = PROBABILISTIC.init(key)
+    value, same = (loss(params | {REFERENCES: own}) for own in (references, turned))
+    np.testing.assert_allclose(value, same, rtol=1e-6)
+    assert value != loss(params | {REFERENCES: references | {"scale": turned["scale"]}})
+
+
 @pytest.mark.slow
 def test_the_objective_of_fedsr_equals_numpy_and_its_differences(key):
     model, hyper = PROBABILISTIC, fedsr.Hyper(lr=0.1, l2r=0.3, cmi=0.7)

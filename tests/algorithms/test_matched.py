@@ -17,7 +17,7 @@ from fljax.run.one_round import as_traced
 from fljax.server.matching import permute_units
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate
-from tests.algorithms.test_oracles import WORK, Reference, assert_models, reference, run  # noqa: F401
+from tests.algorithms.test_oracles import PLACES, WORK, Reference, assert_models, reference, run  # noqa: F401
 
 ROUNDS = 3
 CLIENTS_FIRST = {"output": "clients", "start": "common"}
@@ -106,13 +106,20 @@ def test_an_output_whose_class_no_participant_has_counts_by_their_examples(key, 
     pool = federation.train.pool
     federation = federation._replace(train=federation.train._replace(pool=pool._replace(y=jnp.minimum(pool.y, 2))))
     plain, lr = Reference(key, model, federation), 0.02
-    cohort = next(iter(plain.rounds(4, None)))
+    cohort = next(iter(plain.rounds(PLACES, 0.7)))
     sent = [oracle.local_sgd(plain.start, plain.batches(i, k), lr) for i, k, _ in cohort]
-    expected = oracle.average(sent, [size for *_, size in cohort])["fc2"]
+    by_size = oracle.average(sent, [size for *_, size in cohort])["fc2"]
+    labels = [np.asarray(pool.y)[plain.index[i, : int(size)]] for i, _, size in cohort]
+    share = np.array([np.bincount(np.minimum(y, 2), minlength=4) for y in labels], float)
+    share[:, 3] = [size for *_, size in cohort]
+    share /= share.sum(axis=0)
+    expected = {name: sum(w["fc2"][name] * own for w, own in zip(sent, share, strict=True)) for name in by_size}
     algorithm, hyper = fedma(model, WORK, start="common"), fedma.Hyper(lr=lr)
-    found = simulate(algorithm, hyper, federation, key, 1, participation=0.5)[0].server["fc2"]
+    found = simulate(algorithm, hyper, federation, key, 1, participation=PLACES / 8, dropout=0.7)[0].server["fc2"]
+    assert 1 < len(cohort) < PLACES
     for name in ("kernel", "bias"):
-        np.testing.assert_allclose(found[name][..., 3], expected[name][..., 3], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(expected[name][..., 3], by_size[name][..., 3], rtol=1e-12)
     assert np.abs(expected["bias"] - plain.start["fc2"]["bias"])[3] > 1e-3
 
 

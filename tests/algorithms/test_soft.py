@@ -5,12 +5,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import chisquare
 
 from fljax import tree
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.fedem import fedem
 from fljax.algorithms.fedprox import fedprox
-from fljax.algorithms.fedsoft import fedsoft
+from fljax.algorithms.fedsoft import drawn_by_centers, fedsoft
 from fljax.algorithms.hypcluster import hypcluster
 from fljax.algorithms.ifca import ifca
 from fljax.client.example_loss import example_loss
@@ -171,6 +172,21 @@ def test_a_round_of_fedsoft_has_a_loss_while_a_client_that_was_drawn_comes_to_so
     loss = means_of_participants(metrics)["loss"]
     assert not metrics["ok"].all()
     assert np.isfinite(loss).all() if spoilt == "some" else np.isnan(loss).all()
+
+
+def test_a_center_of_fedsoft_draws_other_clients_each_time(key, federation):
+    cohort = everyone(key, jnp.int32(0), federation.train)._replace(active=jnp.arange(8) != 5)
+    share = jnp.asarray(np.random.default_rng(0).dirichlet(np.ones(2), 8), jnp.float32)
+    chance = np.asarray(share).T * np.where(cohort.active, federation.train.size, 0)
+    for m in (1, 3):
+        one = jax.jit(jax.vmap(lambda key, m=m: drawn_by_centers(key, share, cohort, m)))
+        member = np.asarray(one(jax.random.split(key, 2000)))
+        assert (member.sum(axis=2) == m).all()
+        assert not member[..., 5].any()
+        if m == 1:
+            for often, p in zip(member.sum(axis=0), chance / chance.sum(axis=1, keepdims=True), strict=True):
+                there = np.asarray(cohort.active)
+                assert chisquare(often[there], 2000 * p[there]).pvalue > 1e-3
 
 
 @pytest.mark.slow
