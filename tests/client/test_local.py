@@ -1,6 +1,7 @@
 """Local training against plain NumPy, and the promises about raggedness, keys and non-finite clients."""
 
 from functools import cache, partial
+from types import SimpleNamespace
 
 import chex
 import jax
@@ -259,6 +260,20 @@ def test_a_loss_that_is_no_number_is_no_result_though_the_parameters_are(key, ra
     assert 0 < fits.sum() < 5
     np.testing.assert_array_equal(trained.ok, fits)
     np.testing.assert_array_equal(trained.params, np.where(fits, -1.0, 0.0)[:, None] * np.ones(2))
+
+
+def test_weight_decay_enters_the_gradient_after_its_clip_and_before_the_momentum():
+    lr, momentum, decay, max_norm = 0.1, 0.5, 0.3, 2.0
+    numbers = {"lr_of": lambda round: lr, "momentum": momentum, "weight_decay": decay, "max_norm": max_norm}
+    optimizer = local_optimizer(SimpleNamespace(**numbers), Work(1, 4), jnp.int32(0))
+    params, wanted, velocity = jnp.asarray([4.0, -2.0]), np.array([4.0, -2.0]), np.zeros(2)
+    state = optimizer.init(params)
+    for gradient in (np.array([3.0, 4.0]), np.array([0.1, -0.2])):  # longer than the norm, and shorter
+        updates, state = optimizer.update(jnp.asarray(gradient, jnp.float32), state, params)
+        params = optax.apply_updates(params, updates)
+        velocity = momentum * velocity + gradient * min(1, max_norm / np.linalg.norm(gradient)) + decay * wanted
+        wanted = wanted - lr * velocity
+        np.testing.assert_allclose(params, wanted, rtol=1e-6)
 
 
 def test_numbers_of_numpy_are_work(key, model, ragged):

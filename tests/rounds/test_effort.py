@@ -82,7 +82,7 @@ def jitted_init(model):
 def test_an_epoch_is_cut_short_and_its_loss_is_a_mean_of_what_was_met(key, federation):
     """A loss of constant gradient counts steps in the model; its value is the number of steps before."""
     data, batch_size = federation.train, 4
-    size, effort = np.asarray(data.size), np.append(1e-4, np.linspace(0.05, 1, N)[1:])  # of next to nothing one step
+    size, effort = np.asarray(data.size), np.append(1e-5, np.linspace(0.05, 1, N)[1:])  # of next to nothing one step
     full = 2 * -(-size // batch_size)
     steps = np.clip(np.ceil(effort * full), 1, full).astype(int)
     assert (steps % np.maximum(full // 2, 1) != 0).sum() >= 3  # cut within an epoch
