@@ -274,3 +274,13 @@ def test_fedala_fits_its_mixture_as_numpy_does(key, model, federation, first, sp
         assert set(n_epochs) == {11 if first else 1}
     np.testing.assert_array_equal(begun["fc1"]["kernel"][3], np.asarray(theta["fc1"]["kernel"], np.float32))
     assert fitted.all()
+
+
+def test_terms_of_bricks_are_for_what_clients_of_ditto_send_alone(key, model, federation):
+    """In the first round both pulls are to the same model: a proximal term changes what is sent, not what is kept."""
+    method, numbers = fljax.compose("ditto+prox"), {"lr": 0.1, "lam": 0.5}
+    pulled = simulate(method(model, WORK), method.Hyper(mu=2.0, **numbers), federation, key, 1)[0]
+    plain = simulate(fljax.ditto(model, WORK), fljax.ditto.Hyper(**numbers), federation, key, 1)[0]
+    chex.assert_trees_all_close(pulled.clients, plain.clients, rtol=1e-6)
+    for one, other in zip(jax.tree.leaves(pulled.server), jax.tree.leaves(plain.server), strict=True):
+        assert np.abs(one - other).max() > 1e-3
