@@ -217,6 +217,28 @@ def test_sweeps_match_members_to_the_others_as_scipy_does():
             np.testing.assert_array_equal(found[member], swept(units[member], weight[case, member], 2))
 
 
+def test_who_is_nearly_all_of_a_cluster_stays_in_order():
+    """The mean less its own part of it would be rounding alone."""
+    rng, names = np.random.default_rng(8), ("fc1", "fc2")
+    stacked = {
+        "fc1": {"kernel": _normal(rng, 30, 2, 2, 5), "bias": _normal(rng, 30, 2, 5)},
+        "fc2": {"kernel": _normal(rng, 30, 2, 5, 1)},
+    }
+
+    @jax.jit
+    @jax.vmap
+    def moved(stacked):
+        weight, together = jnp.asarray([1e7, 1.0]), jnp.zeros(2, jnp.int32)
+        return matched_members(stacked, weight, together, tree.take(stacked, np.arange(1)), names, 2)["fc1"]
+
+    got = moved(stacked)
+    rows = [np.concatenate([np.moveaxis(s["kernel"], 2, 3), s["bias"][..., None]], -1) for s in (got, stacked["fc1"])]
+    for found, units in zip(*rows, strict=True):
+        np.testing.assert_array_equal(found[0], units[0])
+        order = linear_sum_assignment(np.square(units[0][:, None] - units[1][None]).sum(-1))[1]
+        np.testing.assert_array_equal(found[1], units[1][order])
+
+
 @pytest.mark.slow
 def test_no_member_alone_can_lower_the_spread_after_enough_sweeps():
     """SciPy's assignment of each member to the mean of the others finds nothing better."""
