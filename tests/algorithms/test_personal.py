@@ -17,7 +17,7 @@ from fljax.algorithms.fml import fml, mutual
 from fljax.algorithms.pfedme import pfedme
 from fljax.client.local import shuffled
 from fljax.data.synthetic import linear_groups
-from fljax.run.one_round import as_traced
+from fljax.run.one_round import as_traced, split_key
 from fljax.types import Batch, Work
 from tests import oracle
 from tests.algorithms.round_by_round import simulate
@@ -276,11 +276,18 @@ def test_fedala_fits_its_mixture_as_numpy_does(key, model, federation, first, sp
     assert fitted.all()
 
 
-def test_terms_of_bricks_are_for_what_clients_of_ditto_send_alone(key, model, federation):
+def test_clients_of_ditto_send_what_terms_of_bricks_are_for_and_nothing_where_either_training_fails(
+    key, model, federation
+):
     """In the first round both pulls are to the same model: a proximal term changes what is sent, not what is kept."""
     method, numbers = fljax.compose("ditto+prox"), {"lr": 0.1, "lam": 0.5}
     pulled = simulate(method(model, WORK), method.Hyper(mu=2.0, **numbers), federation, key, 1)[0]
-    plain = simulate(fljax.ditto(model, WORK), fljax.ditto.Hyper(**numbers), federation, key, 1)[0]
+    ditto, hyper = fljax.ditto(model, WORK), fljax.ditto.Hyper(personal_lr=0.1, **numbers)
+    plain = simulate(ditto, hyper, federation, key, 1)[0]
     chex.assert_trees_all_close(pulled.clients, plain.clients, rtol=1e-6)
     for one, other in zip(jax.tree.leaves(pulled.server), jax.tree.leaves(plain.server), strict=True):
         assert np.abs(one - other).max() > 1e-3
+    # Who comes to nothing with its own model does not count for the other either.
+    wild, metrics = simulate(ditto, hyper.replace(personal_lr=1e38), federation, key, 1)
+    assert not metrics["ok"].any()
+    chex.assert_trees_all_equal(wild.server, jax.device_get(jax.jit(model.init)(split_key(key).init)))
