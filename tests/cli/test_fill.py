@@ -5,6 +5,7 @@ import pytest
 
 import fljax
 from fljax.cli import main
+from fljax.data.fill import fills
 from fljax.data.own import OwnData
 from fljax.data.tables import read_table
 from fljax.jobs.job import read_job
@@ -48,9 +49,9 @@ def rows_of(data):
 @pytest.mark.parametrize(("fill", "of"), [("median", np.nanmedian), ("mean", np.nanmean)])
 def test_a_cell_is_what_its_column_is_in_the_middle_where_clients_train(table, fill, of):
     data = own(table, fill)
-    federation = data.federation(seed=1)
+    federation = data.federation((0.6, 0.2, 0.2), seed=1)
     x, rows = np.asarray(federation.train.pool.x), rows_of(federation.train)
-    assert federation.test.pool is federation.train.pool
+    assert federation.test.pool is federation.val.pool is federation.train.pool
     for name in ("age", "dose"):
         column, is_empty = x[:, data.inputs.index(name)], np.isnan(numbers(name))
         np.testing.assert_allclose(column[~is_empty], numbers(name)[~is_empty], rtol=1e-6)
@@ -92,6 +93,13 @@ def test_clients_of_fewer_examples_add_none_of_others():
     x, y = np.array([[90.0], [1.0], [2.0], [np.nan], [6.0]], np.float32), np.array([0, 1, 0, 1, 0])
     data = fljax.own_data(np.nan_to_num(x), y, [0, 0, 0, 1, 1], part=["test", "train", "train", "test", "train"])
     assert data._replace(empty=np.isnan(x), fill="mean").fills(data.federation()).tolist() == [3.0]
+
+
+def test_an_example_of_two_clients_counts_once():
+    x = np.array([[1.0], [2.0], [6.0], [0.0]], np.float32)
+    owned, tests = ([0, 1], [1, 2]), ([3], [3])
+    federation = fljax.build(fljax.Examples(x, np.zeros(4, int)), owned, (1.0, 0.0, 0.0), test_owned=tests)
+    assert fills(federation, x == 0, "mean").tolist() == [3.0]
 
 
 @pytest.mark.parametrize("cell", ["tall", "inf", "1e99"])

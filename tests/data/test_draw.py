@@ -19,13 +19,15 @@ def test_draws_a_picture_with_and_without_groups(name, labelled, tmp_path):
 
 
 def test_targets_of_a_regression_are_drawn_by_tenths_and_several_labels_each(tmp_path):
-    rng, client = np.random.default_rng(0), np.repeat([0, 1, 2], 40)
+    rng, client = np.random.default_rng(0), np.repeat([0, 1, 2], [60, 40, 20])
     x, y = rng.normal(size=(120, 3)).astype(np.float32), rng.normal(size=120).astype(np.float32)
     made = fljax.federation_from_arrays(x, y, client)
     counts, kind = counts_of(made)
     assert (counts.shape, kind) == ((3, 10), "tenth of targets")
     np.testing.assert_array_equal(counts.sum(axis=1), made.train.size)
     assert np.ptp(counts.sum(axis=0)) <= 1
+    of_two = counts_of(fljax.federation_from_arrays(x, np.stack([y, rng.normal(size=120)], axis=1), client))
+    np.testing.assert_array_equal(of_two[0], counts)  # of several targets the first is drawn
     assert draw(made, tmp_path / "data.png").exists()
     labels = (rng.uniform(size=(120, 4)) < 0.3).astype(np.float32)
     made = fljax.federation_from_arrays(x, labels, client)

@@ -144,6 +144,14 @@ def test_numbers_whose_sum_is_not_finite_are():
     build(on_host(POOL.x, targets), [np.arange(7)])  # nobody's
 
 
+@pytest.mark.parametrize(
+    ("group", "numbers"), [([1, 0, 1], [1, 0, 1]), ([0, 0, 3], [0, 0, 1]), (["b", "a", "b"], [1, 0, 1])]
+)
+def test_groups_that_are_numbers_below_that_of_clients_stay_and_others_are_numbered(group, numbers):
+    owned = np.array_split(np.arange(10), 3)
+    np.testing.assert_array_equal(build(POOL, owned, (0.5, 0.0, 0.5), group=np.array(group)).group, numbers)
+
+
 def test_group_of_another_length_is_refused():
     with pytest.raises(ValueError, match="group"):
         build(POOL, [np.arange(10)], group=np.array([0, 1]))
@@ -205,8 +213,10 @@ def test_examples_that_no_pool_holds_are_refused(x, message):
         build(Examples(x, np.zeros(4, int)), [np.arange(4)])
 
 
-def test_a_class_of_the_validation_pool_counts(labelled):
+@pytest.mark.parametrize("name", ["val", "test"])
+def test_a_class_of_another_splits_pool_counts(labelled, name):
     train, _ = labelled(20)
     federation = build(train, [np.arange(20)], (0.6, 0.2, 0.2))
-    other = federation.val.pool._replace(y=federation.val.pool.y + 7)
-    assert n_classes(federation._replace(val=federation.val._replace(pool=other))) == n_classes(federation) + 7
+    split = getattr(federation, name)
+    other = split._replace(pool=split.pool._replace(y=split.pool.y + 7))
+    assert n_classes(federation._replace(**{name: other})) == n_classes(federation) + 7

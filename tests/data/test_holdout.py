@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fljax.data.holdout import hold_out_clients
+from fljax.data.holdout import hold_out_clients, some_clients, some_of
 from fljax.data.synthetic import linear_groups
 
 WHOLE = linear_groups(10, 2, examples=20, ragged=0.5, val_fraction=0.2)
@@ -41,6 +41,17 @@ def test_the_splits_of_a_client_stay_together_and_the_pool_is_shared():
 def test_the_seed_decides_who_is_new():
     drawn = [owned(hold_out_clients(WHOLE, 0.3, seed)[1].train) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_some_clients_are_in_their_old_order_with_all_that_is_theirs():
+    there = np.arange(10) % 3 > 0
+    whole = OF_NUMPY._replace(there=there, triggered=OF_NUMPY.test)
+    few, chosen = some_clients(whole, 6, seed=1), some_of(10, 6, seed=1)
+    assert chosen.tolist() == sorted(set(chosen.tolist()))
+    np.testing.assert_array_equal(few.there, there[chosen])
+    for data, of_all in ((few.train, whole.train), (few.triggered, whole.triggered)):
+        np.testing.assert_array_equal(data.index, of_all.index[chosen])
+        np.testing.assert_array_equal(data.size, of_all.size[chosen])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 import fljax
 from fljax.data.federation import as_arrays, build, class_histogram, n_classes, on_host
-from fljax.data.labels import as_labels
+from fljax.data.labels import as_labels, counts_classes
 from fljax.data.partition import PARTITIONS
 from fljax.types import Examples
 
@@ -19,6 +19,7 @@ from fljax.types import Examples
         (np.array([0.25, 0.75]), np.array([0.25, 0.75], np.float32)),
         (np.array([[0, 1], [1, 1]]), np.array([[0, 1], [1, 1]], np.float32)),
         ([1, 2], np.array([1, 2], np.int32)),
+        ([0, 2**31 - 1], np.array([0, 2**31 - 1], np.int32)),
     ],
 )
 def test_labels_become_what_they_are(given, expected):
@@ -36,7 +37,7 @@ def test_labels_become_what_they_are(given, expected):
         (np.array([[0, 2], [1, 1]]), "go from 0 to 2"),
         (np.arange(24).reshape(2, 12), "each position of a sequence is not supported: cut windows.*next_characters"),
         (np.zeros((2, 2, 2)), "shape"),
-        (np.array([2**40, 1]), "too large"),
+        (np.array([2**31, 1]), "too large"),
         (np.array([1 - 2**32, 1]), "label -4294967295 is too small"),
         (np.array([1j]), "dtype complex128"),
     ],
@@ -44,6 +45,11 @@ def test_labels_become_what_they_are(given, expected):
 def test_other_labels_are_refused(given, message):
     with pytest.raises(ValueError, match=message):
         as_labels(given)
+
+
+def test_numbers_count_classes_where_half_of_them_are_there():
+    told = [counts_classes(np.array(numbers)) for numbers in ([0, 3], [0, 4], [0, 0, 1], [1, 2])]
+    assert told == [True, False, True, False]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fljax.data.divergence import mean_kld, symmetric_kld
 from fljax.data.federation import build, on_host
-from fljax.data.partition import dirichlet, dirichlet_prior, dominant_label_groups
+from fljax.data.partition import dirichlet, dirichlet_prior, dominant_label_groups, fedcps
 from fljax.data.partition.deal import deal_classes, take
 from fljax.data.partition.fedcps import _hand_out
 from fljax.data.partition.groups import _counts, _largest
@@ -162,10 +162,13 @@ def test_counts_by_dominant_classes_are_those_of_one_by_one(n_clients, n_classes
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 12), st.integers(2, 7), st.floats(0.01, 0.99), st.integers(1, 30), st.integers(0, 99))
-def test_the_largest_equal_clients_are_the_first_of_which_the_stock_suffices(n_clients, n_classes, beta, n, seed):
+@given(
+    st.integers(1, 12), st.integers(2, 7), st.floats(0.01, 0.99), st.integers(1, 30), st.booleans(), st.integers(0, 99)
+)
+@example(5, 4, 0.5, 3, True, 0)  # where several classes have as much left, the draws decide
+def test_the_largest_equal_clients_are_the_first_of_which_the_stock_suffices(n_clients, n_classes, beta, n, even, seed):
     rng = np.random.default_rng(seed)
-    have = rng.integers(n_clients * n, 2 * n_clients * n + 1, size=n_classes)
+    have = rng.integers(n_clients * n, 2 * n_clients * n + 1, size=1 if even else n_classes) + np.zeros(n_classes, int)
     dominant = np.sort(rng.integers(n_classes, size=n_clients))
     asked = np.full((n_clients, n_classes), (1 - beta) / (n_classes - 1))
     asked[np.arange(n_clients), dominant] = beta
@@ -205,13 +208,17 @@ def handed_out_one_by_one(rng, prior, have, size):
     st.integers(1, 300),
     st.sampled_from([1e-3, 0.1, 0.6, 9.0]),
     st.integers(0, 99),
+    st.sampled_from([5, 1024]),
 )
-@example(9, 4, 151, 1e-3, 0)  # a prior of 6e-321 and of 0 for all others that are left
-def test_images_handed_out_together_are_those_of_one_by_one(n_clients, n_classes, size, alpha, seed):
+@example(9, 4, 151, 1e-3, 0, 1024)  # a prior of 6e-321 and of 0 for all others that are left
+@example(9, 5, 40, 1e-3, 1, 5)  # clients without mass go on between the images that use up a class
+def test_images_handed_out_together_are_those_of_one_by_one(n_clients, n_classes, size, alpha, seed, at_once):
     rng = np.random.default_rng(seed)
     have = np.bincount(rng.integers(n_classes, size=n_clients * size), minlength=n_classes)
     prior = rng.dirichlet(np.full(n_classes, alpha), size=n_clients)
-    found = _hand_out(np.random.default_rng(seed), prior, have, size)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fedcps, "_AT_ONCE", at_once)
+        found = _hand_out(np.random.default_rng(seed), prior, have, size)
     np.testing.assert_array_equal(found, handed_out_one_by_one(np.random.default_rng(seed), prior, have, size))
 
 

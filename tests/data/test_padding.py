@@ -22,6 +22,7 @@ def test_shapes_are_equal_and_rows_are_as_they_were(seeds):
         for split in ("train", "val", "test"):
             one, other = getattr(before, split), getattr(after, split)
             np.testing.assert_array_equal(one.size, other.size)
+            assert other.index.shape[1] == max(getattr(f, split).index.shape[1] for f in seeds)
             np.testing.assert_array_equal(one.index, other.index[:, : one.index.shape[1]])
     assert padded[2].train.pool is padded[0].train.pool is padded[1].test.pool  # stored once
 

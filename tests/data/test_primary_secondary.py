@@ -6,7 +6,7 @@ from scipy import stats
 
 from fljax.data import partition
 from fljax.data.divergence import mean_kld, symmetric_kld
-from fljax.data.partition.dcpfl import draw_shares, share_table
+from fljax.data.partition.dcpfl import _counts, draw_shares, share_table
 from tests.slow import slow_rows
 
 from .counting import histograms
@@ -54,6 +54,11 @@ def test_bands_are_equal_thirds_of_a_hundred_draws(labelled, band, low, high):
         assert min(places) < low + 0.05
     if band != "high":
         assert max(places) > high - 0.05
+
+
+def test_what_does_not_divide_goes_to_the_largest_remainders():
+    share = np.array([[0.59, 0.3, 0.11], [0.45, 0.28, 0.27]])
+    np.testing.assert_array_equal(_counts(share, 10), [[6, 3, 1], [4, 3, 3]])
 
 
 def test_any_band_is_the_first_draw(labelled):

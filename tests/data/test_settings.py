@@ -28,6 +28,8 @@ def test_dirichlet_is_even_for_large_beta_and_skewed_for_small(labelled):
     skewed = sum(histograms(partition.dirichlet(*data, 10, seed=0, beta=0.1)))
     assert (skewed.max(axis=1) / skewed.sum(axis=1)).mean() > 0.4
     np.testing.assert_array_equal(skewed.sum(axis=0), np.bincount(data[0].y))
+    alone = partition.dirichlet(*labelled(40), 1, min_size=40)  # who has as many as the least is not too small
+    assert int(alone.train.size[0] + alone.test.size[0]) == 40
 
 
 @pytest.mark.parametrize("beta", [0.1, 0.5])
@@ -59,6 +61,11 @@ def test_dealt_classes_are_distinct_and_balanced(n_classes, data):
     assert np.ptp(holds.sum(axis=0)) <= 1
 
 
+def test_which_classes_are_dealt_once_more_is_drawn():
+    dealt = {tuple(deal_classes(np.random.default_rng(seed), np.ones(3, int), 2).sum(axis=0)) for seed in range(9)}
+    assert dealt == {(1, 2), (2, 1)}
+
+
 @pytest.mark.parametrize(("consecutive", "gamma"), [(False, 0.0), (False, 0.3), (True, 0.0)])
 def test_few_shot_on_the_papers_numbers(labelled, consecutive, gamma):
     """One hundred clients, 60,000 images: 120 a class; 600 for a regular client, 240 for a few-shot one."""
@@ -70,6 +77,15 @@ def test_few_shot_on_the_papers_numbers(labelled, consecutive, gamma):
     assert set(np.unique(classes)) == {0, 120}
     if consecutive:
         np.testing.assert_array_equal(np.flatnonzero(classes[8]), [0, 1, 2, 8, 9])
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.34, 0.5])
+def test_images_of_each_class_do_not_depend_on_who_is_few_shot(labelled, gamma):
+    """Eleven clients of 5 of 10 classes: 6 clients may share the 59 images of a class."""
+    f = partition.few_shot(*labelled(500, 90), 11, gamma=gamma)
+    total = sum(np.asarray(s.size) for s in (f.train, f.val, f.test))
+    n_few = round(gamma * 11)  # of 3.74 clients 4
+    assert sorted(total.tolist()) == [2 * 9] * n_few + [5 * 9] * (11 - n_few)
 
 
 def test_few_shot_lowers_the_quota_to_the_rarest_class():
@@ -131,6 +147,8 @@ def test_the_servers_images_are_nobodys(labelled, name):
     tested = np.concatenate([rows[i, : with_public.test.size[i]] for i in range(upright)])
     assert not np.isin(number(with_public.test.pool.x[tested].astype(int)), public).any()
     assert without.public is None
+    another = partition.PARTITIONS[name](train, test, 8, seed=1, n_public=20, **make).public
+    assert set(number(another.x.astype(int))) != set(public)
     if name != "writers":  # whose test images are dealt with the others
         np.testing.assert_array_equal(with_public.train.index, without.train.index)
 
@@ -162,7 +180,11 @@ def test_natural_clients_are_users(labelled):
     mine = x[np.asarray(f.train.index)[1, : f.train.size[1]]]
     number = mine[:, 0, 0, 0].astype(int) * 256 + mine[:, 0, 1, 0]
     assert np.all(user[number] == np.flatnonzero(size >= 10)[1])
-    assert partition.natural(*data, 2, min_size=10).train.size.shape == (2,)
+    for seed in range(4):
+        few = partition.natural(*data, 2, seed=seed, min_size=10)
+        first = np.asarray(few.train.index)[:, 0]
+        a, b = user[numbers_of(np.asarray(few.train.pool.x)[first])]
+        assert a < b  # in the order of their names
 
 
 def numbers_of(x):
@@ -251,18 +273,21 @@ def test_noise_grows_from_client_to_client(kind):
 def test_groups_call_the_classes_by_other_names(labelled):
     """An image has its number in its corner: in a group its label is a permutation of the one that it has."""
     train, test = labelled(400, 120)
-    f = partition.permuted_label_groups(train, test, 8, seed=4, examples=40)
     true = np.concatenate([train.y, test.y])
-    names = []
-    for group in range(4):
-        rows = np.concatenate([owned(f)[i] for i in np.flatnonzero(np.asarray(f.group) == group)])
-        was, called = true[numbers_of(np.asarray(f.train.pool.x)[rows])], np.asarray(f.train.pool.y)[rows]
-        pairs = {(int(a), int(b)) for a, b in zip(was, called, strict=True)}
-        assert len(pairs) == 10  # each class has one name
-        assert sorted(b for _, b in pairs) == list(range(10))
-        names.append(tuple(b for _, b in sorted(pairs)))
+
+    def names_of_groups(seed):
+        f = partition.permuted_label_groups(train, test, 8, seed=seed, examples=40)
+        for group in range(4):
+            rows = np.concatenate([owned(f)[i] for i in np.flatnonzero(np.asarray(f.group) == group)])
+            was, called = true[numbers_of(np.asarray(f.train.pool.x)[rows])], np.asarray(f.train.pool.y)[rows]
+            pairs = {(int(a), int(b)) for a, b in zip(was, called, strict=True)}
+            assert len(pairs) == 10  # each class has one name
+            assert sorted(b for _, b in pairs) == list(range(10))
+            yield tuple(b for _, b in sorted(pairs))
+
+    names = [*names_of_groups(4)]
     assert names[0] == tuple(range(10))
-    assert len(set(names)) == 4
+    assert len({*names, *names_of_groups(5)}) == 7  # another seed's are others
     two = [on_host(np.asarray(part.x), np.asarray(part.y) % 2 * 3) for part in (train, test)]
     assert set(np.asarray(partition.permuted_label_groups(*two, 4, n_groups=2).train.pool.y)) == {0, 3}
     with pytest.raises(ValueError, match="n_groups=3: give a whole number from 1 to 2"):

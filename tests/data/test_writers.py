@@ -10,6 +10,7 @@ from fljax.algorithms.fedavg import fedavg
 from fljax.data import partition
 from fljax.data.datasets import load
 from fljax.data.federation import on_host
+from fljax.data.partition import people
 from fljax.models import mlp
 from fljax.types import Work
 
@@ -24,6 +25,14 @@ def test_writers_styles_differ_more_between_groups_than_within():
     distance = np.linalg.norm(hands[:, None] - hands[None], axis=-1)
     same = np.asarray(f.group)[:, None] == np.asarray(f.group)[None]
     assert distance[same].mean() < 0.5 * distance[~same].mean()
+
+
+def test_a_hand_is_no_more_than_twice_as_strong_as_the_strongest_of_a_group(monkeypatch):
+    hands = []
+    monkeypatch.setattr(people, "rewrite", lambda x, hand: hands.append(hand) or x)
+    data = on_host(np.zeros((400, 2, 2, 1), np.uint8), np.arange(400) % 10)
+    partition.writers(data, data, 40, strength=2.0, jitter=1.0)
+    assert np.abs(hands).max() == 2
 
 
 @pytest.mark.slow

@@ -22,6 +22,8 @@ def test_windows_are_the_text_and_its_next_character():
     assert windows == ["hel", "llo", "o w", "wor", "dwe"]
     assert "".join(letters[data.examples.y]) == "l oll"
     assert data.client.tolist() == [1, 1, 1, 1, 0]
+    (last,) = next_characters({"a": "abcd"}, length=3, step=1).examples.y
+    assert last == 3  # the text's last character follows a window too
     with pytest.raises(ValueError, match="the text of 'a' has 3 characters"):
         next_characters({"a": "abc"}, length=3)
 
