@@ -69,6 +69,8 @@ def test_the_groups_of_a_federation_that_changes_are_those_of_each_round(federat
     unchanged = truth_of(federation)
     np.testing.assert_array_equal(unchanged.group, np.asarray(federation.group)[None])
     assert unchanged.there.all()
+    there = np.arange(N) != 3
+    np.testing.assert_array_equal(truth_of(federation._replace(there=there)).there, there[None])
     rows = Rows(federation.train.index[None].repeat(3, 0), federation.train.size[None].repeat(3, 0))
     arrays = (jnp.asarray(part, dtype) for part, dtype in zip(truth, (jnp.int32, jnp.int32, bool), strict=True))
     begins, group, there = arrays

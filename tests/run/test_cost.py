@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 
-from fljax.run.cost import Link, Processor, joules, n_bytes, seconds, seconds_of_rounds, traffic_of_clients, working
+from fljax.run.cost import (
+    Link,
+    Processor,
+    joules,
+    megabytes_over_rounds,
+    n_bytes,
+    seconds,
+    seconds_of_rounds,
+    traffic_of_clients,
+    working,
+)
 
 LENET = 62_006
 METRICS = {
@@ -45,6 +55,12 @@ def test_totals_count_active_participants_only():
     totals = traffic_of_clients(METRICS, n_clients=4)
     np.testing.assert_array_equal(totals.uplink, [40, 80, 40, 0])
     np.testing.assert_array_equal(totals.downlink, [4, 12, 8, 0])
+
+
+def test_megabytes_after_each_round_are_a_mean_over_all_clients():
+    """Of four clients two send 10 floats each in the first round, and one 20 in the second."""
+    np.testing.assert_allclose(megabytes_over_rounds(METRICS, "uplink", 4), [20e-6, 40e-6], rtol=1e-12)
+    np.testing.assert_allclose(megabytes_over_rounds(METRICS, "downlink", 4), [3e-6, 6e-6], rtol=1e-12)
 
 
 def test_a_round_lasts_as_long_as_its_slowest_active_participant():

@@ -142,6 +142,7 @@ def test_a_model_that_gives_nan_tells_no_class(federation, predict, personal):
     metrics = evaluate(predict, ModelTable(lost, np.arange(9, dtype=np.int32)), federation.test)
     assert metrics["client_accuracy"][2] == metrics["client_f1"][2] == 0
     assert np.isnan(metrics["client_loss"][2])
+    assert np.isnan(metrics["test_loss"])
     assert np.isfinite(np.delete(metrics["client_loss"], 2)).all()
     assert (np.delete(metrics["client_f1"], 2) > 0).any()
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import fljax
 from fljax.rounds import sampling
 from fljax.rounds.uplink.private import AdaptiveClientDPHyper, ClientDPHyper, DPSGDHyper
-from fljax.run.privacy import epsilons, with_target
+from fljax.run.privacy import check_noise, epsilons, with_target
 from fljax.run.sweep import draw, grid, log_spaced, log_uniform, spaced, stack, uniform
 from fljax.run.sweep.points import count_points, point, rows, vectors, with_targets
 from fljax.types import Work
@@ -99,6 +99,12 @@ def test_ranges_have_both_ends():
 def test_what_is_no_sweep_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_noise_on_counts_is_more_than_half_of_all_noise():
+    check_noise(AdaptiveClientDPHyper(count_noise=5.0), 9.9)
+    with pytest.raises(ValueError, match="count_noise=5 is too little; choose more than half of noise_multiplier=10"):
+        check_noise(AdaptiveClientDPHyper(count_noise=5.0), 10.0)
 
 
 @pytest.mark.parametrize(

@@ -206,9 +206,10 @@ def test_as_many_scales_as_outputs(key, name):
 
 
 def test_labels_that_a_model_of_nan_leaves_out_are_not_told_rightly():
-    y = jnp.zeros((6, 5)).at[0, 0].set(1)
+    y = jnp.zeros((6, 5)).at[0, :2].set(1)
     data = ClientData(Examples(jnp.ones((6, 3)), y), jnp.arange(6).reshape(2, 3), jnp.full(2, 3))
-    models = ModelTable(jnp.stack([jnp.full((3, 5), jnp.nan), -jnp.ones((3, 5))]), jnp.arange(2))
+    lost = jnp.full((3, 5), jnp.nan).at[:, 1].set(1)  # one of its outputs is a number
+    models = ModelTable(jnp.stack([lost, -jnp.ones((3, 5))]), jnp.arange(2))
     loss = fljax.multi_label(fljax.MODELS["logistic_regression"]((3,), 5)).loss
     found = evaluate(SimpleNamespace(apply=lambda params, x, key: (x @ params, {}), loss=loss), models, data)
     np.testing.assert_allclose(found["client_accuracy"], [0, 1])
@@ -262,16 +263,27 @@ def test_a_target_that_does_not_vary_is_left_out_and_models_of_nan_are_the_worst
     pool = Examples(jnp.asarray(x.reshape(-1, 2)), jnp.asarray(y.reshape(-1, 2)))
     data = ClientData(pool, jnp.arange(6 * n).reshape(n, 6), jnp.full(n, 6))
     predict, loss = lambda params, x: x + params[None], lambda outputs, y: jnp.square(outputs - y)[:, 0]
-    run = jax.jit(lambda shifts: evaluate_regression(predict, ModelTable(shifts, jnp.arange(n)), data, loss))
-    found = run(jnp.zeros((n, 2)))
+    size = data.size
+
+    @jax.jit
+    def run(shifts, size):
+        return evaluate_regression(predict, ModelTable(shifts, jnp.arange(n)), data._replace(size=size), loss)
+
+    found = run(jnp.zeros((n, 2)), size)
     varying = zip(y[..., 1], x[..., 1], strict=True)
     expected = [oracle.r2_score(*pair) if np.ptp(pair[0]) else np.nan for pair in varying]
     np.testing.assert_allclose(found["client_r2"], expected, rtol=1e-4)
     np.testing.assert_allclose(found["r2_p10"], np.nanpercentile(expected, 10), rtol=1e-4)
     micro = oracle.r2_score(y[..., 1].ravel(), x[..., 1].ravel())
     np.testing.assert_allclose(found["r2_micro"], micro, rtol=1e-4)
-    broken = run(jnp.zeros((n, 2)).at[: max(1, n // 5)].set(jnp.nan))
+    broken = run(jnp.zeros((n, 2)).at[: max(1, n // 5)].set(jnp.nan), size)
     assert broken["r2_p10"] == broken["r2_micro"] == broken["r2_macro"] == -np.inf
+    if n > 1:  # a client without test examples has no measure, and counts in none
+        others = run(jnp.zeros((n, 2)), size.at[0].set(0))
+        np.testing.assert_allclose(others["r2_macro"], np.nanmean(expected[1:]), rtol=1e-4)
+        micro = oracle.r2_score(y[1:, :, 1].ravel(), x[1:, :, 1].ravel())
+        np.testing.assert_allclose(others["r2_micro"], micro, rtol=1e-4)
+        np.testing.assert_allclose(others["mse_macro"], np.square(y - x)[1:].mean(), rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["fedem", "fedrc", "knnper", "fedproto", "feddistill", "fedlc", "gpfl", "fedrod"])

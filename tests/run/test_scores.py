@@ -168,6 +168,7 @@ def test_scores_of_ones_own_see_a_clients_examples_and_no_others(outputs):
 
 
 def test_what_every_test_says_stays_as_it_is(outputs):
+    outputs[19:] = np.eye(N_CLASSES)[LABELS[19:]]  # told rightly, as not all of the first two clients are
     data = data_of(outputs)
     without, scored = scores_of(data), scores_of(data, "auc", "top3")
     assert scored.keys() - without.keys() == {f"{n}_{m}" for n in ("auc", "top3") for m in ("macro", "micro")} | {
@@ -176,6 +177,19 @@ def test_what_every_test_says_stays_as_it_is(outputs):
     }
     for name, value in without.items():
         np.testing.assert_array_equal(value, scored[name])
+    least = np.sort(without["client_accuracy"])[:2]
+    assert least[0] < least[1]  # the premise: a tenth of four clients lies between them
+    np.testing.assert_allclose(without["accuracy_p10"], np.percentile(without["client_accuracy"], 10), rtol=1e-6)
+
+
+def test_a_client_without_test_examples_has_no_score_and_counts_in_none(outputs):
+    data = data_of(outputs)
+    found = scores_of(data._replace(size=data.size.at[1].set(0)), "auc", "top3")
+    assert np.isnan([found["client_auc"][1], found["client_top3"][1]]).all()
+    np.testing.assert_allclose(found["auc_macro"], found["client_auc"][0], rtol=1e-6)
+    tested = found["client_top3"][[0, 2, 3]]
+    np.testing.assert_allclose(found["top3_macro"], tested.mean(), rtol=1e-6)
+    np.testing.assert_allclose(found["top3_micro"], np.average(tested, weights=(12, 2, 1)), rtol=1e-6)
 
 
 def test_a_model_that_gives_nan_is_not_passed_over(outputs):

@@ -12,6 +12,7 @@ from scipy import stats
 
 from fljax.run import formats, plots
 from fljax.run.columns import decimals
+from fljax.run.headline import direction
 from fljax.run.page import page
 from fljax.run.ranks import rank_methods
 from fljax.run.report import save_table
@@ -111,6 +112,11 @@ def test_tables_say_the_same_in_every_form(tmp_path):
     assert float(rows[1]["p_value"]) == compared[1].p_value
     assert rows[0]["difference"] == ""
     assert table.text.splitlines()[-1].startswith("ifca_2")
+
+
+def test_new_clients_are_judged_as_the_others():
+    names = ("new_accuracy_macro", "new_test_loss", "new_churn", "attack_success", "rounds", "rmse_micro")
+    assert [direction(name) for name in names] == [1, -1, 0, -1, -1, -1]
 
 
 @pytest.mark.parametrize(
