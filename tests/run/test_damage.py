@@ -11,6 +11,7 @@ from flax import serialization
 import fljax
 from fljax.files import save_arrays
 from fljax.run.checkpoint import read_rounds, seal
+from fljax.run.rounds import cut_back
 from fljax.run.sweep import search
 from fljax.run.train import train
 from tests.slow import slow_rows
@@ -51,6 +52,14 @@ def go_on(key, averaging, federation, folder):
         return train(averaging, fljax.fedavg.Hyper(), federation, key, n_rounds, folder=folder, progress=progress)
 
     return run
+
+
+def test_what_a_killed_process_had_not_yet_written_is_removed(folder):
+    part = folder / "rounds/00000001.npz.part"
+    part.write_bytes(b"half")
+    cut_back(folder, 3, (folder / "metrics.jsonl").stat().st_size)
+    assert not part.exists()
+    assert len(list(folder.glob("rounds/*.npz"))) == 3
 
 
 def truncated(path):

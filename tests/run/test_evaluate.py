@@ -11,7 +11,7 @@ import fljax
 from fljax import tree
 from fljax.client import predictor
 from fljax.run.evaluate import evaluate as evaluate_eagerly
-from fljax.types import ModelTable
+from fljax.types import ClientData, Examples, ModelTable
 from tests import oracle
 from tests.oracle import rows_of
 from tests.slow import slow
@@ -119,6 +119,14 @@ def test_a_confusion_of_too_few_classes_would_lose_examples(averaging, federatio
     assert not np.asarray(fljax.confusion_matrices(averaging.predict, lost, federation.test, 4)).any()
     with pytest.raises(ValueError, match=r"^n_classes=3, but there is a label 3; give 4 or more$"):
         fljax.confusion_matrices(averaging.predict, models, federation.test, 3)
+
+
+def test_outputs_beyond_the_classes_are_never_told_nor_is_a_class_of_some_that_are_no_numbers():
+    x = np.array([[1, 0, 9], [0, 1, 9], [2, 1, np.nan], [0, 3, 1]], np.float32)
+    data = ClientData(Examples(x, np.int32([0, 0, 1, 1])), np.arange(4).reshape(2, 2), np.int32([2, 2]))
+    models = ModelTable({"w": np.zeros((1, 1))}, np.zeros(2, np.int32))
+    counts = fljax.confusion_matrices(lambda params, x: x, models, data, 2)
+    np.testing.assert_array_equal(counts, [[[1, 1], [0, 0]], [[0, 0], [0, 1]]])
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from fljax.rounds.local import pull_to_start
 from fljax.rounds.sampling import Sampling, uniform
 from fljax.rounds.timing import Timing
 from fljax.run.checkpoint import seal
-from fljax.run.identity import _checksum, _pixels, run_identity, static_choices, tells_all
+from fljax.run.identity import _checksum, _pixels, _without_zeros, run_identity, static_choices, tells_all
 from fljax.run.mesh import over_devices
 from fljax.run.same_run import LATER, check_same_run
 from fljax.run.sweep import search
@@ -66,11 +66,13 @@ def test_it_is_the_same_for_the_same_run(identity, federation):
 def test_a_number_is_the_same_in_whatever_type_it_is_given(key, federation, kind):
     algorithm = fedavg(mlp((4, 4, 1), (6,), 4), WORK)
     state = jax.eval_shape(algorithm.init, key, fljax.fedavg.Hyper(), federation.train)
-    of = lambda lr: run_identity(  # noqa: E731
-        algorithm, state, fljax.fedavg.Hyper(lr=lr), federation, key, uniform().of(9), 1, None
+    of = lambda lr, dropout=None, every=1: run_identity(  # noqa: E731
+        algorithm, state, fljax.fedavg.Hyper(lr=lr), federation, key, uniform().of(9), every, dropout
     )
-    assert differing(of(0.1), of(kind(0.1))) == set()
+    assert differing(of(0.1, 0.1), of(kind(0.1), kind(0.1))) == set()
     assert differing(of(0.1), of(kind(0.1001))) == {"hyper.lr"}
+    assert differing(of(0.1), of(0.1, kind(0.1))) == differing(of(0.1, 0.2), of(0.1, kind(0.1))) == {"dropout"}
+    assert differing(of(0.1), of(0.1, every=2)) == {"evaluate_every"}
 
 
 def test_it_does_not_depend_on_what_other_seeds_are_padded_to(identity, federation, tmp_path):
@@ -90,6 +92,25 @@ def test_it_does_not_depend_on_what_other_seeds_are_padded_to(identity, federati
     check_same_run(tmp_path, old, among)
     with pytest.raises(ValueError, match="holds a run on other labels"):
         check_same_run(tmp_path, alone | {"data": 1}, among)
+
+
+def test_other_code_is_another_run_unless_several_versions_wrote_the_programs(tmp_path):
+    """What one traces does not tell by a checksum whether another traces the same."""
+    stored = {"key.impl": "threefry", "algorithm": "own", "program": 1}
+    edited, here, elsewhere = stored | {"program": 2}, {"jax": "1"}, {"jax": "2"}
+    with pytest.raises(ValueError, match="a run of the same names and other code"):
+        check_same_run(tmp_path, stored, edited, [here, here])
+    check_same_run(tmp_path, stored, edited, [here, elsewhere])
+    with pytest.raises(ValueError, match="another version of fljax: 'program' is known of one of the two only"):
+        check_same_run(tmp_path, {name: stored[name] for name in ("key.impl", "algorithm")}, stored, [here])
+    check_same_run(tmp_path, {"algorithm": "own"}, stored, [here])  # from before there were checksums of code
+
+
+def test_black_examples_of_class_0_are_padding_at_the_end_alone():
+    x, y = np.array([[0], [2], [0], [3], [0], [0]], np.uint8), np.array([0, 1, 0, 0, 0, 0])
+    found = _without_zeros(x, y)
+    np.testing.assert_array_equal(found["x"], x[:4])
+    np.testing.assert_array_equal(found["y"], y[:4])
 
 
 def test_models_differ_in_shape_or_in_constants(identity):
@@ -348,7 +369,11 @@ def test_true_groups_and_triggered_examples_count(identity, federation, model):
     assert differing(plain, identity(model, federation._replace(group=None))) == {"group"}
     assert differing(plain, identity(model, federation._replace(group=group[::-1]))) == {"group"}
     assert differing(plain, triggered) == {"triggered"}
-    assert differing(triggered, identity(model, federation._replace(triggered=brighter))) == {"triggered"}
+    renamed = test._replace(pool=test.pool._replace(y=test.pool.y[::-1]))
+    for other in (brighter, renamed, test._replace(size=test.size.at[2].add(-1))):
+        assert differing(triggered, identity(model, federation._replace(triggered=other))) == {"triggered"}
+    there = federation._replace(there=jnp.arange(9) != 3)
+    assert differing(plain, identity(model, there)) == {"data"}
 
 
 def test_keys_of_equal_numbers_differ_in_what_is_drawn_of_them(identity, model):

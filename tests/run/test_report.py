@@ -170,6 +170,17 @@ def test_labels_of_personal_models_are_those_last_reported():
     assert final_label(outcome(clustered=False)) is None
 
 
+def test_labels_of_clients_with_one_model_for_all_are_those_last_reported():
+    shared = ModelTable({"fc1": jnp.ones((1, 2))}, jnp.zeros(4, int))
+    np.testing.assert_array_equal(final_label(outcome(clustered=True)._replace(deployed=shared)), [0, 1, 1, -1])
+
+
+def test_one_model_for_all_has_no_components_whatever_the_rows_are():
+    coordinates, share = principal_components(ModelTable({"fc1": jnp.ones((1, 2))}, jnp.array([0, 2, 1])))
+    np.testing.assert_array_equal(coordinates, np.zeros((3, 2)))
+    np.testing.assert_array_equal(share, 0)
+
+
 def test_a_federation_without_groups_has_no_ari():
     assert final_table({"ifca": outcome(clustered=True)})[0]["ari"] is None
 

@@ -163,6 +163,10 @@ def test_scores_of_ones_own_see_a_clients_examples_and_no_others(outputs):
         gaps = own(top[:, -1] - top[:, -2], client)
         np.testing.assert_allclose(found["client_margin"][client], gaps.mean(), rtol=1e-5)
         assert found["client_biggest"][client] == own(LABELS, client).max()
+    untested = data_of(outputs)._replace(size=jnp.int32([12, 7, 2, 0]))
+    some = scores_of(untested, margin, biggest=largest)
+    assert np.isnan(some["client_biggest"][3])  # whatever it makes of nobody's examples
+    assert some["biggest_macro"] == np.mean([5, 3, 4])
     assert found["biggest_macro"] == np.mean([5, 3, 4, 1])
     assert found["biggest_micro"] == np.mean(np.repeat([5, 3, 4, 1], [12, 7, 2, 1]), dtype=np.float32)
 

@@ -10,6 +10,7 @@ from fljax.data.padding import same_shapes
 from fljax.rounds.sampling import sampling_of
 from fljax.run import chunk
 from fljax.run.one_round import as_traced
+from fljax.run.programs import Compiler
 from fljax.run.seeds import Inputs, Setting, advance_all, begin_all, joined, stacked
 from fljax.run.together import Runs, train_together
 from fljax.run.train import train
@@ -70,8 +71,10 @@ def test_runs_in_one_program_are_the_runs(federations, alone, at_once):
 
 
 @pytest.mark.parametrize("begun", ["together", *slow("one of them")])
-def test_each_run_goes_on_from_where_it_stands(federations, alone, tmp_path, begun):
+def test_each_run_goes_on_from_where_it_stands(federations, alone, tmp_path, begun, monkeypatch):
     """Both were begun together, or one by `train` and the other not; afterwards `train` finds its own finished."""
+    made = Compiler.program
+    monkeypatch.setattr(Compiler, "program", lambda self, *given: made(self, *given)._replace(seconds=8.0))
     folders, sampling = [tmp_path / "a", tmp_path / "b"], fljax.rounds.uniform(0.75)
     runs = Runs(ALGORITHM, HYPER, federations[:2], KEYS[:2], ROUNDS, folders, sampling, compile="full")
     if begun == "together":
@@ -80,6 +83,8 @@ def test_each_run_goes_on_from_where_it_stands(federations, alone, tmp_path, beg
         train(ALGORITHM, HYPER, federations[0], KEYS[0], 1, folder=folders[0], sampling=sampling, compile="full")
     for run, (state, expected) in zip(train_together(runs), alone, strict=False):
         assert run.metrics["ids"].shape == (ROUNDS, 3)
+        if begun == "together":  # half of two programs' seconds, in each of two calls
+            assert run.compile_seconds == 16.0
         for name in ("client_accuracy", "client_loss", "loss", "ids"):
             np.testing.assert_allclose(run.metrics[name], expected[name], rtol=1e-5, atol=1e-6)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), run.state, state)
