@@ -14,7 +14,7 @@ from fljax.algorithms.fedavg import fedavg
 from fljax.client.map import AT_ONCE, MANY
 from fljax.data.synthetic import linear_groups
 from fljax.models import cnn, mlp, resnet18
-from fljax.rounds.sampling import uniform
+from fljax.rounds.sampling import poisson, uniform
 from fljax.run.mesh import over_devices
 from fljax.run.plan import Probe, Speed, _candidates, _fit, plan, step_flops
 from fljax.run.privacy import with_target
@@ -49,6 +49,12 @@ def test_what_is_held(key, planned, model, federation):
     assert got.n_devices == jax.device_count()
     assert got.at_once == 1
     assert got.rounds_per_second > 0
+
+
+def test_a_rounds_work_is_that_of_as_many_clients_as_are_drawn_on_average(planned):
+    """Places are kept for more."""
+    quarter, whole = (planned(quick=True, sampling=poisson(share)).flops for share in (0.25, 1.0))
+    assert quarter == pytest.approx(whole / 4)
 
 
 @pytest.mark.slow
@@ -253,6 +259,12 @@ def test_many_clients_of_a_network_without_convolutions_are_tried_side_by_side()
         assert tried(dense, MANY) == [1, 16, AT_ONCE]
         assert tried(convolved, MANY) == tried(dense, MANY - 1) == [1]
     assert tried(dense, MANY, work._replace(at_once=3)) == [3]
+
+
+def test_an_accelerator_trains_no_more_side_by_side_than_take_part(model, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert _candidates(Work(1, 8), model, 5, None) == [5]
+    assert _candidates(Work(1, 8), model, 20, None) == [16, 20]
 
 
 def test_bad_input(key, planned, model, federation):

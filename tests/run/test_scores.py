@@ -261,6 +261,11 @@ def test_new_clients_are_scored_too(federation, key):
     assert (found["client_top3"] >= found["client_accuracy"]).all()
 
 
+def test_an_argument_with_a_default_is_none_of_a_score():
+    model = fljax.scored(network(), near=lambda outputs, y, k=2: y, all=lambda outputs, y, is_there, k=2: y.sum())
+    assert [score.of_all for score in model.loss.scores] == [False, True]
+
+
 @pytest.mark.parametrize("order", ["before", "after"])
 def test_the_task_may_be_said_before_or_after(order):
     model = network(1)
