@@ -115,6 +115,7 @@ NAN = on_host(np.full((10, 1, 1, 1), np.nan, np.float32), np.arange(10) % 2)
             r"owned\[1\] has row 9 2 times; give each row of a client once",
         ),
         ((POOL, [np.arange(5, 12)]), "rows"),
+        ((POOL, [np.arange(5), np.array([10, 8])]), "rows 8 to 10; the pool has 0 to 9"),
         ((POOL, [np.arange(5), np.array([1, 2**32])]), "rows 1 to 4294967296; the pool has 0 to 9"),
         ((POOL, [np.arange(5)], (0.5, 0.0, 0.2)), "sum to 1"),
         ((POOL, [np.arange(5)], (1.0, 0.0, 0.0)), "nobody would be tested; give a test fraction, the last, above 0"),

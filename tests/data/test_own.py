@@ -157,6 +157,12 @@ def test_a_client_that_is_neither_pair_nor_data_set_is_refused(given, message):
     assert "\n" not in str(error.value)
 
 
+def test_labels_from_minus_one_are_names():
+    data = fljax.own_data(np.zeros((4, 2), np.float32), np.array([1, -1, 1, -1]), np.zeros(4, int))
+    assert data.classes == ("-1", "1")
+    np.testing.assert_array_equal(data.examples.y, [1, 0, 1, 0])
+
+
 def test_names_of_classes_and_clients_are_kept(arrays):
     x, y, client = arrays
     data = own_data(x, np.array(["well", "ill"])[y], client.astype(str))

@@ -190,12 +190,14 @@ def test_a_modules_own_initialiser_is_used_without_asking(key):
     assert kernel.std() == pytest.approx((2 / 9) ** 0.5, rel=0.05)  # 0.471; LeCun's, that was drawn before, is 0.333
 
 
-def test_a_shift_makes_the_deviations_of_a_gaussian_smaller(key):
+def test_a_shift_makes_the_deviations_of_a_gaussian_smaller_and_tests_are_of_its_mean(key):
     plain, shifted = (variational((4,), 3, 2, (3,), (), shift) for shift in (0.0, 5.0))
     params, x = jax.jit(plain.init)(key), np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
     (mu, sigma), (same, smaller) = (jax.jit(model.halves.encode)(params, x) for model in (plain, shifted))
     np.testing.assert_array_equal(same, mu)
     np.testing.assert_allclose(smaller, np.log1p(np.exp(np.log(np.expm1(sigma)) - 5)), rtol=1e-4)
+    tested, of_mean = jax.jit(lambda: (plain.apply(params, x, None)[0], plain.halves.classify(params, mu)))()
+    np.testing.assert_allclose(tested, of_mean, atol=1e-6)
 
 
 @pytest.mark.parametrize("norm", ["group", "batch", "untracked", "none"])
