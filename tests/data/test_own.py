@@ -10,8 +10,12 @@ from PIL import Image
 from sklearn.preprocessing import OneHotEncoder
 
 import fljax
+from fljax.data.bad_cells import Where
+from fljax.data.columns import features_of
 from fljax.data.draw import draw
 from fljax.data.files import read_own
+from fljax.data.label_columns import labels_of
+from fljax.data.numbered import numbered
 from fljax.data.own import federation_from_clients, own_data
 from fljax.data.tables import Columns, from_frame, from_hugging_face
 
@@ -895,3 +899,22 @@ def test_in_arrays_no_cells_are_filled():
     frame = Frame({"image": np.zeros((4, 2, 2), np.uint8), "y": [0, 1, 0, 1]})
     with pytest.raises(ValueError, match="column 'image' holds arrays, in which no cell is filled; leave fill out"):
         fljax.from_frame(frame, fljax.Columns(("y",), fill="mean"))
+
+
+def test_a_category_that_the_run_knew_has_its_feature_in_new_rows_without_it():
+    x, names = features_of({"sex": np.array(["m", "m"])}, {"sex": ("m", "f")}, Where(None, None))
+    assert names == ("sex=f", "sex=m")
+    np.testing.assert_array_equal(x, [[0, 1], [0, 1]])
+
+
+def test_a_hundred_whole_numbers_may_be_classes_and_more_are_asked_about():
+    labels = labels_of([np.arange(100)], ["y"], "auto", Where(None, None))
+    np.testing.assert_array_equal(labels, np.arange(100))
+    with pytest.raises(ValueError, match="column 'y' has 101 different whole numbers"):
+        labels_of([np.arange(101)], ["y"], "auto", Where(None, None))
+
+
+def test_numbers_in_words_are_in_the_order_of_numbers():
+    place, names = numbered(np.array(["10", "2", "1", "3", "10", "-4"]), "client id")
+    assert names == ("-4", "1", "2", "3", "10")
+    np.testing.assert_array_equal(place, [4, 2, 1, 3, 4, 0])

@@ -158,3 +158,12 @@ def test_synthetic_is_a_federation_and_a_data_set_with_users():
 def test_what_synthetic_refuses(given, why):
     with pytest.raises(ValueError, match=f"^{why}"):
         synthetic(**given)
+
+
+def test_the_last_tenth_of_what_a_user_of_the_data_set_has_is_for_test():
+    x, _, user = logistic_users(0.0, 0.0, seed=0)
+    train, test = load("synthetic_0_0")
+    for u in range(30):
+        mine, held = (np.asarray(part.x)[part.user == u] for part in (train, test))
+        assert len(mine) == int(0.9 * (len(mine) + len(held)))
+        np.testing.assert_array_equal(np.concatenate([mine, held]), x[user == u])
