@@ -14,7 +14,7 @@ from fljax.cli.sweep import HELP
 from fljax.jobs.job import read_job
 from fljax.jobs.sweep import read_sweep
 from fljax.jobs.sweep_settings import as_words, may_grow
-from fljax.jobs.sweep_values import BRICKS, OF_THE_WHOLE
+from fljax.jobs.sweep_values import BRICKS, OF_THE_WHOLE, check_different
 from fljax.run.sweep import best
 
 SMALL = ("--rounds", "2", "--model", "logistic_regression", "--partition.n-clients", "4", "--epochs", "1")
@@ -475,3 +475,9 @@ def test_a_number_that_changes_how_long_rounds_last_is_swept_one_value_at_a_time
     assert all(0 <= float(row["attack_success"]) <= 1 for row in swept)
     assert [float(row["epsilon_spent"]) for row in swept] == pytest.approx([8, 4], rel=1e-3)
     assert re.search(r"best: target_epsilon=(\d): accuracy_macro 0\.\d+, epsilon (\1|\d\.99\d)", out)
+
+
+def test_values_that_float32_does_not_tell_apart_stand_there_twice():
+    check_different("--lr", [0.1, 0.1001, 1, None])
+    with pytest.raises(ValueError, match=r"--lr: 0\.1000000001 stands there twice; give each value once"):
+        check_different("--lr", [0.1, 0.2, 0.1000000001])

@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from sklearn.metrics import confusion_matrix
 
 import fljax
 from fljax.files import save_arrays
+from fljax.jobs.measures import over_rounds
 from fljax.run import plots
 from fljax.run.cost import Link
 from fljax.run.logging import LogProgress, scalars, to_mlflow, to_tensorboard, to_wandb
@@ -293,6 +295,12 @@ def test_loggers_are_told_every_round(trained):
     assert told[0].rows[2]["accuracy_macro"] == pytest.approx(float(run.metrics["accuracy_macro"][1]))
     assert told[0].rows[3]["loss"] == pytest.approx(float(run.metrics["loss"][2].mean()), rel=1e-6)
     assert told[0].rows[1]["uplink"] == run.metrics["uplink"][0, 0]
+
+
+def test_rounds_and_seconds_of_a_table_are_those_since_the_run_began():
+    run = SimpleNamespace(metrics={"ids": np.zeros((3, 2), int), "simulated_seconds": np.float32([1, 2, 4])})
+    np.testing.assert_array_equal(over_rounds(run, "simulated_seconds"), [1, 3, 7])
+    np.testing.assert_array_equal(over_rounds(run, "rounds"), [1, 2, 3])
 
 
 def test_what_it_takes_to_get_to_a_target():

@@ -13,7 +13,7 @@ from fljax.rounds import sampling
 from fljax.rounds.uplink.private import AdaptiveClientDPHyper, ClientDPHyper, DPSGDHyper
 from fljax.run.privacy import check_noise, epsilons, with_target
 from fljax.run.sweep import draw, grid, log_spaced, log_uniform, spaced, stack, uniform
-from fljax.run.sweep.points import count_points, point, rows, vectors, with_targets
+from fljax.run.sweep.points import count_points, epsilons_of_points, point, rows, vectors, with_targets
 from fljax.types import Work
 
 NUMBERS = st.lists(st.floats(0.125, 8, width=32), min_size=1, max_size=4)
@@ -99,6 +99,22 @@ def test_ranges_have_both_ends():
 def test_what_is_no_sweep_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.slow
+def test_each_point_with_a_target_has_the_noise_of_its_own_run():
+    how = sampling.poisson(0.5), Work(1, 8), 3
+    aimed = grid(ClientDPHyper(target_epsilon=8.0), delta=(1e-5, 1e-3))
+    alone = [with_target(point(aimed, i), *how).noise_multiplier for i in range(2)]
+    np.testing.assert_allclose(with_targets(aimed, *how).noise_multiplier, alone, rtol=1e-6)
+
+
+def test_each_private_point_has_the_epsilon_of_its_own_run():
+    how = sampling.poisson(0.5), Work(1, 8), 3
+    noisy = grid(ClientDPHyper(), noise_multiplier=(1.0, 2.0), delta=(1e-5, 1e-3))
+    found = epsilons_of_points(noisy, *how)
+    np.testing.assert_allclose(found, [epsilons(point(noisy, i), *how) for i in range(4)], rtol=1e-6)
+    assert len(np.unique(found[:, -1])) == 4
 
 
 def test_noise_on_counts_is_more_than_half_of_all_noise():

@@ -63,6 +63,12 @@ def test_it_equals_the_sweep_and_halving_changes_nothing_for_the_survivors(searc
     assert {i for i in range(5) if halved.rounds[i] > 1} == set(np.argsort(-first, kind="stable")[:3])
 
 
+def test_a_point_without_any_mean_is_behind_those_that_have_one():
+    gone = Spread({"lr": 9}, np.nan, np.nan, np.nan, n_seeds=2, n_diverged=2, rounds=4)
+    half = Spread({"lr": 1}, 0.5, np.nan, np.nan, n_seeds=2, n_diverged=1, rounds=4)
+    assert ranked([gone, half], "accuracy_macro") == ranked([half, gone], "test_loss") == [half, gone]
+
+
 @pytest.mark.parametrize(("at_once", "n_batches"), [(None, 2), (1, 5)])
 def test_a_batch_is_of_as_many_runs_as_are_asked_for(searched, tmp_path, at_once, n_batches):
     """Ten runs on two devices: what a stop loses."""
@@ -264,6 +270,7 @@ def test_stages_of_halving():
     assert rungs(5, 4, 2) == [Rung(5, 1), Rung(3, 2), Rung(2, 4)]
     assert rungs(64, 10, 2, evaluate_every=5) == [Rung(64, 5), Rung(32, 10)]
     assert rungs(1, 100, 2) == [Rung(1, 100)]
+    assert rungs(4, 10, 2) == [Rung(4, 3), Rung(2, 5), Rung(1, 10)]  # of 2.5 rounds 3
     with pytest.raises(ValueError, match="halving=1 keeps every point"):
         rungs(4, 4, 1)
     with pytest.raises(ValueError, match=r"halving=2\.5 is not a whole number"):
