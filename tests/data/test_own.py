@@ -918,3 +918,10 @@ def test_numbers_in_words_are_in_the_order_of_numbers():
     place, names = numbered(np.array(["10", "2", "1", "3", "10", "-4"]), "client id")
     assert names == ("-4", "1", "2", "3", "10")
     np.testing.assert_array_equal(place, [4, 2, 1, 3, 4, 0])
+
+
+def test_a_seed_decides_which_examples_of_unowned_data_are_for_test():
+    data = fljax.own_data(np.arange(40.0)[:, None], np.arange(40) % 2)
+    held = [data.halves(0.25, seed)[1].x.ravel().tolist() for seed in (0, 0, 1)]
+    assert held[0] == held[1] != held[2]
+    assert [len(part.y) for part in fljax.own_data(np.zeros((2, 1)), [0, 1]).halves(0.9)] == [1, 1]

@@ -22,6 +22,7 @@ from fljax.files import save_arrays
 from fljax.jobs.measures import over_rounds
 from fljax.run import plots
 from fljax.run.cost import Link
+from fljax.run.frames import stacked
 from fljax.run.logging import LogProgress, scalars, to_mlflow, to_tensorboard, to_wandb
 from fljax.run.models_on_disk import FILE, read_models
 from fljax.run.result import Result
@@ -295,6 +296,13 @@ def test_loggers_are_told_every_round(trained):
     assert told[0].rows[2]["accuracy_macro"] == pytest.approx(float(run.metrics["accuracy_macro"][1]))
     assert told[0].rows[3]["loss"] == pytest.approx(float(run.metrics["loss"][2].mean()), rel=1e-6)
     assert told[0].rows[1]["uplink"] == run.metrics["uplink"][0, 0]
+
+
+def test_what_one_of_several_runs_does_not_have_is_nan_in_their_columns():
+    parts = [({"seed": 3}, {"round": np.arange(2)}), ({"seed": 4}, {"round": np.arange(1), "ari": np.ones(1)})]
+    found = stacked(parts)
+    np.testing.assert_array_equal(found["seed"], [3, 3, 4])
+    np.testing.assert_array_equal(found["ari"], [np.nan, np.nan, 1])
 
 
 def test_rounds_and_seconds_of_a_table_are_those_since_the_run_began():
