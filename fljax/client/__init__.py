@@ -1,4 +1,4 @@
-"""What a client does: local training, its objectives, and the measures taken on its data."""
+"""The client's primitives: local training, its objectives, and losses on the client's data."""
 
 from fljax.client.local import train_clients
 from fljax.client.map import map_clients

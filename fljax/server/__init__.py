@@ -1,8 +1,8 @@
-"""What a server does: pure, jitted functions of fixed shape over the client axis, by the paper's term.
+"""The server's primitives: pure, jitted functions of fixed shape over the client axis, named after the papers' terms.
 
-Every name here is imported from `fljax.server`. Functions work under `jit`, `vmap` and `scan`; numbers (eps, heights,
-weights, masks) are traced, and whatever a mask leaves out never matters. A function without an example on this page has
-one in its own docstring. The examples share four clients with a model of two layers:
+Every name here is imported from `fljax.server`. Functions work under `jit`, `vmap` and `scan`. Numbers and arrays (eps,
+heights, weights, masks) are traced, and entries that a mask excludes have no effect. A function without an example on
+this page has one in its own docstring. The examples share four clients with a model of two layers:
 
   >>> import jax
   >>> import jax.numpy as jnp
@@ -19,11 +19,11 @@ one in its own docstring. The examples share four clients with a model of two la
 - Cosine similarity of models or updates (CFL, LayerCFL): `pairwise_cosine`
 - Euclidean distance of weights (AdaCFL, FedTSDP's second stage): `pairwise_l2`; its square: `pairwise_squared_l2`
 - Squared distance of clients to cluster models (FeSEM): `cross_squared_l2`
-- Model discrepancy, min-max scaled L1 (DC-PFL): `model_discrepancy`; of layers to their cluster's: `layer_discrepancy`
+- Model discrepancy, min-max scaled L1 (DC-PFL): `model_discrepancy`; per layer, to the cluster: `layer_discrepancy`
 - Jensen-Shannon divergence of outputs on public data (FedTSDP's first stage): `js_divergence`
 - Symmetric Kullback-Leibler divergence of label distributions: `label_kld`
 - Principal angles between subspaces (PACFL): `principal_angles`
-- Clients whose losses are near the mean (FedGWC): `gaussian_rewards`; who is rewarded alike: `row_affinity`
+- Rewards for losses near the cluster's mean (FedGWC): `gaussian_rewards`; affinity of clients: `row_affinity`
 
   >>> print(pairwise_cosine(x)[0], cross_squared_l2(models, centers)[0])
   [1.   1.   0.24 0.6 ] [ 0.25 17.  ]
@@ -43,16 +43,17 @@ one in its own docstring. The examples share four clients with a model of two la
 
 **Clustering**
 
-- DBSCAN (FedTSDP): `dbscan`; with its noise as clusters of one: `noise_to_singletons`
-- Agglomerative tree, dendrogram; UPGMA is "average" (DC-PFL): `linkage`; cut at a threshold: `cut`; at k: `cut_k`
-- Optimal bipartition of every cluster (CFL, LayerCFL): `best_bipartition`, `split`; all accepted: `bipartition`
-- k-means with k-means++ seeding (FeSEM's start): `kmeans`
+- DBSCAN (FedTSDP): `dbscan`; noise as clusters of one client: `noise_to_singletons`
+- Agglomerative clustering: the dendrogram, UPGMA is "average" (DC-PFL): `linkage`; cut at a height: `cut`; into k
+  clusters: `cut_k`
+- Optimal bipartition of every cluster (CFL, LayerCFL): `best_bipartition`, `split`; every split accepted: `bipartition`
+- k-means with k-means++ seeding (initial clusters of FeSEM): `kmeans`
 - Trimmed-mean and median k-means (Ghosh et al.): `robust_kmeans`
-- Spectral clustering (FedGWC): `spectral_labels`; the eigenvectors it reads: `spectral_embedding`
+- Spectral clustering (FedGWC): `spectral_labels`; its eigenvectors: `spectral_embedding`
 - Clustering tendency, the Hopkins statistic (FedTSDP): `hopkins`
-- A hierarchy walked down by a normalised threshold (DC-PFL): `threshold`, `cut_at`, `next_split`
+- Splitting a hierarchy step by step with a normalised threshold (DC-PFL): `threshold`, `cut_at`, `next_split`
 - End of the rapid-decrease period of a loss (DC-PFL): `new_curve`, `observe`, `period_ended`
-- Labels numbered by their lowest-index member, so that they compare: `canonical`
+- Labels in canonical order, so that partitions can be compared: `canonical`
 
   >>> print(kmeans(key, x, 2).label, robust_kmeans(key, x, 2, center="median").label)
   [0 0 1 1] [0 0 1 1]
@@ -70,7 +71,7 @@ one in its own docstring. The examples share four clients with a model of two la
 - Nearest center (FeSEM's E step): `nearest_center`
 - Importance weights (FedSoft): `example_shares`, `soft_weights`
 - Mixture weights by expectation maximisation (FedEM): `responsibilities`, `mixture_weights`
-- What a new cluster takes over from the old one (CFL): `inherit`
+- Model of a new cluster from its old cluster (CFL): `inherit`
 
   >>> print(lowest_loss(jnp.array([[0.5, 0.25], [0.125, 1.0]])))
   [1 0]
@@ -90,12 +91,12 @@ one in its own docstring. The examples share four clients with a model of two la
 - Adaptive server optimisers, FedAdam and others (Reddi et al.): `server_optimizer`, `server_step`
 - Average per cluster (IFCA, FeSEM, CFL): `cluster_mean`
 - Any row-stochastic matrix (personalised, decentralised, attentive): `mix`; one per layer: `mix_layers`
-- The best convex combination of estimates for each client, by bias and variance (FedPAC): `simplex_weights`
-- Base and personal layers (FedPer), a fraction of one too (FedTSDP): `select_layers`, `shared_mask`, `shared_size`
+- The convex combination of estimates with the least bias and variance for each client (FedPAC): `simplex_weights`
+- Base and personal layers (FedPer), also fractions of layers (FedTSDP): `select_layers`, `shared_mask`, `shared_size`
 - Layers aggregated at their own intervals (DC-PFL): `due_layers`, `where_layers`
-- Matched averaging, neurons by the Hungarian method (FedMA, FeSEM-MA): `matched_mean`, `matched_squared_l2`; the
-  members of a cluster in a common order of units: `matched_members`
-- One model's hidden units in another's order: `match`; in two steps: `match_units`, `permute_units`
+- Matched averaging of units, by the Hungarian method (FedMA, FeSEM-MA): `matched_mean`, `matched_squared_l2`; the
+  members of a cluster with their units in a common order: `matched_members`
+- A model with its hidden units in another model's order: `match`; in two steps: `match_units`, `permute_units`
 
   >>> print(weighted_mean(models, size)["fc1"])
   [2.67 2.17]
@@ -130,11 +131,11 @@ one in its own docstring. The examples share four clients with a model of two la
   >>> print(permute_units(other, (jnp.array([1, 0]),), layers)["fc1"]["kernel"])
   [[1. 2.]]
 
-**Aggregation that survives bad clients**
+**Byzantine-robust aggregation**
 
 - Coordinate-wise median and trimmed mean (Yin et al.): `coordinate_median`, `trimmed_mean`
-- Krum and multi-Krum (Blanchard et al.): `krum`, `multi_krum`; their scores: `krum_scores`; after them, near the median
-  of every coordinate, Bulyan (El Mhamdi et al.): `bulyan`
+- Krum and multi-Krum (Blanchard et al.): `krum`, `multi_krum`; their scores: `krum_scores`
+- Bulyan, a selection by Krum and then a mean near every coordinate's median (El Mhamdi et al.): `bulyan`
 - Geometric median (RFA): `geometric_median`
 - Norm clipping: `clip_norm`
 - The median or trimmed mean of each cluster (Ghosh et al.): `robust_cluster_mean`
@@ -153,13 +154,14 @@ one in its own docstring. The examples share four clients with a model of two la
 **Agreement**
 
 - Adjusted Rand index, mutual information, purity: `adjusted_rand`, `normalized_mutual_info`, `purity`
-- Number of clusters: `n_clusters`; clients that changed theirs, up to renaming: `churn`; by name: `raw_churn`
+- Number of clusters: `n_clusters`; share of clients that changed cluster, up to renaming: `churn`;
+  by label: `raw_churn`
 - Separation gap of similarities (LayerCFL's Gap 1): `separation_gap`; of distances (Gap 2): `distance_gap`
-- The round that first has a positive gap: `first_separation`
-- What the gradients' errors gamma allow (CFL): cosines within a distribution, H: `intra_bound`; across a bipartition of
-  k distributions: `cross_bound`; the largest error with which a split is right: `gamma_limit`
+- The first round with a positive gap: `first_separation`
+- Bounds from the gradients' errors gamma (CFL): on cosines within a distribution, H: `intra_bound`; on cosines across a
+  bipartition of k distributions: `cross_bound`; on the errors with which a split is correct: `gamma_limit`
 - Silhouette: `silhouette`; Davies-Bouldin score: `davies_bouldin`
-- Do two measures see the same structure: `pairwise_correlation`
+- Correlation of two matrices of distances or similarities: `pairwise_correlation`
 """
 
 from fljax.server.aggregate import cluster_mean, mix, mix_layers, weighted_mean

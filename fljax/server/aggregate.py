@@ -1,10 +1,10 @@
-"""Means of client models: over everyone, per cluster, or by any matrix, for whole models or layer by layer.
+"""Means of client models: over all clients, per cluster, or by any matrix, for whole models or layer by layer.
 
-A client that does not count (weight 0, a label outside the range, an all-zero column) never matters, even when its
-parameters are NaN. Running statistics (the ``batch_stats`` subtree) are averaged like parameters. Everything here is
-linear in the models and differentiable with respect to them and to the weights; the gradient to a weight of 0 is that
-of a client of zeros, for its parameters are not looked at. Means go by way of the sums ``sum_i w_i x_i`` and
-``sum_i w_i``, which float32 must hold: entries times weights stay between 1e-37 and 1e38.
+A client that does not count (weight 0, a label outside the range, an all-zero column) has no effect, even if its
+parameters are NaN. Running statistics (the ``batch_stats`` subtree) are averaged like parameters. All functions are
+linear in the models, and differentiable with respect to models and weights; the gradient with respect to a weight of 0
+treats that client's parameters as zeros, since they are not read. Means are computed from the sums ``sum_i w_i x_i``
+and ``sum_i w_i``, which must fit float32: entries times weights must stay between 1e-37 and 1e38.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from fljax.server.labels import rank
 from fljax.types import Params, Stacked
 
 _MANY = 1 << 16
-"""Numbers of all clusters' models up to which a product of matrices is as quick, and sooner compiled."""
+"""Entries of all clusters' models up to which one matrix product is as fast, and compiles faster."""
 
 
 @checked(weight=WEIGHT)
@@ -33,14 +33,14 @@ def weighted_mean(stacked: Stacked, weight: Array, empty: Params | None = None) 
 
     Args:
         stacked: leaves (clients, ...).
-        weight: (clients,) example counts, 0 or more; any real or bool dtype. A client of weight 0 never matters.
-        empty: one model, returned when all weights are 0; None: zeros are returned then, never NaN.
+        weight: (clients,) example counts, 0 or more; any real or bool dtype. A client of weight 0 has no effect.
+        empty: one model, returned if all weights are 0; None: zeros, never NaN.
 
     Returns:
-        One model: leaves without the leading axis, in the dtypes of ``stacked``; of whole numbers as in `mix`.
+        One model: leaves without the leading axis, in the dtypes of ``stacked``; integer leaves as in `mix`.
 
     Raises:
-        ValueError: lengths differ, a weight is negative or no number, or ``empty`` is not one model of these shapes.
+        ValueError: lengths differ, a weight is negative or not a number, or ``empty`` is not one model of these shapes.
     """
     n = n_rows("stacked", stacked)
     check_vector("weight", weight, n, "stacked")
@@ -58,17 +58,17 @@ def cluster_mean(stacked: Stacked, weight: Array, label: Array, empty: Stacked) 
 
     Args:
         stacked: leaves (clients, ...).
-        weight: (clients,) example counts, 0 or more. A client of weight 0 never matters.
-        label: (clients,) int cluster of each client; outside 0..clusters-1 (as -1 for noise) it counts nowhere.
-        empty: leaves (clusters, ...): its rows fix the number of clusters, and are kept where a cluster has no weight.
+        weight: (clients,) example counts, 0 or more. A client of weight 0 has no effect.
+        label: (clients,) int cluster of each client; a client outside 0..clusters-1 (-1 for noise) does not count.
+        empty: leaves (clusters, ...): sets the number of clusters; clusters without weight keep these rows.
 
     Returns:
-        Leaves (clusters, ...), in the dtypes of ``stacked``. As in `mix`, a client that counts must be finite, or it
-        spoils the other clusters too: give it weight 0, as by ``jnp.where(tree.all_finite(stacked), weight, 0)``.
+        Leaves (clusters, ...), in the dtypes of ``stacked``. As in `mix`, clients that count must be finite, or the
+        other clusters become NaN too: exclude clients by ``jnp.where(tree.all_finite(stacked), weight, 0)``.
 
     Raises:
-        ValueError: lengths differ, a weight is negative or no number, labels are no whole numbers, or ``empty`` has
-            other leaves than ``stacked``, or rows of other shapes.
+        ValueError: lengths differ, a weight is negative or not a number, labels are not integers, or ``empty`` differs
+            from ``stacked`` in its leaves or in the shapes of its rows.
     """
     n, n_clusters = n_rows("stacked", stacked), n_rows("empty", empty)
     check_vector("weight", weight, n, "stacked")
@@ -80,10 +80,10 @@ def cluster_mean(stacked: Stacked, weight: Array, label: Array, empty: Stacked) 
 
 
 def _means_of_few(stacked: Stacked, weight: Array, label: Array, empty: Stacked) -> Stacked:
-    """`cluster_mean` where most clusters have no client: a mean for each client at most, put where it belongs.
+    """`cluster_mean` if most clusters are empty: at most one mean per client is computed, and scattered to its cluster.
 
-    The other rows are not even written where XLA may work in place; as a product of matrices a mean would cost as much
-    for each cluster without clients as for one that has some.
+    Where XLA may work in place, the other rows are not written. In one matrix product, an empty cluster would cost as
+    much as any other.
     """
     n, n_clusters = weight.shape[0], n_rows("empty", empty)
     place = rank(label, (label >= 0) & (label < n_clusters))
@@ -91,12 +91,12 @@ def _means_of_few(stacked: Stacked, weight: Array, label: Array, empty: Stacked)
     mean = _means_of_all(stacked, weight, place, none)
     has_weight = jnp.zeros(n, bool).at[place].max(weight > 0, mode="drop")
     cluster = jnp.full(n, n_clusters, jnp.int32).at[place].set(label, mode="drop")
-    row = jnp.where(has_weight, cluster, n_clusters)  # one past the end is dropped
+    row = jnp.where(has_weight, cluster, n_clusters)  # one past the end: dropped
     return jax.tree.map(lambda kept, new: kept.at[row].set(whole(new), mode="drop"), empty, mean)
 
 
 def _means_of_all(stacked: Stacked, weight: Array, label: Array, empty: Stacked) -> Stacked:
-    """`cluster_mean` as one product of matrices."""
+    """`cluster_mean` as one matrix product."""
     member = label[None, :] == jnp.arange(n_rows("empty", empty), dtype=jnp.int32)[:, None]
     exact = weight if weight.dtype == "float64" else weight.astype(jnp.float32)
     matrix = jnp.where(member, exact[None, :], 0)
@@ -105,7 +105,7 @@ def _means_of_all(stacked: Stacked, weight: Array, label: Array, empty: Stacked)
     divisor = jnp.where(mass > 0, mass, 1)
 
     def leaf_mean(leaf: Array, total: Array) -> Array:
-        # The total of all examples has two digits in bfloat16, is inf in float16, and no fraction in whole numbers.
+        # A sum over all examples has two digits in bfloat16, is inf in float16, and has no fraction in integers.
         if leaf.dtype.itemsize < 4 or not jnp.issubdtype(leaf.dtype, jnp.floating):
             return mix(matrix / divisor[:, None], leaf)
         return total / tree.along(divisor, total).astype(total.dtype)
@@ -119,13 +119,13 @@ def mix(matrix: Array, stacked: Stacked) -> Stacked:
     """``y_r = sum_i matrix[r, i] x_i``: any linear aggregation, at full float32 precision on every device.
 
     Row-stochastic matrices give convex combinations: one row is a weighted mean, ``(clients, clients)`` is personalised
-    or decentralised averaging. A client whose column is all zero never matters; a client that counts for one row must
-    be finite, or it spoils the others too (0 times NaN is NaN).
+    or decentralised averaging. A client whose column is all zero has no effect. A client with a weight in any row must
+    be finite, or the other rows become NaN too (0 times NaN is NaN).
 
     Args:
         matrix: (rows, clients).
-        stacked: leaves (clients, ...). Means of whole numbers, as counters are, are computed in float32, which holds
-            them up to 2^24, and rounded.
+        stacked: leaves (clients, ...). Means of integers, such as counters, are computed in float32, which is exact up
+            to 2^24, and rounded.
 
     Returns:
         Leaves (rows, ...).
@@ -135,7 +135,7 @@ def mix(matrix: Array, stacked: Stacked) -> Stacked:
     """
     n = n_rows("stacked", stacked)
     if len(shape_of("matrix", matrix)) != 2 or matrix.shape[1] != n:
-        raise ValueError(f"matrix has shape {matrix.shape}; expected (rows, {n}), a column a client")
+        raise ValueError(f"matrix has shape {matrix.shape}; expected (rows, {n}), one column per client")
     tree.check_real(matrix)
     counts = jnp.any(matrix != 0, axis=0)
 
@@ -152,10 +152,10 @@ def mix(matrix: Array, stacked: Stacked) -> Stacked:
 
 @jax.jit
 def mix_layers(matrices: dict[str, Array], stacked: Stacked) -> Stacked:
-    """`mix` with a matrix for each layer: layers with other weights, other groups or other neighbours.
+    """`mix` with one matrix per layer: each layer can have its own weights, groups or neighbours.
 
     Args:
-        matrices: layer name -> (rows, clients), the same rows for every layer, one entry per layer of ``stacked``.
+        matrices: layer name -> (rows, clients), one matrix per layer of ``stacked``, all with the same number of rows.
             Running statistics follow the layer of their name.
         stacked: ``{layer: leaves (clients, ...)}``.
 
@@ -163,7 +163,7 @@ def mix_layers(matrices: dict[str, Array], stacked: Stacked) -> Stacked:
         ``{layer: leaves (rows, ...)}``.
 
     Raises:
-        ValueError: a layer without a matrix, a matrix without a layer, or one that does not fit.
+        ValueError: a layer without a matrix, a matrix without a layer, or a matrix of another shape.
     """
     trainable = tree.trainable(stacked)
     check_kind("matrices", matrices, Mapping, "give a dict {layer: matrix}")

@@ -1,4 +1,4 @@
-"""How far two ways of telling clients apart agree: with each other, with the truth, with the distances themselves."""
+"""Agreement of two labellings of the clients, such as found clusters and true groups, or the clusters of two rounds."""
 
 from functools import partial
 
@@ -14,7 +14,7 @@ from fljax.server.entry import checked
 from fljax.server.labels import rank
 
 MOST_CLIENTS = 46_340
-"""The largest n whose n² fits the int32 in which pairs are counted exactly."""
+"""The largest n whose n² fits int32, in which pairs are counted exactly."""
 
 
 def _ranked(a: Array, b: Array, where: Array | None) -> tuple[Array, Array, Array]:
@@ -33,7 +33,7 @@ def _contingency(a: Array, b: Array, mask: Array) -> tuple[Array, Array, Array]:
     A full table would be n x n; sorting the pairs finds its non-empty cells in O(n log n).
     """
     n = a.shape[0]
-    cell = rank(a * n + b, mask)  # masked entries: a = b = n, their code may wrap and is not looked at
+    cell = rank(a * n + b, mask)  # masked entries have a = b = n: their code may overflow and is not read
     count = segment_sum(mask.astype(jnp.int32), cell, n)
     row = jnp.zeros(n, jnp.int32).at[cell].set(a, mode="drop")
     column = jnp.zeros(n, jnp.int32).at[cell].set(b, mode="drop")
@@ -54,7 +54,7 @@ def _slots(value: Array, mask: Array) -> Array:
 def adjusted_rand(a: Array, b: Array, where: Array | None = None) -> Array:
     r"""Adjusted Rand index of two labellings.
 
-    With pairs of clients counted as together in both (tp), in ``b`` only (fp), in ``a`` only (fn) or in neither (tn),
+    With tp the number of pairs of clients that are together in both, fp in ``b`` only, fn in ``a`` only, tn in neither,
 
     .. math:: ARI = \frac{2 (tp \cdot tn - fn \cdot fp)}{(tp + fn)(fn + tn) + (tp + fp)(fp + tn)}.
 
@@ -64,7 +64,7 @@ def adjusted_rand(a: Array, b: Array, where: Array | None = None) -> Array:
         where: (n,) bool, the clients that count; None: all.
 
     Returns:
-        () float32 in [-0.5, 1]; 1 for equal partitions, one client or none included; 0 expected by chance.
+        () float32 in [-0.5, 1]; 1 for equal partitions, also with one client or none; 0 is expected by chance.
 
     Raises:
         ValueError: shapes differ, or more than 46,340 clients.
@@ -87,7 +87,7 @@ def adjusted_rand(a: Array, b: Array, where: Array | None = None) -> Array:
     together = pairs(_contingency(a, b, mask)[2])
     in_a, in_b, everything = pairs(_sizes(a, mask)), pairs(_sizes(b, mask)), n * (n - 1) // 2
     tp, fn, fp = together, in_a - together, in_b - together
-    tn = everything - in_a - fp  # integers until here: the differences below keep all their digits
+    tn = everything - in_a - fp  # integers up to here, so that differences are exact
     tp, fn, fp, tn = (x.astype(jnp.float32) for x in (tp, fn, fp, tn))
     equal = (fn == 0) & (fp == 0)
     score = 2 * (tp * tn - fn * fp) / jnp.where(equal, 1, (tp + fn) * (fn + tn) + (tp + fp) * (fp + tn))
@@ -95,7 +95,7 @@ def adjusted_rand(a: Array, b: Array, where: Array | None = None) -> Array:
 
 
 def _entropy(count: Array, n: Array) -> Array:
-    """-Σ p log p of counts that sum to n; ``log1p`` of an exact difference, so that p near 1 keeps its digits."""
+    """-Σ p log p of counts that sum to n; ``log1p`` of an exact difference keeps precision for p near 1."""
     share = count / jnp.maximum(n, 1)
     log = jnp.log1p(jnp.where(count > 0, count - n, 0) / jnp.maximum(n, 1))
     return -(share * log).sum()
@@ -112,7 +112,7 @@ def normalized_mutual_info(a: Array, b: Array, where: Array | None = None) -> Ar
         where: (n,) bool, the clients that count; None: all.
 
     Returns:
-        () float32 in [0, 1]; 1 for equal partitions, also when both have one cluster or no client counts.
+        () float32 in [0, 1]; 1 for equal partitions, also if both have one cluster or no client counts.
 
     Raises:
         ValueError: shapes differ, or more than 46,340 clients.
@@ -128,7 +128,7 @@ def normalized_mutual_info(a: Array, b: Array, where: Array | None = None) -> Ar
     n = mask.sum(dtype=jnp.int32)
     size_a, size_b = _sizes(a, mask), _sizes(b, mask)
     row, column, count = _contingency(a, b, mask)
-    chance = size_a[row] * size_b[column]  # n times the count expected of independent labellings
+    chance = size_a[row] * size_b[column]  # n times the count expected for independent labellings
     surplus = jnp.where(count > 0, count * n - chance, 0)
     log = jnp.log1p(surplus / jnp.maximum(chance, 1))
     information = (count / jnp.maximum(n, 1) * log).sum()
@@ -142,8 +142,8 @@ def normalized_mutual_info(a: Array, b: Array, where: Array | None = None) -> Ar
 def purity(label: Array, group: Array, where: Array | None = None) -> Array:
     r"""Share of clients that belong to their cluster's most frequent true group.
 
-    :math:`\frac1n \sum_k \max_g |\{i : label_i = k, group_i = g\}|`. It is 1 for singletons: read it beside the number
-    of clusters.
+    :math:`\frac1n \sum_k \max_g |\{i : label_i = k, group_i = g\}|`. It is 1 for clusters of one client each, so report
+    it together with the number of clusters.
 
     Args:
         label: (n,) integers, the clusters found; -1 (noise) counts as one cluster.
@@ -151,7 +151,7 @@ def purity(label: Array, group: Array, where: Array | None = None) -> Array:
         where: (n,) bool, the clients that count; None: all.
 
     Returns:
-        () float32 in (0, 1]; 1 when no client counts.
+        () float32 in (0, 1]; 1 if no client counts.
 
     Raises:
         ValueError: shapes differ, or more than 46,340 clients.
@@ -176,7 +176,7 @@ def n_clusters(label: Array, where: Array | None = None) -> Array:
     """Number of distinct clusters.
 
     Args:
-        label: (n,) integers; negative: noise, which is no cluster.
+        label: (n,) integers; negative: noise, which is not counted as a cluster.
         where: (n,) bool, the clients that count; None: all.
 
     Returns:
@@ -197,10 +197,10 @@ def n_clusters(label: Array, where: Array | None = None) -> Array:
 @checked()
 @jax.jit
 def raw_churn(before: Array, after: Array, where: Array | None = None) -> Array:
-    """Share of clients whose label changed, names taken at their word.
+    """Share of clients whose label changed, without renaming clusters.
 
-    Right for methods whose clusters keep their identity from round to round (a slot with its own model); a mere
-    renaming counts as change, see `churn`.
+    For methods whose clusters keep their identity from round to round (a slot with its own model). A pure renaming
+    counts as change; `churn` ignores it.
 
     Args:
         before: (n,) integers.
@@ -208,7 +208,7 @@ def raw_churn(before: Array, after: Array, where: Array | None = None) -> Array:
         where: (n,) bool, the clients that count; None: all.
 
     Returns:
-        () float32 in [0, 1]; 0 when no client counts.
+        () float32 in [0, 1]; 0 if no client counts.
 
     Example:
         >>> import jax.numpy as jnp
@@ -226,20 +226,20 @@ def raw_churn(before: Array, after: Array, where: Array | None = None) -> Array:
 @checked()
 @partial(jax.jit, static_argnames="most_clusters")
 def churn(before: Array, after: Array, where: Array | None = None, *, most_clusters: Positive | None = None) -> Array:
-    """Share of clients that changed cluster under the kindest renaming of the clusters.
+    """Share of clients that changed cluster, under the renaming of clusters that makes it smallest.
 
-    ``1 - (most clients that a one-to-one renaming of before's clusters leaves in place) / n``, the best renaming found
-    by the Hungarian method. Clusters that appear or vanish have no partner, so their clients count as moved.
+    ``1 - (largest number of clients that a one-to-one renaming of clusters leaves in place) / n``; the Hungarian method
+    finds the renaming. Clusters that appear or vanish have no partner, so their clients count as changed.
 
     Args:
         before: (n,) integers; -1 (noise) is a cluster like any other.
         after: (n,) integers.
         where: (n,) bool, the clients that count; None: all.
-        most_clusters: static bound on the distinct labels of each, which sets the cost, O(most_clusters³) at worst;
-            None: n. The clients of clusters past the bound count as moved.
+        most_clusters: bound on the number of distinct labels of each, static; sets the cost, at most O(most_clusters³).
+            None: n. Clients of clusters beyond the bound count as changed.
 
     Returns:
-        () float32 in [0, 1); 0 for equal partitions, or when no client counts.
+        () float32 in [0, 1); 0 for equal partitions, or if no client counts.
 
     Raises:
         ValueError: shapes differ, more than 46,340 clients, or ``most_clusters < 1``.
@@ -252,9 +252,9 @@ def churn(before: Array, after: Array, where: Array | None = None, *, most_clust
         0.25
     """
     a, b, mask = _ranked(before, after, where)
-    size = max(a.shape[0], 1) if most_clusters is None else most_clusters  # of no client the search has a table too
+    size = max(a.shape[0], 1) if most_clusters is None else most_clusters  # not empty without clients
     table = jnp.zeros((size, size), jnp.float32).at[a, b].add(mask.astype(jnp.float32), mode="drop")
-    # Slots empty on both sides are paired off for free; the Hungarian search would wander through their ties.
+    # Slots that are empty on both sides are paired in advance; the Hungarian search would lose time on their ties.
     spare = jnp.arange(size) >= jnp.maximum(_slots(a, mask), _slots(b, mask))
     matched = optax.assignment.hungarian_algorithm(-table - jnp.diag(spare.astype(jnp.float32)))
     kept = table[matched].sum().astype(jnp.int32)

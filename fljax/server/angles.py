@@ -15,17 +15,17 @@ from fljax.placement import whole
 from fljax.server.checks import check_axes
 
 _ENTRIES = 2**15
-"""Numbers of the small matrices that are turned at once: they stay in the cache of one core."""
+"""Entries of the small matrices that are rotated at once: they stay in the cache of one core."""
 
 
 def principal_angles(basis: Array) -> Array:
     """Angles between subspaces (PACFL): ``arccos`` of the singular values of ``U_i' U_j``.
 
     Args:
-        basis: (n, d, p) orthonormal columns U_i; a column of 0 is at 90 degrees to everything.
+        basis: (n, d, p) orthonormal columns U_i; a zero column has an angle of 90 degrees to every other.
 
     Returns:
-        (n, n, p) degrees, smallest first; of angles near 0 within about 0.05, as far as a cosine in float32 tells.
+        (n, n, p) degrees, smallest first; the error is about 0.05 near 0 degrees, the resolution of a float32 cosine.
 
     Raises:
         ValueError: the bases are not of shape (n, d, p).
@@ -36,16 +36,16 @@ def principal_angles(basis: Array) -> Array:
 def subspace_distance(basis: Array, angle: Literal["smallest", "sum"] = "smallest") -> Array:
     """The smallest of the principal angles between subspaces, or the sum of all: (n, n) degrees.
 
-    As `principal_angles` has them, but never with all of them in memory.
+    From the angles of `principal_angles`, but without keeping all of them in memory.
     """
     check_choices(subspace_distance, {"angle": angle})
     return _of_pairs(basis, jnp.min if angle == "smallest" else jnp.sum)[0]
 
 
 def _of_pairs(basis: Array, reduce: Callable[..., Array] | None = None) -> Array:
-    """The angles of all pairs, (p, n, n), or one number made of each pair's, (1, n, n).
+    """The angles of all pairs, (p, n, n), or one number per pair if ``reduce`` is given, (1, n, n).
 
-    Tile by tile of the upper triangle, so that the matrices ``U_i' U_j`` of a tile stay in cache.
+    Computed tile by tile in the upper triangle, so that the matrices ``U_i' U_j`` of a tile stay in cache.
     """
     n, d, p = check_axes("basis", basis, "n", "d", "p")
     basis = whole(tree.at_least_float32(basis))

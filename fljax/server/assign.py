@@ -1,4 +1,4 @@
-"""Who belongs to which cluster: the nearest center, the lowest loss, and the soft memberships of FedSoft and FedEM."""
+"""Assignment of clients to clusters: nearest center, lowest loss, and the soft memberships of FedSoft and FedEM."""
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +15,11 @@ def nearest_center(stacked: Stacked, centers: Stacked) -> Array:
     """``argmin_k |x_i - c_k|_2``: the E step of k-means and FeSEM.
 
     Distances are computed from differences, so equal centers tie exactly and the lowest index wins. A center with NaN
-    never wins against one without; a client with NaN gets label 0.
+    never wins against a finite one; a client with NaN gets label 0.
 
     Args:
-        stacked: (points, d) array, or a pytree with leaves (clients, ...); running statistics are left out.
-        centers: the same with a leading axis of clusters.
+        stacked: (points, d) array, or a pytree with leaves (clients, ...); running statistics are ignored.
+        centers: the same, with clusters as the leading axis.
 
     Returns:
         (points,) int32.
@@ -38,7 +38,7 @@ def lowest_loss(loss: Array) -> Array:
         (clients,) int32.
 
     Raises:
-        ValueError: ``loss`` is no array.
+        ValueError: ``loss`` is not an array.
     """
     shape_of("loss", loss)
     return jnp.argmin(jnp.where(jnp.isnan(loss), jnp.inf, loss), axis=-1).astype(jnp.int32)
@@ -52,14 +52,14 @@ def example_shares(loss: Array, weight: Array, floor: ArrayLike = 1e-4) -> Array
 
     Args:
         loss: (clients, examples, clusters).
-        weight: (clients, examples): 0 for padding, whose losses never matter.
-        floor: importance of a cluster that no example prefers, positive.
+        weight: (clients, examples): 0 for padding, whose losses have no effect.
+        floor: importance of a cluster for which no example has its lowest loss, positive.
 
     Returns:
         (clients, clusters) float32; a client without examples gets equal shares.
 
     Raises:
-        ValueError: shapes that do not fit.
+        ValueError: shapes do not match.
     """
     check_shape("weight", weight, shape_of("loss", loss)[:-1], "a weight per example of loss")
     check_one(floor=floor)
@@ -74,11 +74,11 @@ def soft_weights(share: Array, size: Array) -> Array:
     """FedSoft's aggregation weights ``v_si = u_is n_i / sum_i u_is n_i``.
 
     Args:
-        share: (clients, clusters) importances `example_shares`.
+        share: (clients, clusters) importances from `example_shares`.
         size: (clients,) example counts.
 
     Returns:
-        (clusters, clients), each row sums to 1 (to 0 where no client has examples): a matrix for `mix`, and the
+        (clusters, clients), each row sums to 1 (to 0 if no client has examples): a matrix for `mix`, and the
         probabilities with which cluster s samples clients.
 
     Raises:
@@ -107,7 +107,7 @@ def responsibilities(loss: Array, mixture: Array) -> Array:
         (clients, examples, learners), the last axis sums to 1.
 
     Raises:
-        ValueError: shapes that do not fit.
+        ValueError: shapes do not match.
     """
     shape = shape_of("loss", loss)
     check_shape("mixture", mixture, (*shape[:-2], shape[-1]), "a weight per client and learner of loss")
@@ -124,14 +124,14 @@ def mixture_weights(responsibility: Array, weight: Array, empty: Array) -> Array
 
     Args:
         responsibility: (clients, examples, learners).
-        weight: (clients, examples): 0 for padding, whose responsibilities never matter.
-        empty: (clients, learners): kept for a client without examples.
+        weight: (clients, examples): 0 for padding, whose responsibilities have no effect.
+        empty: (clients, learners): result for a client without examples.
 
     Returns:
         (clients, learners), each row sums to 1.
 
     Raises:
-        ValueError: shapes that do not fit.
+        ValueError: shapes do not match.
     """
     shape = shape_of("responsibility", responsibility)
     check_shape("weight", weight, shape[:-1], "a weight per example of responsibility")

@@ -1,7 +1,7 @@
 """The bipartition of every current cluster at once: the split of clustered federated learning.
 
-A method that accepts or rejects each cluster's split by itself calls `best_bipartition`, decides with ``cross`` (and
-whatever else it knows of the cluster), and hands its decision to `split`::
+A method that accepts or rejects the split of each cluster calls `best_bipartition`, decides by ``cross`` (and other
+properties of the cluster), and passes its decision to `split`::
 
     side, cross = best_bipartition(similarity, label)
     accept = jnp.sqrt(jnp.clip((1 - cross) / 2, 0, 1)) > gamma_max      # per client, equal within a cluster
@@ -31,8 +31,8 @@ Linkage = Literal["single", "complete"]
 class Bipartition(NamedTuple):
     """The two halves of every cluster."""
 
-    side: Array  # (n,) bool; False in the half of the cluster's lowest-index client, True in the other
-    cross: Array  # (n,) largest similarity across the halves of the client's cluster; +inf where it has one half
+    side: Array  # (n,) bool; False in the half with the cluster's lowest-index client, True in the other
+    cross: Array  # (n,) largest similarity across the halves of the client's cluster; +inf if it is not split
 
 
 @checked()
@@ -40,24 +40,24 @@ class Bipartition(NamedTuple):
 def best_bipartition(
     similarity: Array, label: Array, linkage: Linkage = "single", where: Array | None = None
 ) -> Bipartition:
-    r"""Every cluster's own best split in two, and how alike its halves still are.
+    r"""The best split of every cluster in two, and the largest similarity across its halves.
 
     "single" finds the optimum of :math:`\min_{c_1, c_2} \max_{i \in c_1, j \in c_2} \alpha_{ij}` over the bipartitions
-    of a cluster: single linkage cut at two clusters leaves the largest spacing. "complete" cuts complete linkage at
-    two, as the authors' published code does; it is not the optimum, though both find the right split where two
-    groups are separated by a positive gap.
+    of a cluster: single linkage, cut into two clusters, leaves the largest spacing. "complete" cuts complete linkage
+    into two, as the authors' published code does; it is not the optimum, but both find the correct split if two groups
+    are separated by a positive gap.
 
     Args:
-        similarity: (n, n) :math:`\alpha`, larger is more alike (a cosine, or a negated distance), symmetric; the
-            diagonal is not looked at.
+        similarity: (n, n) :math:`\alpha`, larger is more similar (a cosine, or a negated distance), symmetric; the
+            diagonal is ignored.
         label: (n,) integers, the current clusters; a negative one belongs to no cluster.
         linkage: "single" or "complete"; static.
         where: (n,) bool, the clients that count; None: all. The others may hold NaN.
 
     Returns:
-        `Bipartition`: ``side`` (n,) bool and ``cross`` (n,) :math:`\alpha_{cross}`. A cluster of one stays whole: its
-        ``side`` is False and its ``cross`` +inf, as for clients in no cluster. ``cross`` is the similarity of one
-        pair of clients, so it is differentiable almost everywhere.
+        `Bipartition`: ``side`` (n,) bool and ``cross`` (n,) :math:`\alpha_{cross}`. A cluster of one client is not
+        split: its ``side`` is False and its ``cross`` +inf, as for clients in no cluster. ``cross`` is the similarity
+        of one pair of clients, so it is differentiable almost everywhere.
 
     Raises:
         ValueError: unknown linkage, the matrix is not square, or lengths differ.
@@ -74,9 +74,9 @@ def best_bipartition(
     """
     n = check_square("similarity", similarity)
     check_vector("label", label, n, "similarity")
-    similarity = tree.at_least_float32(similarity)  # of a uint8 the negative wraps
+    similarity = tree.at_least_float32(similarity)  # negating a uint8 would overflow
     member = everyone(n, where, "similarity") & (label >= 0)
-    # Linkage reads only the order of the similarities, so that a negative "distance" is none the worse.
+    # Single and complete linkage use only the order of the similarities, so negative "distances" are no problem.
     halves = cut_k(agglomerate(-similarity, linkage, member, label), 2, member, label)
     cluster = rank(label, member)
     side = member & (halves > segment_min(halves, cluster, n)[cluster])
@@ -95,7 +95,7 @@ def split(label: Array, side: Array, accept: Array | bool, where: Array | None =
     Args:
         label: (n,) integers, the current clusters; a negative one belongs to no cluster.
         side: (n,) bool, the halves of `Bipartition`.
-        accept: (n,) bool, equal within a cluster, or () for all clusters alike: True where the split is made.
+        accept: (n,) bool, equal within a cluster, or () for all clusters: True where the split is made.
         where: (n,) bool, the clients that count; None: all.
 
     Returns:
@@ -124,17 +124,17 @@ def split(label: Array, side: Array, accept: Array | bool, where: Array | None =
 @checked()
 @partial(jax.jit, static_argnames="linkage")
 def bipartition(similarity: Array, label: Array, linkage: Linkage = "single", where: Array | None = None) -> Array:
-    """Every current cluster split in two, all at once: `best_bipartition` with every split accepted.
+    """All current clusters, each split in two: `best_bipartition` with every split accepted.
 
     Args:
-        similarity: (n, n), larger is more alike, symmetric; the diagonal is not looked at.
+        similarity: (n, n), larger is more similar, symmetric; the diagonal is ignored.
         label: (n,) integers, the current clusters; a negative one belongs to no cluster.
         linkage: "single" (the optimum) or "complete" (the authors' published code); static.
         where: (n,) bool, the clients that count; None: all.
 
     Returns:
-        (n,) int32, canonical, a refinement of ``label``: clusters of two or more become two, clusters of one stay;
-        -1 for clients in no cluster and where ``where`` is False.
+        (n,) int32, canonical, a refinement of ``label``: clusters of two or more clients become two, clusters of one
+        client stay; -1 for clients in no cluster and where ``where`` is False.
 
     Raises:
         ValueError: unknown linkage, the matrix is not square, or lengths differ.

@@ -1,8 +1,8 @@
-"""Walks over the parameter axis in column blocks: what needs every client at once, without a copy of every client.
+"""Loops over column blocks of the parameter axis, for functions of all clients at once, without copying all clients.
 
-Where clients are spread over devices, a walk spreads the columns instead: one exchange before it and one after it, and
-each device walks a share of the columns of all clients. Left to XLA there is an exchange in each step, and two of
-which one is in a loop can make the devices of a CPU wait for each other for ever (docs/devices.md).
+If clients are spread over devices, these loops spread the columns instead: with one exchange before and one after the
+loop, each device processes a share of the columns of all clients. XLA alone would put an exchange into every step, and
+two exchanges, one of them in a loop, can make the devices of a CPU wait for each other for ever (docs/devices.md).
 """
 
 from collections.abc import Callable
@@ -17,29 +17,29 @@ from fljax import tree
 from fljax.placement import CLIENTS, in_a_device, n_client_devices, whole
 
 ENTRIES = 2**20
-"""Scalars in one block of the tallest matrix: 4 MB in float32, which stays in cache."""
+"""Scalars in one block of the matrix with the most rows: 4 MB in float32, which stays in cache."""
 
 
 Blocks = Callable[[Array | int, int], Array]
-"""``(begin, width) -> (rows, width)``: columns of a matrix, wherever they lie."""
+"""``(begin, width) -> (rows, width)``: columns of a matrix, which may be on several devices."""
 
 
 def width(rows: int, entries: int = ENTRIES) -> int:
-    """Columns of a block of ``rows`` rows: about ``entries`` scalars, a multiple of 64, at least 64."""
+    """Number of columns in a block of ``rows`` rows: about ``entries`` scalars, a multiple of 64, at least 64."""
     return max(64, entries // max(rows, 1) // 64 * 64)
 
 
 def add_blocks(part: Callable[..., Any], total: Any, x: Array, *given: Array, columns: int) -> Any:
-    """``total`` plus ``part(block, *given)`` of all consecutive column blocks of ``x``.
+    """``total`` plus ``part(block, *given)`` for all consecutive column blocks of ``x``.
 
     The loop has a static length, so it works under jit and vmap and can be differentiated in both modes. The last,
-    narrower block is handled outside of the loop; nothing is padded.
+    narrower block is handled outside the loop; nothing is padded.
 
     Args:
-        part: takes a block (n, width) and ``given``, returns what is added, in the shapes of ``total``.
+        part: ``(block (n, width), *given)`` -> a summand with the structure and shapes of ``total``.
         total: any pytree.
-        x: (n, p), a row a client.
-        *given: what else ``part`` needs and has a gradient: whole on every device.
+        x: (n, p), one row per client.
+        *given: other arguments of ``part`` that may have gradients; whole on every device.
         columns: width of a block, static.
     """
     n_devices, (n, p) = _n_devices(), x.shape
@@ -59,12 +59,12 @@ def add_blocks(part: Callable[..., Any], total: Any, x: Array, *given: Array, co
 
 
 def add_blocks_by_row(part: Callable[..., Array], total: Array, x: Array, *beside: Array, columns: int) -> Array:
-    """`add_blocks` where the rows of ``x`` do not affect each other: each device walks its own, without an exchange.
+    """`add_blocks` if the rows of ``x`` do not affect each other: each device processes its own, without an exchange.
 
     Args:
         part: takes a block (n, width) of ``x`` and one (rows_i, width) of each other matrix, returns (n, ...).
         total: (n, ...).
-        x: (n, p), a row a client.
+        x: (n, p), one row per client.
         *beside: (rows_i, p), whole on every device.
         columns: width of a block, static.
 
@@ -85,7 +85,7 @@ def add_blocks_by_row(part: Callable[..., Array], total: Array, x: Array, *besid
 
 
 def _add_blocks(part: Callable[..., Any], total: Any, matrices: tuple[Blocks, ...], p: int, columns: int) -> Any:
-    """`add_blocks` of one device, over ``p`` columns."""
+    """`add_blocks` on one device, over ``p`` columns."""
 
     def add(begin: Array | int, width: int, total: Any) -> Any:
         return _plus(total, part(*(blocks(begin, width) for blocks in matrices)))
@@ -105,14 +105,14 @@ def _plus(total: Any, more: Any) -> Any:
 def map_columns(
     f: Callable[[Array], Array], x: Array, rows: int, columns: int, dtype: jnp.dtype | None = None
 ) -> Array:
-    """``f`` of every column block, side by side: for maps that treat the columns of ``x`` independently.
+    """``f`` of every column block, joined along the columns: for functions that treat columns independently.
 
     Args:
         f: (n, width) -> (rows, width).
-        x: (n, p), a row a client.
-        rows: rows of the result, static.
+        x: (n, p), one row per client.
+        rows: number of rows of the result, static.
         columns: width of a block, static.
-        dtype: of the result; None: that of ``x``.
+        dtype: dtype of the result; None: that of ``x``.
 
     Returns:
         (rows, p).
@@ -133,11 +133,11 @@ def map_columns(
 def _map_columns(
     f: Callable[[Array], Array], blocks: Blocks, p: int, rows: int, columns: int, dtype: jnp.dtype
 ) -> Array:
-    """`map_columns` of one device, over ``p`` columns."""
+    """`map_columns` on one device, over ``p`` columns."""
     if p < 2 * columns:
         return f(blocks(0, p)).astype(dtype)
-    # Blocks of one width, of which the last begins earlier than its place where p is no multiple: to compute a few
-    # columns twice costs less than to compile ``f`` for what is left over.
+    # All blocks have the same width; if p is not a multiple of it, the last block begins earlier and overlaps the one
+    # before: computing a few columns twice costs less than compiling ``f`` for a narrower block.
     n_blocks = -(-p // columns)
     columns = -(-p // n_blocks // 64) * 64
 
@@ -153,10 +153,10 @@ def _blocks_of(matrix: Array) -> Blocks:
 
 
 def _blocks_of_all(x: Array, n: int, share: int) -> Blocks:
-    """A device's ``share`` of the columns of all ``n`` clients, of which ``x`` has its own rows and all columns.
+    """A device's ``share`` of the columns of all ``n`` clients; ``x`` holds all columns of the device's own clients.
 
-    What the other devices send stays as it came, and a block is put together when it is asked for: a copy in cache.
-    An all-to-all of XLA's, which would put all of it together, took twice as long on two devices of a CPU.
+    The parts that other devices send are kept as received, and each block is assembled on demand, as a copy in cache.
+    XLA's all-to-all, which would assemble everything at once, took twice as long on two devices of a CPU.
     """
     n_devices, me, own = n_client_devices(), lax.axis_index(CLIENTS), x.shape[0]
     parts = [(me, x, me * share)]
@@ -177,16 +177,16 @@ def _blocks_of_all(x: Array, n: int, share: int) -> Blocks:
 
 
 def _padded(x: Array, *multiples: int) -> Array:
-    """``x`` with zeros behind, to multiples of so many in its first axes."""
+    """``x`` with zeros appended, so that the lengths of its first axes are multiples of ``multiples``."""
     more = [(0, -size % multiple) for size, multiple in zip(x.shape, multiples, strict=False)]
     return jnp.pad(x, more + [(0, 0)] * (x.ndim - len(more))) if any(after for _, after in more) else x
 
 
 def multiply(matrix: Array, x: Array, counts: Array) -> Array:
-    """``matrix @ x`` over the rows of ``x`` where ``counts``; the other rows never matter, not even as NaN.
+    """``matrix @ x`` over the rows of ``x`` where ``counts``; the other rows have no effect, even if they are NaN.
 
-    Selecting first would copy all of ``x`` (a matrix product does not fuse with a selection); in blocks the copy stays
-    in cache, which measured 3 to 10 times faster for a few rows and never slower.
+    Selecting first would copy all of ``x`` (a matrix product does not fuse with a selection). In blocks, the copy stays
+    in cache: measured 3 to 10 times faster for a few rows and never slower.
 
     Args:
         matrix: (rows, n).
@@ -204,7 +204,7 @@ def multiply(matrix: Array, x: Array, counts: Array) -> Array:
     rows, (n, p) = matrix.shape[0], x.shape
     n_devices, columns = _n_devices(), width(max(n, rows))
     if n_devices > 1 and n % n_devices == 0 and rows <= n // n_devices:
-        # Few rows: to add up what each device has of them moves less than to bring it the columns of all clients.
+        # Few rows: adding up the devices' partial products moves less data than exchanging the columns of all clients.
 
         def of_a_device(matrix: Array, x: Array, counts: Array) -> Array:
             own = _map_columns(lambda x: block(x, matrix, counts), _blocks_of(x), p, rows, columns, matrix.dtype)
@@ -219,10 +219,10 @@ def multiply(matrix: Array, x: Array, counts: Array) -> Array:
 
 
 def _n_devices() -> int:
-    """Devices that clients are spread over, seen from the program of all of them."""
+    """Number of devices that clients are spread over; 1 inside one device's part of the program."""
     return 1 if in_a_device() else n_client_devices()
 
 
 def matrices(stacked: Any) -> list[Array]:
-    """Every leaf of a stacked pytree (or one array) as (rows, scalars); reshapes only, no copy."""
+    """Every leaf of a stacked pytree (or one array) as (rows, scalars); without a copy."""
     return [tree.as_matrix(leaf) for leaf in jax.tree.leaves(stacked)]

@@ -1,4 +1,4 @@
-"""Bulyan: models that Krum takes one after another, and of each coordinate their entries near the median."""
+"""Bulyan: repeated selection of models by Krum, then a mean of the entries near every coordinate's median."""
 
 import jax
 import jax.numpy as jnp
@@ -16,19 +16,19 @@ from fljax.types import Params, Stacked
 @checked(n_attackers=BAD_CLIENTS)
 @jax.jit
 def bulyan(stacked: Stacked, n_attackers: ArrayLike, where: Array | None = None, empty: Params | None = None) -> Params:
-    """The mean of every coordinate over its ``m - 4 f`` entries nearest to the median, in ``m - 2 f`` chosen models.
+    """The mean of every coordinate over the ``m - 4 f`` entries nearest to the median, among ``m - 2 f`` chosen models.
 
-    Models are chosen one after another, each the `krum` of those that are left. El Mhamdi, Guerraoui, Rouault: The
-    Hidden Vulnerability of Distributed Learning in Byzantium, ICML 2018, which asks for ``m >= 4 f + 3`` of m
-    participants; of fewer at least one model is chosen, and one entry counts.
+    Models are chosen one after another, each by `krum` among the remaining ones. El Mhamdi, Guerraoui, Rouault: The
+    Hidden Vulnerability of Distributed Learning in Byzantium, ICML 2018. The paper requires ``m >= 4 f + 3`` for m
+    participants; with fewer, at least one model is chosen and at least one entry averaged.
 
-    Of entries as far from the median the lower comes first. Differentiable with respect to the models, with the choice
-    of models and entries held fixed.
+    If two entries are equally far from the median, the lower comes first. Differentiable with respect to the models,
+    with the choice of models and entries held fixed.
 
     Args:
-        stacked: (clients, d) array or leaves (clients, ...). Means of whole numbers are rounded, as in `mix`.
-        n_attackers: f, the bad clients to survive; 0 (the mean) or more, may be traced.
-        where: (clients,) bool participants; None: all. One with NaN, or of a norm above 3e18, is none.
+        stacked: (clients, d) array or leaves (clients, ...). Means of integers are rounded, as in `mix`.
+        n_attackers: f, number of attackers to tolerate; 0 (the mean) or more, may be traced.
+        where: (clients,) bool participants; None: all. Clients with NaN or a norm above 3e18 are excluded.
         empty: one model, the result without participants; None: zeros.
 
     Returns:
@@ -54,7 +54,7 @@ def bulyan(stacked: Stacked, n_attackers: ArrayLike, where: Array | None = None,
 
 
 def _near_median(column: Array, chosen: Array, n_kept: Array) -> Array:
-    """(width,) the mean of the ``n_kept`` chosen entries nearest to the median of the chosen ones, of (n, width)."""
+    """(width,) the mean of the ``n_kept`` chosen entries nearest to their median, from (n, width)."""
     n = jnp.maximum(chosen.sum(), 1)
     value = jnp.sort(jnp.where(chosen[:, None], column, jnp.inf), axis=0)
     median = (value[(n - 1) // 2] + value[n // 2]) / 2

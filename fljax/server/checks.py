@@ -1,4 +1,4 @@
-"""Shapes of arguments, checked while a program is traced: a mistake is one line with the argument's name."""
+"""Checks of arguments' shapes while a program is traced; an error is one line that names the argument."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,30 +13,30 @@ from fljax.types import Params, Stacked
 
 
 def shape_of(name: str, value: Any) -> tuple[int, ...]:
-    """The shape of an array; ValueError for a list or anything else that has none."""
+    """The shape of an array; ValueError for a list or anything else without a shape."""
     if not hasattr(value, "shape"):
         raise ValueError(f"{name} is of type {type(value).__name__}, not an array; give one, as by jnp.asarray")
     return value.shape
 
 
 def check_shape(name: str, value: Array, shape: tuple[int, ...], meaning: str) -> None:
-    """Raise ValueError unless ``value`` has this shape, of which ``meaning`` tells why."""
+    """Raises ValueError unless ``value`` has this shape; ``meaning`` explains it."""
     if shape_of(name, value) != shape:
         raise ValueError(f"{name} has shape {value.shape}; expected {shape}, {meaning}")
 
 
 def check_statistics(statistics: Params, layers: Sequence[str]) -> None:
-    """Raise ValueError where running statistics are of no layer: nothing says which layer they go with."""
+    """Raises ValueError if running statistics belong to no layer, so that it is unknown which layer they follow."""
     for held in statistics.values():
         if alone := [name for name in held if name not in layers]:
             raise ValueError(
-                f"{alone[0]!r} has running statistics and no parameters, so that it is no layer; give it a scale, or "
-                "put it into the module of a layer"
+                f"{alone[0]!r} has running statistics but no parameters, so it is not a layer; give it a scale, or put "
+                "it into the module of a layer"
             )
 
 
 def is_key(key: Any) -> bool:
-    """Whether it is one random key or, in the older form of JAX, its data."""
+    """Whether ``key`` is one random key, typed or raw (the older form of JAX)."""
     kind, shape = getattr(key, "dtype", None), getattr(key, "shape", None)
     if kind is None or shape is None:
         return False
@@ -44,33 +44,33 @@ def is_key(key: Any) -> bool:
 
 
 def check_key(key: Any) -> None:
-    """Raises ValueError where ``key``, inside a jitted function, is no random key."""
+    """Raises ValueError unless ``key``, inside a jitted function, is one random key."""
     if not is_key(key):
         raise ValueError(f"key has dtype {key.dtype} and shape {key.shape}; give one random key, as jax.random.key(0)")
 
 
 def check_axes(name: str, value: Array, *axes: str) -> tuple[int, ...]:
-    """The shape of an array whose axes have these names; ValueError where it has more axes or fewer."""
+    """The shape of an array whose axes have these names; ValueError if it has more or fewer axes."""
     if len(shape_of(name, value)) != len(axes):
         raise ValueError(f"{name} has shape {value.shape}; expected ({', '.join(axes)}{',' * (len(axes) == 1)})")
     return value.shape
 
 
 def check_vector(name: str, value: Array, n: int, against: str) -> None:
-    """Raise ValueError unless ``value`` has shape ``(n,)``, the length of ``against``."""
+    """Raises ValueError unless ``value`` has shape ``(n,)``, the length of ``against``."""
     check_shape(name, value, (n,), f"one entry per row of {against}")
 
 
 def cluster_numbers(name: str, label: Array, n: int, against: str) -> Array:
-    """Labels as a checked (n,) int32 array: a narrower type has no number for the 129th or 257th cluster."""
+    """Labels as a checked (n,) int32 array: narrower types cannot count to the 129th or 257th cluster."""
     check_vector(name, label, n, against)
     if not jnp.issubdtype(label.dtype, jnp.integer):
-        raise ValueError(f"{name} has dtype {label.dtype}; give the numbers of clusters, whole numbers")
+        raise ValueError(f"{name} has dtype {label.dtype}; give cluster numbers, which are whole numbers")
     return label.astype(jnp.int32)
 
 
 def check_one(**numbers: ArrayLike) -> None:
-    """Raise ValueError where one of these is no single number: several would be spread over some axis."""
+    """Raises ValueError unless each of these is a single number: an array would be broadcast along some axis."""
     for name, number in numbers.items():
         check_shape(name, jnp.asarray(number), (), "one number for all")
 
@@ -84,7 +84,7 @@ def check_square(name: str, value: Array) -> int:
 
 
 def everyone(n: int, where: Array | None, against: str) -> Array:
-    """``where`` as a checked (n,) bool mask, whole on every device; None means all True."""
+    """``where`` as a checked (n,) bool mask, whole on every device; all True for None."""
     if where is None:
         return jnp.ones(n, bool)
     check_vector("where", where, n, against)
@@ -95,7 +95,7 @@ def n_rows(name: str, stacked: Stacked) -> int:
     """Length of the leading axis that all leaves share.
 
     Raises:
-        ValueError: there are no leaves, one has no axis of rows, or two have different numbers of rows.
+        ValueError: there are no leaves, a leaf has no axes, or leaves have different numbers of rows.
     """
     shapes = _shapes(name, stacked)
     if not shapes:
@@ -110,23 +110,23 @@ def n_rows(name: str, stacked: Stacked) -> int:
 
 
 def check_alike(name: str, given: Stacked, other: str, known: Stacked) -> None:
-    """Raise ValueError unless ``given`` has the leaves of ``known``, with rows of the same shapes."""
+    """Raises ValueError unless ``given`` has the leaves of ``known``, with rows of the same shapes."""
     check_leaves(name, given, {leaf: ("rows", *shape[1:]) for leaf, shape in _shapes("", known).items()}, other)
 
 
 def check_same(name: str, given: Params, other: str, known: Params) -> None:
-    """Raise ValueError unless ``given`` has the leaves of ``known``, of the same shapes."""
+    """Raises ValueError unless ``given`` has the leaves of ``known``, with the same shapes."""
     check_leaves(name, given, _shapes("", known), other)
 
 
 def check_leaves(name: str, given: Params, expected: dict[str, tuple[Any, ...]], other: str) -> None:
-    """Raise ValueError unless ``given`` has the leaves of ``expected``, of these shapes; "rows" stands for any length.
+    """Raises ValueError unless ``given`` has the leaves and shapes in ``expected``; "rows" stands for any length.
 
     Args:
-        name: of ``given``.
+        name: the name of ``given``.
         given: a pytree.
-        expected: where in the pytree -> shape.
-        other: of the argument from which ``expected`` follows.
+        expected: path in the pytree -> shape.
+        other: the name of the argument from which ``expected`` follows.
     """
     shapes = _shapes("", given)
     if shapes.keys() != expected.keys():
@@ -139,16 +139,16 @@ def check_leaves(name: str, given: Params, expected: dict[str, tuple[Any, ...]],
 
 
 def fallback(name: str, empty: Params, stacked: Stacked, *lead: int) -> Params:
-    """``empty`` as it can stand in for means of ``stacked``: checked, and in the dtypes of ``stacked``.
+    """``empty``, which replaces means of ``stacked`` without clients: checked, and in the dtypes of ``stacked``.
 
     Args:
-        name: of the argument.
+        name: the name of the argument.
         empty: one model, or several with the leading axes ``lead``.
         stacked: leaves (clients, ...).
         *lead: leading axes of ``empty``.
 
     Raises:
-        ValueError: other leaves than those of ``stacked``, or other shapes than ``lead`` and those of its rows.
+        ValueError: ``empty`` differs from ``stacked`` in its leaves, or in the shapes of its rows after ``lead``.
     """
     expected = {leaf: (*lead, *shape[1:]) for leaf, shape in _shapes("", stacked).items()}
     check_leaves(name, empty, expected, "stacked")

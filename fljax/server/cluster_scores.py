@@ -1,4 +1,4 @@
-"""How compact clusters are and how far apart: the silhouette of distances, the Davies-Bouldin score of points."""
+"""Compactness and separation of clusters: the silhouette from distances, the Davies-Bouldin score from points."""
 
 from functools import partial
 
@@ -19,16 +19,16 @@ from fljax.server.labels import rank
 def silhouette(distance: Array, label: Array, where: Array | None = None) -> Array:
     r"""Mean silhouette of a labelling on a distance matrix.
 
-    Of a client with mean distance :math:`a` to its own cluster (itself left out) and :math:`b` to the nearest other
-    cluster it is :math:`(b - a) / \max(a, b)`; 0 for the only member of a cluster and where both are 0.
+    A client with mean distance :math:`a` to the others of its cluster and :math:`b` to the nearest other cluster has
+    the silhouette :math:`(b - a) / \max(a, b)`; 0 for the only member of a cluster and where both are 0.
 
     Args:
         distance: (n, n) with a zero diagonal.
-        label: (n,) integers; -1 (noise) is a cluster like any other, as in scikit-learn: leave it out by ``where``.
+        label: (n,) integers; -1 (noise) is a cluster like any other, as in scikit-learn: exclude it by ``where``.
         where: (n,) bool, the clients that count; None: all.
 
     Returns:
-        () in [-1, 1]; 0 where it is undefined, that is for fewer than two clusters. Differentiable in ``distance``.
+        () in [-1, 1]; 0 if undefined, that is for fewer than two clusters. Differentiable in ``distance``.
 
     Raises:
         ValueError: the matrix is not square, or lengths differ.
@@ -45,7 +45,7 @@ def silhouette(distance: Array, label: Array, where: Array | None = None) -> Arr
     """
     n = check_square("distance", distance)
     check_vector("label", label, n, "distance")
-    distance = tree.at_least_float32(distance)  # the sums of narrower types wrap or leave the range
+    distance = tree.at_least_float32(distance)  # sums in narrower types would overflow
     mask = everyone(n, where, "distance")
     own = rank(label, mask)
     size = segment_sum(mask.astype(distance.dtype), own, n)
@@ -71,13 +71,13 @@ def davies_bouldin(x: Array, label: Array, n_clusters: Positive) -> Array:
     Args:
         x: (n, d) points.
         label: (n,) integers; a point whose label is outside 0..n_clusters-1 does not count.
-        n_clusters: static, at least 1.
+        n_clusters: at least 1, static.
 
     Returns:
-        () 0 or more; inf where a cluster is empty or two have one mean. Differentiable in ``x``.
+        () 0 or more; inf if a cluster is empty or two clusters have equal means. Differentiable in ``x``.
 
     Raises:
-        ValueError: ``x`` is not (n, d), lengths differ, labels are no whole numbers, or n_clusters is below 1.
+        ValueError: ``x`` is not (n, d), lengths differ, labels are not integers, or n_clusters is below 1.
 
     Source: Davies and Bouldin, IEEE TPAMI 1979.
 
@@ -90,9 +90,9 @@ def davies_bouldin(x: Array, label: Array, n_clusters: Positive) -> Array:
     n, _ = check_axes("x", x, "n", "d")
     label = cluster_numbers("label", label, n, "x")
     counts = (label >= 0) & (label < n_clusters)
-    x = jnp.where(counts[:, None], tree.at_least_float32(x), 0)  # who does not count may hold NaN
-    x = x - x.sum(0, keepdims=True) / jnp.maximum(counts.sum(), 1).astype(x.dtype)  # what all share costs digits
-    member = jax.nn.one_hot(label, n_clusters, axis=0, dtype=jnp.float32)  # other labels are of none
+    x = jnp.where(counts[:, None], tree.at_least_float32(x), 0)  # points that do not count may be NaN
+    x = x - x.sum(0, keepdims=True) / jnp.maximum(counts.sum(), 1).astype(x.dtype)  # a common offset costs precision
+    member = jax.nn.one_hot(label, n_clusters, axis=0, dtype=jnp.float32)  # other labels get zeros
     size = member.sum(1)
     share = member / jnp.maximum(size, 1)[:, None]
     center = tree.product(share, x)
@@ -104,5 +104,5 @@ def davies_bouldin(x: Array, label: Array, n_clusters: Positive) -> Array:
 
 
 def _length(x: Array) -> Array:
-    """Of vectors along the last axis."""
+    """Length of vectors along the last axis."""
     return tree.root(jnp.square(x).sum(axis=-1))

@@ -1,4 +1,4 @@
-"""DBSCAN on a distance matrix, label for label scikit-learn's, as a fixed-shape function."""
+"""DBSCAN on a distance matrix, with scikit-learn's labels, as a fixed-shape function."""
 
 import jax
 import jax.numpy as jnp
@@ -24,25 +24,26 @@ def dbscan(
 ) -> Array:
     """Density-based clusters of clients.
 
-    Two clients are neighbours if ``distance <= eps``; a client with at least ``min_samples`` neighbours, itself among
-    them, is a core client. Core clients joined by a chain of neighbouring core clients share a cluster. Any other
-    client with a core neighbour is a border client; where it touches several clusters it joins the one whose
-    lowest-index core client comes first, which is scikit-learn's choice. The rest is noise.
+    Two clients are neighbours if ``distance <= eps``; a client with at least ``min_samples`` neighbours, itself
+    included, is a core client. Core clients that a chain of neighbouring core clients connects share a cluster. Any
+    other client with a core neighbour is a border client; if it has core neighbours in several clusters, it joins the
+    one whose lowest-index core client comes first, as in scikit-learn. All other clients are noise.
 
     Args:
-        distance: (n, n), symmetric; the diagonal is not looked at.
+        distance: (n, n), symmetric; the diagonal is ignored.
         eps: () neighbourhood radius, >= 0, in units of the distance; traced.
-        min_samples: () neighbours of a core client, itself included; traced.
+        min_samples: () number of neighbours of a core client, itself included, >= 1; traced.
         where: (n,) bool, the clients that count; None: all. The others may hold NaN.
-        within: (n,) integers, clusters to look inside: clients of different ones are never neighbours, nor are those
-            with a negative label of anybody (FedTSDP's second stage). None: one cluster.
+        within: (n,) integers, clusters to search separately: clients of different clusters are never neighbours, and
+            clients with a negative label have no neighbours (FedTSDP's second stage). None: one cluster.
 
     Returns:
-        (n,) int32, canonical; -1 for noise and where ``where`` is False. `noise_to_singletons` gives noise clients
-        clusters of their own.
+        (n,) int32, canonical; -1 for noise and where ``where`` is False. `noise_to_singletons` makes each noise client
+        a cluster.
 
     Raises:
-        ValueError: the matrix is not square, lengths differ, or a number is out of its range or not one number.
+        ValueError: the matrix is not square, lengths differ, or ``eps`` or ``min_samples`` is out of its range or not
+            one number.
 
     Source: Ester et al., A density-based algorithm for discovering clusters, KDD 1996.
 
@@ -57,7 +58,7 @@ def dbscan(
     n = check_square("distance", distance)
     check_one(eps=eps, min_samples=min_samples)
     mask = everyone(n, where, "distance")
-    distance = tree.at_least_float32(distance)  # in a type of whole numbers eps would be cut off, or wrap
+    distance = tree.at_least_float32(distance)  # an integer eps would be truncated, or overflow
     near = (distance <= jnp.asarray(eps, distance.dtype)) & mask[:, None] & mask[None, :]
     if within is not None:
         check_vector("within", within, n, "distance")
@@ -70,17 +71,17 @@ def dbscan(
 
 
 def _lowest_neighbour(near: Array, value: Array) -> Array:
-    """(n,) the smallest ``value`` among the neighbours of each client; n where it has none."""
-    # `near` is symmetric: reducing over its rows runs along memory.
+    """(n,) the smallest ``value`` among the neighbours of each client; n if it has none."""
+    # `near` is symmetric: reducing over the first axis reads memory in order.
     return jnp.where(near, value[:, None], value.shape[0]).min(axis=0)
 
 
 def _first_connected(near: Array, core: Array) -> Array:
     """The lowest index in each core client's connected component of core clients; its own index for others.
 
-    Every client points to one of lower index in its component. A round hooks each tree of pointers onto the lowest
-    neighbouring tree and then shortens all pointers, so that the number of rounds grows with log n, not with the
-    diameter (Zhang, Azad and Hu, FastSV, SIAM PP 2020).
+    Every client points to a client of equal or lower index in its component. An iteration hooks each tree of pointers
+    onto the lowest neighbouring tree and then shortens all pointers, so that the number of iterations grows with log n,
+    not with the diameter (Zhang, Azad and Hu, FastSV, SIAM PP 2020).
     """
     n = core.shape[0]
     own = jnp.arange(n, dtype=jnp.int32)

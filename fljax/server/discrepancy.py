@@ -1,4 +1,4 @@
-"""DC-PFL's discrepancies of models, each scaled to [0, 1] first; ``where`` is that of `fljax.server.distance`."""
+"""DC-PFL's discrepancies of models that are scaled to [0, 1]; ``where`` as in `fljax.server.distance`."""
 
 from functools import partial
 
@@ -18,9 +18,9 @@ from fljax.types import Stacked
 def model_discrepancy(x: Stacked, where: Array | None = None, layers: tuple[str, ...] | None = None) -> Array:
     """DC-PFL's ``|S(w_i) - S(w_j)|_1 / P`` with ``S(w) = (w - min w) / (max w - min w)`` over the whole flat model.
 
-    A constant model scales to zeros. Unchanged when a model is scaled by c > 0 or shifted by a constant. Computed from
-    differences, so exact to rounding; costs n^2 P / 2 subtractions, about ten times a matrix product. Differentiable
-    almost everywhere.
+    A constant model scales to zeros. Scaling a model by c > 0 or shifting it by a constant changes nothing. Computed
+    from differences, so exact up to rounding; costs n^2 P / 2 subtractions, about ten times as long as a matrix
+    product. Differentiable almost everywhere.
 
     Args:
         x: (n, d) array or stacked pytree.
@@ -48,20 +48,20 @@ def model_discrepancy(x: Stacked, where: Array | None = None, layers: tuple[str,
 @checked()
 @partial(jax.jit, static_argnames="layers")
 def layer_discrepancy(stacked: Stacked, centers: Stacked, label: Array, layers: tuple[str, ...]) -> Array:
-    """DC-PFL's ``D_kl = mean_{i: a_i = k} |S(w_il) - S(Theta_kl)|_1 / P_l``, S over each layer by itself.
+    """DC-PFL's ``D_kl = mean_{i: a_i = k} |S(w_il) - S(Theta_kl)|_1 / P_l``, S over each layer separately.
 
     Args:
         stacked: ``{layer: leaves (clients, ...)}``.
         centers: ``{layer: leaves (clusters, ...)}``.
-        label: (clients,) int; a client whose label is outside 0..clusters-1 never matters.
-        layers: layer names in the order of the result's columns, as ``model.layers``. Static.
+        label: (clients,) int; a client whose label is outside 0..clusters-1 has no effect.
+        layers: layer names in the order of the result's columns, such as ``model.layers``. Static.
 
     Returns:
         (clusters, layers) in [0, 1]; 0 for an empty cluster.
 
     Raises:
-        ValueError: an unknown layer, ``centers`` with other leaves or other shapes, lengths differ, or labels are no
-            whole numbers.
+        ValueError: a layer is unknown, ``centers`` has other leaves or shapes, lengths differ, or labels are not
+            integers.
     """
     check_alike("centers", compared(centers, layers), "stacked", compared(stacked, layers))
     label = cluster_numbers("label", label, n_rows("stacked", stacked), "stacked")
@@ -84,7 +84,7 @@ def layer_discrepancy(stacked: Stacked, centers: Stacked, label: Array, layers: 
 
 
 def _range(mats: tuple[Array, ...]) -> tuple[Array, Array]:
-    """(n, 1) smallest entry of every row over all matrices, and the distance to the largest (1 where that is 0)."""
+    """(n, 1) smallest entry of every row over all matrices, and the range to its largest entry (1 if that is 0)."""
     low = jnp.stack([mat.min(axis=1) for mat in mats]).min(axis=0)
     span = jnp.stack([mat.max(axis=1) for mat in mats]).max(axis=0) - low
     return low[:, None], jnp.where(span > 0, span, 1)[:, None]
@@ -92,7 +92,7 @@ def _range(mats: tuple[Array, ...]) -> tuple[Array, Array]:
 
 @jax.custom_jvp
 def _learning(x: Array, where: Array) -> Array:
-    """``x`` (n, p), whose gradient is 0 in the rows that do not count: of a NaN it is NaN though it is not chosen."""
+    """``x`` (n, p) with gradient 0 in the rows that do not count: without this, a NaN there makes gradients NaN."""
     return x
 
 

@@ -1,8 +1,8 @@
-"""How far clients' models are from each other and from centers; never with an n x n x P array.
+"""Distances and similarities of clients' models, to each other and to centers, without an n x n x P array.
 
-Models come as an (n, d) array or as a pytree with leaves (n, ...), of which running statistics are left out and
-``layers`` may select subtrees by name. Distances are exactly symmetric with a zero diagonal. ``where`` marks the rows
-that count: the others may hold anything, NaN included, and come back as zero rows and columns.
+Models are an (n, d) array or a pytree with leaves (n, ...); running statistics are ignored, and ``layers`` may select
+subtrees by name. Distances are exactly symmetric with a zero diagonal. ``where`` marks the rows that count: the others
+may hold anything, including NaN, and are returned as zero rows and columns.
 """
 
 from functools import partial
@@ -22,11 +22,11 @@ from fljax.types import Stacked
 @checked()
 @partial(jax.jit, static_argnames="layers")
 def pairwise_cosine(x: Stacked, where: Array | None = None, layers: tuple[str, ...] | None = None) -> Array:
-    """Cosine similarity ``<x_i, x_j> / (|x_i| |x_j|)`` of all pairs: CFL's and LayerCFL's measure on updates.
+    """Cosine similarity ``<x_i, x_j> / (|x_i| |x_j|)`` of all pairs: used on updates by CFL and LayerCFL.
 
-    A zero row has similarity 0 to everything, itself included; other rows have 1 on the diagonal. Scaling a row by a
-    positive number changes nothing (no constant is added to the norms) while its norm is between 1e-18 and 1e18, whose
-    squares float32 holds. Absolute error about 1e-6. Differentiable where both rows are not zero.
+    A zero row has similarity 0 to all rows, including itself; other rows have 1 on the diagonal. Scaling a row by a
+    positive number changes nothing (no constant is added to the norms) as long as its norm is between 1e-18 and 1e18,
+    so that the square fits float32. Absolute error about 1e-6. Differentiable where both rows are nonzero.
 
     Args:
         x: (n, d) array or stacked pytree.
@@ -49,16 +49,16 @@ def pairwise_cosine(x: Stacked, where: Array | None = None, layers: tuple[str, .
 def pairwise_squared_l2(x: Stacked, where: Array | None = None, layers: tuple[str, ...] | None = None) -> Array:
     """``|x_i - x_j|^2`` of all pairs, by matrix products, safe against cancellation.
 
-    ``g_ii + g_jj - 2 g_ij`` loses all digits for rows that are close to each other and far from the origin. Rows are
-    therefore centred on their mean first; pairs that are still much closer than their norms are computed again from
-    one of their own neighbours as the origin, until none is left. Equal rows get exactly 0, other pairs a relative
-    error of about 1e-5 in the worst case. The cost is one matrix product of half size, and one more for each level of
-    tight groups within tight groups (usually none or one). Rows that count must be finite and of norms below 1e18: the
-    mean of all is taken off, so that one other row would spoil all pairs.
+    ``g_ii + g_jj - 2 g_ij`` loses all precision for rows that are close to each other and far from the origin. Rows are
+    therefore centred on their mean first; pairs that are still much closer than their norms are recomputed with one of
+    their neighbours as the origin, until no such pair is left. Equal rows get exactly 0, other pairs a relative error
+    of about 1e-5 in the worst case. The cost is one matrix product of half size, and one more for each level of tight
+    groups within tight groups (usually none or one). Rows that count must be finite with norms below 1e18: the mean of
+    all rows is subtracted, so one invalid row would make all pairs wrong.
 
-    The gradient ``2 (x_i - x_j)`` is defined everywhere. Unlike the value it is not refined: its error is about 1e-7
-    times the largest distance of a row to the mean of all, whatever the distance of the pair. For tight groups that are
-    far apart take that of `cross_squared_l2`, which subtracts first.
+    The gradient ``2 (x_i - x_j)`` is defined everywhere. Unlike the value, it is not refined: its error is about 1e-7
+    times the largest distance of a row to the mean of all rows, whatever the distance of the pair. For tight groups
+    that are far apart, use the gradient of `cross_squared_l2`, which subtracts first.
 
     Args:
         x: (n, d) array or stacked pytree.
@@ -74,9 +74,9 @@ def pairwise_squared_l2(x: Stacked, where: Array | None = None, layers: tuple[st
 @checked()
 @partial(jax.jit, static_argnames="layers")
 def pairwise_l2(x: Stacked, where: Array | None = None, layers: tuple[str, ...] | None = None) -> Array:
-    """``|x_i - x_j|`` of all pairs: the square root of `pairwise_squared_l2`, with its arguments.
+    """``|x_i - x_j|`` of all pairs: the square root of `pairwise_squared_l2`, with the same arguments.
 
-    The gradient is defined everywhere, with the error that `pairwise_squared_l2` states; between equal rows it is 0.
+    The gradient is defined everywhere, with the error stated for `pairwise_squared_l2`; between equal rows it is 0.
     """
     return tree.root(pairwise_squared_l2(x, where, layers))
 
@@ -84,18 +84,18 @@ def pairwise_l2(x: Stacked, where: Array | None = None, layers: tuple[str, ...] 
 @checked()
 @partial(jax.jit, static_argnames="layers")
 def cross_squared_l2(x: Stacked, centers: Stacked, layers: tuple[str, ...] | None = None) -> Array:
-    """``|x_i - c_k|^2`` of points and centers, from differences: equal centers give equal distances.
+    """``|x_i - c_k|^2`` of all points and centers, from differences: equal centers give equal distances.
 
     Args:
         x: (n, d) array or stacked pytree.
-        centers: (k, d) array or a pytree of the same structure, leading axis k.
+        centers: (k, d) array, or a pytree of the same structure with leading axis k.
         layers: names of the subtrees to compare; None: all. Static.
 
     Returns:
         (n, k), 0 or more; differentiable everywhere.
 
     Raises:
-        ValueError: an unknown layer, or ``centers`` with other leaves or other shapes.
+        ValueError: a layer is unknown, or ``centers`` has other leaves or shapes.
     """
     check_alike("centers", compared(centers, layers), "x", compared(x, layers))
     points, middles = trainable_matrices(x, layers), trainable_matrices(centers, layers)

@@ -1,4 +1,4 @@
-"""How far clients' outputs and labels are from each other; ``where`` is that of `fljax.server.distance`."""
+"""Divergences of clients' outputs and label distributions; ``where`` as in `fljax.server.distance`."""
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +13,10 @@ from fljax.server.gram import among
 
 @jax.jit
 def js_divergence(probabilities: Array, where: Array | None = None) -> Array:
-    """Jensen-Shannon divergence of two clients' outputs, averaged over a common batch (FedTSDP's stage 1).
+    """Jensen-Shannon divergence of clients' outputs, for all pairs, averaged over a common batch (FedTSDP's stage 1).
 
     ``JS(p, q) = KL(p | u) / 2 + KL(q | u) / 2`` with ``u = (p + q) / 2`` and the natural logarithm; probabilities are
-    clipped at 1e-12. This is the divergence: SciPy's ``jensenshannon`` is its square root. Differentiable.
+    clipped from below at 1e-12. SciPy's ``jensenshannon`` is the square root of this divergence. Differentiable.
 
     Args:
         probabilities: (n, batch, classes), or (n, classes) for one distribution each; the last axis sums to 1.
@@ -26,11 +26,11 @@ def js_divergence(probabilities: Array, where: Array | None = None) -> Array:
         (n, n) in [0, ln 2], absolute error about 1e-7; 0 for equal outputs.
 
     Raises:
-        ValueError: there are no two axes, or lengths differ.
+        ValueError: there are fewer than two axes, or lengths differ.
     """
     if len(shape_of("probabilities", probabilities)) < 2:
         raise ValueError(f"probabilities has shape {probabilities.shape}; expected (n, batch, classes) or (n, classes)")
-    probabilities = _counted(tree.at_least_float32(probabilities), where)  # float16 has no 1e-12
+    probabilities = _counted(tree.at_least_float32(probabilities), where)  # 1e-12 is 0 in float16
     p = jnp.maximum(tree.as_matrix(probabilities), 1e-12)
     batch = max(probabilities[0, ..., 0].size, 1)
 
@@ -47,18 +47,18 @@ def js_divergence(probabilities: Array, where: Array | None = None) -> Array:
 def label_kld(histogram: Array, smoothing: ArrayLike = 1e-4, where: Array | None = None) -> Array:
     """Symmetric divergence ``(KL(p_i | p_j) + KL(p_j | p_i)) / 2`` of the clients' label distributions, natural log.
 
-    Equal to ``sum_c (p_ic - p_jc) (ln p_ic - ln p_jc) / 2``, which is never negative. Differentiable.
+    Computed as ``sum_c (p_ic - p_jc) (ln p_ic - ln p_jc) / 2``, which is never negative. Differentiable.
 
     Args:
         histogram: (n, classes) example counts or shares, 0 or more; a client without examples counts as uniform.
-        smoothing: added to every probability before the row is normalised again, positive (DC-PFL: 1e-4).
+        smoothing: added to every probability, before the row is normalised again; positive (DC-PFL: 1e-4).
         where: (n,) bool, clients that count; None: all.
 
     Returns:
         (n, n), 0 or more.
 
     Raises:
-        ValueError: the histogram is not (n, classes), lengths differ, or ``smoothing`` is not positive.
+        ValueError: ``histogram`` is not (n, classes), lengths differ, or ``smoothing`` is not positive.
     """
     check_axes("histogram", histogram, "n", "classes")
     check_one(smoothing=smoothing)
@@ -75,7 +75,7 @@ def label_kld(histogram: Array, smoothing: ArrayLike = 1e-4, where: Array | None
 
 
 def _counted(x: Array, where: Array | None) -> Array:
-    """``x`` (n, ...) with ones in the rows that do not count: of a NaN the gradient is NaN though it is not chosen."""
+    """``x`` (n, ...) with ones in the rows that do not count: a NaN there would make gradients NaN."""
     if where is None:
         return x
     return jnp.where(tree.along(everyone(x.shape[0], where, "the clients"), x), x, 1)

@@ -1,4 +1,4 @@
-"""What is looked at before a jitted function is called: inside of it every number is traced."""
+"""Checks of arguments before a jitted function is called; inside it, every number is traced."""
 
 import functools
 import inspect
@@ -14,30 +14,30 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def at_least(least: float, meaning: str) -> Number:
-    """The range of numbers from ``least`` on."""
+    """The range of numbers >= ``least``."""
     return Number(meaning=meaning, least=least)
 
 
 def count_from(least: int, meaning: str) -> Number:
-    """The range of whole numbers from ``least`` on."""
+    """The range of integers >= ``least``."""
     return at_least(least, meaning)._replace(whole=True)
 
 
 SHARE = at_least(0, "the share trimmed on each side")._replace(most=0.5)
-"""A fraction to trim."""
+"""Range of a fraction to trim."""
 WEIGHT = at_least(0, "the clients' weights")
-"""Of one client or each."""
+"""Range of one client's weight, or of each client's."""
 POSITIVE = Number(meaning="a positive number", above=0, infinite=True)
 
 
 def checked(**stated: Number) -> Callable[[F], F]:
-    """Decorator of a jitted function that refuses numbers out of their range, static choices that its annotations do
-    not allow, and text in an array, and that takes a list of ``layers``.
+    """Decorator of a jitted function: refuses numbers out of their range, static choices that its annotations do not
+    allow, and arrays of text; accepts ``layers`` as a list.
 
-    Traced numbers pass, but where they must be static. A list cannot be static, so it becomes a tuple.
+    Traced numbers pass, unless they must be static. A list cannot be static, so it is converted to a tuple.
 
     Args:
-        **stated: argument -> its range, of one number or of each in an array.
+        **stated: argument -> its range, which holds for one number or for every number of an array.
     """
 
     def wrap(function: F) -> F:
@@ -49,7 +49,7 @@ def checked(**stated: Number) -> Callable[[F], F]:
             check_choices(function, given.arguments)
             for name, number in stated.items():
                 value = given.arguments.get(name)
-                is_mask = str(getattr(value, "dtype", "")) == "bool"  # whose numbers are 0 and 1
+                is_mask = str(getattr(value, "dtype", "")) == "bool"  # its values are 0 and 1
                 if value is not None and not is_mask:
                     check_number(name, value, number, stacked=True)
             for name, value in given.arguments.items():

@@ -1,4 +1,4 @@
-"""The geometric median of models, by Weiszfeld's steps; who counts where nobody does is as in `fljax.server.robust`."""
+"""The geometric median of models, by Weiszfeld steps; ``where`` and ``empty`` as in `fljax.server.robust`."""
 
 import jax
 import jax.numpy as jnp
@@ -28,22 +28,23 @@ def geometric_median(
 ) -> Params:
     """``argmin_z sum_i w_i |x_i - z|_2`` by Weiszfeld steps from the mean (Pillutla et al. 2022, RFA).
 
-    ``z <- sum_i b_i x_i / sum_i b_i`` with ``b_i = w_i / |x_i - z|``. Where z meets a client (nearer than a millionth
-    of the median distance) the step is Vardi and Zhang's (2000), which leaves that client unless it is the median; in
-    the end the nearest client is tried too, because steps towards one shrink. The objective falls at every step; its
-    relative error at the end is about 1e-5. Two passes over the models a step. Forward differentiation only (a loop of
-    traced length). A client with NaN, or of a norm above 3e18, whose squares leave float32, does not count.
+    ``z <- sum_i b_i x_i / sum_i b_i`` with ``b_i = w_i / |x_i - z|``. If z meets a client (nearer than a millionth of
+    the median distance), the step is that of Vardi and Zhang (2000), which leaves the client unless it is the median.
+    After the last step, the nearest client is tried as the result too, because steps towards a client become small. The
+    objective falls at every step; its final relative error is about 1e-5. Each step reads the models twice. Only
+    forward differentiation works (a loop of traced length). Clients with NaN, or with a norm above 3e18, whose square
+    does not fit float32, do not count.
 
     Args:
-        stacked: (clients, d) array or leaves (clients, ...); running statistics are averaged by the same b. Leaves
-            narrower than float32 and whole numbers are taken as float32, whole numbers of 64 bits as float64; the
-            result is in their dtype, of whole numbers rounded.
+        stacked: (clients, d) array or leaves (clients, ...); running statistics are averaged with the same b. Leaves
+            narrower than float32 and integers are computed in float32, 64-bit integers in float64; the result has their
+            dtype, integers are rounded.
         weight: (clients,), 0 or more; None: equal.
         where: (clients,) bool participants; None: all.
         empty: one model, the result without participants; None: zeros.
-        n_steps: most steps.
-        tolerance: stops before, when the objective falls by less than this share of itself; where a few clients are so
-            far out that they are nearly all of it, the step must be short too.
+        n_steps: maximum number of steps.
+        tolerance: stops earlier, if a step lowers the objective by less than this share of it; if a few distant clients
+            dominate the objective, the step must also be short.
 
     Returns:
         One model.
@@ -75,7 +76,7 @@ def geometric_median(
         nearer = distance(center)
         before, after, typical = (weight * apart).sum(), (weight * nearer).sum(), middle(nearer)
         gains = before - after > tolerance * jnp.maximum(before, 1e-30)
-        # The others' share of such an objective is below its rounding: how far the step went says more.
+        # The other clients' share of such an objective is below its rounding error, so the step's length decides.
         is_of_few = after > 100 * weight.sum() * typical
         went, is_at = (tree.root(tree.squared_norm(x)) for x in (tree.subtract(center, begun), center))
         return center, nearer, step + 1, gains | (is_of_few & (went > jnp.maximum(1e-3 * typical, 1e-6 * is_at)))
@@ -92,7 +93,7 @@ def geometric_median(
 
 
 def _weiszfeld(stacked: Stacked, weight: Array, center: Params, apart: Array, meets: Array) -> Params:
-    """The mean by w / distance of the clients further than ``meets``, held back by the weight of those met."""
+    """The mean by w / distance of the clients further than ``meets``, held back by the weight of the nearer clients."""
     away = apart > meets
     pull = jnp.where(away, weight / jnp.where(away, apart, 1), 0)
     target = weighted_mean(stacked, pull, center)
@@ -104,8 +105,8 @@ def _weiszfeld(stacked: Stacked, weight: Array, center: Params, apart: Array, me
 
 
 def _less_far(stacked: Stacked, a: Params, b: Params, from_a: Array, from_b: Array) -> Array:
-    """``|x_i - b| - |x_i - a|`` of these distances, which is ``(a - b)(2 x_i - a - b)`` over their sum: of a client far
-    out their difference has no digit left."""
+    """``|x_i - b| - |x_i - a|``, as ``(a - b)(2 x_i - a - b)`` divided by the sum of both distances: for a distant
+    client, subtracting them leaves no correct digit."""
 
     def part(x: Array, a: Array, b: Array) -> Array:
         return ((a - b) * ((x - a) + (x - b))).sum(axis=1)

@@ -1,4 +1,4 @@
-"""What the errors of clients' gradients allow their cosines to be: the theory of clustered federated learning."""
+"""Bounds on the cosines of clients' gradients from the gradients' errors: theory of clustered federated learning."""
 
 import math
 from functools import partial
@@ -10,20 +10,20 @@ from jax import Array
 
 @jax.jit
 def intra_bound(gamma: Array, other: Array | None = None) -> Array:
-    r"""The least cosine that two clients of one distribution can have, :math:`H_{ij}`.
+    r"""The lower bound on the cosine of two clients of one distribution, :math:`H_{ij}`.
 
-    With :math:`\gamma_i = \|\nabla R - \nabla r_i\| / \|\nabla R\|`, how far the gradient of a client's loss is from
-    that of its distribution's, the angle between the two is at most :math:`\arcsin \gamma_i`, so that
+    Let :math:`\gamma_i = \|\nabla R - \nabla r_i\| / \|\nabla R\|` be the relative error of a client's gradient as an
+    estimate of its distribution's gradient. The angle between the two is at most :math:`\arcsin \gamma_i`, so
     :math:`\alpha_{ij} \ge H_{ij} = \cos(\arcsin \gamma_i + \arcsin \gamma_j)
     = -\gamma_i \gamma_j + \sqrt{1 - \gamma_i^2} \sqrt{1 - \gamma_j^2}`.
 
     Args:
-        gamma: of any shape, :math:`\gamma_i` in [0, 1).
-        other: of the same shape or one that broadcasts, :math:`\gamma_j`; None: ``gamma``, so that of the largest it
-            is :math:`\alpha^{intra}_{min} \ge 1 - 2 \gamma_{max}^2`.
+        gamma: :math:`\gamma_i` in [0, 1), of any shape.
+        other: :math:`\gamma_j`, of the same shape or one that broadcasts; None: ``gamma``. For the largest gamma this
+            gives :math:`\alpha^{intra}_{min} \ge 1 - 2 \gamma_{max}^2`.
 
     Returns:
-        Of the shape of both; -1, which promises nothing, where one of them is 1 or more.
+        Of the broadcast shape; -1, the trivial bound, where gamma or other is 1 or more.
 
     Source: Sattler et al., Clustered Federated Learning, 2020, used by Yuan et al., LayerCFL, Cybersecurity 2023.
 
@@ -42,20 +42,20 @@ def intra_bound(gamma: Array, other: Array | None = None) -> Array:
 
 @partial(jax.jit, static_argnames="n_groups")
 def cross_bound(intra: Array, n_groups: int = 2) -> Array:
-    r"""The largest cosine across the best bipartition of ``n_groups`` distributions, at a stationary point.
+    r"""The upper bound on the cosine across the best bipartition of ``n_groups`` distributions, at a stationary point.
 
-    There the distributions' gradients cancel, so that two parts can have an angle of :math:`\pi / (k - 1)` or more
-    between them; clients come nearer by what their own gradients are off:
+    At this point the distributions' gradients cancel, so a bipartition with an angle of at least
+    :math:`\pi / (k - 1)` across it exists; the errors of the clients' gradients reduce this angle:
     :math:`\alpha^{cross}_{max} \le \cos(\pi / (k - 1) - \arccos H)` where :math:`H \ge \cos(\pi / (k - 1))`, else 1.
     For two distributions it is :math:`-H`.
 
     Args:
-        intra: of any shape, H: `intra_bound`'s least value, :math:`1 - 2 \gamma_{max}^2`.
+        intra: H, of any shape: the smallest value of `intra_bound`, :math:`1 - 2 \gamma_{max}^2`.
         n_groups: k, the number of distributions; static.
 
     Returns:
-        Of the shape of ``intra``; 1, where little is known of the gradients, promises nothing. `best_bipartition`'s
-        ``cross``, the optimum for "single" linkage, is no larger.
+        Of the shape of ``intra``; 1, the trivial bound, where the gradients' errors are too large. The ``cross`` of
+        `best_bipartition`, which is the optimum for "single" linkage, is at most this.
 
     Raises:
         ValueError: fewer than two distributions.
@@ -78,16 +78,16 @@ def cross_bound(intra: Array, n_groups: int = 2) -> Array:
 
 @jax.jit
 def gamma_limit(cross: Array) -> Array:
-    r"""How large :math:`\gamma_{max}` may be for a split to be right, :math:`\sqrt{(1 - \alpha^{cross}_{max}) / 2}`.
+    r"""The limit on :math:`\gamma_{max}` for a correct split, :math:`\sqrt{(1 - \alpha^{cross}_{max}) / 2}`.
 
-    Below it :math:`\alpha^{intra}_{min} \ge 1 - 2 \gamma_{max}^2 > \alpha^{cross}_{max}`: no two clients of one
-    distribution are less alike than two across the split.
+    Below it, :math:`\alpha^{intra}_{min} \ge 1 - 2 \gamma_{max}^2 > \alpha^{cross}_{max}`: any two clients of one
+    distribution are more similar than any two clients across the split.
 
     Args:
-        cross: of any shape, the largest cosine across a split, such as `best_bipartition`'s.
+        cross: the largest cosine across a split, such as `best_bipartition`'s, of any shape.
 
     Returns:
-        Of the same shape, in [0, 1]; 0, for which no split is right, where ``cross`` is 1 or more.
+        Of the same shape, in [0, 1]; 0 where ``cross`` is 1 or more: no error is small enough.
 
     Source: Sattler et al., Clustered Federated Learning, 2020; Yuan et al., LayerCFL, Cybersecurity 2023.
 

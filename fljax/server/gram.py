@@ -15,7 +15,7 @@ from fljax.server.checks import everyone, n_rows
 from fljax.types import Stacked
 
 CLOSE = 2.0**-6
-"""Pairs nearer than this share of their squared norms are computed again from a nearer origin."""
+"""Pairs whose squared distance is below this share of their squared norms are recomputed from a nearer origin."""
 
 
 @partial(jax.jit, static_argnames="layers")
@@ -26,16 +26,16 @@ def gram(x: Stacked, where: Array | None = None, layers: tuple[str, ...] | None 
 
 
 def mirror(matrix: Array) -> Array:
-    """The strict upper triangle on both sides of a zero diagonal: exactly symmetric, NaN below never matters.
+    """The strict upper triangle on both sides of a zero diagonal: exactly symmetric, and NaN below it has no effect.
 
-    Whole on every device: it is small, and what follows looks at it from all sides.
+    Whole on every device: it is small, and later steps read both its rows and its columns.
     """
     upper = jnp.triu(whole(matrix), 1)
     return whole(upper + upper.T)
 
 
 def among(matrix: Array, where: Array | None) -> Array:
-    """``matrix`` exactly symmetric with a zero diagonal, 0 outside of the rows and columns that count."""
+    """``matrix``, exactly symmetric with a zero diagonal, and 0 outside the rows and columns that count."""
     if where is None:
         return mirror(matrix)
     where = everyone(matrix.shape[0], where, "the clients")
@@ -43,12 +43,12 @@ def among(matrix: Array, where: Array | None) -> Array:
 
 
 def trainable_matrices(x: Stacked, layers: tuple[str, ...] | None) -> tuple[Array, ...]:
-    """Trainable leaves, of the named layers only where ``layers`` is given, each as (n, scalars), of one dtype.
+    """Trainable leaves of the named layers, each as (n, scalars), all of one dtype; ``layers`` None: of all layers.
 
-    Leaves narrower than float32 are copied whole in float32, as are all in float64 where one is.
+    Leaves narrower than float32 are copied to float32; if a leaf is float64, all others are copied to float64.
 
     Raises:
-        ValueError: an unknown layer, nothing left, or leaves of different numbers of rows.
+        ValueError: a layer is unknown, no leaf is left, or leaves have different numbers of rows.
     """
     selected = compared(x, layers)
     if not jax.tree.leaves(selected):
@@ -56,13 +56,13 @@ def trainable_matrices(x: Stacked, layers: tuple[str, ...] | None) -> tuple[Arra
     n_rows("x", selected)
     jax.tree.map(tree.check_real, selected)
     mats = blocks.matrices(selected)
-    # Squares leave narrower types: those of a float16 from 256 on, of a uint8 from 16 on.
+    # Squares overflow narrower types: from 256 on in float16, from 16 on in uint8.
     kind = jnp.float64 if any(mat.dtype == "float64" for mat in mats) else jnp.float32
     return tuple(mat.astype(kind) for mat in mats)
 
 
 def compared(x: Stacked, layers: tuple[str, ...] | None) -> Stacked:
-    """The trainable leaves of the named layers; of all for None. ValueError: an unknown layer."""
+    """The trainable leaves of the named layers, of all for None; ValueError for an unknown layer."""
     trainable = tree.trainable(x)
     if layers is None:
         return trainable
@@ -79,14 +79,14 @@ def rows(x: Stacked, where: Array | None, layers: tuple[str, ...] | None) -> tup
 
 
 def centred(block: Array, where: Array) -> Array:
-    """(n, width) the rows that count less their mean, the others 0."""
+    """(n, width) the rows that count minus their mean; the other rows are 0."""
     block = _counted(block, where)
     mean = block.sum(axis=0) / jnp.maximum(where.sum(), 1).astype(block.dtype)
     return _counted(block - mean[None, :], where)
 
 
 def _counted(block: Array, where: Array) -> Array:
-    """(n, width) the rows that count, the others 0."""
+    """(n, width) the rows that count; the other rows are 0."""
     return jnp.where(where[:, None], block, 0)
 
 
@@ -96,7 +96,7 @@ def _products(mats: tuple[Array, ...], prepare: Callable[[Array], Array]) -> Arr
 
 
 def _columns(n: int) -> int:
-    """Columns of a block of ``n`` models."""
+    """Number of columns in a block of ``n`` models."""
     return blocks.width(n, 2**19)
 
 
@@ -107,14 +107,14 @@ def sum_pairs(
     *given: Array,
     columns: int,
 ) -> Array:
-    """``sum over column blocks of pair(block, block)`` for a symmetric ``pair``, computing the upper triangle only.
+    """``sum over column blocks of pair(block, block)`` for a symmetric ``pair``; only the upper triangle is computed.
 
     Args:
         pair: (a, w) and (b, w) blocks -> (a, b), symmetric in its arguments.
-        prepare: (n, w) and ``given`` -> (n, w), applied to each block once, so that no prepared copy of ``mats`` is
+        prepare: (n, w) and ``given`` -> (n, w), applied once to each block, so that no prepared copy of ``mats`` is
             kept.
         mats: (n, p_l) matrices of one dtype.
-        *given: what else ``prepare`` needs and has a gradient.
+        *given: other arguments of ``prepare`` that may have gradients.
         columns: width of a block, static.
 
     Returns:
@@ -143,7 +143,7 @@ def _from_gram(product: Array) -> tuple[Array, Array]:
 
 @jax.custom_jvp
 def squared(mats: tuple[Array, ...], where: Array) -> Array:
-    """``|x_i - x_j|^2`` (n, n), refined until no pair suffers from cancellation; see `pairwise_squared_l2`."""
+    """``|x_i - x_j|^2`` (n, n), refined until no pair suffers from cancellation, see `pairwise_squared_l2`."""
     n = where.shape[0]
     pairs = whole(where[:, None] & where[None, :] & ~jnp.eye(n, dtype=bool))
 
@@ -154,8 +154,8 @@ def squared(mats: tuple[Array, ...], where: Array) -> Array:
         return jnp.any(close(*carry))
 
     def body(carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        # Every row moves to its lowest-index close neighbour. All pairs of the lowest row are final after one step,
-        # since its own shifted row is 0; pairs with a common origin get a scale of the size of their group.
+        # Every row's origin becomes its lowest-index close neighbour. All pairs of the lowest row are final after one
+        # step, since its own shifted row is 0; the scale of pairs with a common origin becomes that of their group.
         near = close(*carry)
         origin = jnp.argmax(near | jnp.eye(n, dtype=bool), axis=1)
         again = near & (origin[:, None] == origin[None, :])
@@ -168,7 +168,7 @@ def squared(mats: tuple[Array, ...], where: Array) -> Array:
         return whole((jnp.where(again, square, carry[0]), jnp.where(again, scale, carry[1])))
 
     start = whole(_from_gram(_products(mats, lambda block: centred(block, where))))
-    # Narrow leaves reach every device once, before the loop.
+    # Narrow leaves are sent to every device once, before the loop.
     mats = tuple(mat if mat.shape[1] >= 2 * _columns(n) else whole(mat) for mat in mats)
     return whole(jnp.where(pairs, lax.while_loop(cond, body, start)[0], 0))
 

@@ -1,4 +1,4 @@
-"""A fixed hierarchy of groups, walked down step by step: DC-PFL's normalised threshold on a dendrogram."""
+"""Splits of a fixed hierarchy, step by step: DC-PFL's normalised threshold on a dendrogram."""
 
 import jax
 import jax.numpy as jnp
@@ -8,25 +8,25 @@ from fljax.server.checks import check_one, check_vector
 from fljax.server.tree_cuts import cut, n_clients
 
 _MOST = 2**31 - 1
-"""Steps that int32 counts."""
+"""Largest number of steps: the maximum of int32."""
 
 
 def threshold(steps: Array | int, step: Array | float) -> Array:
-    """``1 - steps * step``, and 0 where that is below half a step: whole steps do not drift, as sums of 0.2 do."""
+    """``1 - steps * step``, or 0 if that is below half a step: free of the rounding drift that repeated sums have."""
     level = 1 - jnp.asarray(steps, jnp.float32) * step
     return jnp.where(level < step / 2, 0.0, level)
 
 
 def cut_at(dendrogram: Array, level: Array | float, where: Array | None = None) -> Array:
-    """The groups (n,) at a normalised threshold: merges of at most ``level`` times the largest height are made.
+    """The groups (n,) at a normalised threshold: merges up to ``level`` times the largest height are made.
 
-    1 gives one group, 0 everyone alone but for clients at distance zero. Heights of inf, which merge those that
-    `fljax.server.linkage` was told to keep apart, do not count.
+    Level 1 gives one group; level 0 one group per client, except that clients at distance 0 stay together. Heights of
+    inf, at which `fljax.server.linkage` merges clients that must stay apart, are ignored.
 
     Args:
         dendrogram: (n-1, 4) of `fljax.server.linkage`.
         level: () in [0, 1]; may be traced.
-        where: (n,) bool, the mask that `fljax.server.linkage` was given; None: all.
+        where: (n,) bool, the mask passed to `fljax.server.linkage`; None: all.
 
     Returns:
         (n,) int32, canonical; -1 where ``where`` is False.
@@ -40,7 +40,7 @@ def cut_at(dendrogram: Array, level: Array | float, where: Array | None = None) 
 
 
 def _largest(height: Array) -> Array:
-    """() the largest height of a merge; those that were to be kept apart do not count."""
+    """() the largest finite height of a merge."""
     return jnp.where(height < jnp.inf, height, 0).max(initial=0.0)
 
 
@@ -50,18 +50,19 @@ def next_split(
 ) -> tuple[Array, Array, Array]:
     """The first lower threshold at which the groups differ from ``label``.
 
-    However small a step is, no more thresholds are looked at than the dendrogram has heights. Steps are counted up to
-    2^31 - 1: one below 5e-10 never comes to 0.
+    However small a step is, the search tries at most as many thresholds as the dendrogram has heights. At most 2^31 - 1
+    steps are counted, so a step below 5e-10 never reaches threshold 0.
 
     Args:
         dendrogram: (n-1, 4) of `fljax.server.linkage`.
-        label: (n,) canonical, the present groups.
-        steps: () steps already taken from 1.
-        step: lambda, how much a step lowers the threshold; 0 never does.
-        where: (n,) bool, the mask that `fljax.server.linkage` was given; None: all.
+        label: (n,) canonical, the current groups.
+        steps: () number of steps already taken from threshold 1.
+        step: lambda, by which a step lowers the threshold; with 0 the groups stay.
+        where: (n,) bool, the mask passed to `fljax.server.linkage`; None: all.
 
     Returns:
-        The groups (n,) int32, the steps () int32 taken to them, and whether there are such: False at threshold 0.
+        The groups (n,) int32, the number of steps () int32 down to them, and whether they differ from ``label``, ()
+        bool: False if no threshold down to 0 changes the groups.
 
     Raises:
         ValueError: the dendrogram is not of shape (n-1, 4), or lengths differ.
@@ -85,15 +86,15 @@ def next_split(
 
 
 def _last_alike(height: Array, level: Array, steps: Array, step: Array | float) -> Array:
-    """() int32, the most steps after which the same merges are made as after ``steps``, and no more than come to 0.
+    """() int32, the largest number of steps that makes the same merges as ``steps``, with a threshold above 0.
 
-    Found by halving: thresholds only fall, and whether a merge is made follows from its height.
+    Found by bisection: thresholds only fall, and a merge is made if its height is at most the threshold.
     """
     largest = _largest(height)
     made = height <= level * largest
 
     def raised(i: int, found: Array) -> Array:
-        """``found`` and a power of two, where all is alike after so many steps too."""
+        """``found`` plus a power of two, if that many steps make the same merges; else ``found``."""
         more = found + (jnp.int32(2**30) >> i)
         at = threshold(more, step)
         alike = (more > found) & (at > 0) & ((height <= at * largest) == made).all()

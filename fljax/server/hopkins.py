@@ -1,4 +1,4 @@
-"""The Hopkins statistic: do the points cluster at all?"""
+"""The Hopkins statistic: a measure of clustering tendency."""
 
 from functools import partial
 
@@ -21,20 +21,20 @@ def hopkins(key: Key, x: Stacked, n_probes: Positive, n_draws: Positive = 20, wh
     """``H = sum z / (sum z + sum v)``: about 0.5 for uniform points, near 1 for tight clusters (Hopkins, Skellam 1954).
 
     ``v_j`` is the distance of a point, drawn without replacement, to its nearest other point; ``z_j`` the distance of a
-    place, drawn uniformly in the bounding box of the points, to the nearest point. Distances are L2 with exponent 1 (as
-    in FedTSDP), not d. One draw of a few probes is very noisy, so the mean over ``n_draws`` draws is returned.
+    place, drawn uniformly in the points' bounding box, to the nearest point. Distances are L2 with exponent 1 (as in
+    FedTSDP), not d. A single draw with few probes is very noisy, so the mean over ``n_draws`` draws is returned.
 
     Args:
         key: random key.
         x: (n, d) array, or a pytree with leaves (n, ...).
-        n_probes: points and places of a draw, static, at least 1. Where fewer points count, each is probed once, and
-            as many places.
-        n_draws: independent draws, static, at least 1; 1 is the literal statistic.
+        n_probes: number of points and of places per draw, static, at least 1. If fewer points count, each of them is
+            used once, with as many places.
+        n_draws: number of independent draws, static, at least 1; with 1 it is the statistic itself.
         where: (n,) bool, points that count; None: all.
 
     Returns:
-        () in [0, 1]; 0.5 with fewer than two points, and where all points are equal. A function of the draws, so of
-        little use as a gradient.
+        () in [0, 1]; 0.5 with fewer than two points, or if all points are equal. The gradient is that for fixed draws,
+        and of little use.
 
     Raises:
         ValueError: n_probes or n_draws below 1.
@@ -47,7 +47,7 @@ def hopkins(key: Key, x: Stacked, n_probes: Positive, n_draws: Positive = 20, wh
     points = jnp.where(where[:, None], points, 0)
 
     def nearest(places: Array, allowed: Array) -> Array:
-        """The distance from each place to the nearest allowed point, one place at a time: (m, d), (m, n) -> (m,)."""
+        """The distance of each place to its nearest allowed point, one place at a time: (m, d), (m, n) -> (m,)."""
 
         def one(place: Array, allowed: Array) -> Array:
             square = jnp.square(points - place[None, :]).sum(axis=1)
@@ -58,7 +58,7 @@ def hopkins(key: Key, x: Stacked, n_probes: Positive, n_draws: Positive = 20, wh
     (n, d), m = points.shape, min(n_probes, points.shape[0])
 
     def draw(number: Array) -> Array:
-        # The generator and the search for the nearest are in the program once, though both are used twice.
+        # The random generator and the nearest-point search are compiled once, though both are used twice.
         uniform = partial(jax.random.uniform, shape=(max(n, m * d),), dtype=jnp.float32)
         for_point, for_place = jax.vmap(uniform)(descend(key, number, np.arange(2)))
         probe = jnp.argsort(jnp.where(where, for_point[:n], jnp.inf))[:m]

@@ -1,4 +1,4 @@
-"""What new clusters take over from old ones when the partition of the clients changes."""
+"""New clusters' rows, from the old clusters of their clients, if the partition changes."""
 
 from typing import Any
 
@@ -15,21 +15,21 @@ from fljax.server.entry import checked
 @checked()
 @jax.jit
 def inherit(rows: Any, old: Array, new: Array) -> Any:
-    """Rows of the clusters of ``new``: each that of the old cluster of its lowest-index member.
+    """Rows for the clusters in ``new``: each is the row of the old cluster of its lowest-index member.
 
-    After a split both children have their parent's row. Members that were in no cluster do not count; a slot without
-    others keeps the row it has.
+    After a split, both halves have the row of the old cluster. Members that were in no cluster are ignored; a cluster
+    without other members keeps the row of its own number.
 
     Args:
-        rows: pytree with leaves (clusters, ...), a row for each old cluster.
-        old: (clients,) integers below clusters, the clusters that ``rows`` belong to; a negative one was in none.
-        new: (clients,) integers below clusters; a negative one is in no cluster.
+        rows: pytree with leaves (clusters, ...), one row per old cluster.
+        old: (clients,) integers below clusters, the clusters of ``rows``; negative: was in no cluster.
+        new: (clients,) integers below clusters; negative: is in no cluster.
 
     Returns:
         The same shapes as ``rows``.
 
     Raises:
-        ValueError: lengths differ, or a label is no whole number.
+        ValueError: lengths differ, or labels are not integers.
 
     Example:
         >>> import jax.numpy as jnp

@@ -24,13 +24,13 @@ from fljax.types import Key, Stacked
 class KMeans(NamedTuple):
     """The best of the restarts."""
 
-    centers: Stacked  # (clusters, d), or leaves (clusters, ...), not whole numbers; an unused one has the overall mean
+    centers: Stacked  # (clusters, d), or leaves (clusters, ...), floating-point; empty clusters hold the overall mean
     label: Array  # (n,) int32, canonical; -1 where `where` is False
     inertia: Array  # () sum of squared distances of the points to the mean of their cluster
 
 
 class Geometry(NamedTuple):
-    """What Lloyd's algorithm asks about the points, however they are stored."""
+    """The distances that Lloyd's algorithm needs, for either representation of the points."""
 
     to_points: Callable[[Array], Array]  # (m,) indices -> (m, n) squared distances
     to_means: Callable[[Array], Array]  # (n,) label -> (n, clusters) squared distances; +inf to an empty cluster
@@ -47,35 +47,35 @@ def kmeans(
     n_steps: ArrayLike = 100,
     where: Array | None = None,
 ) -> KMeans:
-    """Lloyd's algorithm from ``n_init`` greedy k-means++ seedings; the lowest inertia wins, ties the first.
+    """Lloyd's algorithm from ``n_init`` greedy k-means++ seedings; the lowest inertia wins, and of ties the first.
 
-    Minimises ``sum_i |x_i - c_{a_i}|^2`` (Lloyd 1982; Arthur and Vassilvitskii 2007). Where d > n, as for models,
+    Minimises ``sum_i |x_i - c_{a_i}|^2`` (Lloyd 1982; Arthur and Vassilvitskii 2007). If d > n, as for models,
     everything is computed from the n x n squared distances D, since
     ``|x_i - c_S|^2 = mean_{j in S} D_ij - sum_{j, l in S} D_jl / (2 |S|^2)``: the points are read once, and a restart
     costs O(n^2 clusters) a step whatever d is.
 
-    A cluster that runs empty takes the point farthest from its center, as in scikit-learn. With fewer distinct points
-    than clusters the surplus clusters stay empty, come last and hold the overall mean. Labels have no gradient; centers
-    and inertia are differentiable with the labels held fixed; the gradient of inertia has the error that
-    `pairwise_squared_l2` states.
+    A cluster that becomes empty takes the point farthest from its center, as in scikit-learn. With fewer distinct
+    points than clusters, the surplus clusters stay empty, come last and hold the overall mean. Labels have no gradient;
+    centers and inertia are differentiable with the labels held fixed; the gradient of inertia has the error stated for
+    `pairwise_squared_l2`.
 
-    Points that count must be finite, as all are measured from their mean: with one NaN all clients are in cluster 0 and
-    the centers NaN. Leave such out by ``where=tree.all_finite(x)``. Distances are held as squares in float32: points
-    nearer than 1e-19 are one point, norms stay below 1e18.
+    Points that count must be finite, because their mean is subtracted: with one NaN, all clients are in cluster 0 and
+    the centers are NaN. Exclude such points by ``where=tree.all_finite(x)``. Squared distances are float32: points
+    nearer than 1e-19 count as equal, and norms must stay below 1e18.
 
     Args:
         key: random key.
-        x: (n, d) array, or a pytree with leaves (n, ...) of which running statistics are averaged but not compared.
-        n_clusters: static, at least 1; may exceed n.
-        n_init: restarts, static, at least 1.
-        n_steps: most Lloyd steps of a restart, 0 or more; stops before when no label changes.
-        where: (n,) bool, the points that count; the others never matter.
+        x: (n, d) array, or a pytree with leaves (n, ...), whose running statistics are averaged but not compared.
+        n_clusters: at least 1, may exceed n; static.
+        n_init: number of restarts, at least 1; static.
+        n_steps: maximum number of Lloyd steps of a restart, 0 or more; stops earlier if no label changes.
+        where: (n,) bool, the points that count; the others have no effect. None: all.
 
     Returns:
         KMeans(centers, label, inertia).
 
     Raises:
-        ValueError: n_clusters or n_init below 1, or lengths that differ.
+        ValueError: n_clusters or n_init is below 1, or lengths differ.
     """
     check_key(key)
     check_one(n_steps=n_steps)
@@ -85,8 +85,8 @@ def kmeans(
     geometry = partial(_pairwise if compact else _direct, where=where, n_clusters=n_clusters)
 
     still = geometry(lax.stop_gradient(known))
-    # A restart of its own reads the points again at each step, but ends when it has converged; of squared distances all
-    # restarts make one product of matrices at a step. An accelerator wants them side by side in any case.
+    # One after another, each restart reads the points at each step but ends once it has converged; with squared
+    # distances, a step of all restarts is one matrix product. On an accelerator, side by side is always faster.
     alone = not compact and jax.default_backend() == "cpu"
     label = _best_restart(key, still, where, n_clusters, n_init, jnp.asarray(n_steps, jnp.int32), alone)
     inertia = _own(geometry(known).to_means(label), label).sum()
@@ -97,14 +97,14 @@ def kmeans(
 
 
 def _as_floats(leaf: Array) -> Array:
-    """Whole numbers in float32, whose mean is none of them."""
+    """``leaf`` as floating-point numbers: the mean of integers is not an integer."""
     return leaf if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf.astype(jnp.float32)
 
 
 def _best_restart(
     key: Key, geometry: Geometry, where: Array, n_clusters: int, n_init: int, n_steps: Array, alone: bool
 ) -> Array:
-    """Canonical label of the restart with the lowest inertia; ``alone``: one after another, not side by side."""
+    """Canonical labels of the restart with the lowest inertia; ``alone``: restarts run one after another."""
 
     def restart(luck: Array) -> tuple[Array, Array]:
         seeds = plus_plus(luck, geometry.to_points, where)
@@ -112,7 +112,7 @@ def _best_restart(
         label = _lloyd(geometry, start, where, n_clusters, n_steps)
         return label, _own(geometry.to_means(label), label).sum()
 
-    # All random numbers at once: each further draw would cost more seconds of compilation than the rest of k-means.
+    # All random numbers at once: each further draw would take longer to compile than the rest of k-means.
     luck = 1 - jax.random.uniform(key, (n_init, n_clusters, 2 + int(math.log(n_clusters))), jnp.float32)
     label, inertia = lax.map(restart, luck) if alone else jax.vmap(restart)(luck)
     return canonical(label[jnp.argmin(inertia)])
@@ -121,16 +121,17 @@ def _best_restart(
 def plus_plus(luck: Array, to_points: Callable[[Array], Array], where: Array) -> Array:
     """Indices of seeds by greedy k-means++.
 
-    Each seed is drawn with probability proportional to the squared distance from the seeds before it; of the draws for
-    a seed the one that lowers the sum most is kept. scikit-learn draws ``2 + floor(log n_clusters)`` times.
+    Candidates for a seed are drawn with probability proportional to the squared distance to the nearest seed so far;
+    the candidate that lowers the sum of squared distances most is kept. scikit-learn draws
+    ``2 + floor(log n_clusters)`` candidates.
 
     Args:
-        luck: (n_clusters, draws) uniform in (0, 1].
+        luck: (n_clusters, candidates) random numbers, uniform in (0, 1].
         to_points: (m,) indices -> (m, n) squared distances to all points.
         where: (n,) bool, the points that count.
 
     Returns:
-        (n_clusters,) int32; indices repeat where the points have fewer distinct values.
+        (n_clusters,) int32; indices repeat if there are fewer distinct points.
     """
     first = _draw(where.astype(jnp.float32), luck[0, :1], where)
     near = jnp.where(where, to_points(first)[0], 0)
@@ -146,13 +147,13 @@ def plus_plus(luck: Array, to_points: Callable[[Array], Array], where: Array) ->
 
 
 def _draw(mass: Array, luck: Array, where: Array) -> Array:
-    """Indices with probabilities proportional to ``mass``, uniform where it is all zero: (m,) for (m,) numbers."""
+    """(m,) indices with probability proportional to ``mass``, uniform if it is all zero, from (m,) random numbers."""
     total = jnp.cumsum(jnp.where(mass.sum() > 0, mass, where.astype(mass.dtype)))
     return jnp.argmax(total[None, :] >= (luck * total[-1])[:, None], axis=1).astype(jnp.int32)
 
 
 def _lloyd(geometry: Geometry, label: Array, where: Array, n_clusters: int, n_steps: Array) -> Array:
-    """Assign and average until no label changes; the means are implied by the labels."""
+    """Labels after assigning and averaging until no label changes; the labels imply the means."""
 
     def cond(carry: tuple[Array, Array, Array]) -> Array:
         _, step, moved = carry
@@ -172,13 +173,13 @@ def _assign(distance: Array, where: Array) -> Array:
 
 
 def _own(distance: Array, label: Array) -> Array:
-    """(n,) each point's entry of its own cluster, 0 for label -1."""
+    """(n,) each point's distance to its own cluster, 0 for label -1."""
     mine = jnp.take_along_axis(distance, jnp.maximum(label, 0)[:, None], axis=1)[:, 0]
     return jnp.where(label >= 0, mine, 0)
 
 
 def _refill(distance: Array, label: Array, n_clusters: int) -> Array:
-    """Empty clusters, in order, take the points farthest from their centers, unless those points are centers."""
+    """Labels after empty clusters, in order, took the points farthest from their centers, unless at distance 0."""
     empty = ~jax.nn.one_hot(label, n_clusters, dtype=bool).any(axis=0)
     far, point = lax.top_k(_own(distance, label), min(n_clusters, label.shape[0]))
     cluster = jnp.argsort(~empty).astype(jnp.int32)[: far.shape[0]]
@@ -200,7 +201,7 @@ def _pairwise(square: Array, where: Array, n_clusters: int) -> Geometry:
 
 
 def _direct(x: Array, where: Array, n_clusters: int) -> Geometry:
-    """Geometry from (n, d) points, for many points of few dimensions."""
+    """Geometry from (n, d) points, for many points with few dimensions."""
 
     def between(centers: Array) -> Array:
         return jnp.square(x[None, :, :] - centers[:, None, :]).sum(axis=-1)

@@ -1,4 +1,4 @@
-"""Krum and Multi-Krum: the models whose nearest others are nearest (Blanchard et al. 2017)."""
+"""Krum and Multi-Krum: the models that are closest to their nearest neighbours (Blanchard et al. 2017)."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from fljax.server.entry import checked, count_from
 from fljax.server.robust import is_within_reach
 from fljax.types import Params, Stacked
 
-BAD_CLIENTS = count_from(0, "bad clients to survive")
+BAD_CLIENTS = count_from(0, "number of attackers to tolerate")
 
 
 @checked(n_attackers=BAD_CLIENTS)
@@ -21,16 +21,16 @@ def krum_scores(stacked: Stacked, n_attackers: ArrayLike, where: Array | None = 
     """Krum's score: the sum of a client's squared distances to its ``m - f - 2`` nearest other participants.
 
     Blanchard et al., "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent", NeurIPS 2017, which
-    asks for ``m >= 2 f + 3``; with fewer participants at least one neighbour counts.
+    requires ``m >= 2 f + 3`` for m participants; with fewer, at least one neighbour counts.
 
     Args:
         stacked: (clients, d) array or leaves (clients, ...).
-        n_attackers: f, the bad clients to survive; 0 or more, may be traced.
+        n_attackers: f, number of attackers to tolerate; 0 or more, may be traced.
         where: (clients,) bool participants; None: all.
 
     Returns:
-        (clients,) float32; +inf outside of ``where`` and for a client with NaN, or of entries so large (a norm of 3e18)
-        that their squares leave float32.
+        (clients,) float32; +inf outside ``where``, and for clients with NaN or with a norm above 3e18, whose square
+        does not fit float32.
     """
     check_one(n_attackers=n_attackers)
     where = everyone(n_rows("stacked", stacked), where, "stacked") & is_within_reach(stacked)
@@ -38,13 +38,13 @@ def krum_scores(stacked: Stacked, n_attackers: ArrayLike, where: Array | None = 
 
 
 def symmetric_distances(stacked: Stacked, where: Array) -> Array:
-    """(n, n) squared distances of all pairs."""
+    """(n, n) squared distances of all pairs, exactly symmetric."""
     square = pairwise_squared_l2(stacked, where)
-    return jnp.maximum(square, square.T)  # or the scores of two that are each other's nearest might differ
+    return jnp.maximum(square, square.T)  # otherwise the scores of two mutual nearest neighbours might differ
 
 
 def scores_and_reach(square: Array, where: Array, n_attackers: ArrayLike) -> tuple[Array, Array]:
-    """`krum_scores` by squared distances (n, n), and each client's sum of those to all other participants."""
+    """`krum_scores` from squared distances (n, n), and each client's sum over all other participants."""
     n = where.shape[0]
     pairs = where[:, None] & where[None, :] & ~jnp.eye(n, dtype=bool)
     ranked = jnp.sort(jnp.where(pairs, square, jnp.inf), axis=1)
@@ -57,11 +57,11 @@ def scores_and_reach(square: Array, where: Array, n_attackers: ArrayLike) -> tup
 
 
 def krum(stacked: Stacked, n_attackers: ArrayLike, where: Array | None = None, empty: Params | None = None) -> Params:
-    """The one client model with the lowest `krum_scores`. Ties and arguments as `multi_krum`."""
+    """The client model with the lowest of `krum_scores`; ties and arguments as in `multi_krum`."""
     return multi_krum(stacked, n_attackers, 1, where, empty)
 
 
-@checked(n_attackers=BAD_CLIENTS, n_selected=count_from(1, "models averaged"))
+@checked(n_attackers=BAD_CLIENTS, n_selected=count_from(1, "number of models averaged"))
 @jax.jit
 def multi_krum(
     stacked: Stacked,
@@ -72,14 +72,14 @@ def multi_krum(
 ) -> Params:
     """The mean of the ``n_selected`` client models with the lowest `krum_scores`.
 
-    Of clients with the same score, as two that are each other's nearest have, the one with the least sum of squared
-    distances to all comes first, so that the order of clients does not matter; then the lowest index. Differentiable
-    with respect to the models, with the selection held fixed.
+    Among clients with equal scores, such as two mutual nearest neighbours, the one with the smallest sum of squared
+    distances to all participants comes first, so that the order of clients does not matter; then the lowest index.
+    Differentiable with respect to the models, with the selection held fixed.
 
     Args:
         stacked: (clients, d) array or leaves (clients, ...).
-        n_attackers: f, the bad clients to survive; may be traced.
-        n_selected: models averaged, at least 1; may be traced. More than there are participants: all of them.
+        n_attackers: f, number of attackers to tolerate; may be traced.
+        n_selected: number of models averaged, at least 1; may be traced. All, if there are fewer participants.
         where: (clients,) bool participants; None: all.
         empty: one model, the result without participants; None: zeros.
 

@@ -1,4 +1,4 @@
-"""What a label means: clusters numbered by their lowest-index member, -1 for clients in no cluster."""
+"""Canonical labels: clusters numbered in the order of their lowest-index members, -1 for clients in no cluster."""
 
 import jax
 import jax.numpy as jnp
@@ -9,18 +9,18 @@ from fljax.server.checks import check_axes, everyone
 from fljax.server.entry import checked
 
 MOST_BY_PAIRS = 256
-"""Clients up to which labels are compared pair by pair: n² comparisons, in a third of a sort's kernels to compile."""
+"""Largest number of clients whose labels are compared pair by pair: n² comparisons, but a third of a sort's kernels."""
 
 
 def rank(label: Array, where: Array) -> Array:
-    """Distinct values of ``label`` numbered by first appearance, at the cost of a sort or, of few, of all pairs.
+    """Distinct values of ``label``, numbered by first appearance; costs a sort, or for few entries, all pairs.
 
     Args:
         label: (n,) integers, any values; negative ones are values like any other.
         where: (n,) bool, the entries that count.
 
     Returns:
-        (n,) int32 in 0..n-1, or n where ``where`` is False: an index that scatters and segment sums drop.
+        (n,) int32 in 0..n-1, or n where ``where`` is False: an index that segment sums and scatters drop.
     """
     n, label, where = label.shape[0], whole(label), whole(where)
     return whole(jnp.where(where, (_by_pairs if n <= MOST_BY_PAIRS else _by_sort)(label, where), n))
@@ -31,7 +31,7 @@ def _by_pairs(label: Array, where: Array) -> Array:
     alike = (label[:, None] == label[None, :]) & where[None, :]
     first = jnp.where(alike, position[None, :], n).min(axis=1, initial=n)
     begins = where & (first == position)
-    earlier = begins[None, :] & (position[None, :] < first[:, None])  # groups that begin before mine
+    earlier = begins[None, :] & (position[None, :] < first[:, None])  # groups that begin before the entry's own
     return earlier.sum(axis=1, dtype=jnp.int32)
 
 
@@ -48,10 +48,10 @@ def _by_sort(label: Array, where: Array) -> Array:
 @checked()
 @jax.jit
 def canonical(label: Array, where: Array | None = None) -> Array:
-    """Clusters renumbered in order of their lowest-index member.
+    """Clusters renumbered in the order of their lowest-index members.
 
-    The cluster of the lowest-index clustered client becomes 0, the next new cluster 1, and so on, so that two
-    labellings describe the same partition exactly when their canonical forms are equal.
+    The cluster of the lowest-index clustered client becomes 0, the next new cluster 1, and so on. So two labellings
+    describe the same partition exactly if their canonical forms are equal.
 
     Args:
         label: (n,) integers, any values; a negative one means "in no cluster" (noise).
@@ -75,7 +75,7 @@ def canonical(label: Array, where: Array | None = None) -> Array:
 @checked()
 @jax.jit
 def noise_to_singletons(label: Array, where: Array | None = None) -> Array:
-    """Every noise client as a cluster of its own.
+    """Labels in which every noise client is a cluster of its own.
 
     Args:
         label: (n,) integers; negative: noise.

@@ -1,7 +1,7 @@
-"""Choices layer by layer: layers aggregated at their own intervals, and a shared prefix of a fractional length.
+"""Selections of layers: layers aggregated at their own intervals, and a shared prefix of a fractional length.
 
 Models are ``{layer: subtree}``, plus running statistics, which follow the layer of their name. Every choice is a
-selection, never a multiplication by a mask, so what is not chosen never matters, not even as NaN.
+selection, never a multiplication by a mask, so values that are not chosen have no effect, even if they are NaN.
 """
 
 from collections.abc import Mapping
@@ -18,15 +18,15 @@ from fljax.server.checks import check_one, check_same, check_shape, check_statis
 from fljax.types import Params, Stacked
 
 Boundary = Literal["tensors", "floor", "unit-fraction", "nearest-half"]
-"""What happens to the layer in which a fractional prefix ends; see `shared_mask`."""
+"""Rule for the layer in which a fractional prefix ends, see `shared_mask`."""
 
 
 def due_layers(round: Array, interval: Array) -> Array:
-    """``round mod interval == 0``: which layers a round aggregates when layers have their own intervals (DC-PFL).
+    """``round mod interval == 0``: the layers that a round aggregates if layers have their own intervals (DC-PFL).
 
     Args:
         round: () int32, counted from 0: in round 0 every layer is due.
-        interval: int32 of any shape, as (clusters, layers) or (layers,), each at least 1.
+        interval: int32 of any shape, such as (clusters, layers) or (layers,); each at least 1.
 
     Returns:
         bool, the shape of ``interval``.
@@ -35,13 +35,13 @@ def due_layers(round: Array, interval: Array) -> Array:
 
 
 def where_layers(model_layers: tuple[str, ...], mask: Array, on_true: Stacked, on_false: Stacked) -> Stacked:
-    """Row by row and layer by layer choice: ``mask[r, l]`` takes layer l of row r from ``on_true``, else ``on_false``.
+    """A selection per row and layer: layer l of row r is from ``on_true`` where ``mask[r, l]``, else from ``on_false``.
 
-    With ``mask = due_layers(round, interval)[label]`` the clients refresh the layers their cluster aggregated and keep
+    With ``mask = due_layers(round, interval)[label]``, clients update the layers that their cluster aggregated and keep
     the others. Running statistics follow the layer of their name.
 
     Args:
-        model_layers: layer names in the order of the mask's columns; every layer once.
+        model_layers: all layer names, in the order of the mask's columns.
         mask: (rows, layers) bool.
         on_true: ``{layer: leaves (rows, ...)}``.
         on_false: the same shapes.
@@ -51,7 +51,7 @@ def where_layers(model_layers: tuple[str, ...], mask: Array, on_true: Stacked, o
     """
     trainable, statistics = tree.split_statistics(on_false)
     _check_names(model_layers, trainable, statistics)
-    check_shape("mask", mask, (n_rows("on_false", on_false), len(model_layers)), "a row per row and a column per layer")
+    check_shape("mask", mask, (n_rows("on_false", on_false), len(model_layers)), "a row per model, a column per layer")
     check_same("on_true", on_true, "on_false", on_false)
     column = {name: mask[:, index] for index, name in enumerate(model_layers)}
     return tree.map_layers(lambda name, a, b: tree.where(column[name], a, b), on_true, on_false)
@@ -60,11 +60,11 @@ def where_layers(model_layers: tuple[str, ...], mask: Array, on_true: Stacked, o
 def select_layers(
     model_layers: tuple[str, ...], shared: ArrayLike, on_true: Params, on_false: Params, boundary: Boundary = "tensors"
 ) -> Params:
-    """The first ``shared`` layers of ``on_true`` and the rest of ``on_false``: how FedTSDP and FedPer compose.
+    """The first ``shared`` layers of ``on_true`` and the rest of ``on_false``: the client models of FedTSDP and FedPer.
 
     Args:
         model_layers: the names of all layers in forward order; static.
-        shared: () layers shared, 0 to len(model_layers); may be fractional and traced.
+        shared: () number of shared layers, 0 to len(model_layers); may be fractional and traced.
         on_true: a model, or stacked models.
         on_false: the same shapes.
         boundary: rule for the layer in which the prefix ends, see `shared_mask`; static.
@@ -73,7 +73,7 @@ def select_layers(
         The composed model or models.
 
     Raises:
-        ValueError: the names are not those of the models, these differ in shape, or an unknown boundary.
+        ValueError: the names are not those of the models, the models differ in shape, or ``boundary`` is unknown.
     """
     mask = shared_mask(model_layers, shared, on_false, boundary)
     check_same("on_true", on_true, "on_false", on_false)
@@ -83,13 +83,13 @@ def select_layers(
 def shared_size(
     model_layers: tuple[str, ...], shared: ArrayLike, params: Params, boundary: Boundary = "tensors"
 ) -> Array:
-    """Number of scalars that `select_layers` takes from ``on_true``: the P_B of communication counts.
+    """Number of scalars that `select_layers` takes from ``on_true``: P_B, for the uplink and downlink counts.
 
     Args:
         model_layers: the names of all layers in forward order; static.
-        shared: () layers shared; may be traced.
+        shared: () number of shared layers; may be traced.
         params: one model, not stacked; only its shapes are used. Running statistics are not counted.
-        boundary: static.
+        boundary: see `shared_mask`; static.
 
     Returns:
         () int32.
@@ -103,29 +103,30 @@ def shared_size(
 def shared_mask(
     model_layers: tuple[str, ...], shared: ArrayLike, params: Params, boundary: Boundary = "tensors"
 ) -> Params:
-    """Which parts of a model a prefix of ``shared`` layers covers.
+    """Mask of the parts of a model that a prefix of ``shared`` layers covers.
 
     Layers 1 to floor(shared) are covered. Of the next layer, with f = shared - floor(shared):
 
-    - ``"tensors"``: its first ``floor(f T)`` of T tensors, the kernel before the bias (FedTSDP: of 4 layers, 3.92 cover
-      the last kernel but not the last bias). In nested layers tensors are ordered by the name of their submodule.
+    - ``"tensors"``: the first ``floor(f T)`` of its T tensors, the kernel before the bias (FedTSDP: 3.92 of 4 layers
+      cover the last kernel but not the last bias). In nested layers, tensors are ordered by their submodule's name.
     - ``"floor"``: nothing.
-    - ``"unit-fraction"``: of each tensor the first ``floor(f C)`` of its C output channels (the last axis).
-    - ``"nearest-half"``: shared is rounded to a multiple of 1/2 first (halves up), then as ``"tensors"``.
+    - ``"unit-fraction"``: the first ``floor(f C)`` of the C output channels (the last axis) of each of its tensors.
+    - ``"nearest-half"``: ``shared`` is first rounded to a multiple of 1/2 (ties up), then as ``"tensors"``.
 
-    Floors forgive a float32 rounding (1e-3 of a tensor or channel). Statistics are covered with their whole layer only.
+    Floors tolerate float32 rounding (1e-3 of a tensor or channel). Running statistics are covered only if their whole
+    layer is.
 
     Args:
         model_layers: the names of all layers in forward order; static.
         shared: () number of layers; clipped to 0..len(model_layers); may be traced.
         params: a model or stacked models; only shapes are used.
-        boundary: static.
+        boundary: one of the above; static.
 
     Returns:
         The structure of ``params``, leaves () bool, or (channels,) bool for ``"unit-fraction"``.
 
     Raises:
-        ValueError: the names are not those of the models, an unknown boundary, or ``"unit-fraction"`` of a tensor
+        ValueError: the names are not those of the model, ``boundary`` is unknown, or ``"unit-fraction"`` meets a tensor
             without channels.
     """
     check_choices(shared_mask, {"boundary": boundary})
@@ -159,7 +160,7 @@ def shared_mask(
 
 
 def _parts(shared: ArrayLike, n_layers: int, boundary: Boundary) -> tuple[Array, Array]:
-    """Whole layers shared, and the fraction of the next one, both () float32."""
+    """Number of whole shared layers, and the fraction of the next one, both () float32."""
     count = jnp.clip(jnp.asarray(shared, jnp.float32), 0, n_layers)
     if boundary == "nearest-half":
         count = jnp.floor(2 * count + 0.5) / 2
@@ -168,12 +169,12 @@ def _parts(shared: ArrayLike, n_layers: int, boundary: Boundary) -> tuple[Array,
 
 
 def _first(fraction: Array, n: int) -> Array:
-    """(n,) bool: the first ``floor(fraction n)`` of n."""
+    """(n,) bool: True for the first ``floor(fraction n)`` of n."""
     return jnp.arange(n) < jnp.floor(fraction * n + 1e-3).astype(jnp.int32)
 
 
 def _places(layer: Params) -> list[int]:
-    """The place of each leaf when tensors are ordered by submodule, and in it biases come last."""
+    """The position of each leaf if tensors are ordered by submodule, with biases last in each submodule."""
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(layer)[0]]
     parent = [path.rpartition("[")[0] for path in paths]
     order = sorted(range(len(paths)), key=lambda i: (parent[i], "bias" in paths[i].rpartition("[")[2], paths[i]))

@@ -1,4 +1,4 @@
-"""Agglomerative clustering: SciPy's trees from a distance matrix; `fljax.server.tree_cuts` makes labels of them."""
+"""Agglomerative clustering: SciPy's trees from a distance matrix; `fljax.server.tree_cuts` turns them into labels."""
 
 from functools import partial
 from typing import Literal, NamedTuple
@@ -15,12 +15,12 @@ Method = Literal["single", "complete", "average"]
 
 
 class _Chain(NamedTuple):
-    """The nearest-neighbour chain while it grows and the merges it has made."""
+    """The growing nearest-neighbour chain, and the merges that it has found."""
 
-    distance: Array  # (n, n) between slots, but for `row`; a merged cluster lives in its higher slot
-    row: Array  # (n,) row and column `target` of `distance`, still to be written
+    distance: Array  # (n, n) between slots, without the update `row`; a merged cluster is in its higher slot
+    row: Array  # (n,) row and column `target` of `distance`, not yet written
     target: Array  # () int32
-    size: Array  # (n,) float, clients in each slot; 0: the slot is gone
+    size: Array  # (n,) float, clients in each slot; 0: the slot is unused
     node: Array  # (n,) int32 the tree node in each slot: i < n a client, n + k the result of merge k
     chain: Array  # (n,) int32 slots, each the nearest neighbour of the one before
     length: Array  # () int32
@@ -31,26 +31,25 @@ class _Chain(NamedTuple):
 @checked()
 @partial(jax.jit, static_argnames="method")
 def linkage(distance: Array, method: Method, where: Array | None = None, within: Array | None = None) -> Array:
-    """The tree of agglomerative clustering, in SciPy's format.
+    """The tree of agglomerative clustering (dendrogram), in SciPy's format.
 
-    Row i merges the nodes of its first two columns into node n + i, at the height of the third, with as many clients
-    as the fourth says; node j < n is client j and heights never fall. The height of a merge is the smallest ("single"),
-    largest ("complete") or mean ("average", UPGMA) distance over all pairs of clients across the two nodes.
-    Ties are broken as SciPy's nearest-neighbour chain breaks them. O(n²), whatever the data.
+    Row i merges the nodes in its first two columns into node n + i; the third column is the height of the merge, the
+    fourth its number of clients. Node j < n is client j; heights never decrease. The height of a merge is the smallest
+    ("single"), largest ("complete") or mean ("average", UPGMA) distance over all pairs of clients across the two nodes.
+    Ties are broken as in SciPy's nearest-neighbour chain. O(n²), whatever the data.
 
     Args:
-        distance: (n, n), symmetric; the diagonal is not looked at; inf keeps two clients apart.
+        distance: (n, n), symmetric; the diagonal is ignored; inf keeps two clients apart.
         method: "single", "complete" or "average"; static.
-        where: (n,) bool, the clients that count; None: all. The others may hold NaN and merge last, at height inf.
-        within: (n,) integers, clusters to look inside: clients of different ones are at distance inf, as is everybody
-            from those with a negative label. None: one cluster.
+        where: (n,) bool, the clients that count; None: all. The others may hold NaN; they merge last, at height inf.
+        within: (n,) integers, clusters to search separately: clients of different clusters are at distance inf, and
+            clients with a negative label are at distance inf from all others. None: one cluster.
 
     Returns:
-        (n-1, 4) float32, or float64 as the matrix. No merge at height inf is ever made by `cut` or `cut_k`. No gradient
-        flows.
+        (n-1, 4) float32, or float64 if the matrix is. `cut` and `cut_k` never make a merge at height inf. No gradient.
 
     Raises:
-        ValueError: unknown method, the matrix is not square, or lengths differ.
+        ValueError: ``method`` is unknown, the matrix is not square, or lengths differ.
 
     Source: Müllner, Modern hierarchical, agglomerative clustering algorithms, 2011 (nearest-neighbour chain).
 
@@ -64,7 +63,7 @@ def linkage(distance: Array, method: Method, where: Array | None = None, within:
     """
     n = check_square("distance", distance)
     mask = everyone(n, where, "distance")
-    if distance.dtype not in ("float32", "float64"):  # which hold every node's number and the mean of any two heights
+    if distance.dtype not in ("float32", "float64"):  # others cannot hold every node number and mean height
         distance = distance.astype(jnp.float32)
     pair = mask[:, None] & mask[None, :]
     if within is not None:
@@ -84,24 +83,24 @@ def linkage(distance: Array, method: Method, where: Array | None = None, within:
         merges=jnp.zeros((n - 1, 4), distance.dtype),
         n_merges=jnp.int32(0),
     )
-    # A merge takes two slots off the chain, so n - 1 merges need at most 2 (n - 1) slots put on it. The count of steps
-    # is fixed: under vmap a data-dependent end would copy every lane's matrix at every step.
+    # A merge removes two slots from the chain, so n - 1 merges need at most 2 (n - 1) additions to it. The number of
+    # steps is fixed: under vmap, a data-dependent end would copy every lane's matrix at every step.
     merges = jax.lax.fori_loop(0, 3 * (n - 1), lambda _, chain: _step(chain, method), start).merges
     return _ordered(merges, n)
 
 
 def _step(c: _Chain, method: Method) -> _Chain:
-    """Look for the nearest neighbour of the chain's end; merge the two if that is mutual, else put it on the chain."""
+    """Finds the nearest neighbour of the chain's end; merges the two if mutual, else appends it to the chain."""
     n = c.size.shape[0]
     slot = jnp.arange(n, dtype=jnp.int32)
     x, before = c.chain[c.length - 1], c.chain[jnp.maximum(c.length - 2, 0)]
-    # Writing what the step before computed, then reading, lets XLA keep the matrix in place; the other order copies it.
+    # Writing the previous step's row before reading lets XLA keep the matrix in place; the other order copies it.
     distance = jax.lax.dynamic_update_slice(c.distance, c.row[None, :], (c.target, jnp.int32(0)))
     distance = jax.lax.dynamic_update_slice(distance, c.row[:, None], (jnp.int32(0), c.target))
     row = distance[x]
-    largest = jnp.finfo(row.dtype).max  # a slot at distance inf is still nearer than one that is gone
+    largest = jnp.finfo(row.dtype).max  # a slot at distance inf is still nearer than an unused one
     key = jnp.where((c.size > 0) & (slot != x), jnp.minimum(row, largest), jnp.inf)
-    # The first of the least, as `argmin` would say, but of two reductions that the CPU does in wide operations.
+    # The first minimum, as by `argmin`, but from two reductions that a CPU vectorises.
     nearest = jnp.where(key == key.min(), slot, n).min()
     mutual = (c.length > 1) & (key[before] <= key[nearest])
     y = jnp.where(mutual, before, nearest)
@@ -118,7 +117,7 @@ def _step(c: _Chain, method: Method) -> _Chain:
     push = restart | ~mutual
     return _Chain(
         distance=distance,
-        row=jnp.where(mutual, merged, row),  # unless merging, write back what is there: cheaper than a branch
+        row=jnp.where(mutual, merged, row),  # without a merge, the same row is written again: cheaper than a branch
         target=jnp.where(mutual, high, x),
         size=sizes,
         node=c.node.at[jnp.where(mutual, high, n)].set(n + c.n_merges, mode="drop"),
@@ -130,18 +129,18 @@ def _step(c: _Chain, method: Method) -> _Chain:
 
 
 def _merged_row(a: Array, b: Array, size_a: Array, size_b: Array, method: Method) -> Array:
-    """Distances of the union of two clusters, from theirs (Lance and Williams)."""
+    """Distances of the union of two clusters, from the distances of both (Lance and Williams)."""
     if method == "single":
         return jnp.minimum(a, b)
     if method == "complete":
         return jnp.maximum(a, b)
     mean = (size_a * a + size_b * b) / (size_a + size_b)
-    return jnp.maximum(mean, jnp.minimum(a, b))  # rounding must not bring the union nearer than its nearer half
+    return jnp.maximum(mean, jnp.minimum(a, b))  # rounding must not make the union nearer than both parts
 
 
 def _ordered(merges: Array, n: int) -> Array:
     """Merges in order of height, nodes renumbered accordingly, the lower node first."""
-    order = jnp.argsort(merges[:, 2], stable=True)  # a merge is found after its parts and no lower: parts stay first
+    order = jnp.argsort(merges[:, 2], stable=True)  # parts are found before their merge, at most as high
     place = jnp.zeros(n - 1, jnp.int32).at[order].set(jnp.arange(n - 1, dtype=jnp.int32))
     node = merges[order, :2].astype(jnp.int32)
     node = jnp.where(node < n, node, n + place[jnp.maximum(node - n, 0)])

@@ -1,12 +1,12 @@
-"""Matched averaging: hidden units are put in a common order by the Hungarian method before models are averaged.
+"""Matched averaging: the Hungarian method puts hidden units in a common order before models are averaged.
 
-Wang et al., "Federated Learning with Matched Averaging", ICLR 2020 (FedMA), here with fixed widths: one layer after the
-other, squared L2 between the incoming weights and bias of units, as FeSEM-MA needs it inside clusters.
+Wang et al., "Federated Learning with Matched Averaging", ICLR 2020 (FedMA), here with fixed widths: layer by layer,
+with the squared L2 distance between units' incoming weights and biases, as FeSEM-MA uses it inside clusters.
 
-Models are stacks of layers in forward order. A layer with a ``kernel`` is dense (in, out) or convolutional
-(height, width, in, out), with its ``bias`` (out,); a layer without a kernel (a normalisation) holds one entry per unit
-of the layer before it on its last axis, and moves with it. Between the last convolution and the first dense layer the
-image is flattened row by row with the channel as the fastest axis. No skip connections.
+Models are chains of layers in forward order. A layer with a ``kernel`` is dense (in, out) or convolutional
+(height, width, in, out), with its ``bias`` (out,); a layer without a kernel (a normalisation) has one entry per unit
+of the layer before it in each leaf, and is permuted with it. Between the last convolution and the first dense layer,
+the image is flattened row by row, with the channel as the fastest axis. No skip connections.
 """
 
 from collections.abc import Mapping
@@ -34,10 +34,10 @@ from fljax.server.entry import checked
 from fljax.types import Params, Stacked
 
 Orders = tuple[Array, ...]
-"""Of the hidden units, a layer each."""
+"""Orders of the hidden units, one per layer."""
 
 NEARLY_ALL = 0.9999
-"""A member of so large a share of its cluster is matched to the mean with itself."""
+"""A member with a larger share of its cluster's weight is matched to a mean that includes it."""
 
 
 @checked()
@@ -45,8 +45,8 @@ NEARLY_ALL = 0.9999
 def match_units(params: Params, reference: Params, layers: tuple[str, ...]) -> Orders:
     """The order of the hidden units of ``params`` that brings each layer nearest to ``reference``, input to output.
 
-    Layer by layer: the input axis takes the order found for the layer before; then the one-to-one assignment of units
-    with the least total squared L2 between rows [incoming weights, bias].
+    For each layer, the input axis takes the order found for the layer before; then units are assigned one to one with
+    the least total squared L2 distance between rows [incoming weights, bias].
 
     Args:
         params: one model.
@@ -57,7 +57,7 @@ def match_units(params: Params, reference: Params, layers: tuple[str, ...]) -> O
         One int32 array (units,) per layer with a kernel but the last: unit j of the result is unit ``order[j]``.
 
     Raises:
-        ValueError: layers that do not fit each other or are not those of the model, or a reference of other shapes.
+        ValueError: layers do not form a chain or are not those of the model, or ``reference`` has other shapes.
     """
     kernels = _kernel_layers(params, layers)
     own, other = (tree.trainable(model) for model in (params, reference))
@@ -74,10 +74,10 @@ def match_units(params: Params, reference: Params, layers: tuple[str, ...]) -> O
 @checked()
 @partial(jax.jit, static_argnames="layers")
 def permute_units(params: Params, orders: Orders, layers: tuple[str, ...]) -> Params:
-    """The same network function with its hidden units in another order.
+    """The model with its hidden units in another order: the same network function.
 
     Args:
-        params: one model; running statistics move with their layer.
+        params: one model; running statistics are permuted with their layer.
         orders: one (units,) permutation per layer with a kernel but the last, as from `match_units`.
         layers: all layers in forward order, static.
 
@@ -85,8 +85,8 @@ def permute_units(params: Params, orders: Orders, layers: tuple[str, ...]) -> Pa
         One model.
 
     Raises:
-        ValueError: the wrong number of orders, one of another length than its layer has units, or layers that do not
-            fit.
+        ValueError: the number of orders is wrong, an order does not have its layer's length, or layers do not form a
+            chain.
     """
     kernels = _kernel_layers(params, layers)
     if len(orders) != len(kernels) - 1:
@@ -110,14 +110,14 @@ def permute_units(params: Params, orders: Orders, layers: tuple[str, ...]) -> Pa
 
 
 def match(params: Params, reference: Params, layers: tuple[str, ...]) -> Params:
-    """``params`` with its hidden units in the order of `match_units`: the same function, nearest to ``reference``."""
+    """``params`` with its hidden units in the order of `match_units`: the same function, near ``reference``."""
     return permute_units(params, match_units(params, reference, layers), layers)
 
 
 @checked()
 @partial(jax.jit, static_argnames="layers")
 def matched_squared_l2(stacked: Stacked, centers: Stacked, layers: tuple[str, ...]) -> Array:
-    """Squared L2 distance of every client to every center, after matching the client to that center.
+    """Squared L2 distance of every client to every center, after the client is matched to that center.
 
     Args:
         stacked: leaves (clients, ...).
@@ -128,7 +128,7 @@ def matched_squared_l2(stacked: Stacked, centers: Stacked, layers: tuple[str, ..
         (clients, clusters), for `lowest_loss`.
 
     Raises:
-        ValueError: layers that do not fit, or ``centers`` with other leaves or other shapes.
+        ValueError: layers do not form a chain, or ``centers`` has other leaves or shapes.
     """
     check_alike("centers", centers, "stacked", stacked)
 
@@ -143,26 +143,26 @@ def matched_squared_l2(stacked: Stacked, centers: Stacked, layers: tuple[str, ..
 def matched_members(
     stacked: Stacked, weight: Array, label: Array, empty: Stacked, layers: tuple[str, ...], n_sweeps: Positive = 3
 ) -> Stacked:
-    """Every client's model with its hidden units in an order that is common to the members of its cluster.
+    """Every client's model with its hidden units in a common order within its cluster.
 
-    In a first sweep each member is matched to the mean of those before it, in each further one to the mean of all the
-    others, one after the other as in the official code of FedMA: the spread of a first layer's units never grows.
-    Differentiable with respect to the models, with the matching held fixed.
+    In the first sweep, each member is matched to the mean of the members before it; in each further sweep, to the mean
+    of all other members, one member after another as in the official code of FedMA. So the spread of the first
+    layer's units within a cluster never grows. Differentiable with respect to the models, with the matching held fixed.
 
     Args:
         stacked: leaves (clients, ...).
-        weight: (clients,) example counts; a client of weight 0 never matters.
-        label: (clients,) int cluster; outside 0..clusters-1 it counts nowhere.
-        empty: leaves (clusters, ...): fixes the number of clusters.
+        weight: (clients,) example counts; a client of weight 0 has no effect.
+        label: (clients,) int cluster; a client outside 0..clusters-1 does not count.
+        empty: leaves (clusters, ...): sets the number of clusters.
         layers: all layers in forward order, static.
-        n_sweeps: at least 1, static.
+        n_sweeps: number of sweeps, at least 1, static.
 
     Returns:
-        Leaves (clients, ...): the same functions. The order of a client that does not count means nothing.
+        Leaves (clients, ...): the same functions. The order of a client that does not count is arbitrary.
 
     Raises:
-        ValueError: n_sweeps below 1, layers that do not fit, lengths that differ, labels that are no whole numbers, or
-            ``empty`` of other shapes.
+        ValueError: n_sweeps is below 1, layers do not form a chain, lengths differ, labels are not integers, or
+            ``empty`` has other shapes.
     """
     n, n_clusters = n_rows("stacked", stacked), n_rows("empty", empty)
     check_vector("weight", weight, n, "stacked")
@@ -174,10 +174,10 @@ def matched_members(
     member = counts[None, :] & jax.nn.one_hot(mine, n_clusters, dtype=bool, axis=0)
     reference = tree.where(member.any(axis=1), tree.take(still, jnp.argmax(member, axis=1)), empty)
 
-    # Running statistics move with their units, but have no say in the matching.
+    # Running statistics are permuted with their units, but do not affect the matching.
     still, reference, empty = (tree.trainable(models) for models in (still, reference, empty))
     given = jnp.where(counts, weight, 0).astype(jnp.float32)
-    so_far = jnp.cumsum(jnp.where(member, given[None, :], 0.0), axis=1)[mine, jnp.arange(n)]  # with the member itself
+    so_far = jnp.cumsum(jnp.where(member, given[None, :], 0.0), axis=1)[mine, jnp.arange(n)]  # including the member
     total = jnp.zeros(n_clusters, jnp.float32).at[mine].add(given)[mine]
     first_share, share = (given / jnp.maximum(of, 1e-30) for of in (so_far, total))
 
@@ -186,7 +186,7 @@ def matched_members(
     ) -> tuple[Stacked, tuple[Params, Orders]]:
         model, before, cluster, out, share = member
         center = tree.take(mean, cluster)
-        # Beside a member that is nearly all of its cluster, the others are lost in rounding.
+        # If a member has nearly all of its cluster's weight, the other members are lost in rounding.
         out = jnp.where(out < NEARLY_ALL, out, 0.0)
         others = jax.tree.map(lambda mean, own: ((mean - out * own) / (1 - out)).astype(mean.dtype), center, before)
         order = match_units(model, others, layers)
@@ -210,9 +210,9 @@ def matched_members(
 def matched_mean(
     stacked: Stacked, weight: Array, label: Array, empty: Stacked, layers: tuple[str, ...], n_sweeps: Positive = 3
 ) -> Stacked:
-    """`cluster_mean` of `matched_members`, whose arguments it takes: ``empty`` is kept where a cluster has no weight.
+    """`cluster_mean` of `matched_members`, with the same arguments; ``empty`` is kept where a cluster has no weight.
 
-    With equal members, or units already in a common order, this is `cluster_mean`.
+    If members are equal, or their units already in a common order, this is `cluster_mean`.
 
     Returns:
         Leaves (clusters, ...).
@@ -231,20 +231,20 @@ def _kernel_layers(params: Params, layers: tuple[str, ...]) -> list[str]:
         raise ValueError("matching needs dense (in, out) or convolutional (height, width, in, out) kernels")
     for name in set(layers) - set(kernels):
         if any(leaf.ndim != 1 for leaf in jax.tree.leaves(trainable[name])):
-            raise ValueError(f"layer {name} has no kernel of its own; matching knows chains of layers, not blocks")
+            raise ValueError(f"layer {name} has no kernel of its own; matching supports chains of layers, not blocks")
     return kernels
 
 
 def _unit_rows(layer: Params, kernel: Array) -> Array:
-    """(units, fan in + 1): the incoming weights and the bias of each unit."""
+    """(units, fan-in + 1): the incoming weights and the bias of each unit."""
     incoming = kernel.reshape(-1, kernel.shape[-1])
     return jnp.concatenate([incoming, layer["bias"][None]] if "bias" in layer else [incoming]).T
 
 
 def _assign(own: Array, reference: Array) -> Array:
-    """(units,) the own unit for every reference unit, of least total squared L2.
+    """(units,) the unit of ``own`` assigned to every unit of ``reference``, with the least total squared L2 distance.
 
-    The squared norms are the same in every assignment, so the inner products decide; centring keeps them accurate.
+    Squared norms are the same in every assignment, so inner products decide; centring keeps them accurate.
     """
     mean = reference.mean(axis=0, keepdims=True)
     cost = -tree.product(reference - mean, (own - mean).T)
@@ -253,7 +253,7 @@ def _assign(own: Array, reference: Array) -> Array:
 
 
 def _move_inputs(kernel: Array, order: Array | None, name: str) -> Array:
-    """The input axis in the order of the units before; after a flattened image, the channels of every pixel."""
+    """``kernel`` with its input axis in the order of the units before it; after a flattened image, for every pixel."""
     if order is None:
         return kernel
     units, inputs = order.shape[0], kernel.shape[-2]

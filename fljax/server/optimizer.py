@@ -1,4 +1,4 @@
-"""The server's step as an optimiser's: the way from the old model to the clients' mean is its gradient, reversed."""
+"""Server optimisers: the old model minus the clients' mean is the pseudo-gradient of the server's step."""
 
 from typing import Any, NamedTuple
 
@@ -10,17 +10,17 @@ from fljax import tree
 from fljax.types import Params
 
 SERVER_OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam", "yogi")
-"""Names that `server_optimizer` knows."""
+"""Names that `server_optimizer` accepts."""
 
 
 class ServerNumbers(NamedTuple):
-    """Numbers of the server's optimiser; each optimiser reads its own.
+    """Hyperparameters of the server's optimiser; each optimiser reads those that it needs.
 
-    lr: learning rate, > 0; 1 with "sgd" is the mean itself.
-    beta1: memory of the first moment, in [0, 1): the momentum; not of "adagrad".
-    beta2: memory of the second moment, in [0, 1); "adam" and "yogi".
-    tau: degree of adaptivity, > 0, added to the root of the second moment; "adam" and "yogi". Of "adagrad" the root of
-        the sum of squares before the first step.
+    lr: learning rate, > 0; with "sgd" and lr 1, the new model is the mean.
+    beta1: decay rate of the first moment, in [0, 1); the momentum of "momentum"; for "adam" and "yogi" too.
+    beta2: decay rate of the second moment, in [0, 1); for "adam" and "yogi".
+    tau: adaptivity, > 0, added to the root of the second moment; for "adam" and "yogi". For "adagrad", the root of the
+        initial sum of squares.
     """
 
     lr: Array | float = 1.0
@@ -30,17 +30,17 @@ class ServerNumbers(NamedTuple):
 
 
 def server_numbers(hyper: Any) -> ServerNumbers:
-    """The server's numbers in a method's Hyper, whose learning rate is ``server_lr``; those it lacks are default."""
+    """The server's hyperparameters from a method's Hyper, with ``server_lr`` as lr; defaults for those it lacks."""
     given = {field: getattr(hyper, field) for field in ("beta1", "beta2", "tau") if hasattr(hyper, field)}
     return ServerNumbers(hyper.server_lr, **given)
 
 
 def server_optimizer(name: str, numbers: ServerNumbers) -> optax.GradientTransformation:
-    """The optax transformation of that name.
+    """The optax transformation with this name.
 
-    "adam" and "yogi" are optax's, which differ from the paper of `server_step`: they correct the moments' bias, and the
-    second moment starts at 0 ("adam") and 1e-6 ("yogi"), not at tau^2. "adagrad" is optax's too: the sum of squares
-    starts at tau^2, as there, and its root is the divisor, to which the paper adds tau once more.
+    "adam" and "yogi" are optax's and differ from the paper cited in `server_step`: they correct the moments' bias, and
+    the second moment starts at 0 ("adam") or 1e-6 ("yogi"), not at tau^2. "adagrad" is optax's too: the sum of squares
+    starts at tau^2, as in the paper, and the divisor is its root, to which the paper adds tau.
 
     Raises:
         ValueError: ``name`` is not one of `SERVER_OPTIMIZERS`.
@@ -69,8 +69,8 @@ def server_step(
 ) -> tuple[Params, optax.OptState]:
     """One step from ``theta`` along the pseudo-gradient ``theta - mean``: (new model, optimiser state).
 
-    Running statistics become the mean's. The state is ``optimizer.init`` of the trainable parameters. Of the paper's
-    optimisers `server_optimizer` says how it differs.
+    Running statistics are taken from ``mean``. The initial state is ``optimizer.init`` of the trainable parameters. For
+    differences from the paper's optimisers see `server_optimizer`.
 
     Source: Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan: Adaptive Federated Optimization, ICLR 2021.
     """

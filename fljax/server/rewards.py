@@ -1,4 +1,4 @@
-"""FedGWC's rewards: of clients whose losses are near the mean of their cluster, and which clients get like ones."""
+"""FedGWC's rewards for losses near the mean of the cluster, and the affinity of clients with similar rewards."""
 
 import jax.numpy as jnp
 from jax import Array
@@ -9,21 +9,21 @@ from fljax.server.checks import check_axes, check_one, check_shape, check_square
 from fljax.server.distance import pairwise_squared_l2
 
 _ROUNDING = 1e-6
-"""A loss nearer to the mean than this share of it is the mean."""
+"""A loss whose relative distance to the mean is below this counts as the mean."""
 
 
 def gaussian_rewards(losses: Array, taken: Array, together: Array) -> Array:
-    """(cohort,) mean over steps of ``exp(-(l - m)^2 / (2 sigma^2))``, m and sigma^2 those of the client's cluster.
+    """(cohort,) mean over steps of ``exp(-(l - m)^2 / (2 sigma^2))``, m and sigma^2 over the client's cluster.
 
-    A client whose loss is the mean has a reward of 1, so all have whose losses are equal.
+    A client whose loss is the mean has reward 1; so have all clients if their losses are equal.
 
     Args:
         losses: (cohort, steps).
         taken: (cohort, steps) bool, the steps that count.
-        together: (cohort, cohort) bool, who is in the row's client's cluster and counts.
+        together: (cohort, cohort) bool, whether the column's client counts and is in the row's client's cluster.
 
     Raises:
-        ValueError: shapes that do not fit.
+        ValueError: shapes do not match.
 
     Source: Licciardi et al., FedGWC, ICML 2025.
 
@@ -36,13 +36,13 @@ def gaussian_rewards(losses: Array, taken: Array, together: Array) -> Array:
     """
     shape = check_axes("losses", losses, "cohort", "steps")
     check_shape("taken", taken, shape, "an entry per loss")
-    check_shape("together", together, (shape[0], shape[0]), "who is with whom in losses")
+    check_shape("together", together, (shape[0], shape[0]), "an entry per pair of clients in losses")
     taken = taken & together.any(axis=0)[:, None]  # the losses of others may be NaN
     losses, real, among = jnp.where(taken, losses, 0.0), taken.astype(jnp.float32), together.astype(jnp.float32)
     count = jnp.maximum(tree.product(among, real), 1.0)
     mean = tree.product(among, losses) / count
     away = losses - mean
-    # Of equal losses a rounded mean leaves something, which would be as far out as what it is measured by.
+    # For equal losses, a rounded mean leaves differences of rounding size, which would be about one sigma each.
     off = jnp.square(jnp.where(jnp.abs(away) > _ROUNDING * jnp.abs(mean), away, 0.0)) * real
     variance = tree.product(among, off) / count
     found = jnp.exp(-off / (2 * jnp.maximum(variance, 1e-16)))
@@ -50,15 +50,15 @@ def gaussian_rewards(losses: Array, taken: Array, together: Array) -> Array:
 
 
 def row_affinity(reward: Array, member: Array, beta: Scalar) -> Array:
-    """(clients, clients) ``exp(-beta |v_k - v_j|^2)``, v_k the row of P over the members without k and j.
+    """(clients, clients) ``exp(-beta |v_k - v_j|^2)``, with v_k the row k of P over the members except k and j.
 
     Args:
         reward: (clients, clients) P.
-        member: (clients,) bool; entries of others mean nothing.
-        beta: () width.
+        member: (clients,) bool; the results of other clients have no meaning.
+        beta: () inverse width of the kernel.
 
     Raises:
-        ValueError: shapes that do not fit.
+        ValueError: shapes do not match.
 
     Source: Licciardi et al., FedGWC, ICML 2025.
 

@@ -1,8 +1,8 @@
-"""Aggregation that survives a few bad clients: median and trimmed mean of every coordinate, norm clipping.
+"""Byzantine-robust aggregation: median and trimmed mean of every coordinate, norm clipping.
 
-``where`` marks the participants; the others may hold anything, NaN included. With no participant at all a function
-returns ``empty`` (one model) where it is given, else zeros. Bad input is a ValueError: leaves or masks of different
-lengths, an ``empty`` that is not one model of these shapes, and numbers out of their range where they are not traced.
+``where`` marks the participants; the others may hold anything, including NaN. Without any participant, a function
+returns ``empty`` (one model) if given, else zeros. Bad input is a ValueError: leaves or masks of different lengths, an
+``empty`` that is not one model of these shapes, and numbers out of their range, unless they are traced.
 """
 
 import itertools
@@ -24,12 +24,12 @@ from fljax.types import Params, Stacked
 def coordinate_median(stacked: Stacked, where: Array | None = None, empty: Params | None = None) -> Params:
     """The median of every coordinate over the participants (Yin et al. 2018); of an even number, the mean of the two.
 
-    Exact, in 32 counting passes instead of a sort. A participant's NaN counts as the largest value, so that fewer than
-    half of NaNs cannot make the result NaN. The gradient goes to the middle entries, shared among ties.
+    Exact, by 32 counting passes instead of a sort. A participant's NaN counts as the largest value, so the result is
+    not NaN if fewer than half of the entries are. The gradient goes to the middle entries and is shared among ties.
 
     Args:
-        stacked: leaves (clients, ...). Whole numbers are taken as float32, those of 64 bits as float64, and their
-            medians rounded, as in `mix`.
+        stacked: leaves (clients, ...). Integers are converted to float32, 64-bit integers to float64, and their medians
+            are rounded, as in `mix`.
         where: (clients,) bool participants; None: all.
         empty: one model, the result without participants; None: zeros.
 
@@ -49,13 +49,13 @@ def trimmed_mean(
 ) -> Params:
     """The mean of every coordinate without its b smallest and b largest entries (Yin et al. 2018).
 
-    ``b = floor(fraction m)`` for m participants, but at least 1 where m >= 3 and fraction > 0 (5 % of 19 clients would
-    be nobody), and at most ``(m - 1) // 2``, which leaves one or two entries. The gradient is that of the mean of the
-    entries kept.
+    ``b = floor(fraction m)`` for m participants, but at least 1 if m >= 3 and fraction > 0 (otherwise 5 % of 19 clients
+    would be none), and at most ``(m - 1) // 2``, which leaves one or two entries. The gradient is that of the mean of
+    the entries kept.
 
     Args:
-        stacked: leaves (clients, ...). Means of whole numbers are rounded, as in `mix`.
-        fraction: trimmed on each side, 0 (the mean) to 0.5 (the median); may be traced.
+        stacked: leaves (clients, ...). Means of integers are rounded, as in `mix`.
+        fraction: share trimmed on each side, 0 (the mean) to 0.5 (the median); may be traced.
         where: (clients,) bool participants; None: all.
         empty: one model, the result without participants; None: zeros.
 
@@ -71,7 +71,7 @@ def trimmed_mean(
 
 
 def n_trimmed(fraction: ArrayLike, n: Array) -> Array:
-    """Entries trimmed on each side of n, () int32; see `trimmed_mean`. Products a rounding below a whole round up."""
+    """Number of entries trimmed on each side of n, () int32, see `trimmed_mean`; tolerates rounding of the product."""
     fraction = jnp.asarray(fraction, jnp.float32)
     least = jnp.where((n >= 3) & (fraction > 0), 1, 0)
     trim = jnp.floor(fraction * n.astype(jnp.float32) + 1e-4).astype(jnp.int32)
@@ -79,28 +79,28 @@ def n_trimmed(fraction: ArrayLike, n: Array) -> Array:
 
 
 def is_within_reach(stacked: Stacked) -> Array:
-    """(clients,) bool: squared distances of these fit into float32; one that does not would make all of them NaN."""
+    """(clients,) bool: whether squared distances to a client fit float32; if not, it would make all distances NaN."""
     leaves = [tree.at_least_float32(tree.as_matrix(leaf)) for leaf in jax.tree.leaves(stacked)]
-    return jnp.asarray(sum(jnp.square(leaf).sum(axis=1) for leaf in leaves)) < 1e37  # of NaN False too
+    return jnp.asarray(sum(jnp.square(leaf).sum(axis=1) for leaf in leaves)) < 1e37  # also False for NaN
 
 
 @checked(max_norm=POSITIVE)
 @jax.jit
 def clip_norm(stacked: Stacked, max_norm: ArrayLike) -> Stacked:
-    """``x_i min(1, max_norm / |x_i|_2)``: every client's update at most ``max_norm`` long.
+    """``x_i min(1, max_norm / |x_i|_2)``: every client's update, clipped to the norm ``max_norm``.
 
     The norm is over all trainable leaves of a client; running statistics are neither counted nor scaled. A row whose
-    squares leave float32 (a norm above 1e19, or an entry inf) becomes 0; one with NaN stays NaN. In leaves narrower
-    than float32 entries are rounded to their dtype, by which a norm may exceed the limit (in bfloat16 by 0.2 %; in
-    float16 by 0.05 %, and by more where entries are below 6e-5). Rows do not affect each other. Differentiable except
-    where the norm equals ``max_norm``; at a zero row the gradient is 1.
+    squared norm overflows float32 (a norm above 1e19, or an entry inf) becomes 0; a row with NaN stays NaN. In leaves
+    narrower than float32, entries are rounded to their dtype, so a norm may exceed the limit (in bfloat16 by 0.2 %; in
+    float16 by 0.05 %, and by more for entries below 6e-5). Rows do not affect each other. Differentiable except where
+    the norm equals ``max_norm``; at a zero row, the gradient is 1.
 
     Args:
         stacked: (clients, d) array or leaves (clients, ...), usually updates rather than models.
-        max_norm: positive; may be traced; a number or (clients,).
+        max_norm: () or (clients,), positive; may be traced.
 
     Returns:
-        Leaves (clients, ...); whole numbers are rounded.
+        Leaves (clients, ...); integers are rounded.
     """
     n, max_norm = n_rows("stacked", stacked), jnp.asarray(max_norm)
     if max_norm.ndim:
@@ -113,7 +113,7 @@ def clip_norm(stacked: Stacked, max_norm: ArrayLike) -> Stacked:
     fits = jnp.not_equal(square, jnp.inf)  # inf times 0 would be NaN
 
     def clip(leaf: Array) -> Array:
-        exact = tree.at_least_float32(leaf)  # a scale of 1e-7 is one of float16's last digits
+        exact = tree.at_least_float32(leaf)  # a scale of 1e-7 would be rounded in float16
         clipped = jnp.where(tree.along(fits, leaf), exact * tree.along(scale, leaf).astype(exact.dtype), 0)
         return tree.rounded(clipped, leaf.dtype)
 
@@ -121,7 +121,7 @@ def clip_norm(stacked: Stacked, max_norm: ArrayLike) -> Stacked:
 
 
 def by_coordinate(f: Callable[[Array], Array], stacked: Stacked, where: Array, empty: Params | None) -> Params:
-    """One model of what ``f`` makes of columns (clients, width) -> (width,); ``empty`` or zeros where nobody counts."""
+    """One model, from ``f`` of columns (clients, width) -> (width,); ``empty`` or zeros if no client counts."""
     if empty is not None:
         empty = fallback("empty", empty, stacked)
     leaves, structure = jax.tree.flatten(stacked)
@@ -131,7 +131,7 @@ def by_coordinate(f: Callable[[Array], Array], stacked: Stacked, where: Array, e
     def walk(matrix: Array) -> Array:
         return blocks.map_columns(lambda block: tree.rounded(f(block), matrix.dtype)[None], matrix, 1, columns)[0]
 
-    # Small leaves side by side: one program for all of them, where one each would take most of the compilation.
+    # Small leaves are joined: one loop for all of them, since one loop per leaf would dominate the compilation time.
     small = [i for i, matrix in enumerate(flat) if matrix.shape[1] < columns and matrix.dtype == flat[0].dtype]
     ends = list(itertools.accumulate(flat[i].shape[1] for i in small))
     together = jnp.split(walk(jnp.concatenate([flat[i] for i in small], axis=1)), ends[:-1]) if small else []

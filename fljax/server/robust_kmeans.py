@@ -39,27 +39,28 @@ def robust_kmeans(
 
     Ghosh, Hong, Yin, Ramchandran, "Robust Federated Learning in a Heterogeneous Environment", 2019. Each restart starts
     from ``n_clusters`` random distinct clients, then assigns by squared L2 and moves every center to the median or
-    trimmed mean of its members, coordinate by coordinate; an empty cluster keeps its center. With ``center="trimmed"``
-    and ``fraction=0`` this is plain Lloyd. The restart with the least sum of *unsquared* distances wins, which bad
-    clients pull less than squared ones; ``n_init=1`` is the published procedure.
+    trimmed mean of its members, coordinate by coordinate; an empty cluster keeps its center. With
+    ``center="trimmed"`` and ``fraction=0``, this is Lloyd's algorithm. The restart with the smallest sum of *unsquared*
+    distances wins, since attackers affect it less than a sum of squares; ``n_init=1`` is the published procedure.
 
     Args:
         key: random key.
         x: (n, d) array or a pytree with leaves (n, ...), float.
-        n_clusters: static, at least 1; clusters beyond the number of points start on a point twice and stay empty.
+        n_clusters: at least 1, static; clusters beyond the number of points start at a used point and stay empty.
         center: "median" or "trimmed"; static.
-        fraction: trimmed on each side (`trimmed_mean`: at least one entry each side of three or more).
-        n_init: restarts, static, at least 1.
-        n_steps: Lloyd steps; may be traced.
-        where: (n,) bool, points that count; None: all. One with NaN, or of a norm above 3e18, whose squares leave
-            float32, does not count either.
+        fraction: share trimmed on each side, see `trimmed_mean`: at least one entry per side of three or more.
+        n_init: number of restarts, at least 1, static.
+        n_steps: number of Lloyd steps; may be traced.
+        where: (n,) bool, points that count; None: all. Points with NaN, or with a norm above 3e18, whose square does
+            not fit float32, do not count either.
 
     Returns:
-        KMeans(centers, label, inertia): label canonical, -1 of points that do not count, centers in the same order with
-        unused ones last; inertia the sum of squared distances to the centers.
+        KMeans(centers, label, inertia): labels are canonical, -1 for points that do not count; centers are in the same
+        order, empty clusters last; inertia is the sum of squared distances to the centers.
 
     Raises:
-        ValueError: an unknown center, n_clusters or n_init below 1, lengths that differ, or a fraction out of range.
+        ValueError: ``center`` is unknown, n_clusters or n_init is below 1, lengths differ, or ``fraction`` is out of
+            its range.
     """
     check_key(key)
     check_one(n_steps=n_steps, fraction=fraction)
@@ -84,21 +85,21 @@ def robust_kmeans(
 def robust_cluster_mean(
     stacked: Stacked, label: Array, empty: Stacked, center: Center = "trimmed", fraction: ArrayLike = 0.05
 ) -> Stacked:
-    """Every cluster's median or trimmed mean, coordinate by coordinate; `cluster_mean` that survives bad members.
+    """Every cluster's median or trimmed mean, coordinate by coordinate: a Byzantine-robust `cluster_mean`.
 
     Args:
         stacked: leaves (clients, ...), float.
-        label: (clients,) int cluster of each client; outside 0..clusters-1 (as -1) it counts nowhere.
-        empty: leaves (clusters, ...): its rows fix the number of clusters, and are kept where a cluster has nobody.
+        label: (clients,) int cluster of each client; a client outside 0..clusters-1 (such as -1) does not count.
+        empty: leaves (clusters, ...): sets the number of clusters; empty clusters keep these rows.
         center: "median" or "trimmed"; static.
-        fraction: trimmed on each side, see `fljax.server.robust.trimmed_mean`.
+        fraction: share trimmed on each side, see `fljax.server.robust.trimmed_mean`.
 
     Returns:
         Leaves (clusters, ...).
 
     Raises:
-        ValueError: an unknown center, lengths that differ, labels that are no whole numbers, ``empty`` of other shapes,
-            or a fraction out of its range.
+        ValueError: ``center`` is unknown, lengths differ, labels are not integers, ``empty`` has other shapes, or
+            ``fraction`` is out of its range.
     """
     label = cluster_numbers("label", label, n_rows("stacked", stacked), "stacked")
     check_one(fraction=fraction)
@@ -114,7 +115,7 @@ def robust_cluster_mean(
 
 
 def _draw(key: Key, x: Stacked, n_clusters: int, where: Array) -> Stacked:
-    """Random distinct points that count, the same ones again where they are too few; zeros where there are none."""
+    """Random distinct points that count, repeated if there are too few; zeros if there are none."""
     ticket = jnp.where(where, jax.random.uniform(key, where.shape, jnp.float32), jnp.inf)
     seeds = jnp.argsort(ticket)[jnp.arange(n_clusters) % jnp.maximum(where.sum(), 1)]
     start = tree.take(x, seeds)
@@ -131,7 +132,7 @@ def _own_square(x: Stacked, centers: Stacked, label: Array) -> Array:
 
 
 def _reorder(centers: Stacked, label: Array, n_clusters: int) -> Stacked:
-    """Centers in canonical order: by the lowest index of their members, unused ones last."""
+    """Centers in canonical order: by the lowest index of their members, empty clusters last."""
     member = jax.nn.one_hot(label, n_clusters, dtype=bool, axis=0)
     first = jnp.where(member.any(axis=1), jnp.argmax(member, axis=1), label.shape[0])
     return tree.take(centers, jnp.argsort(first, stable=True))

@@ -1,4 +1,4 @@
-"""How well a matrix of distances tells groups of clients apart, and how alike two such matrices are."""
+"""How well a matrix of similarities or distances separates groups of clients, and how two such matrices correlate."""
 
 import jax
 import jax.numpy as jnp
@@ -14,17 +14,17 @@ from fljax.server.entry import checked
 def separation_gap(similarity: Array, group: Array, where: Array | None = None) -> Array:
     r"""Gap of a similarity matrix, :math:`\alpha^{intra}_{min} - \alpha^{cross}_{max}`.
 
-    The smallest similarity of two clients of the same true group less the largest of two clients of different groups:
-    positive exactly when some threshold on the similarity separates all groups. For distances use `distance_gap`.
+    The smallest similarity of two clients of the same true group minus the largest of two clients of different groups.
+    It is positive exactly if some threshold on the similarity separates all groups. For distances, use `distance_gap`.
 
     Args:
-        similarity: (n, n), larger is more alike, symmetric; the diagonal is not looked at.
+        similarity: (n, n), larger is more similar, symmetric; the diagonal is ignored.
         group: (n,) integers, the true groups.
         where: (n,) bool, the clients that count; None: all.
 
     Returns:
-        () of the matrix's dtype, at least float32; +inf where a kind of pair is missing (one group, or all groups of
-        one client). Differentiable in ``similarity``.
+        () of the matrix's dtype, at least float32; +inf if there are no pairs of one kind (one group only, or only
+        groups of one client). Differentiable in ``similarity``.
 
     Raises:
         ValueError: the matrix is not square, or lengths differ.
@@ -40,7 +40,7 @@ def separation_gap(similarity: Array, group: Array, where: Array | None = None) 
     """
     n = check_square("similarity", similarity)
     check_vector("group", group, n, "similarity")
-    similarity = tree.at_least_float32(similarity)  # in narrower types differences wrap or leave the range
+    similarity = tree.at_least_float32(similarity)  # differences in narrower types would overflow
     mask = everyone(n, where, "similarity")
     pair = mask[:, None] & mask[None, :] & ~jnp.eye(n, dtype=bool)
     same = group[:, None] == group[None, :]
@@ -55,13 +55,13 @@ def distance_gap(distance: Array, group: Array, where: Array | None = None) -> A
     r"""Gap of a distance matrix, :math:`d^{cross}_{min} - d^{intra}_{max}`: `separation_gap` of ``-distance``.
 
     Args:
-        distance: (n, n), smaller is more alike, symmetric; the diagonal is not looked at.
+        distance: (n, n), smaller is more similar, symmetric; the diagonal is ignored.
         group: (n,) integers, the true groups.
         where: (n,) bool, the clients that count; None: all.
 
     Returns:
-        () of the matrix's dtype, at least float32; positive exactly when a threshold separates all groups, +inf where a
-        kind of pair is missing. Differentiable in ``distance``.
+        () of the matrix's dtype, at least float32; positive exactly if a threshold separates all groups, +inf if there
+        are no pairs of one kind. Differentiable in ``distance``.
 
     Raises:
         ValueError: the matrix is not square, or lengths differ.
@@ -76,19 +76,18 @@ def distance_gap(distance: Array, group: Array, where: Array | None = None) -> A
         2.0
     """
     check_square("distance", distance)
-    return separation_gap(-tree.at_least_float32(distance), group, where)  # of a uint8 the negative wraps
+    return separation_gap(-tree.at_least_float32(distance), group, where)  # negating a uint8 would overflow
 
 
 @jax.jit
 def first_separation(gap: Array) -> Array:
-    """The first round, counted from 1, of a positive separation gap.
+    """The first round, counted from 1, with a positive separation gap.
 
     Args:
-        gap: (rounds, ...), what `separation_gap` or `distance_gap` gave in each round.
+        gap: (rounds, ...), the result of `separation_gap` or `distance_gap` in each round.
 
     Returns:
-        (...) int32; 0 where no gap is positive. A round of +inf, in which a kind of pair was missing, does not count:
-        there was nothing to separate.
+        (...) int32; 0 if no gap is positive. Rounds with a gap of +inf do not count: there was nothing to separate.
 
     Raises:
         ValueError: there is no axis of rounds, or no round.
@@ -102,22 +101,22 @@ def first_separation(gap: Array) -> Array:
         3
     """
     if not shape_of("gap", gap) or gap.shape[0] == 0:
-        raise ValueError(f"gap has shape {gap.shape}; expected (rounds, ...) with one round or more")
+        raise ValueError(f"gap has shape {gap.shape}; expected (rounds, ...) with at least one round")
     apart = (gap > 0) & jnp.isfinite(gap)
     return jnp.where(apart.any(axis=0), apart.argmax(axis=0) + 1, 0).astype(jnp.int32)
 
 
 @jax.jit
 def pairwise_correlation(a: Array, b: Array, where: Array | None = None) -> Array:
-    """Pearson correlation of two pairwise matrices over their upper triangles: do two measures see the same structure?
+    """Pearson correlation of two pairwise matrices over their upper triangles: do both show the same structure?
 
     Args:
-        a: (n, n), symmetric; the diagonal is not looked at.
-        b: (n, n), symmetric; it may be on any scale, as a correlation is.
+        a: (n, n), symmetric; the diagonal is ignored.
+        b: (n, n), symmetric; on any scale.
         where: (n,) bool, the clients that count; None: all.
 
     Returns:
-        () in [-1, 1]; 0 where it is undefined: one matrix is constant, or there are fewer than two pairs.
+        () in [-1, 1]; 0 if undefined: one matrix is constant, or there are fewer than two pairs.
         Differentiable in both.
 
     Raises:
@@ -140,7 +139,7 @@ def pairwise_correlation(a: Array, b: Array, where: Array | None = None) -> Arra
 
     def centred(x: Array) -> Array:
         lowest = jnp.where(pair, x, jnp.inf).min()
-        shifted = jnp.where(pair, x - lowest, 0)  # exactly 0 for a constant matrix, whatever its mean rounds to
+        shifted = jnp.where(pair, x - lowest, 0)  # exactly 0 for a constant matrix, however its mean is rounded
         return jnp.where(pair, shifted - shifted.sum() / count.astype(x.dtype), 0)
 
     def unit(x: Array) -> Array:

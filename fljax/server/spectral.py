@@ -16,14 +16,14 @@ from fljax.server.entry import checked
 @checked()
 @partial(jax.jit, static_argnames="n_components")
 def spectral_embedding(affinity: Array, n_components: Positive, where: Array | None = None) -> Array:
-    r"""The first eigenvectors of the normalised Laplacian, divided by the roots of the degrees.
+    r"""The first eigenvectors of the normalised Laplacian, divided by the square roots of the degrees.
 
-    With :math:`L = I - D^{-1/2} A D^{-1/2}` these are the eigenvectors of the smallest eigenvalues, the first of which
-    is 0; its column is constant.
+    They are the eigenvectors of :math:`L = I - D^{-1/2} A D^{-1/2}` with the smallest eigenvalues. The first eigenvalue
+    is 0; its column is constant if the graph is connected.
 
     Args:
-        affinity: (n, n) A, symmetric, 0 or more; larger is more alike. The diagonal is not looked at.
-        n_components: static, at least 1; columns past the number of clients that count are 0.
+        affinity: (n, n) A, symmetric, 0 or more; larger is more similar. The diagonal is ignored.
+        n_components: at least 1, static; columns beyond the number of clients that count are 0.
         where: (n,) bool, the clients that count; None: all.
 
     Returns:
@@ -48,7 +48,7 @@ def spectral_embedding(affinity: Array, n_components: Positive, where: Array | N
     among = tree.at_least_float32(among)
     degree = among.sum(1)
     root = jnp.sqrt(jnp.where(degree > 0, degree, 1))
-    # Eigenvalues of the clients that count are -1 or more: the others' come last.
+    # Eigenvalues of the clients that count are at least -1, so those of the others, -2, come last.
     normal = among / (root[:, None] * root[None]) - jnp.diag(jnp.where(mask, 0, 2).astype(among.dtype))
     vectors = eigh(normal)[1][:, ::-1][:, :n_components] / root[:, None]
     vectors = jnp.pad(vectors, ((0, 0), (0, n_components - vectors.shape[1])))
@@ -58,11 +58,11 @@ def spectral_embedding(affinity: Array, n_components: Positive, where: Array | N
 @checked()
 @partial(jax.jit, static_argnames="n_clusters")
 def spectral_labels(affinity: Array, n_clusters: Positive, where: Array | None = None) -> Array:
-    """Spectral clustering: labels read off the eigenvectors by a QR decomposition with pivots, without a random draw.
+    """Labels by spectral clustering: from the eigenvectors by a pivoted QR decomposition, without randomness.
 
     Args:
         affinity: (n, n), see `spectral_embedding`.
-        n_clusters: static.
+        n_clusters: at least 1, static.
         where: (n,) bool, the clients that count; None: all.
 
     Returns:
@@ -86,7 +86,7 @@ def spectral_labels(affinity: Array, n_clusters: Positive, where: Array | None =
     rows = spectral_embedding(affinity, n_clusters, mask)
 
     def pivot(left: Array, _: None) -> tuple[Array, Array]:
-        """The longest row, which the others are made orthogonal to."""
+        """The rows made orthogonal to the longest row, and the index of the longest row."""
         place = jnp.argmax(jnp.square(left).sum(1))
         along = left[place] / jnp.maximum(jnp.linalg.norm(left[place]), 1e-30)
         return left - tree.product(left, along)[:, None] * along[None], place

@@ -1,4 +1,4 @@
-"""The labels that cutting a tree of `fljax.server.linkage` gives: at a height, or so that k clusters remain."""
+"""Labels from cutting a tree of `fljax.server.linkage`: at a height, or into k clusters."""
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +14,9 @@ def cut(tree: Array, height: Array | float, where: Array | None = None) -> Array
     """The clusters of a tree at a height: every merge at or below it is made.
 
     Args:
-        tree: (n-1, 4) of `linkage`, or SciPy's as an array.
+        tree: (n-1, 4) from `linkage`, or SciPy's as an array.
         height: () in units of the distance; traced. inf makes every merge of finite height.
-        where: (n,) bool, the mask that `linkage` was given; None: all.
+        where: (n,) bool, the mask passed to `linkage`; None: all.
 
     Returns:
         (n,) int32, canonical; -1 where ``where`` is False.
@@ -41,21 +41,21 @@ def cut(tree: Array, height: Array | float, where: Array | None = None) -> Array
 @checked(k=count_from(1, "number of clusters"))
 @jax.jit
 def cut_k(tree: Array, k: Array | int, where: Array | None = None, within: Array | None = None) -> Array:
-    """The clusters of a tree that is cut so that k remain; of equal heights the later merge is undone first.
+    """The clusters of a tree that is cut into k clusters; of merges at equal heights, the later is undone first.
 
     Args:
-        tree: (n-1, 4) of `linkage`, or SciPy's as an array.
-        k: () number of clusters, >= 1; traced. There are more where only a merge at height inf could join two, fewer
-            where there are fewer clients.
-        where: (n,) bool, the mask that `linkage` was given; None: all.
-        within: (n,) integers, the clusters that `linkage` was given; each is cut into k of its own. None: one cluster.
+        tree: (n-1, 4) from `linkage`, or SciPy's as an array.
+        k: () number of clusters, >= 1; traced. The result has more clusters if only merges at height inf could join
+            them, and fewer if there are fewer clients.
+        where: (n,) bool, the mask passed to `linkage`; None: all.
+        within: (n,) integers, the clusters passed to `linkage`; each is cut into k. None: one cluster.
 
     Returns:
         (n,) int32, canonical; -1 where ``where`` is False.
 
     Raises:
-        ValueError: ``tree`` is not of shape (n-1, 4), lengths differ, or k is below 1 or no whole number, and not
-            traced.
+        ValueError: ``tree`` is not of shape (n-1, 4), lengths differ, or k is not traced and is below 1 or not an
+            integer.
 
     Example:
         >>> import jax.numpy as jnp
@@ -80,17 +80,17 @@ def cut_k(tree: Array, k: Array | int, where: Array | None = None, within: Array
     position = jnp.arange(n - 1, dtype=jnp.int32)
     ordered = of_merge[order]
     first = jnp.searchsorted(ordered, ordered).astype(jnp.int32)
-    ordinal = jnp.zeros(n - 1, jnp.int32).at[order].set(position - first)  # how many merges its cluster made before
+    ordinal = jnp.zeros(n - 1, jnp.int32).at[order].set(position - first)  # number of earlier merges in its cluster
     return _label(tree, finite & (ordinal < size[of_merge] - k), where)
 
 
 def cut_at_or_k(tree: Array, height: Array | float, k: int | None, where: Array | None = None) -> Array:
-    """`cut_k` where k is given, else `cut` at the height."""
+    """`cut_k` if k is given, else `cut` at the height."""
     return cut(tree, height, where) if k is None else cut_k(tree, k, where)
 
 
 def n_clients(name: str, tree: Array) -> int:
-    """The n of a tree of `linkage`; ValueError for another shape than (n-1, 4)."""
+    """The number of clients n of a tree from `linkage`; ValueError unless its shape is (n-1, 4)."""
     shape = shape_of(name, tree)
     if len(shape) != 2 or shape[1] != 4:
         raise ValueError(f"{name} has shape {shape}; expected (n-1, 4), as linkage returns")
@@ -98,7 +98,7 @@ def n_clients(name: str, tree: Array) -> int:
 
 
 def _label(tree: Array, made: Array, where: Array | None) -> Array:
-    """The clusters when just the merges ``made`` are made."""
+    """The clusters if exactly the merges ``made`` are made."""
     n = n_clients("tree", tree)
     part = tree[:, :2].astype(jnp.int32)
     into = n + jnp.arange(n - 1, dtype=jnp.int32)[:, None]
@@ -107,7 +107,7 @@ def _label(tree: Array, made: Array, where: Array | None) -> Array:
 
 
 def _end(pointer: Array, n: int) -> Array:
-    """Where each chain of pointers ends, for chains of at most n: every jump doubles the reach."""
+    """The end of each chain of pointers, for chains of at most n: every jump doubles the distance."""
     for _ in range(n.bit_length()):
         pointer = pointer[pointer]
     return pointer

@@ -94,7 +94,7 @@ def test_statistics_of_no_layer_are_refused_where_layers_count(federation, key, 
 
     method, public = fljax.ALGORITHMS[name], jax.tree.map(lambda leaf: leaf[:8], federation.train.pool)
     algorithm = method(fljax.from_linen(Net(), (4,)), fljax.Work(1, 8))
-    with pytest.raises(ValueError, match="'alone' has running statistics and no parameters, so that it is no layer"):
+    with pytest.raises(ValueError, match="'alone' has running statistics but no parameters, so it is not a layer"):
         jax.eval_shape(
             lambda key: fljax.simulate(algorithm, method.Hyper(), federation._replace(public=public), key, 1), key
         )

@@ -254,7 +254,7 @@ def test_complex_numbers_are_refused_and_not_halved(call):
 
 
 def test_labels_are_whole_numbers():
-    with pytest.raises(ValueError, match="label has dtype float32; give the numbers of clusters"):
+    with pytest.raises(ValueError, match="label has dtype float32; give cluster numbers"):
         fljax.server.cluster_mean(
             np.ones((2, 3), np.float32), np.ones(2, np.float32), np.float32([0.5, 1]), np.ones((2, 3), np.float32)
         )
