@@ -1,8 +1,8 @@
-"""Data augmentation: a step sees another version of each of its examples, as a shifted or a mirrored image.
+"""Data augmentation: each step trains on new versions of its examples, such as shifted or mirrored images.
 
-Augmentation is a term on a client's loss, so that all that the loss makes of an example, as a teacher's answer beside
-the student's, is made of one version of it. What is measured of a client, and what a method does with its examples
-besides training on them, sees them as they are.
+Augmentation is a term on a client's loss, so that everything in the loss, such as a teacher's and a student's outputs,
+is computed from the same version of an example. Metrics, and a method's computations other than training, use the
+original examples.
 """
 
 from collections.abc import Callable
@@ -17,29 +17,29 @@ from fljax.keys import descend
 from fljax.types import Batch, Key, Params
 
 Augment = Callable[[Key, Array, Any], Array]
-"""``augment(key, x, hyper) -> x``: another version of one example, of its shape and type; ``hyper`` has its numbers."""
+"""``augment(key, x, hyper) -> x``: a version of one example, of its shape and dtype; ``hyper``: hyperparameters."""
 
 
 def augmented(augment: Augment) -> Callable[[Loss, Any], Loss]:
-    """The `fljax.rounds.local.Term` by which a loss sees the examples of its batch through ``augment``.
+    """The `fljax.rounds.local.Term` that applies ``augment`` to the examples of a batch before the loss.
 
-    Each example has a random key of its own, in each step another one. Pixels are in [0, 1], before a network scales
-    them (`fljax.models.normalized`).
+    Each example has its own random key, a new one in each step. Pixels are in [0, 1], before a network scales them
+    (`fljax.models.normalized`).
 
     Raises:
-        ValueError: in the loss, where ``augment`` gives an example of another shape or type.
+        ValueError: in the loss, if ``augment`` returns an example of another shape or dtype.
     """
 
     def term(loss: Loss, hyper: Any) -> Loss:
         def seen(params: Params, batch: Batch, key: Key, start: Params, *own: Any) -> tuple[Array, Params]:
             key, drawn = jax.random.split(key)
-            keys = descend(drawn, jnp.arange(len(batch.x)))  # which do not depend on how many places there are
+            keys = descend(drawn, jnp.arange(len(batch.x)))  # independent of the batch's size
             x = jax.vmap(lambda key, x: augment(key, x, hyper))(keys, batch.x)
             if (x.shape, x.dtype) != (batch.x.shape, batch.x.dtype):
                 name, given, wanted = getattr(augment, "__name__", "augment"), x.shape[1:], batch.x.shape[1:]
                 raise ValueError(
                     f"{name} gave an example of shape {given} and type {x.dtype}; give {wanted} and {batch.x.dtype}, "
-                    "as it was given"
+                    "those of its input"
                 )
             return loss(params, batch._replace(x=x), key, *own)
 
@@ -55,9 +55,9 @@ def flip(key: Key, x: Array, hyper: Any) -> Array:
 
 
 def crop(key: Key, x: Array, hyper: Any) -> Array:
-    """A crop of the image (height, width, ...), of its size, out of it with ``hyper.crop_padding`` zeros on each side.
+    """A random crop of the image (height, width, ...), of its size, after zero padding by ``hyper.crop_padding``.
 
-    That is the image shifted by up to so many whole pixels in either direction, each shift as likely as another.
+    It equals the image shifted by up to that many whole pixels in each direction; all shifts are equally likely.
     """
     _check_image("crop", x)
     most = _pixels(hyper.crop_padding)
@@ -71,9 +71,9 @@ def crop(key: Key, x: Array, hyper: Any) -> Array:
 
 
 def cutout(key: Key, x: Array, hyper: Any) -> Array:
-    """The image (height, width, ...) without a square of ``hyper.cutout_size`` pixels a side, which are 0.
+    """The image (height, width, ...) with a random square of side ``hyper.cutout_size`` pixels set to 0.
 
-    The square's centre is any pixel, so that a part of it may lie outside (DeVries and Taylor, 2017).
+    The square's centre may be any pixel, so part of the square may be outside the image (DeVries and Taylor, 2017).
     """
     _check_image("cutout", x)
     size, is_cut = _pixels(hyper.cutout_size), jnp.bool_(True)
@@ -85,19 +85,19 @@ def cutout(key: Key, x: Array, hyper: Any) -> Array:
 
 
 def _pixels(number: Any) -> Array:
-    """A number of pixels, to the nearest whole one."""
+    """A number of pixels, rounded."""
     return jnp.round(jnp.asarray(number, jnp.float32)).astype(jnp.int32)
 
 
 def _along(axis: int, mask: Array, x: Array) -> Array:
-    """``mask`` of the places of an axis, to be used beside ``x``."""
+    """``mask`` over the positions of an axis, shaped to broadcast against ``x``."""
     return mask.reshape([-1 if i == axis else 1 for i in range(x.ndim)])
 
 
 def _check_image(name: str, x: Array) -> None:
-    """Raises ValueError where an example is no image."""
+    """Raises ValueError if an example is not an image."""
     if x.ndim < 2:
         raise ValueError(
-            f"{name} moves pixels of images, (height, width, channels), and the examples are {x.shape}; leave it out, "
-            "or give a function of your own by fljax.rounds.Brick(name, 'augment', function, summary)"
+            f"{name} needs images (height, width, channels), but the examples are {x.shape}; leave it out, or give "
+            "your own function by fljax.rounds.Brick(name, 'augment', function, summary)"
         )

@@ -1,4 +1,4 @@
-"""What a client's minibatch gradients at one model are together: how much they differ, and how large they are."""
+"""Statistics of a client's minibatch gradients at one model: their variance and the sum of their squared norms."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,11 +20,11 @@ def gradient_variance(
 ) -> Array:
     """``sigma_i^2 = mean_b |g_b - mean_b g_b|^2 / P`` over the B batches of one pass over client i's data: (clients,).
 
-    ``g_b`` is the gradient of batch b at the model that the client holds, P its number of parameters. The order of the
-    examples is drawn with the client's ``key``; the last batch may be smaller. A client of one batch has variance 0; a
-    gradient that is not finite makes it NaN.
+    ``g_b`` is the gradient of batch b at the client's model, P its number of parameters. The client's ``key`` shuffles
+    the examples; the last batch may be smaller. A client with one batch has variance 0; a gradient that is not finite
+    makes the variance NaN.
 
-    Source: Welford 1962, so that no digits are lost where the gradients are much larger than their differences.
+    Source: Welford 1962, which keeps precision if the gradients are much larger than their differences.
     """
 
     def begin(trainable: Params) -> tuple[Params, Array]:
@@ -32,7 +32,7 @@ def gradient_variance(
 
     def fold(carry: tuple[Params, Array], gradient: Params, i: Array) -> tuple[Params, Array]:
         mean, total = carry
-        # Squares of a float16 leave it from 256 on, and a mean moves by less than a bfloat16 has digits for.
+        # Squares overflow float16 from 256 on, and bfloat16 has too few digits for small updates of a mean.
         gradient = jax.tree.map(tree.at_least_float32, gradient)
         before = tree.subtract(gradient, mean)
         mean = jax.tree.map(lambda m, d: m + d / (i + 1).astype(d.dtype), mean, before)
@@ -51,8 +51,8 @@ def gradient_mass(
 ) -> Array:
     """``sum_b |g_b|^2`` over the batches of one pass over client i's data: (clients,) float32.
 
-    With the log-likelihood for loss, the trace of the empirical Fisher information of batches, times their number. The
-    order of the examples is drawn with the client's ``key``; a gradient that is not finite makes it NaN or infinite.
+    If the loss is a negative log-likelihood, it is the trace of the batches' empirical Fisher information, times their
+    number. The client's ``key`` shuffles the examples; a gradient that is not finite makes the sum NaN or infinite.
     """
 
     def fold(total: Array, gradient: Params, i: Array) -> Array:
@@ -72,7 +72,7 @@ def _over_batches(
     fold: Callable[[Any, Params, Array], Any],
     finish: Callable[[Any, Array, Params], Array],
 ) -> Array:
-    """(clients,) what ``fold`` makes of the gradients of the batches of one pass, each at the client's own model."""
+    """(clients,) ``finish`` of the ``fold`` over the batch gradients of one pass, each at the client's own model."""
 
     def one(pool: Examples, index: Array, size: Array, key: Key, params: Params) -> Array:
         trainable, statistics = tree.split_statistics(params)

@@ -1,4 +1,4 @@
-"""In which batches a network meets examples in evaluation, and whether that matters."""
+"""Batches in evaluation, and whether a network's output for an example depends on them."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,25 +11,25 @@ from fljax.data.federation import minibatch
 from fljax.types import Batch, ClientData, ModelTable, Params, Stacked
 
 BATCH_SIZE = 100
-"""Examples scored at once: large enough for a matrix unit, small enough to waste little on a client's last batch."""
+"""Number of examples per batch: large enough for a matrix unit, small enough to waste little on the last batch."""
 
 
 class Batching(NamedTuple):
     """How examples are scored; static."""
 
-    size: int  # of a batch
-    is_mixing: bool  # what a network makes of an example depends on the others of its batch
-    result: Any  # shape and dtype of what a batch of one example gives
+    size: int  # examples per batch
+    is_mixing: bool  # whether the output for an example depends on the rest of its batch
+    result: Any  # shape and dtype of the score of a batch of one example
 
 
 def batching(
     score: Callable[[Params, Batch], Any], models: Stacked | ModelTable, data: ClientData, batch_size: int = BATCH_SIZE
 ) -> Batching:
-    """Of ``score(params, batch)`` on ``data`` under ``models``.
+    """The batching for ``score(params, batch)`` on ``data`` with ``models``.
 
-    Batches are no longer than a client's row. Where a module of the network says that it reads the batch at hand in
-    evaluation too (``reads_batch``, as `fljax.models.norm.Norm` "untracked" does), they have ``batch_size`` places
-    however long the rows are: what a client's examples come to must not depend on others' data.
+    Batches are at most as long as a client's row of the index. If a module of the network uses batch statistics in
+    evaluation too (its ``reads_batch`` is True, as in `fljax.models.norm.Norm` "untracked"), batches have
+    ``batch_size`` places, however long the rows are: a client's score must not depend on other clients' data.
     """
     found: list[bool] = []
 

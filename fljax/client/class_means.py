@@ -1,4 +1,4 @@
-"""What a client's model makes of each class on average: prototypes of features, or of logits."""
+"""Means per class of a client model's outputs: prototypes of features, or of logits."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,23 +13,23 @@ from fljax.client.objectives import Loss, batch_mean
 from fljax.types import Batch, ClientData, Key, Model, ModelTable, Params, Stacked
 
 Of = Callable[[Params, Array], Array]
-"""``of(params, x) -> (batch, d)``: what is averaged."""
+"""``of(params, x) -> (batch, d)``: the outputs that are averaged."""
 
 
 class ClassSums(NamedTuple):
     """Sums over each client's examples of each class."""
 
     total: Array  # (clients, classes, d)
-    count: Array  # (clients, classes) examples
+    count: Array  # (clients, classes) number of examples
 
     @property
     def mean(self) -> Array:
-        """(clients, classes, d); 0 for a class that a client does not have."""
+        """(clients, classes, d) means; 0 for classes without examples."""
         return self.total / jnp.maximum(self.count, 1.0)[..., None]
 
 
 def class_sums(of: Of, models: Stacked | ModelTable, data: ClientData, n_classes: int) -> ClassSums:
-    """Sums of ``of`` by class under the model that each client holds, evaluation mode."""
+    """Sums of ``of`` per class, with each client's model in evaluation mode."""
 
     def score(params: Params, batch: Batch) -> Array:
         value = of(params, batch.x)
@@ -43,15 +43,15 @@ def class_sums(of: Of, models: Stacked | ModelTable, data: ClientData, n_classes
 
 
 def feature_sums(model: Model, models: Stacked | ModelTable, data: ClientData, n_classes: int) -> ClassSums:
-    """Sums of features, the inputs of the last layer, by class: their means are a client's prototypes."""
+    """Sums of features, the inputs of the last layer, per class; their means are a client's prototypes."""
     return class_sums(lambda params, x: see(model, params, x, None).features, models, data, n_classes)
 
 
 def pulled_to_prototypes(model: Model, lam: Array | float) -> Loss:
-    """The training loss plus ``lam`` times the mean square of features less their class's prototype.
+    """The training loss plus ``lam`` times the mean squared difference of features and their class's prototype.
 
-    The client's own row is ``{"mean": (classes, d), "known": (classes,) 0 or 1}``; a class without prototype pulls
-    nothing.
+    The client's own row is ``{"mean": (classes, d), "known": (classes,) 0 or 1}``; examples of a class without
+    prototype have no such term.
     """
 
     def loss(params: Params, batch: Batch, key: Key, prototypes: Params) -> tuple[Array, Params]:

@@ -1,4 +1,4 @@
-"""The main directions of clients' examples, which say what their data are like without showing them."""
+"""Main directions of clients' examples: a summary of their data without the examples."""
 
 import jax.numpy as jnp
 from jax import Array
@@ -18,11 +18,11 @@ def main_directions(data: ClientData, n: Positive) -> Array:
 
     Args:
         data: the clients' rows.
-        n: how many directions.
+        n: number of directions.
 
     Returns:
-        (clients, features, n), directions as columns; those past the rank of a client's data are 0, and so are those
-        whose singular value is below 1/1000 of the first, which float32 cannot tell from noise.
+        (clients, features, n), directions as columns. Directions beyond the rank of a client's data are 0, and so are
+        those with a singular value below 1/1000 of the first, which float32 cannot distinguish from noise.
 
     Raises:
         ValueError: ``n`` is not positive.

@@ -1,4 +1,4 @@
-"""A function of every single example under its client's model, laid out as the clients' rows are."""
+"""Values of a function for each example with its client's model, laid out like the clients' index."""
 
 from collections.abc import Callable
 
@@ -20,22 +20,22 @@ def of_each_example(
     batch_size: int = BATCH_SIZE,
     then: Callable[[Array, Array, Array], Array] | None = None,
 ) -> Array:
-    """``f(params, batch) -> (batch, ...)`` of each client's examples under the model it holds.
+    """``f(params, batch) -> (batch, ...)`` of each client's examples, with the client's model.
 
-    Models and examples are not copied, and a client of few examples does not wait for one of many.
+    Models and examples are not copied, and clients with few examples do not wait for clients with many.
 
     Args:
-        f: of a batch.
-        models: the clients'.
-        data: their examples.
-        fill: what stands past a client's size.
-        batch_size: examples at once.
-        then: ``(values (capacity, ...), y (capacity, ...), is_there (capacity,)) -> result``, what is made of a
-            client's values, so that those of all clients are never kept; None: they are the result.
+        f: ``(params, batch) -> (batch, ...)``.
+        models: the clients' models, (clients, ...) or `ModelTable`.
+        data: the clients' examples.
+        fill: value past a client's size.
+        batch_size: examples per batch.
+        then: ``(values (capacity, ...), y (capacity, ...), is_there (capacity,)) -> result`` reduces a client's values,
+            so that the values of all clients are never kept; None: the values are the result.
 
     Returns:
-        (clients, capacity, ...), at least float32: at ``[i, j]`` what ``f`` gives of example ``data.index[i, j]``, and
-        ``fill`` past a client's size; or what ``then`` makes of it, stacked.
+        (clients, capacity, ...), at least float32: ``[i, j]`` is the value for example ``data.index[i, j]``, and
+        ``fill`` past a client's size; or the results of ``then``, stacked.
     """
     how, capacity = batching(f, models, data, batch_size), data.index.shape[1]
     shape, dtype = how.result.shape[1:], jnp.promote_types(how.result.dtype, jnp.float32)
@@ -44,7 +44,7 @@ def of_each_example(
         def step(i: Array, made: Array) -> Array:
             rows, weight = batch_rows(index, size, i, how.size)
             value = f(params, minibatch(pool, rows, weight)).astype(dtype)
-            # Past the client's last example a batch repeats others of its own.
+            # Past the client's last example, a batch repeats its examples.
             is_own = (weight > 0).reshape(-1, *[1] * len(shape))
             return lax.dynamic_update_slice_in_dim(made, jnp.where(is_own, value, fill), i * how.size, axis=0)
 

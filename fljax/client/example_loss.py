@@ -1,4 +1,4 @@
-"""The loss of every single example under every center: what soft memberships are made of."""
+"""The loss of each example under every center, from which soft memberships are computed."""
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -13,8 +13,8 @@ from fljax.types import ClientData, Model, Params, Stacked
 def example_loss(model: Model, centers: Stacked, data: ClientData, batch_size: int = BATCH_SIZE) -> Array:
     """Loss of each client's examples under every center, evaluation mode: ``(clients, capacity, centers)``.
 
-    Places past a client's size hold 0; mask them with `fljax.data.federation.present`. Models and examples are not
-    copied, and a client of few examples does not wait for one of many.
+    Padding past a client's size has loss 0; mask it with `fljax.data.federation.present`. Models and examples are not
+    copied, and clients with few examples do not wait for clients with many.
     """
     score, n_clients = loss_score(model), data.n_clients
 

@@ -1,4 +1,4 @@
-"""Adaptation after the rounds: each client goes on from the model it is given, on its own training data."""
+"""Adaptation after the rounds: each client trains its deployed model further on its own training data."""
 
 from typing import Any
 
@@ -25,18 +25,18 @@ def fine_tune(
     optimizer: optax.GradientTransformation,
     work: Work,
 ) -> ModelTable:
-    """Every client's model after ``work.epochs`` epochs on its own data, as `train_clients`.
+    """Every client's model after ``work.epochs`` epochs on its own data, trained as by `train_clients`.
 
     Args:
-        key: one key; client i draws from ``fold_in(key, i)``.
-        start: (clients, ...) models to start from, or `ModelTable`.
+        key: one key; client i uses ``fold_in(key, i)``.
+        start: (clients, ...) initial models, or `ModelTable`.
         data: training rows of all clients.
-        loss: see `fljax.client.objectives`; `fljax.client.freeze.frozen` tunes some layers only.
+        loss: see `fljax.client.objectives`; with `fljax.client.freeze.frozen`, only some layers are tuned.
         optimizer: an optax transformation.
         work: epochs and batch size.
 
     Returns:
-        A row per client; a client whose result is not finite keeps its start.
+        One row per client; a client whose result is not finite keeps its initial model.
     """
     alone = work._replace(terms=())
     return tree.own(train_clients(client_keys(key, data), start, data, loss, optimizer, alone).params)
@@ -51,11 +51,11 @@ def adapt(
     n_steps: Natural,
     batch_size: Positive | None,
 ) -> ModelTable:
-    """Every client's model after exactly ``n_steps`` minibatch steps on its own data, however much it has.
+    """Every client's model after exactly ``n_steps`` minibatch steps on its own data, whatever its size.
 
-    The batches are those of successive epochs: no example is met twice before all have been met. A client without
-    examples keeps its start, and so does one whose result, or its loss on a batch drawn for that, is not finite.
-    Arguments as in `fine_tune`.
+    The batches are those of successive epochs, so no example is used twice before all have been used. A client without
+    examples keeps its initial model; so does a client if its result, or the result's loss on one more batch, is not
+    finite. Arguments as in `fine_tune`.
 
     Raises:
         ValueError: ``n_steps`` is negative, or ``batch_size`` is neither positive nor None.
@@ -74,7 +74,7 @@ def adapt(
 
         begun = (start, optimizer.init(tree.trainable(start)))
         adapted = lax.fori_loop(0, jnp.where(size > 0, n_steps, 0), step, begun)[0]
-        # Finite parameters may be too large for a finite loss.
+        # Finite parameters may still give an infinite loss.
         batch = minibatch(pool, *batch_rows(shuffled(key, index, size), size, jnp.int32(0), batch_size))
         after = loss(adapted, batch, jax.random.fold_in(key, 2 * n_steps))[0]
         ok = jnp.isfinite(after) & tree.is_finite(adapted)
@@ -84,5 +84,5 @@ def adapt(
 
 
 def client_keys(key: Key, data: ClientData) -> Array:
-    """(clients,) keys ``fold_in(key, i)``: what client i draws depends on its id alone."""
+    """(clients,) keys ``fold_in(key, i)``: the random numbers of client i depend on its id alone."""
     return descend(key, jnp.arange(data.n_clients))

@@ -1,4 +1,4 @@
-"""Losses and optimisers that leave some layers alone: for methods that train one part while another stands still."""
+"""Losses and optimisers that keep some layers fixed, for methods that train one part of a model at a time."""
 
 from typing import Any
 
@@ -13,17 +13,17 @@ from fljax.types import Batch, Key, Params
 
 
 def frozen(loss: Loss, layers: tuple[str, ...]) -> Loss:
-    """``loss`` whose gradient is exactly 0 in the named layers, whatever terms it has.
+    """``loss`` with a gradient of exactly 0 in the named layers, whatever terms it has.
 
-    No backward pass is made below the lowest layer that moves. Running statistics of a frozen layer are still updated.
-    An optimiser without weight decay that starts afresh leaves those parameters as they are; for others see `still`.
+    Below the lowest trained layer there is no backward pass. Running statistics of a frozen layer are still updated. A
+    newly initialised optimiser without weight decay keeps frozen parameters unchanged; for others see `still`.
 
     Args:
         loss: see `fljax.client.objectives`.
-        layers: top-level names of the parameters; () gives ``loss`` itself.
+        layers: top-level names of the parameters; (): ``loss`` itself is returned.
 
     Raises:
-        ValueError: in the loss, of a model that has no such layer.
+        ValueError: in the loss, if the model lacks one of the layers.
     """
     if not layers:
         return loss
@@ -38,11 +38,11 @@ def frozen(loss: Loss, layers: tuple[str, ...]) -> Loss:
 
 
 def still(optimizer: optax.GradientTransformation, layers: tuple[str, ...]) -> optax.GradientTransformation:
-    """``optimizer`` that leaves the named layers bit for bit as they are; weight decay alone would move them.
+    """``optimizer`` that keeps the named layers unchanged, bit for bit; weight decay would otherwise change them.
 
     Args:
         optimizer: an optax transformation.
-        layers: top-level names of the parameters; () gives ``optimizer`` itself.
+        layers: top-level names of the parameters; (): ``optimizer`` itself is returned.
     """
     if not layers:
         return optimizer

@@ -1,4 +1,4 @@
-"""Gaussian representations: their divergence, draws from them, and what a client's examples of a class say together."""
+"""Gaussian representations: divergence, samples, and products over a client's examples of each class."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from fljax.tree import STATISTICS
 from fljax.types import Batch, ClientData, Halves, Key, Model, ModelTable, Params, Stacked
 
 LEAST_SIGMA = 1e-6
-"""A standard deviation counts as at least this where it is divided by or its logarithm is taken."""
+"""Lower limit of a standard deviation in divisions and logarithms."""
 
 
 class Gaussian(NamedTuple):
@@ -27,37 +27,37 @@ def halves_of(model: Model, method: str) -> Halves:
     """The body and head of a probabilistic network.
 
     Raises:
-        ValueError: naming ``method``, where the model is not probabilistic, or not one of classes.
+        ValueError: the model is not probabilistic, not a classifier, or keeps running statistics; names ``method``.
     """
     if model.halves is None:
         raise ValueError(f"{method} needs a model with a Gaussian representation; choose variational_cnn")
     if (task := task_of(model.loss)) != "classification":
         raise ValueError(
-            f"{method} has a Gaussian for each class, and the model's loss is of {task}; give one of classes"
+            f"{method} has a Gaussian for each class, but the model's loss is of {task}; give one of classes"
         )
     if STATISTICS in jax.eval_shape(model.init, jax.random.key(0)):
-        raise ValueError(f"{method}: a network in halves keeps no running statistics; normalise by groups instead")
+        raise ValueError(f"{method}: a network in halves keeps no running statistics; use group normalisation instead")
     return model.halves
 
 
 def divergence(p: Gaussian, q: Gaussian) -> Array:
-    """``KL(p | q) = sum_d log(s_q / s_p) + (s_p^2 + (m_p - m_q)^2) / (2 s_q^2) - 1/2``, (...): >= 0, 0 where equal."""
+    """``KL(p | q) = sum_d log(s_q / s_p) + (s_p^2 + (m_p - m_q)^2) / (2 s_q^2) - 1/2``, (...): >= 0, and 0 if equal."""
     sigma_p, sigma_q = jnp.maximum(p.sigma, LEAST_SIGMA), jnp.maximum(q.sigma, LEAST_SIGMA)
     spread = (jnp.square(sigma_p) + jnp.square(p.mu - q.mu)) / (2 * jnp.square(sigma_q))
     return (jnp.log(sigma_q / sigma_p) + spread - 0.5).sum(axis=-1)
 
 
 def draws(key: Key, z: Gaussian, n_draws: int) -> Array:
-    """``mu + sigma * eps`` of independent standard normal eps: (draws, ..., latent)."""
+    """Samples ``mu + sigma * eps`` with independent standard normal eps: (draws, ..., latent)."""
     eps = jax.random.normal(key, (n_draws, *z.mu.shape), jnp.float32)
     return z.mu[None] + z.sigma[None] * eps
 
 
 class Evidence(NamedTuple):
-    """A product of Gaussian experts for each class; of none where the precision is 0."""
+    """A product of Gaussian experts per class; precision 0 means that there are none."""
 
     precision: Array  # (clients, classes, latent) sum of the experts' 1 / sigma^2
-    weighted: Array  # (clients, classes, latent) sum of their mu / sigma^2: the product's mean times its precision
+    weighted: Array  # (clients, classes, latent) sum of mu / sigma^2: the product's mean times its precision
 
 
 def class_evidence(model: Model, models: Stacked | ModelTable, data: ClientData, n_classes: int) -> Evidence:

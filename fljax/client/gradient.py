@@ -1,4 +1,4 @@
-"""Whole-data gradients of clients, for the methods that send gradients instead of models."""
+"""Full-batch gradients of clients, for methods that send gradients instead of models."""
 
 from typing import Any
 
@@ -24,16 +24,15 @@ def client_gradients(
     *,
     with_statistics: bool = False,
 ) -> Trained:
-    """Gradient of each client's mean loss over all its examples, at the model it holds.
+    """Gradient of each client's mean loss over all its examples, at the client's model.
 
-    Summed over batches of ``batch_size`` weighted by their examples, in float32 or wider, so it equals the full-batch
-    gradient without its memory (but that of a network with BatchNorm, whose moments are each batch's own). Returns
-    `Trained` whose ``params`` are the gradients of the trainable parameters; a gradient that is not finite comes back
-    as zero with ``ok`` False. ``with_statistics`` puts the running statistics beside them, as they are after these
-    batches.
+    It is summed over batches of ``batch_size``, weighted by their numbers of examples, in float32 or wider. So it
+    equals the full-batch gradient without needing its memory (except with BatchNorm, which normalises per batch).
+    Returns `Trained`, whose ``params`` are the gradients of the trainable parameters; a gradient that is not finite is
+    returned as zero with ``ok`` False. ``with_statistics`` adds the running statistics after these batches.
 
     Raises:
-        ValueError: ``batch_size`` is neither positive nor None, or a table has not a row for each client.
+        ValueError: ``batch_size`` is neither positive nor None, or a table does not have one row per client.
     """
     check_choices(client_gradients, {"batch_size": batch_size})
     check_loss(loss)
@@ -41,7 +40,7 @@ def client_gradients(
     def one(pool: Examples, index: Array, size: Array, key: Key, params: Params) -> Trained:
         trainable, statistics = tree.split_statistics(params)
         wide: Any = jax.tree.map(tree.at_least_float32, trainable)
-        # A narrow gradient of the sum over a batch may overflow where that of the mean does not.
+        # In a narrow dtype, the gradient of a batch's sum may overflow where that of its mean does not.
         of_mean = any(leaf.dtype.itemsize < 4 for leaf in jax.tree.leaves(trainable))
 
         def step(i: Array, carry: tuple[Any, Params]) -> tuple[Any, Params]:
@@ -73,7 +72,7 @@ def client_gradients(
 
 
 def check_one_step(work: Work, what: str) -> None:
-    """Raises ValueError where ``work`` is more than one gradient."""
+    """Raises ValueError if ``work`` is more than one SGD step's gradient; ``what`` names the method."""
     if work.epochs != 1 or work.optimizer != "sgd":
         given = f"epochs={work.epochs}, optimizer={work.optimizer!r}"
-        raise ValueError(f"{what} takes one step a round; use epochs=1, optimizer='sgd', not {given}")
+        raise ValueError(f"{what} takes one step per round; use epochs=1, optimizer='sgd', not {given}")

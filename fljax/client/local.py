@@ -21,7 +21,7 @@ from fljax.types import ClientData, Examples, Key, ModelTable, Params, Stacked, 
 Sizes = TypeVar("Sizes", Array, np.ndarray)
 
 OR_NONE = {"batch_size": "all of a client's examples", "at_once": "the backend's best"}
-"""What None means of a field of `Work` that may be None."""
+"""Meaning of None, for the fields of `Work` that may be None."""
 
 
 def train_clients(
@@ -34,31 +34,32 @@ def train_clients(
     *per_client: Stacked | ModelTable,
     effort: Array | None = None,
 ) -> Trained:
-    """Trains every client from its start on its own data.
+    """Trains every client from its initial model on its own data.
 
-    Client i takes ``work.epochs * ceil(size[i] / work.batch_size)`` steps, whatever the others take: each epoch a fresh
-    permutation of its examples, the last batch averaged over the real examples in it. A client of size 0 takes none.
-    Outside of `jax.jit` each call is compiled anew.
+    Client i takes ``work.epochs * ceil(size[i] / work.batch_size)`` steps, independently of the others: each epoch uses
+    a new permutation of its examples; the last batch is averaged over the real examples in it. A client of size 0 takes
+    no step. Outside `jax.jit`, each call compiles again.
 
     Args:
-        key: (clients,) one key a client; its training depends on nothing else of the other clients.
-        start: (clients, ...) models to start from, or `ModelTable`.
+        key: (clients,) one key per client; a client's result does not depend on other clients.
+        start: (clients, ...) initial models, or `ModelTable`.
         data: the clients' training rows.
         loss: ``loss(params, batch, key, *own)``, see `fljax.client.objectives`.
-        optimizer: an optax transformation; its state starts afresh for each call. See `Elementwise`.
-        work: epochs, batch size and how many clients to train at once.
-        *per_client: what the loss needs beside the batch (an anchor, a teacher), a row a client.
-        effort: (clients,) share of its steps that each takes, in (0, 1], rounded up: the first of them. None: all.
+        optimizer: an optax transformation; its state is initialised in each call. See `Elementwise`.
+        work: epochs, batch size and number of clients that are trained at once.
+        *per_client: other arguments ``own`` of the loss, such as an anchor or a teacher, one row per client.
+        effort: (clients,) share of its steps that each client takes, in (0, 1], rounded up; it takes the first ones.
+            None: all.
 
     Returns:
-        The trained models, the mean loss, and which results are finite. A client whose result is not comes back as it
-        started with ``ok`` False.
+        The trained models, the mean losses, and which results are finite. If a client's result is not finite, its
+        initial model is returned, with ``ok`` False.
 
     Raises:
-        ValueError: a field of ``work`` is out of its range, ``data`` is no split, ``loss`` is one of outputs and
-            labels or gives no pair, ``start``, ``key`` or a table has not a row for each client, ``key`` has no random
-            keys, or ``work`` has terms, which `fljax.rounds.train` adds, or an ``effort`` that is known is not in
-            (0, 1].
+        ValueError: a field of ``work`` is out of its range; ``work`` has terms, which `fljax.rounds.train` adds;
+            ``data`` is not a split; ``loss`` takes outputs and labels, or does not return a pair; ``start``, ``key`` or
+            a table does not have one row per client; ``key`` holds no random keys; or an ``effort`` that is not traced
+            is not in (0, 1].
     """
     check_work(work)
     check_loss(loss)
@@ -67,10 +68,10 @@ def train_clients(
         raise ValueError(f"key {given}; give a random key for each client, as jax.random.split(key, n_clients)")
     made = "make one by fljax.client.local_optimizer, or take one of optax, such as optax.sgd(0.1)"
     check_kind("optimizer", optimizer, optax.GradientTransformation, made)
-    if work.terms:  # those of dp_sgd among them, without which nothing would be private
+    if work.terms:  # including those of dp_sgd, without which training would not be private
         raise ValueError(
-            f"work.terms={work.terms}: train_clients adds no terms of bricks to the loss; call fljax.rounds.train, or "
-            "give work._replace(terms=())"
+            f"work.terms={work.terms}: train_clients does not add bricks' terms to the loss; call fljax.rounds.train, "
+            "or give work._replace(terms=())"
         )
 
     _check_effort(effort)
@@ -85,7 +86,7 @@ def train_clients(
 
 
 def check_work(work: Work) -> None:
-    """Raises ValueError where ``work`` is no `Work`, or a field of it is not a positive whole number."""
+    """Raises ValueError if ``work`` is not a `Work`, or a field of it is not a positive whole number."""
     check_kind("work", work, Work, "give one, as fljax.Work(epochs=1, batch_size=32)")
     for name in ("epochs", "batch_size", "at_once"):
         value = getattr(work, name)
@@ -97,17 +98,17 @@ def check_work(work: Work) -> None:
 
 
 def n_batches(size: Sizes, batch_size: int | None) -> Sizes:
-    """Batches in a pass over ``size`` examples: ceil(size / batch_size), or one of all that there are."""
+    """Number of batches in a pass over ``size`` examples: ceil(size / batch_size); None: one batch, or 0 for size 0."""
     return size.clip(0, 1) if batch_size is None else -(-size // batch_size)
 
 
 def n_steps(size: Sizes, work: Work) -> Sizes:
-    """Local steps of a client with ``size`` examples: epochs * batches in a pass."""
+    """Number of local steps of a client with ``size`` examples: epochs * batches per pass."""
     return work.epochs * n_batches(size, work.batch_size)
 
 
 def _check_effort(effort: Array | None) -> None:
-    """Raises ValueError where somebody is to do nothing or more than all; of what is traced nothing is known."""
+    """Raises ValueError if a client's effort is not in (0, 1]; traced values pass."""
     if effort is None or isinstance(effort, jax.core.Tracer) or not getattr(effort, "is_fully_addressable", True):
         return
     shares = np.asarray(effort)
@@ -116,11 +117,11 @@ def _check_effort(effort: Array | None) -> None:
 
 
 def steps_taken(size: Array, work: Work, effort: Array | None) -> Array:
-    """Of `n_steps` the share ``effort``, rounded up, and one at least; None: all of them."""
+    """The share ``effort`` of `n_steps`, rounded up, at least one if there are any; None: all of them."""
     steps = n_steps(size, work)
     if effort is None:
         return steps
-    # Shares such as 3/5 are no binary fractions: what is above a whole number by rounding alone is that number.
+    # Shares such as 3/5 are not binary fractions: products above a whole number only by rounding count as that number.
     part = jnp.ceil(jnp.asarray(effort, jnp.float32) * steps.astype(jnp.float32) - _ROUNDING).astype(jnp.int32)
     return jnp.clip(part, steps.clip(0, 1), steps)
 
@@ -129,9 +130,9 @@ _ROUNDING = 1e-3
 
 
 def useful_steps(data: ClientData, work: Work, *per_client: Stacked | ModelTable) -> Array:
-    """Share of the executed local steps that the clients need, (): the rest is waiting for a longer one of the chunk.
+    """Share of the executed local steps that clients need, (); in the rest, they wait for the longest of their chunk.
 
-    1 where a client trains alone, as on a CPU but where many have small models, which are ``per_client`` then. Clients
+    It is 1 if each client trains alone, as on a CPU unless many clients have small models (``per_client``). Clients
     that only fill up the last chunk are not counted.
     """
     check_work(work)
@@ -139,28 +140,28 @@ def useful_steps(data: ClientData, work: Work, *per_client: Stacked | ModelTable
     return n_steps(data.size, work).sum().astype(jnp.float32) / jnp.maximum(executed, 1).astype(jnp.float32)
 
 
-_PACKED = 512  # places that fit beside a float's 23 random bits
+_PACKED = 512  # positions that fit beside a float's 23 random bits
 _LAST = np.uint32(2**32 - _PACKED)
 
 
 def shuffled(key: Key, index: Array, size: Array) -> Array:
-    """``index`` (capacity,) with its first ``size`` entries in random order, in front.
+    """``index`` (capacity,) with its first ``size`` entries in random order.
 
-    The order does not depend on the capacity: entry i's random number is the same however long the table.
+    The order does not depend on the capacity: entry i's random number is the same for every length.
     """
     place = jnp.arange(index.shape[0], dtype=jnp.uint32)
     number = jnp.where(place < size.astype(jnp.uint32), jax.random.bits(key, index.shape, jnp.uint32) & _LAST, _LAST)
     if index.shape[0] > _PACKED:
         return index[jnp.argsort(number)]
-    # The place rides in the low bits, where it also settles ties as a stable sort does: one array sorts far faster.
+    # The low bits hold the position, which also breaks ties as a stable sort does: sorting one array is much faster.
     return index[(jnp.sort(number | place) % np.uint32(_PACKED)).astype(jnp.int32)]
 
 
 def batch_rows(order: Array, size: Array, step: Array, batch_size: int | None) -> tuple[Array, Array]:
-    """Rows (batch,) of batch ``step`` and their weight: 1, or 0 past the client's last example.
+    """Rows (batch,) of batch ``step`` and their weights: 1, or 0 past the client's last example.
 
-    Places past the end repeat the client's own examples, so that nothing foreign ever enters a batch. Without a size a
-    batch has as many places as ``order``, which are those of the client with the most examples.
+    Places past the end repeat the client's own examples, so that a batch never has another client's. With
+    ``batch_size`` None, a batch has as many places as ``order``, the capacity.
     """
     n_places = order.shape[0] if batch_size is None else batch_size
     place = step * n_places + jnp.arange(n_places)
@@ -188,25 +189,25 @@ def _train_client(
             rows, weight = batch_rows(order, size, i, work.batch_size)
             batch = minibatch(pool, rows, weight)
             value, params, optimizer_state = sgd_step(
-                turned_loss, optimizer, params, optimizer_state, batch, jax.random.fold_in(key_step, i), own
+                transposed_loss, optimizer, params, optimizer_state, batch, jax.random.fold_in(key_step, i), own
             )
             return params, optimizer_state, total + (value * weight.sum()).astype(jnp.float32)
 
         return lax.fori_loop(0, n_taken, step, carry)
 
-    def turned_loss(params: Params, *arguments: Any) -> tuple[Array, Params]:
-        return loss(_turned(params, is_turned), *arguments)
+    def transposed_loss(params: Params, *arguments: Any) -> tuple[Array, Params]:
+        return loss(_transposed(params, is_transposed), *arguments)
 
-    alike = isinstance(optimizer, Elementwise)  # others may tell rows from columns
+    alike = isinstance(optimizer, Elementwise)  # others may treat rows and columns differently
     trainable, statistics = tree.split_statistics(start)
-    is_turned = jax.tree.map(lambda leaf: alike and _is_narrow(leaf), trainable)
-    is_turned = tree.join_statistics(is_turned, jax.tree.map(lambda leaf: False, statistics))
-    begin = _turned(start, is_turned)
+    is_transposed = jax.tree.map(lambda leaf: alike and _is_narrow(leaf), trainable)
+    is_transposed = tree.join_statistics(is_transposed, jax.tree.map(lambda leaf: False, statistics))
+    begin = _transposed(start, is_transposed)
     carry = (begin, optimizer.init(tree.trainable(begin)), jnp.float32(0))
-    (params, _, total), n_met = _passes(epoch, carry, size, work, effort)
-    params = _turned(params, is_turned)
-    mean_loss = total / jnp.maximum(n_met, 1).astype(jnp.float32)
-    # In one row: over each leaf alone it would be two or three kernels a leaf.
+    (params, _, total), n_processed = _passes(epoch, carry, size, work, effort)
+    params = _transposed(params, is_transposed)
+    mean_loss = total / jnp.maximum(n_processed, 1).astype(jnp.float32)
+    # Concatenated: checking each leaf separately would take two or three kernels per leaf.
     ok = jnp.concatenate([jnp.isfinite(leaf).reshape(-1) for leaf in jax.tree.leaves((params, total))]).all()
     return Trained(tree.where(ok, params, start), mean_loss, ok)
 
@@ -214,7 +215,7 @@ def _train_client(
 def _passes(
     epoch: Callable[[Array, tuple, Array], tuple], carry: tuple, size: Array, work: Work, effort: Array | None
 ) -> tuple[tuple, Array]:
-    """``carry`` after all of a client's epochs, or the share ``effort`` of its steps, and the examples met, ()."""
+    """``carry`` after all epochs, or the share ``effort`` of the steps, and the number of examples processed, ()."""
     a_pass = n_batches(size, work.batch_size)
     if effort is None:
         return lax.scan(lambda c, i: (epoch(i, c, a_pass), None), carry, jnp.arange(work.epochs))[0], work.epochs * size
@@ -223,21 +224,21 @@ def _passes(
     def part(number: Array, carry: tuple) -> tuple:
         return epoch(number, carry, jnp.minimum(a_pass, steps - number * whole))
 
-    n_met = steps // whole * size + steps % whole * (work.batch_size or 0)  # a pass cut short has full batches
-    return lax.fori_loop(0, -(-steps // whole), part, carry), n_met
+    n_processed = steps // whole * size + steps % whole * (work.batch_size or 0)  # a truncated pass has full batches
+    return lax.fori_loop(0, -(-steps // whole), part, carry), n_processed
 
 
 def _is_narrow(leaf: Array) -> bool:
-    """Whether a dense kernel trains faster transposed: on a CPU, where it has many more inputs than outputs.
+    """Whether a dense kernel trains faster transposed: on a CPU, if it has many more inputs than outputs.
 
-    The gradient of a (784, 10) kernel is then a product with long rows: a step of logistic regression takes half the
-    time. The kernel is turned once a client, not once a step, so that the optimiser sees it turned.
+    The gradient of a transposed (784, 10) kernel is a product with long rows: a step of logistic regression takes half
+    the time. The kernel is transposed once per client, not per step, so the optimiser gets it transposed.
     """
     return jax.default_backend() == "cpu" and leaf.ndim == 2 and leaf.shape[0] >= 8 * leaf.shape[1]
 
 
-def _turned(params: Params, is_turned: Any) -> Params:
-    return jax.tree.map(lambda leaf, turn: leaf.T if turn else leaf, params, is_turned)
+def _transposed(params: Params, is_transposed: Any) -> Params:
+    return jax.tree.map(lambda leaf, transpose: leaf.T if transpose else leaf, params, is_transposed)
 
 
 def sgd_step(
@@ -258,12 +259,12 @@ def sgd_step(
 
     (value, statistics), gradient = jax.value_and_grad(objective, has_aux=True)(trainable)
     with jax.numpy_dtype_promotion("standard"):  # optax raises float betas to an int count
-        # Some of optax's ask for the loss, as those that lower the rate on a plateau.
+        # Some optimisers need the loss, such as those that lower the rate on a plateau.
         optimizer = optax.with_extra_args_support(optimizer)
         try:
             updates, moved = optimizer.update(gradient, optimizer_state, trainable, value=value)
         except (AttributeError, TypeError) as error:
-            if not raised_by_optax(error):  # but by a transformation of the user's own
+            if not raised_by_optax(error):  # but by the user's own transformation
                 raise
             raise ValueError(
                 f"the optimizer asks for more than a gradient, the parameters and the loss ({error}), as "

@@ -1,9 +1,9 @@
-"""The only map over clients in the library: ordered chunks, spread over the devices of a mesh.
+"""The library's only map over clients: ordered chunks, spread over the devices of a mesh.
 
-A client is written as a function of one client. On an accelerator the clients of a chunk run side by side under `vmap`,
-and each chunk loops for its own longest client; on a CPU a chunk is one client, because parameters that stay in the
-cache beat wide operations there, but where many clients have a small model each and few examples: then what comes
-between their steps takes the most. No choice changes a result but in its last bits.
+A client's work is a function of one client. On an accelerator, the clients of a chunk run side by side under `vmap`,
+and each chunk loops as long as its own longest client. On a CPU, a chunk is one client, because there parameters in
+cache matter more than wide operations. The exception is many clients with small models and few examples, for which the
+overhead between steps dominates. No choice changes a result, except in its last bits.
 """
 
 import math
@@ -22,23 +22,23 @@ from fljax.placement import CLIENTS, in_a_device, n_client_devices, whole
 from fljax.types import ClientData, Examples, ModelTable, Stacked
 
 AT_ONCE = 64
-"""Clients trained at once when `Work.at_once` is None: on an accelerator, and on a CPU where many are small."""
+"""Clients trained at once if `Work.at_once` is None: on an accelerator, and on a CPU if there are many small ones."""
 
 MANY = 256
-"""Clients from which on a CPU small ones go side by side: of fewer many rounds must pay for a longer compilation."""
+"""Number of clients from which small ones run side by side on a CPU; fewer gain less than the compilation costs."""
 
 SMALL_MODEL = 8192
-"""Numbers of the largest model that is small: with more, `AT_ONCE` of them leave a CPU's cache."""
+"""Largest number of parameters of a small model: `AT_ONCE` larger ones would not fit a CPU's cache."""
 
 SMALL_SPLIT = 2**18
-"""Numbers of the inputs of the largest client that is small: `AT_ONCE` of them are 64 MiB."""
+"""Largest number of input values of a small client: for `AT_ONCE` clients, they are 64 MiB."""
 
 FEW = 64
-"""Numbers a client, such as a label, of which every device has those of all clients before they are mapped over."""
+"""Arrays with up to this many numbers per client, such as labels, are whole on every device before the map."""
 
 
 class AtHome(NamedTuple):
-    """A pool that is spread over the devices, each holding its own clients' rows (see `fljax.run.hosts.at_home`)."""
+    """A pool spread over the devices; each holds the rows of its own clients (see `fljax.run.hosts.at_home`)."""
 
     x: Array  # (devices * rows, ...) sharded over the axis "clients"
     y: Array  # (devices * rows,) whole on every device
@@ -49,16 +49,15 @@ def map_clients(
 ) -> Any:
     """``fn(pool, index, size, *rows)`` for every client, stacked along a leading ``(clients,)`` axis.
 
-    ``fn`` gets the shared pool, the client's rows of it ``(capacity,)``, its size ``()`` and its row of each of
+    ``fn`` gets the shared pool, the client's rows of it ``(capacity,)``, its size ``()``, and its row of each of
     ``per_client``: a stacked pytree ``(clients, ...)``, or `ModelTable` models. A model that all clients hold (one row)
-    is handed over unbatched. Clients may loop for as long as their size asks: none waits for a longer one of another
-    chunk.
+    is passed unbatched. Clients may loop as long as their size requires; none waits for a client of another chunk.
 
-    ``at_once`` is how many clients run side by side; None takes the backend's best, on a CPU by the sizes of ``data``
-    and of ``per_client`` (`benchmarks/side_by_side.py`).
+    ``at_once`` is the number of clients that run side by side; None: the backend's best, on a CPU by the sizes of
+    ``data`` and ``per_client`` (`benchmarks/side_by_side.py`).
 
     Raises:
-        ValueError: ``data`` is no split, a table has not a row for each client, or ``at_once`` is not positive.
+        ValueError: ``data`` is not a split, a table does not have one row per client, or ``at_once`` is not positive.
     """
     check_kind("data", data, ClientData, "give a split, as federation.train")
     if at_once is not None and not (isinstance(at_once, int | np.integer) and at_once >= 1):
@@ -75,7 +74,7 @@ def map_clients(
 
 
 def check_rows(n_clients: int, per_client: tuple[Stacked | ModelTable, ...]) -> None:
-    """Raises ValueError where a leaf has not a row for each client; a gather would repeat or drop some."""
+    """Raises ValueError unless every leaf has one row per client; a gather would repeat or drop rows."""
     for table in per_client:
         if isinstance(table, ModelTable):
             check_table(table)
@@ -90,7 +89,7 @@ def check_rows(n_clients: int, per_client: tuple[Stacked | ModelTable, ...]) -> 
 
 
 def check_table(models: ModelTable) -> None:
-    """Raises ValueError where the leaves have different numbers of rows that are not 1, as those of one model."""
+    """Raises ValueError if leaves have different numbers of rows; a leaf of one row, for all models, is allowed."""
     shapes = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(models.params)}
     if () in shapes or len(shapes - {(1,)}) > 1:
         raise ValueError(
@@ -100,7 +99,7 @@ def check_table(models: ModelTable) -> None:
 
 
 def longest_beside(data: ClientData, *per_client: Stacked | ModelTable, at_once: int | None = None) -> Array:
-    """(clients,) the largest client in each client's chunk: what `map_clients` loops for while that one trains."""
+    """(clients,) size of the largest client in each client's chunk, for which `map_clients` loops."""
 
     def longest(pool: Examples, index: Array, size: Array) -> Array:
         order = _order(size, chunk)
@@ -112,16 +111,16 @@ def longest_beside(data: ClientData, *per_client: Stacked | ModelTable, at_once:
 
 
 def _chunk(data: ClientData, per_client: tuple[Stacked | ModelTable, ...], at_once: int | None) -> int:
-    """Clients that run side by side: no more than a device has."""
+    """Number of clients that run side by side: at most as many as a device has."""
     if at_once is None:
         at_once = 1 if jax.default_backend() == "cpu" and not _are_many_and_small(data, per_client) else AT_ONCE
     return min(at_once, -(-data.n_clients // n_client_devices()))
 
 
 def _are_many_and_small(data: ClientData, per_client: tuple[Stacked | ModelTable, ...]) -> bool:
-    """Whether several clients at once are faster on a CPU; by shapes alone, so that every run of a job does the same.
+    """Whether several clients at once are faster on a CPU; from shapes alone, so that all runs of a job do the same.
 
-    Not so where a leaf has the axes of a convolution, whose weights of several clients are slow there.
+    False if a leaf has the axes of a convolution: convolutions with several clients' weights are slow there.
     """
     n_clients, n_places = data.index.shape
     sizes = [_numbers_of_one(table) for table in per_client]
@@ -130,7 +129,7 @@ def _are_many_and_small(data: ClientData, per_client: tuple[Stacked | ModelTable
 
 
 def _numbers_of_one(table: Stacked | ModelTable) -> float:
-    """Floating-point numbers of one client's row; infinite where they may be a convolution's."""
+    """Number of floating-point numbers in one client's row; infinite if they may be a convolution's."""
     leaves = jax.tree.leaves(table.params if isinstance(table, ModelTable) else table)
     shapes = [leaf.shape[1:] for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
     return math.inf if any(len(shape) > 2 for shape in shapes) else sum(map(math.prod, shapes))
@@ -140,13 +139,13 @@ def over_devices(fn: Callable[..., Any], whole: tuple, per_row: tuple, multiple:
     """``fn(*whole, *per_row)`` with the clients of ``per_row`` spread over the devices of the current mesh.
 
     ``whole`` starts with the pool, ``per_row`` with the index table and the sizes. Every device calls ``fn`` on its own
-    share, a multiple of ``multiple`` clients, filled up with clients of size 0 whose results are cut off again. Outside
-    a mesh with an axis "clients" there is one share.
+    share, a multiple of ``multiple`` clients, padded with clients of size 0, whose results are dropped. Without a mesh
+    with an axis "clients", there is one share.
     """
     whole, per_row = jax.tree.map(_indexable, (whole, per_row))
     n_clients, n_devices = per_row[1].shape[0], n_client_devices()
     if not n_clients:
-        raise ValueError("data of 0 clients; give a split of one client at least")
+        raise ValueError("data has 0 clients; give a split with at least one client")
     padded = -(-n_clients // (n_devices * multiple)) * n_devices * multiple
     per_row = _pad(per_row, padded - n_clients)
     if n_devices > 1:
@@ -156,12 +155,12 @@ def over_devices(fn: Callable[..., Any], whole: tuple, per_row: tuple, multiple:
 
 
 def _indexable(leaf: Any) -> Any:
-    """``leaf``, or where it is a NumPy array, which nothing traced can index, one of JAX."""
+    """``leaf``; if it is a NumPy array, which tracers cannot index, a JAX array."""
     return jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf
 
 
 def _each_its_share(fn: Callable[..., Any], n_whole: int, at_home: bool, share: int) -> Callable[..., Any]:
-    """``fn`` on each device with its ``share`` clients; the results of all of them."""
+    """``fn``, called on each device with its ``share`` clients; it returns the results of all clients."""
     fn = _brought(fn, n_whole) if at_home else fn
     if in_a_device():
 
@@ -175,8 +174,8 @@ def _each_its_share(fn: Callable[..., Any], n_whole: int, at_home: bool, share: 
 
     def mapped(*arguments: Any) -> Any:
         pool, rows = arguments[:n_whole], arguments[n_whole:]
-        # Else XLA would spread what the server computes of labels too, since a device needs its own clients' alone, and
-        # have the devices exchange the results of every operation.
+        # Otherwise XLA would also spread what the server computes from labels, since a device needs only its own
+        # clients', and the devices would exchange the results of every operation.
         rows = jax.tree.map(lambda leaf: whole(leaf) if _is_of_the_server(leaf) else leaf, rows)
         specs = (*pool_specs(pool), *[PartitionSpec(CLIENTS)] * len(rows))
         return jax.shard_map(fn, in_specs=specs, out_specs=PartitionSpec(CLIENTS), check_vma=False)(*pool, *rows)
@@ -185,13 +184,13 @@ def _each_its_share(fn: Callable[..., Any], n_whole: int, at_home: bool, share: 
 
 
 def _is_of_the_server(leaf: Array) -> bool:
-    """Whether it is labels, places, keys or numbers: not so the bias of a layer, which lies where it was trained."""
+    """Whether ``leaf`` is labels, positions, keys or numbers, not a layer's bias, which stays where it was trained."""
     of_a_model = leaf.ndim > 1 and jnp.issubdtype(leaf.dtype, jnp.floating)
     return not of_a_model and math.prod(leaf.shape[1:]) <= FEW
 
 
 def pool_specs(value: Any) -> Any:
-    """What is whole on every device, and what of an `AtHome` pool is not, as `jax.shard_map` is told."""
+    """Specs for `jax.shard_map`: everything is whole on every device, except the examples of an `AtHome` pool."""
 
     at_home: Any = AtHome
     spread = at_home(PartitionSpec(CLIENTS), PartitionSpec())
@@ -203,7 +202,7 @@ def pool_specs(value: Any) -> Any:
 
 
 def _brought(fn: Callable[..., Any], n_whole: int) -> Callable[..., Any]:
-    """``fn`` on a pool of this device's clients alone, whose rows come from the devices that hold them."""
+    """``fn``, called with a pool of this device's clients only, whose rows come from the devices that hold them."""
 
     def call(pool: AtHome, *rest: Any) -> Any:
         index = rest[n_whole - 1]
@@ -232,7 +231,7 @@ def _row(table: Stacked | None, row: Any) -> Any:
 
 
 def _pad(per_row: tuple[Any, ...], n_more: int) -> tuple[Any, ...]:
-    """``n_more`` repetitions of the first client, of size 0 so that they take no step and count nowhere."""
+    """``per_row`` with ``n_more`` copies of the first client, of size 0, so that they take no step and do not count."""
     if not n_more:
         return per_row
     place = jnp.arange(per_row[1].shape[0] + n_more)
@@ -243,7 +242,7 @@ def _pad(per_row: tuple[Any, ...], n_more: int) -> tuple[Any, ...]:
 
 
 def _chunked(one: Callable[..., Any], at_once: int) -> Callable[..., Any]:
-    """Chunks of ``at_once`` clients of like size, one after another."""
+    """``one``, mapped over chunks of ``at_once`` clients of similar size, one chunk after another."""
     if at_once == 1:
         return lambda pool, tables, *rows: lax.map(lambda row: one(pool, tables, *row), rows)
 
@@ -262,5 +261,5 @@ def _chunked(one: Callable[..., Any], at_once: int) -> Callable[..., Any]:
 
 
 def _order(size: Array, at_once: int) -> Array:
-    """(chunks, at_once) clients from the largest to the smallest, so that those of a chunk loop for about as long."""
+    """(chunks, at_once) clients from the largest to the smallest, so that a chunk's loops are of similar length."""
     return jnp.argsort(-size, stable=True).reshape(-1, at_once)

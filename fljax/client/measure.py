@@ -1,4 +1,4 @@
-"""Sums over each client's examples under a model: losses, and whatever else is scored example by example."""
+"""Sums over each client's examples with a model: losses, and other scores of single examples."""
 
 from collections.abc import Callable
 
@@ -20,23 +20,23 @@ Score = Callable[[Params, Batch], Array]
 
 
 def client_sums(score: Score, models: Stacked | ModelTable, data: ClientData, batch_size: int = BATCH_SIZE) -> Array:
-    """Sum of ``score`` over each client's examples under the model it holds: ``(clients, scores)``.
+    """Sum of ``score`` over each client's examples with the client's model: ``(clients, scores)``.
 
-    A model that many clients hold passes over all their examples together, so no model is copied per client; personal
-    models are mapped over. Either way each example is scored once. Where a network's output depends on the batch at
-    hand (`fljax.client.batching`), batches are of one client's examples, whoever holds the model. Where a client's
-    row is none of a `ModelTable`'s, such as -1, its sums mean nothing.
+    A model that many clients hold scores all their examples together, so no model is copied per client; personal models
+    are mapped over. In both cases, each example is scored once. If a network's output depends on the batch
+    (`fljax.client.batching`), each batch has one client's examples only, even for a shared model. If a client's row is
+    not in the `ModelTable`, such as -1, its sums have no meaning.
 
     Raises:
-        ValueError: ``data`` is no split, models have not a row for each client, or ``score`` gives not a row for each
-            example.
+        ValueError: ``data`` is not a split, models do not have one row per client, or ``score`` does not return one row
+            per example.
     """
     check_kind("data", data, ClientData, "give a split, as federation.train")
     check_rows(data.n_clients, (models,))
     how = batching(score, models, data, batch_size)
     if len(shape := getattr(how.result, "shape", ())) != 2:
         given = f"an array {shape}" if hasattr(how.result, "shape") else f"a {type(how.result).__name__}"
-        raise ValueError(f"a score gave {given} of one example; give (batch, scores), as losses[:, None]")
+        raise ValueError(f"a score gave {given} for one example; give (batch, scores), as losses[:, None]")
     n_scores, batch = shape[1], how.size
     is_shared = isinstance(models, ModelTable) and tree.n_rows(models.params) < data.n_clients
     if is_shared and not how.is_mixing:
@@ -54,29 +54,29 @@ def client_sums(score: Score, models: Stacked | ModelTable, data: ClientData, ba
 
 
 def client_loss(model: Model, models: Stacked | ModelTable, data: ClientData) -> Array:
-    """Mean loss ``F_i`` of each client's data under the model it holds, evaluation mode: ``(clients,)``.
+    """Mean loss ``F_i`` of each client's model on the client's data, evaluation mode: ``(clients,)``.
 
-    A client without examples has loss 0, and so has one that holds none of a `ModelTable`'s models (row -1).
+    The loss is 0 for a client without examples, and for one that holds no model of a `ModelTable` (row -1).
 
     Raises:
-        ValueError: ``data`` is no split, or models have not a row for each client.
+        ValueError: ``data`` is not a split, or models do not have one row per client.
     """
     check_kind("data", data, ClientData, "give a split, as federation.train")
     check_rows(data.n_clients, (models,))
     if isinstance(models, ModelTable) and (n_rows := tree.n_rows(models.params)) > 1:
-        is_held = (models.row >= 0) & (models.row < n_rows)  # a lookup would take another's model
+        is_held = (models.row >= 0) & (models.row < n_rows)  # a lookup would return another client's model
         data = data._replace(size=jnp.where(is_held, data.size, 0))
     sums = client_sums(loss_score(model), models, data)[:, 0]
     return sums / jnp.maximum(data.size, 1).astype(jnp.float32)
 
 
 def cross_loss(model: Model, centers: Stacked, data: ClientData) -> Array:
-    """``F_i(theta_j)``: mean loss of every client's data under every center, ``(clients, clusters)``.
+    """``F_i(theta_j)``: mean loss of every center on every client's data, ``(clients, clusters)``.
 
     One dense pass over the data per center; neither models nor data are copied.
 
     Raises:
-        ValueError: the centers are not stacked, or ``data`` is no split of a federation.
+        ValueError: the centers are not stacked, or ``data`` is not a split of a federation.
     """
     check_kind("data", data, ClientData, "give a split, as federation.train")
     if len(shapes := {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(centers)}) > 1:
@@ -98,7 +98,7 @@ def loss_score(model: Model) -> Score:
 
 
 def _sums_by_row(score: Score, n_scores: int, models: ModelTable, data: ClientData, batch_size: int) -> Array:
-    """Each row's model passes over the examples of the clients that hold it, laid end to end."""
+    """Sums per client; each row's model scores the concatenated examples of all clients that hold it."""
 
     def own_clients(pool: Examples, params: Stacked, index: Array, size: Array, label: Array) -> Array:
         def one_row(sums: Array, row: Array) -> tuple[Array, None]:
@@ -113,7 +113,7 @@ def _sums_by_row(score: Score, n_scores: int, models: ModelTable, data: ClientDa
 
 
 def _dense_sums(score: Score, n_scores: int, params: Params, data: ClientData, batch_size: int) -> Array:
-    """One model over all examples of ``data`` in full batches; example t belongs to the client whose run holds t."""
+    """Sums per client of one model over all examples of ``data``, concatenated client after client, in full batches."""
     n_clients, end = data.n_clients, jnp.cumsum(data.size)
     begin = end - data.size
 
@@ -121,7 +121,7 @@ def _dense_sums(score: Score, n_scores: int, params: Params, data: ClientData, b
         place = i * batch_size + jnp.arange(batch_size)
         counts = place < end[-1]
         client = jnp.minimum(jnp.searchsorted(end, place, side="right"), n_clients - 1)
-        # Past the end the batch repeats its first example: nothing that is not the clients' own is ever read.
+        # Past the end, the batch repeats its first example, so only the clients' own examples are read.
         rows = data.index[client, place - begin[client]]
         batch = minibatch(data.pool, jnp.where(counts, rows, rows[0]), counts.astype(jnp.float32))
         scored = score(params, batch).astype(jnp.float32)

@@ -1,4 +1,4 @@
-"""What a client minimises: a loss on a batch, and the terms that papers add to it (loss -> loss)."""
+"""The clients' objectives: a loss on a batch, and the terms that papers add to it (loss -> loss)."""
 
 import inspect
 from collections.abc import Callable
@@ -14,30 +14,30 @@ from fljax.types import Batch, Key, Model, Params
 Loss = Callable[..., tuple[Array, Params]]
 """``loss(params, batch, key, *own) -> (loss (), params)``.
 
-``own`` are the client's rows of `train_clients`'s ``per_client`` arguments; the parameters come back with their running
-statistics updated, where the model keeps any.
+``own`` are the client's rows of the ``per_client`` arguments of `train_clients`. The returned parameters have updated
+running statistics, if the model keeps any.
 """
 
 
 def check_loss(loss: Any) -> None:
-    """Raises ValueError where ``loss`` is no function, or one of outputs and labels, as a `Model`'s."""
+    """Raises ValueError if ``loss`` is not a function, or takes outputs and labels, as a `Model`'s loss does."""
     remedy = "give fljax.client.training_loss(model), or your own"
     if not callable(loss):
         raise ValueError(f"loss is of type {type(loss).__name__}, not a function; {remedy}")
     try:
         inspect.signature(loss).bind_partial(None, None, None)
-        of_outputs = getattr(loss, "__module__", "").startswith("optax.")  # which would take the key for an axis
+        of_outputs = getattr(loss, "__module__", "").startswith("optax.")  # these would take the key for an axis
     except TypeError:
         of_outputs = True
     if of_outputs:
-        raise ValueError(f"loss does not take (params, batch, key), as one of outputs and labels; {remedy}")
+        raise ValueError(f"loss does not take (params, batch, key), such as a loss of outputs and labels; {remedy}")
 
 
 def check_found(found: Any) -> tuple[Array, Params]:
-    """What a `Loss` gave for a batch.
+    """The checked result of a `Loss` for a batch: (loss, params).
 
     Raises:
-        ValueError: it is no pair of one number and parameters.
+        ValueError: it is not a pair of one number and parameters.
     """
     if not isinstance(found, tuple | list) or len(found) != 2:
         kind = f"an array of shape {found.shape}" if hasattr(found, "shape") else f"a {type(found).__name__}"
@@ -48,7 +48,7 @@ def check_found(found: Any) -> tuple[Array, Params]:
 
 
 def batch_mean(value: Array, weight: Array) -> Array:
-    """Mean of ``value`` (batch,) over the examples that count; 0 where none does.
+    """Mean of ``value`` (batch,) over the examples that count; 0 if there are none.
 
     Raises:
         ValueError: as `of_each`.
@@ -57,26 +57,26 @@ def batch_mean(value: Array, weight: Array) -> Array:
 
 
 def of_each(losses: Array, weight: Array) -> Array:
-    """``losses``, which are (batch,) as ``weight`` is.
+    """``losses``, checked to be (batch,), like ``weight``.
 
     Raises:
-        ValueError: they are not, as of a loss that is a mean already.
+        ValueError: the shapes differ, for example if a loss returned the mean.
     """
     if jnp.shape(losses) != weight.shape:
         shape, wanted = jnp.shape(losses), weight.shape
-        raise ValueError(f"a loss of shape {shape} of {wanted[0]} examples; give the loss of each, {wanted}, no mean")
+        raise ValueError(f"a loss of shape {shape} for {wanted[0]} examples; give one per example, {wanted}, no mean")
     return losses
 
 
 def with_gradient(value: Array, params: Params, gradient: Params) -> Array:
-    """``value`` (), whose gradient with respect to ``params`` is ``gradient``: for a step that is no loss's."""
+    """``value`` (), with ``gradient`` as its gradient with respect to ``params``: for steps not derived from a loss."""
     here = jax.lax.stop_gradient(params)
     along = tree.dot(jax.lax.stop_gradient(gradient), tree.subtract(params, here))  # 0, and its gradient ``gradient``
     return jax.lax.stop_gradient(value) + along
 
 
 def training_loss(model: Model) -> Loss:
-    """Mean of ``model.loss`` over the batch, in training mode; cross-entropy (natural logarithm) by default."""
+    """The mean of ``model.loss`` over a batch, in training mode; cross-entropy (natural logarithm) by default."""
 
     def loss(params: Params, batch: Batch, key: Key, *own: Any) -> tuple[Array, Params]:
         logits, params = model.apply(params, batch.x, key)
@@ -101,7 +101,7 @@ def proximal(loss: Loss, mu: Array | float) -> Loss:
 
 
 def pulled(loss: Loss, layers: tuple[str, ...] | None = None) -> Loss:
-    """`proximal` with a ``mu`` of each client's own, the row after its anchor; over the named layers; None: all."""
+    """`proximal` with each client's own ``mu``, the row after its anchor, over the named layers; None: all."""
 
     def part(params: Params) -> Params:
         return params if layers is None else tree.select(params, layers)
@@ -115,7 +115,7 @@ def pulled(loss: Loss, layers: tuple[str, ...] | None = None) -> Loss:
 
 
 def shifted(loss: Loss) -> Loss:
-    """``loss(w) + <shift, w>`` over the trainable parameters, whose gradient adds ``shift``.
+    """``loss(w) + <shift, w>`` over the trainable parameters; its gradient adds ``shift``.
 
     The shift is the first of the client's own rows: pass it to `train_clients` as the first ``per_client`` argument.
     """

@@ -1,4 +1,4 @@
-"""The local optimiser, built where it is used from traced numbers."""
+"""The local optimiser, built from traced hyperparameters where it is used."""
 
 import inspect
 import traceback
@@ -15,18 +15,18 @@ from fljax import tree
 from fljax.types import Work
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
-"""Names of local optimisers; `Work.optimizer` also takes any function from a learning rate to a transformation."""
+"""Names of local optimisers; `Work.optimizer` may also be a function from a learning rate to a transformation."""
 
 
 class Elementwise(optax.GradientTransformationExtraArgs):
-    """An optax transformation that treats every number of a kernel alike, whatever its row and column.
+    """An optax transformation that treats every entry of a kernel alike, whatever its row and column.
 
-    What `local_optimizer` makes of a name is one. `train_clients` may hold kernels transposed for such an optimiser,
-    which is faster on a CPU: ``Elementwise(*optax.sgd(0.1))`` says so of one's own.
+    `local_optimizer` returns one for every name. For such an optimiser, `train_clients` may keep kernels transposed,
+    which is faster on a CPU. ``Elementwise(*optax.sgd(0.1))`` marks your own optimiser.
     """
 
     def __new__(cls, init: Callable[..., Any], update: Callable[..., Any]) -> "Elementwise":
-        """The two functions of a transformation; the loss is handed to an ``update`` that takes further arguments."""
+        """From a transformation's two functions; if ``update`` takes further keyword arguments, it gets the loss."""
         takes_more = any(one.kind is one.VAR_KEYWORD for one in inspect.signature(update).parameters.values())
         plain = optax.GradientTransformation(init, update)
         return super().__new__(cls, init, update if takes_more else optax.with_extra_args_support(plain).update)
@@ -36,14 +36,14 @@ def local_optimizer(hyper: Any, work: Work, round: Array) -> optax.GradientTrans
     """``work.optimizer`` with the learning rate of this round.
 
     Args:
-        hyper: has ``lr``, and `fljax.numbers.LocalHyper`'s ``lr_decay``, ``momentum`` and ``weight_decay``. Where it
-            also has ``max_norm``, gradients are first clipped to this global norm.
-        work: "sgd", with momentum where it is given; "adam"; "adamw", whose weight decay is apart from the gradient; or
-            a function such as ``optax.lion``, called with the learning rate.
+        hyper: a `fljax.numbers.LocalHyper`, with ``lr``, ``lr_decay``, ``momentum`` and ``weight_decay``. If it also
+            has ``max_norm``, gradients are first clipped to this global norm.
+        work: its ``optimizer`` is "sgd", with momentum if given; "adam"; "adamw", whose weight decay is decoupled
+            from the gradient; or a function such as ``optax.lion``, which is called with the learning rate.
         round: () int32, counted from 0.
 
     Raises:
-        ValueError: an unknown name, or a number that the optimiser does not read.
+        ValueError: the name is unknown, or a given hyperparameter is not one of the optimiser's.
     """
     lr, momentum, decay = hyper.lr_of(round), hyper.momentum, hyper.weight_decay
     max_norm = getattr(hyper, "max_norm", None)
@@ -62,7 +62,7 @@ def local_optimizer(hyper: Any, work: Work, round: Array) -> optax.GradientTrans
             optimizer = _widened(own)
     elif isinstance(work.optimizer, optax.GradientTransformation):
         raise ValueError(
-            "optimizer is a finished transformation, which has a learning rate of its own; give a function from the "
+            "optimizer is a finished transformation, which has its own learning rate; give a function from the "
             "Hyper's lr to one, such as optax.adam or lambda lr: optax.sgd(lr, nesterov=True)"
         )
     else:
@@ -71,7 +71,7 @@ def local_optimizer(hyper: Any, work: Work, round: Array) -> optax.GradientTrans
 
 
 def _clipped(max_norm: Any) -> optax.GradientTransformation:
-    """Clips gradients in float32 or wider: optax refuses a norm of float32 for gradients of bfloat16."""
+    """Clips gradients in float32 or wider: optax rejects a float32 norm for bfloat16 gradients."""
     inner = optax.clip_by_global_norm(max_norm)
 
     def update(updates: Any, state: optax.OptState, params: Any = None) -> tuple[Any, optax.OptState]:
@@ -83,7 +83,7 @@ def _clipped(max_norm: Any) -> optax.GradientTransformation:
 
 
 def _widened(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
-    """``optimizer`` that computes in float32 for parameters of float16, in which Adam's epsilon of 1e-8 is 0."""
+    """``optimizer``, computed in float32 for float16 parameters: in float16, Adam's epsilon of 1e-8 is 0."""
 
     def wide(values: Any) -> Any:
         return jax.tree.map(lambda x: x.astype(jnp.float32) if x.dtype == jnp.float16 else x, values)
@@ -96,7 +96,7 @@ def _widened(optimizer: optax.GradientTransformation) -> optax.GradientTransform
 
 
 def _after_decay(decay: Any, optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
-    """L2 regularisation: the decayed weights enter the gradient."""
+    """``optimizer`` after L2 regularisation: ``decay`` times the weights is added to the gradient."""
     return optimizer if decay is None else optax.chain(optax.add_decayed_weights(decay), optimizer)
 
 
@@ -109,7 +109,7 @@ def _own(make: Any, lr: Any, momentum: Any, decay: Any) -> optax.GradientTransfo
         inspect.signature(make).bind(lr)
     except TypeError as error:
         raise ValueError(f"optimizer {name} cannot be called with a learning rate alone: {error}") from None
-    except ValueError:  # of a function of C nothing is known
+    except ValueError:  # the signature of a C function is unknown
         pass
     made = make(lr)
     if not (callable(getattr(made, "init", None)) and callable(getattr(made, "update", None))):
@@ -118,10 +118,10 @@ def _own(make: Any, lr: Any, momentum: Any, decay: Any) -> optax.GradientTransfo
 
 
 def not_told(optimizer: optax.GradientTransformation, why: str) -> optax.GradientTransformation:
-    """``optimizer``, which does not hear the loss: one whose steps follow from it is refused for the reason ``why``.
+    """``optimizer``, to which the loss is not passed; an optimiser that needs it is refused for the reason ``why``.
 
     Raises:
-        ValueError: in an update, where it asks for the loss.
+        ValueError: in an update, if it needs the loss.
     """
 
     def update(updates: Any, state: optax.OptState, params: Any = None) -> tuple[Any, optax.OptState]:
@@ -136,6 +136,6 @@ def not_told(optimizer: optax.GradientTransformation, why: str) -> optax.Gradien
 
 
 def raised_by_optax(error: Exception) -> bool:
-    """Whether it was raised in a file of optax."""
+    """Whether ``error`` was raised in a file of optax."""
     *_, last = traceback.extract_tb(error.__traceback__)
     return Path(last.filename).is_relative_to(Path(optax.__file__).parent)

@@ -1,4 +1,4 @@
-"""What clients' models say about the server's own unlabelled data."""
+"""Outputs of clients' models for the server's unlabelled data."""
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +11,13 @@ from fljax.types import ClientData, Examples, Model, ModelTable, Params, Stacked
 
 
 def client_outputs(model: Model, models: Stacked | ModelTable, public: Examples, rows: Array) -> Array:
-    """Softmax outputs of every client's model on one batch of public examples, evaluation mode.
+    """Softmax outputs of every client's model for one batch of public examples, evaluation mode.
 
     Args:
         model: the network.
         models: (clients, ...) models, or `ModelTable`.
         public: the server's examples; labels are not read.
-        rows: (batch,) which of them.
+        rows: (batch,) row numbers of the examples.
 
     Returns:
         (clients, batch, classes) float32, each a distribution over the classes.

@@ -1,4 +1,4 @@
-"""Several models that a client trains in one loop, on the same batches, each by its own steps."""
+"""Training of several models per client in one loop, on the same batches, each with its own optimiser."""
 
 from typing import Any
 
@@ -25,16 +25,16 @@ def train_parts(
     """The participants' local training of several parts at once.
 
     Args:
-        hyper: the method's numbers.
+        hyper: the method's hyperparameters.
         start: parts by name, ``{name: models or arrays}``, rows as in any `ModelTable`.
-        cohort: who takes part.
-        loss: ``loss(parts, statistics, batch, key, *own)`` of the trainable parts and every part's running statistics,
-            which are those of the parameters that it returns.
-        work: local effort.
-        first: the part whose statistics are every part's at the start.
-        *own: rows a participant, which ``loss`` takes.
-        **steps: optimisers of parts by name, that treat all numbers of a kernel alike; the others take those of
-            ``work`` and ``hyper``.
+        cohort: the participants.
+        loss: ``loss(parts, statistics, batch, key, *own)`` of the trainable parts and the running statistics, which all
+            parts share; the updated statistics are taken from the parameters that it returns.
+        work: local work.
+        first: the part whose statistics are the initial ones.
+        *own: further arguments of ``loss``, one row per participant.
+        **steps: optimisers of parts by name, which must treat all entries of a kernel alike; the other parts use the
+            optimiser of ``work`` and ``hyper``.
     """
     statistics = tree.split_statistics(start.params[first])[1]
     begun = {name: tree.trainable(part) for name, part in start.params.items()}
@@ -58,5 +58,5 @@ def train_parts(
 
 
 def _models(parts: dict[str, Params]) -> set[str]:
-    """The parts that have running statistics, where the network has any."""
+    """Names of the parts that have running statistics."""
     return {name for name, part in parts.items() if tree.split_statistics(part)[1]}

@@ -1,4 +1,4 @@
-"""Fresh samples of clients' own examples."""
+"""Random samples of clients' own examples."""
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +9,10 @@ from fljax.types import ClientData, Key
 
 
 def fresh_examples(key: Key, data: ClientData, n_examples: Positive) -> ClientData:
-    """``n_examples`` of each client's examples, drawn without replacement; all of them where it has no more.
+    """``n_examples`` of each client's examples, drawn without replacement; all of them if a client has fewer.
 
     Args:
-        key: (clients,) a client's draw depends on its own key only.
+        key: (clients,) keys; a client's sample depends only on its own key.
         data: the clients' rows; the pool is shared, not copied.
         n_examples: >= 1, static.
 

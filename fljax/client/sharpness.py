@@ -1,4 +1,4 @@
-"""Gradients taken uphill of where a client is: sharpness-aware minimisation as a term on any loss."""
+"""Sharpness-aware minimisation as a term on any loss: gradients after a step of ascent."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ from fljax.types import Batch, Key, Params
 
 
 def sharpness_aware(loss: Loss, hyper: Any) -> Loss:
-    """``loss`` whose gradient is that at ``w + rho g / |g|``, g its own at w; the value is that at w.
+    """``loss`` with its gradient at ``w + rho g / |g|``, where g is its gradient at w; the value is that at w.
 
-    A `fljax.rounds.local.Term`: the first of the client's own rows, where its training starts, is not read.
-    Source: Foret et al., ICLR 2021; in clients of FedAvg Qu et al., ICML 2022 (FedSAM).
+    A `fljax.rounds.local.Term`; it ignores the first of the client's own rows, the initial model.
+    Source: Foret et al., ICLR 2021; for clients of FedAvg, Qu et al., ICML 2022 (FedSAM).
     """
 
     def uphill(params: Params, batch: Batch, key: Key, start: Params, *own: Any) -> tuple[Array, Params]:

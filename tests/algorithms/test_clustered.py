@@ -116,7 +116,7 @@ def test_new_clusters_take_over_model_and_memory():
 
 def test_a_gradient_takes_no_more_than_a_plain_step(key, model, federation):
     method = ALGORITHMS["ifca"]
-    with pytest.raises(ValueError, match="takes one step a round; use epochs=1"):
+    with pytest.raises(ValueError, match="takes one step per round; use epochs=1"):
         method(model, Work(2, 8), averaging="gradient")
     with pytest.raises(ValueError, match="sends the gradient of the plain loss; remove bricks"):
         (method + BRICKS["prox"])(model, Work(1, 8), averaging="gradient")

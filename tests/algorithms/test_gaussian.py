@@ -72,7 +72,7 @@ def test_fedsr_learns_by_the_models_own_loss(key, work, federation):
 
 @pytest.mark.parametrize("method", [fedsr, fedcr])
 def test_gaussians_of_classes_need_classes(work, method):
-    with pytest.raises(ValueError, match="has a Gaussian for each class, and the model's loss is of labels"):
+    with pytest.raises(ValueError, match="has a Gaussian for each class, but the model's loss is of labels"):
         method(multi_label(CERTAIN), work)
 
 

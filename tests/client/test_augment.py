@@ -203,7 +203,7 @@ def test_what_has_no_rows_of_pixels_or_no_training_is_refused(small):
     x, y = rng.normal(size=(40, 6)).astype(np.float32), rng.integers(4, size=40)
     table = fljax.federation_from_arrays(x, y, np.repeat(np.arange(4), 10))
     for brick in ("flip", "crop", "cutout"):
-        with pytest.raises(ValueError, match=rf"^{brick} moves pixels of images.* and the examples are \(6,\)"):
+        with pytest.raises(ValueError, match=rf"^{brick} needs images.* but the examples are \(6,\)"):
             run(f"fedavg+{brick}", (mlp((6,), (), 4), table), {})
     with pytest.raises(ValueError, match="has no slot 'augment' for flip"):
         fljax.compose("fedsgd+flip")

@@ -505,5 +505,5 @@ def test_data_of_no_client_are_refused():
     pool = Examples(np.zeros((3, 2), np.float32), np.zeros(3, np.int32))
     nobody = fljax.ClientData(pool, np.zeros((0, 1), np.int32), np.zeros(0, np.int32))
     model = fljax.MODELS["logistic_regression"]((2,), 2)
-    with pytest.raises(ValueError, match="data of 0 clients"):
+    with pytest.raises(ValueError, match="data has 0 clients"):
         fljax.client_loss(model, tree.everyone(model.init(jax.random.key(0)), 0), nobody)

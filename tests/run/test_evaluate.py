@@ -161,7 +161,7 @@ def test_a_loss_that_is_a_mean_already_is_refused(federation, model, key, name):
     averaged = model._replace(loss=lambda logits, y: crossed(logits, y).mean())
     method = fljax.ALGORITHMS[name]
     with pytest.raises(
-        ValueError, match=r"a loss of shape \(\) of \d+ examples; give the loss of each, \(\d+,\), no mean"
+        ValueError, match=r"a loss of shape \(\) for \d+ examples; give one per example, \(\d+,\), no mean"
     ):
         fljax.simulate(method(averaged, fljax.Work(1, 8)), method.Hyper(), federation, key, n_rounds=1)
 
