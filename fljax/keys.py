@@ -1,4 +1,4 @@
-"""Random keys derived from one key, with one threefry in the program at any depth; each costs 40 ms to compile."""
+"""Random keys derived from one key, with one threefry per program at any depth: each takes 40 ms to compile."""
 
 from functools import partial
 from typing import Any
@@ -13,16 +13,16 @@ from fljax.types import Key
 
 
 def descend(key: Key, *path: ArrayLike, depth: ArrayLike | None = None) -> Key:
-    """The key at ``path``: its numbers are folded into ``key`` one after the other.
+    """The key after folding the numbers of ``path`` into ``key``, one after another.
 
-    With JAX's partitionable threefry, the default, ``jax.random.split(key, n)[i]`` is ``fold_in(key, i)``, so that
+    With JAX's partitionable threefry, the default, ``jax.random.split(key, n)[i]`` is ``fold_in(key, i)``, so
     ``descend(key, r, jnp.arange(n))`` is ``split(fold_in(key, r), n)``. Keys of ``unsafe_rbg`` depend on the number of
-    keys that are derived at once, as does everything that JAX draws with them under `jax.vmap`.
+    keys derived at once, like all random numbers that JAX draws with them under `jax.vmap`.
 
     Args:
-        key: one key, typed or raw (from `jax.random.PRNGKey`).
-        *path: whole numbers, or arrays of them whose shapes broadcast together.
-        depth: the number of path entries that are folded in, of that shape; None: all.
+        key: one key, typed, or raw as from `jax.random.PRNGKey`.
+        *path: whole numbers, or arrays of them that broadcast to one shape.
+        depth: number of path entries that are folded in, of that shape; None: all.
 
     Returns:
         Keys of the path's shape, typed or raw like ``key``.
@@ -32,7 +32,7 @@ def descend(key: Key, *path: ArrayLike, depth: ArrayLike | None = None) -> Key:
     shape = np.broadcast_shapes(*map(np.shape, path))
 
     def spread(step: ArrayLike, dtype: Any) -> Any:
-        xp = jnp if isinstance(step, Array) else np  # known values add no equation to the program
+        xp = jnp if isinstance(step, Array) else np  # known values add no operation to the program
         return xp.broadcast_to(xp.asarray(step, dtype), shape).reshape(-1)
 
     flat = jnp.stack([spread(step, np.uint32) for step in path])
@@ -40,7 +40,7 @@ def descend(key: Key, *path: ArrayLike, depth: ArrayLike | None = None) -> Key:
 
     def below(level: Array, data: Array) -> Array:
         folded = jax.random.key_data(jax.vmap(jax.random.fold_in)(typed(data), flat[level]))
-        # On the keys' data, not on the keys, one of which would seem to be reused (`jax.debug_key_reuse`).
+        # Selects the keys' data, not the keys, one of which would seem to be used twice (`jax.debug_key_reuse`).
         return folded if last is None else jnp.where(level < last, folded, data)
 
     data = key if is_raw else jax.random.key_data(key)

@@ -1,9 +1,9 @@
-"""Matrix factorisations that cannot deadlock, however many of them run at once.
+"""Matrix factorisations without deadlocks, however many are computed at once.
 
 On a CPU, JAX divides LAPACK's work on a batch of matrices among the threads of the pool in which the call itself runs,
-and waits for them: with as many such calls at once as there are threads, from several layers or several devices, a
-program never ends. A single matrix is not divided. So LAPACK gets a batch of large matrices one after another, and
-small ones are not given to LAPACK.
+and waits for them: with as many such calls at once as there are threads, from several layers or devices, a program
+waits for ever. Work on a single matrix is not divided. So large matrices go to LAPACK one after another, and small
+matrices do not use LAPACK.
 """
 
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from jax.custom_batching import sequential_vmap
 from fljax.tree import product
 
 SWEEPS = 8
-"""Sweeps of `turned`: each one about squares angles between columns that are already small."""
+"""Number of sweeps of `turned`; each about squares the columns' small deviations from orthogonality."""
 
 
 @sequential_vmap
@@ -37,7 +37,7 @@ def svd(matrix: Array) -> tuple[Array, Array, Array]:
 
 
 def orthonormal(columns: Array) -> Array:
-    """Columns (rows, n) made orthonormal one after another, by Gram-Schmidt; a dependent column becomes 0.
+    """Columns (rows, n), orthonormalised by Gram-Schmidt; a column in the span of those before it becomes 0.
 
     Example:
         >>> import jax.numpy as jnp
@@ -49,7 +49,7 @@ def orthonormal(columns: Array) -> Array:
     def one(i: Array, made: Array) -> Array:
         before, column = jnp.where(jnp.arange(made.shape[1]) < i, made, 0.0), made[:, i]
         rest = column
-        for _ in range(2):  # the second time removes rounding errors
+        for _ in range(2):  # the first pass leaves rounding errors
             rest = rest - product(before, product(before.T, rest))
         length = jnp.linalg.norm(rest)
         is_new = length > 1e-6 * jnp.linalg.norm(column)
@@ -59,10 +59,10 @@ def orthonormal(columns: Array) -> Array:
 
 
 def turned(columns: Array) -> tuple[Array, Array]:
-    """A few columns (rows, n) rotated so that they are orthogonal, the longest first, and the rotation (n, n).
+    """A few columns (rows, n), rotated so that they are orthogonal, longest first, and the rotation (n, n).
 
-    Their lengths are the singular values of the matrix, and the columns of the rotation its right singular vectors.
-    Computed by rotations of pairs of columns (Hestenes, 1958), n / 2 of them at once.
+    The lengths of the rotated columns are the matrix's singular values; the columns of the rotation are its right
+    singular vectors. Computed by rotations of pairs of columns (Hestenes, 1958), n / 2 pairs at once.
 
     Example:
         >>> import jax.numpy as jnp
@@ -77,9 +77,9 @@ def turned(columns: Array) -> tuple[Array, Array]:
 
 
 def singular_values(matrices: Array) -> Array:
-    """Singular values of many small matrices (rows, n, ...) side by side, unsorted: (n, ...), computed as in `turned`.
+    """Singular values, unsorted, of many small matrices (rows, n, ...) side by side: (n, ...), as by `turned`.
 
-    If the matrices stay in cache, this takes a tenth of the time of `turned` under `vmap`.
+    For matrices that fit the cache together, this takes a tenth of the time of `turned` under `vmap`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -93,12 +93,12 @@ def singular_values(matrices: Array) -> Array:
 
 
 def _even(columns: Array) -> Array:
-    """``columns`` (rows, n, ...) with a further column of zeros if n is odd."""
+    """``columns`` (rows, n, ...), with one more column of zeros if n is odd."""
     return jnp.pad(columns, [(0, 0), (0, columns.shape[1] % 2)] + [(0, 0)] * (columns.ndim - 2))
 
 
 def _rotated(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Arrays (rows, even, ...) after the rotations that make the columns of the first orthogonal."""
+    """Arrays (rows, even, ...) after the rotations that make the first array's columns orthogonal."""
 
     def rotate(arrays: tuple[Array, ...], pair: tuple[Array, Array]) -> tuple[tuple[Array, ...], None]:
         i, j = pair

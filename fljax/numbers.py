@@ -1,8 +1,7 @@
-"""Hyperparameters as data: a frozen dataclass per method, whose fields define meaning, range and default once.
+"""Hyperparameters as data: a frozen dataclass per method, whose fields state meaning, range and default once.
 
-The dataclass is a pytree, so its numbers are leaves for `jit`, `vmap` and `scan`. A field that is None leaves its term
-out of the program. Everything that reads a number (Python, TOML, the command line, help texts, generated tests) uses
-these fields.
+The dataclass is a pytree, so `jit`, `vmap` and `scan` trace its hyperparameters. A field that is None leaves its term
+out of the program. All readers (Python, TOML, the command line, help texts, generated tests) use these fields.
 """
 
 import copyreg
@@ -18,7 +17,7 @@ from jax import Array
 from fljax.ranges import Number, check_not_below, check_number, said
 
 Scalar = Array | float
-"""A number that is a program's argument: a Python or NumPy number, or an array of shape ()."""
+"""A number that is an argument of a program: a Python or NumPy number, or an array of shape ()."""
 
 T = TypeVar("T")
 
@@ -37,32 +36,32 @@ def number(
     not_below: str | None = None,
     whole: bool = False,
 ) -> Any:
-    """A field of a Hyper class.
+    """A field of a Hyper class: one hyperparameter.
 
     Args:
-        default: the default value. None leaves the term out of the program.
-        meaning: the meaning of the number, in one line; also that of None, if None is allowed.
-        above: the number must be greater than this.
+        default: default value; None leaves the term out of the program.
+        meaning: its meaning, in one line; the meaning of None too, if None is allowed.
+        above: the number must be greater.
         least: the number must be at least this.
         below: the number must be less than this.
         most: the number must be at most this.
-        infinite: whether infinity is allowed, for example for a threshold that is never reached.
-        not_below: the name of another number of the class; this one must not be less than it.
-        whole: whether it is a count, without a fraction.
+        infinite: whether infinity is allowed, for example as a threshold that is never reached.
+        not_below: the name of another field of the class, which is the lower limit of this one.
+        whole: whether it is a count, a whole number.
     """
     stated = Number(default, meaning, above, least, below, most, infinite, not_below=not_below, whole=whole)
     return dataclasses.field(default=default, metadata={_METADATA: stated})
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True)  # `number` counts as a default like any value
+@dataclass_transform(frozen_default=True, kw_only_default=True)  # `number` is a default, as any value would be
 def hyper(cls: type[T]) -> type[T]:
-    """Makes a class of `number` fields a frozen, keyword-only dataclass and a pytree whose leaves are the numbers.
+    """Converts a class of `number` fields to a frozen, keyword-only dataclass and pytree; its fields are the leaves.
 
-    The class rejects an unknown field by ValueError, with a list of its fields. ``FedProxHyper`` without a docstring
-    gets "Hyperparameters of FedProx."; the fields are appended to every docstring.
+    An unknown name is a ValueError that lists the class's fields. The docstring is followed by the fields; without one,
+    that of ``FedProxHyper`` is "Hyperparameters of FedProx."
     """
     if not isinstance(cls, type):
-        raise ValueError(f"@hyper decorates {cls!r}; put it above a class whose fields are made with fljax.number")
+        raise ValueError(f"@hyper stands above {cls!r}; it takes a class whose fields are made by fljax.number")
     stated_doc = cls.__doc__ or f"Hyperparameters of {cls.__name__.removesuffix('Hyper')}."
     made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
     if unsaid := [field.name for field in dataclasses.fields(made) if _METADATA not in field.metadata]:
@@ -78,7 +77,7 @@ def hyper(cls: type[T]) -> type[T]:
 
 
 def _by_known_names(kind: Any) -> Callable[..., None]:
-    """The ``__init__`` of a dataclass; for an unknown name it lists the fields of the class, as `replace` does."""
+    """The ``__init__`` of a dataclass, with an error for unknown names that lists the fields, as in `replace`."""
     init = kind.__init__
 
     @wraps(init)
@@ -96,16 +95,16 @@ def _check_names(kind: type, names: Iterable[str]) -> None:
 
 
 def is_hyper(value: Any) -> bool:
-    """Whether ``value`` is a Hyper, or a class that `hyper` has made."""
+    """Whether ``value`` is a Hyper, or a class of them made by `hyper`."""
     kind = value if isinstance(value, type) else type(value)
-    if "__dataclass_fields__" not in vars(kind):  # it only inherits fields
+    if "__dataclass_fields__" not in vars(kind):  # only its base class has been decorated
         return False
     return all(_METADATA in field.metadata for field in dataclasses.fields(kind))
 
 
 @cache
 def numbers_of(kind: type) -> dict[str, Number]:
-    """The fields of a Hyper class by name, inherited ones first."""
+    """The fields of a Hyper class by name, inherited fields first."""
     return {
         field.name: field.metadata[_METADATA]._replace(optional=_takes_none(field))
         for field in dataclasses.fields(kind)
@@ -118,7 +117,7 @@ def _takes_none(field: dataclasses.Field) -> bool:
 
 
 def as_dict(hyper: Any) -> dict[str, Any]:
-    """The numbers by name, not copied.
+    """The hyperparameters by name, not copied.
 
     Raises:
         ValueError: ``hyper`` is neither a Hyper nor another dataclass.
@@ -129,20 +128,20 @@ def as_dict(hyper: Any) -> dict[str, Any]:
 
 
 def _no_hyper(given: Any) -> ValueError:
-    """The error for a value that is no Hyper."""
+    """The error for a value that is not a Hyper."""
     if isinstance(given, list | tuple) and given and all(map(is_hyper, given)):
         return ValueError(
             f"hyper is a {type(given).__name__} of {len(given)} Hypers; give one, or call fljax.sweep with "
             "fljax.run.sweep.stack([...]) of them, or with grid(hyper, lr=(0.01, 0.1))"
         )
-    return ValueError(f"{said('hyper', given)} is not a Hyper; give that of the method, such as method.Hyper(lr=0.1)")
+    return ValueError(f"{said('hyper', given)} is not a Hyper; give hyperparameters, as method.Hyper(lr=0.1)")
 
 
 def replace(hyper: T, **numbers: Any) -> T:
-    """``hyper`` with some numbers changed.
+    """``hyper`` with some fields replaced.
 
     Raises:
-        ValueError: a name is no field, or ``hyper`` is neither a Hyper nor another dataclass.
+        ValueError: a name is not a field, or ``hyper`` is neither a Hyper nor another dataclass.
     """
     if not dataclasses.is_dataclass(hyper):
         raise _no_hyper(hyper)
@@ -155,18 +154,20 @@ def joined(*kinds: type) -> type:
     """One Hyper class with the fields of several classes, in their order.
 
     Raises:
-        ValueError: two of them have a field of the same name.
+        ValueError: two classes have a field of the same name.
     """
 
     def join(first: type, second: type) -> type:
         if shared := numbers_of(first).keys() & numbers_of(second).keys():
-            raise ValueError(f"{first.__name__} and {second.__name__} both have a number {min(shared)!r}; use one")
+            raise ValueError(
+                f"{first.__name__} and {second.__name__} both have a hyperparameter {min(shared)!r}; use one of them"
+            )
         doc = f"{(first.__doc__ or '').partition(chr(10))[0].rstrip('.')}, with those of {second.__name__}."
         # Fields of the last base come first in a dataclass.
         name = first.__name__.removesuffix("Hyper") + second.__name__
         made = hyper(type(name, (second, first), {"__doc__": doc, "__module__": first.__module__}))
         _joined_of[made] = first, second
-        copyreg.pickle(made, _pickled)  # pickle cannot find the class by its name, because no module has it
+        copyreg.pickle(made, _pickled)  # pickle would search for the class by name, but no module has it
         return made
 
     return reduce(join, kinds)
@@ -180,7 +181,7 @@ def _pickled(given: Any) -> tuple[Any, ...]:
 
 
 def _recipe(kind: type) -> Any:
-    """The named classes from which ``kind`` was joined, as nested pairs."""
+    """The named classes that ``kind`` is joined from, as nested pairs."""
     return tuple(map(_recipe, _joined_of[kind])) if kind in _joined_of else kind
 
 
@@ -193,14 +194,14 @@ def _made(recipe: Any) -> type:
 
 
 def check_numbers(given: Any, *, stacked: bool = False) -> None:
-    """Checks every number against the range of its field; tracers and shapes without values pass.
+    """Checks every hyperparameter against its field's range; tracers and shapes without values pass.
 
     Args:
-        given: the Hyper of a method.
-        stacked: whether a field may be an array of numbers, as in the points of a sweep.
+        given: a Hyper.
+        stacked: whether a field may hold an array of numbers, as for the points of a sweep.
 
     Raises:
-        ValueError: a value is not allowed; the message has the field, the value and the range.
+        ValueError: names the first field with an invalid value, the value, and the allowed range.
     """
     if not is_hyper(given) or isinstance(given, type):
         raise _no_hyper(given)
@@ -225,7 +226,7 @@ class LearningRate:
         return self.decayed(self.lr, round)
 
     def decayed(self, rate: Scalar, round: Array) -> Scalar:
-        """``rate * lr_decay ** round``: another rate with the decay of the learning rate."""
+        """``rate * lr_decay ** round``: another rate with the same decay as the learning rate."""
         return rate if self.lr_decay is None else rate * self.lr_decay ** round.astype("float32")
 
 

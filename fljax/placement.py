@@ -1,4 +1,4 @@
-"""The mesh axis over which clients are spread, and the placement of arrays on devices."""
+"""The mesh axis over which clients are spread, and placement of arrays on devices."""
 
 from typing import Any
 
@@ -12,20 +12,20 @@ CLIENTS = "clients"
 
 
 def n_client_devices() -> int:
-    """The number of devices over which the current mesh spreads clients; 1 outside any mesh."""
+    """Number of devices over which the current mesh spreads clients; 1 without a mesh."""
     mesh = jax.sharding.get_abstract_mesh()
     return mesh.shape.get(CLIENTS, 1)
 
 
 def in_a_device() -> bool:
-    """Whether this code is traced as one device's part of a program for several."""
+    """Whether the code being traced is one device's part of a program over several devices (`jax.shard_map`)."""
     return CLIENTS in jax.sharding.get_abstract_mesh().manual_axes
 
 
 def whole(value: Any) -> Any:
-    """``value`` computed in full on every device of the mesh, for small values that are not worth a collective.
+    """``value``, computed in full on every device of the mesh: for small arrays that are not worth a collective.
 
-    Values that are computed from it in a loop are whole, too; in a loop over spread rows, devices would wait for each
+    A loop that starts from it also runs in full on every device; over spread rows, the devices would wait for each
     other at every step.
     """
     if n_client_devices() == 1 or in_a_device():
@@ -34,10 +34,10 @@ def whole(value: Any) -> Any:
 
 
 def on_device(value: Any, dtype: Any) -> jax.Array:
-    """A copy of ``value`` on the device: on a CPU an array could share the memory of a NumPy array that is changed
-    later.
+    """``value`` as a JAX array that shares no memory with a NumPy array, whose owner may write to it later.
 
-    It is moved without a program; `jnp.asarray` would compile one for each shape of a NumPy array, and for a number.
+    It is transferred without a program: `jnp.asarray` would compile one for each shape of a NumPy array, and for a
+    number.
     """
     if isinstance(value, jax.Array):
         return jnp.asarray(value, dtype)

@@ -1,4 +1,4 @@
-"""Maths on pytrees whose leaves share a leading axis: clients, clusters or other stacked models."""
+"""Maths on pytrees of models, also stacked along a leading axis such as clients or clusters."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,15 +11,15 @@ from fljax.placement import whole
 from fljax.types import ModelTable, Params, Stacked
 
 STATISTICS = "batch_stats"
-"""The subtree of Params that holds running statistics: averaged or kept, but never counted, penalised or compared."""
+"""The subtree of Params with running statistics: averaged or kept, but never counted, penalised or compared."""
 
 
 _SMALL = 1 << 16
-"""Number of entries up to which comparing all of them is faster than compiling a scatter."""
+"""Array size up to which comparing all entries is faster than compiling a scatter."""
 
 
 def n_rows(stacked: Stacked) -> int:
-    """The length of the leading axis that the leaves share; in a `ModelTable` a leaf may also have a single row."""
+    """Length of the leading axis that the leaves share; in a `ModelTable`, leaves may also have one row."""
     return max(leaf.shape[0] for leaf in jax.tree.leaves(stacked))
 
 
@@ -29,12 +29,12 @@ def take(stacked: Stacked, index: Array | int) -> Stacked:
 
 
 def first(stacked: Stacked) -> Params:
-    """Row 0 of every leaf, for models of which only the shape matters, or that are all equal."""
+    """Row 0 of every leaf, for example for the shapes of stacked models, or if all rows are equal."""
     return take(stacked, jnp.int32(0))
 
 
 def row(models: Stacked, index: Array) -> Params:
-    """The model with row number ``index`` () in the ``models`` of a `ModelTable`: a leaf of one row belongs to all."""
+    """The model in row ``index`` () of a `ModelTable`'s ``params``: a leaf with one row belongs to every model."""
 
     def taken(leaf: Array) -> Array:
         if leaf.shape[0] == 1:  # with a constant index, it stays unbatched under vmap
@@ -53,12 +53,12 @@ def stacked(models: ModelTable) -> Stacked:
 
 
 def put(stacked: Stacked, index: Array, rows: Stacked, mask: Array | None = None) -> Stacked:
-    """``stacked`` with its rows ``index`` (distinct, from 0 to rows - 1) replaced by ``rows``.
+    """``stacked`` with its rows ``index`` (distinct, in 0..rows-1) replaced by ``rows``.
 
     If ``mask`` (entries,) is given, only rows with True are replaced.
 
-    Each row looks up its replacement: one kernel per leaf, while a scatter is a loop of six. But if few rows of a large
-    leaf are replaced, only these are written.
+    Each row looks up its replacement: one kernel per leaf, whereas a scatter is a loop of six. If few rows of a large
+    leaf change, only those are written.
     """
     n_put = index.shape[0]
     if mask is not None:
@@ -70,15 +70,14 @@ def put(stacked: Stacked, index: Array, rows: Stacked, mask: Array | None = None
             return leaf.at[index].set(new)
         place = _place_in(index, n)
         found = whole(new if new.dtype == leaf.dtype else new.astype(leaf.dtype)).at[place].get(mode="clip")
-        # Whole, as before; otherwise several devices would exchange the rows again in the next round.
+        # Whole, like the input: otherwise several devices would exchange the rows again in the next round.
         return whole(jnp.where(along(place < n_put, leaf), found, leaf))
 
     return jax.tree.map(replaced, stacked, rows)
 
 
 def _place_in(index: Array, n: int) -> Array:
-    """(n,) int32: the position of row i in ``index`` (entries,), whose entries are distinct; ``entries`` if it is not
-    there."""
+    """(n,) int32: the position of row i in ``index`` (entries,), distinct; the number of entries if it is absent."""
     entry, row = jnp.arange(index.shape[0], dtype=jnp.int32), jnp.arange(n, dtype=jnp.int32)
     if entry.size * n > _SMALL:
         return jnp.full(n, entry.size, jnp.int32).at[index].set(entry)
@@ -96,7 +95,7 @@ def broadcast(params: Params, rows: int) -> Stacked:
 
 
 def where(mask: Array, on_true: Stacked, on_false: Stacked) -> Stacked:
-    """Row-wise choice by ``mask`` (rows,), or () for all rows: a selection, so NaN in rows not chosen has no effect."""
+    """Row-wise selection by ``mask`` (rows,), or () for all rows; NaN in rows that are not selected has no effect."""
     return jax.tree.map(lambda a, b: jnp.where(along(mask, a) if mask.ndim else mask, a, b), on_true, on_false)
 
 
@@ -106,7 +105,7 @@ def along(row: Array, leaf: Array) -> Array:
 
 
 def split_statistics(params: Params) -> tuple[Params, Params]:
-    """``params`` as (trainable subtrees, running statistics): two dicts that ``|`` joins again."""
+    """``params`` as (trainable subtrees, running statistics): two dicts, which ``|`` joins again."""
     if not (isinstance(params, dict) and STATISTICS in params):
         return params, {}
     return {name: leaf for name, leaf in params.items() if name != STATISTICS}, {STATISTICS: params[STATISTICS]}
@@ -123,14 +122,13 @@ def trainable(params: Params) -> Params:
 
 
 def map_trainable(function: Callable[..., Any], params: Params, *others: Params) -> Params:
-    """``function`` applied to the trainable leaves of ``params`` and ``others``; running statistics are those of
-    ``params``."""
+    """``function`` of the trainable leaves of ``params`` and ``others``, plus the running statistics of ``params``."""
     own, statistics = split_statistics(params)
     return join_statistics(jax.tree.map(function, own, *map(trainable, others)), statistics)
 
 
 def map_layers(function: Callable[..., Any], params: Params, *others: Params) -> Params:
-    """``function(name, *layers)`` applied to each layer of models ``{name: layer}`` and to its running statistics."""
+    """``function(name, *layers)`` of each layer of models ``{name: layer}``, and of each layer's running statistics."""
 
     def mapped(*models: Params) -> Params:
         return {name: function(name, *(model[name] for model in models)) for name in models[0]}
@@ -141,9 +139,9 @@ def map_layers(function: Callable[..., Any], params: Params, *others: Params) ->
 
 
 def side_by_side(**models: Params) -> Params:
-    """Several models by name as one, with the models as its layers; running statistics are in the usual place.
+    """Several models as one model, whose layers they are, by name; their running statistics become that model's.
 
-    Otherwise server optimisers and transforms of updates would treat them as parameters.
+    Otherwise server optimisers and uplink bricks would treat the running statistics as parameters.
     """
     parts = {name: split_statistics(model) for name, model in models.items()}
     kept = {name: statistics[STATISTICS] for name, (_, statistics) in parts.items() if statistics}
@@ -161,7 +159,7 @@ def named_leaves(params: Params, path: tuple[str, ...] = ()) -> dict[tuple[str, 
     """Path of names -> array, in the order of the dicts: the names of a model's leaves in files.
 
     Raises:
-        ValueError: a part of ``params`` is neither an array nor a dict whose keys are text.
+        ValueError: a node of ``params`` is neither an array nor a dict with strings as keys.
     """
     where = "the model's params" + "".join(f"[{name!r}]" for name in path)
     if not isinstance(params, Mapping):
@@ -169,13 +167,13 @@ def named_leaves(params: Params, path: tuple[str, ...] = ()) -> dict[tuple[str, 
             return {path: params}
         raise ValueError(f"{where} is a {type(params).__name__}; give an array, or a dict {{name: array}}")
     if other := [name for name in params if not isinstance(name, str)]:
-        raise ValueError(f"{where} has the key {other[0]!r}, a {type(other[0]).__name__}; give names of type str")
+        raise ValueError(f"{where} has the key {other[0]!r}, a {type(other[0]).__name__}; give strings as names")
     parts = [named_leaves(part, (*path, name)) for name, part in params.items()]
     return {name: leaf for part in parts for name, leaf in part.items()}
 
 
 def flatten(stacked: Stacked) -> Array:
-    """Trainable leaves of every row, raveled and joined: ``(rows, ...) -> (rows, parameters)``."""
+    """Trainable leaves of every row, flattened and concatenated: ``(rows, ...) -> (rows, parameters)``."""
     leaves = jax.tree.leaves(trainable(stacked))
     return jnp.concatenate([as_matrix(leaf) for leaf in leaves], axis=1)
 
@@ -187,17 +185,17 @@ def as_matrix(leaf: Array) -> Array:
         ValueError: it has no rows.
     """
     if leaf.shape[0] == 0:
-        raise ValueError(f"an array of shape {leaf.shape} has no rows; give at least one row, one per client")
+        raise ValueError(f"an array of shape {leaf.shape} has no rows, one per client; give at least one")
     return leaf.reshape(leaf.shape[0], -1)
 
 
 def select(params: Params, layers: tuple[str, ...]) -> Params:
-    """The subtrees of the named layers only; works on one model and on stacked ones."""
+    """The subtrees of the named layers, of one model or of stacked models."""
     return {name: params[name] for name in layers}
 
 
 def size(params: Params) -> int:
-    """Number of trainable scalars of one model: the ``P`` of the communication counts."""
+    """Number of trainable scalars of one model: ``P`` in the uplink and downlink counts."""
     return sum(leaf.size for leaf in jax.tree.leaves(trainable(params)))
 
 
@@ -214,7 +212,7 @@ def dot(a: Params, b: Params) -> Array:
 
 
 def root(square: Array) -> Array:
-    """The square root of a sum of squares; its gradient at 0 is 0, not NaN."""
+    """The square root of a sum of squares, with gradient 0 instead of NaN where the sum is 0."""
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), square)
 
 
@@ -224,35 +222,35 @@ def subtract(a: Params, b: Params) -> Params:
 
 
 def check_real(x: Array) -> None:
-    """Raises ValueError if ``x`` is complex."""
+    """Raises ValueError if ``x`` has complex numbers."""
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
-        raise ValueError(f"an array has dtype {x.dtype}; give real numbers, such as its .real and .imag side by side")
+        raise ValueError(f"an array has dtype {x.dtype}; give real numbers, such as .real and .imag side by side")
 
 
 def at_least_float32(x: Array) -> Array:
-    """``x`` in float32, or in its own wider type: for sums over many entries, and comparisons by the last digits.
+    """``x`` in float32, or in float64 if it has 64 bits: for sums over many entries and exact comparisons.
 
     Raises:
-        ValueError: it is complex.
+        ValueError: ``x`` has complex numbers, whose imaginary part would be lost.
     """
     check_real(x)
     if x.dtype.itemsize <= 4:
         return x.astype(jnp.float32)
-    return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.float64)  # whole numbers of 64 bits
+    return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.float64)  # 64-bit integers
 
 
 def rounded(value: Array, dtype: jnp.dtype) -> Array:
-    """``value`` in ``dtype``, rounded to the nearest if that is an integer type (a cast alone would truncate)."""
+    """``value`` in ``dtype``, rounded to the nearest for integer dtypes, where a conversion would truncate."""
     return (value if jnp.issubdtype(dtype, jnp.inexact) else jnp.round(value)).astype(dtype)
 
 
 def product(a: Array, b: Array) -> Array:
-    """``a @ b`` with the full precision of float32, instead of an accelerator's TF32."""
+    """``a @ b`` at full float32 precision; by default, accelerators round a matrix product's inputs (TF32)."""
     return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
 
 
 def as_before(new: Any, old: Any) -> Any:
-    """``new`` with its floating-point leaves in the dtypes of ``old``, because the carry of a loop must keep its dtype.
+    """``new`` with its floating-point leaves in the dtypes of ``old``, since the carry of a loop must keep its dtypes.
 
     A float32 number, such as a hyperparameter, times a bfloat16 array is float32.
     """
@@ -267,7 +265,7 @@ def as_before(new: Any, old: Any) -> Any:
 
 
 def moves(stacked: Stacked, params: Params) -> Stacked:
-    """``w_i - w`` of every row, without running statistics."""
+    """``w_i - w`` for every row, without running statistics."""
     return jax.tree.map(lambda w_i, w: w_i - w[None], trainable(stacked), trainable(params))
 
 

@@ -1,4 +1,4 @@
-"""The types of the library: data, models, work, rounds and algorithms."""
+"""The library's types: data, models, work, rounds and algorithms."""
 
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -13,11 +13,11 @@ Stacked = Any
 Key = Array
 """A typed JAX random key (``jax.random.key``)."""
 Metrics = dict[str, Array]
-"""A flat dict; of a round: arrays ``()`` or ``(cohort,)``; of a run: with a leading axis over rounds."""
+"""A flat dict of metrics: ``()`` or ``(cohort,)`` for a round; with a leading axis over rounds for a run."""
 
 
 def _by_shape(self: Any) -> str:
-    """A repr with the types and shapes of arrays, such as "x=float32[120,6]"; fields that are None are left out."""
+    """The repr with arrays as dtype and shape, such as "x=float32[120,6]", without fields that are None."""
 
     def shown(value: Any) -> str:
         return f"{value.dtype}{[*value.shape]}".replace(" ", "") if hasattr(value, "dtype") else repr(value)
@@ -30,23 +30,23 @@ class Examples(NamedTuple):
     """A labelled set."""
 
     x: Array  # (examples, ...): uint8 pixels (height, width, channels), float32 features, or int32 tokens
-    y: Array  # (examples,) int32 classes; float32 (examples,) or (examples, outputs) to regress on, or 0s and 1s
+    y: Array  # (examples,) int32 classes; float32 (examples,) or (examples, outputs) regression targets, or 0s and 1s
 
     __repr__ = _by_shape
 
 
 class Batch(NamedTuple):
-    """A minibatch, ready for a model. Rows of weight 0 fill the shape and must not count."""
+    """A minibatch, ready for a model. Rows of weight 0 are padding and must not count."""
 
     x: Array  # (batch, ...) float32, or int32 tokens
-    y: Array  # (batch,) int32, or float32 as in the pool
+    y: Array  # (batch,) int32, or float32 like the pool's y
     weight: Array  # (batch,) float32, 0 or 1 unless a method weights examples
 
     __repr__ = _by_shape
 
 
 class ClientData(NamedTuple):
-    """One split of a federation: every example once, and each client's row numbers."""
+    """One split of a federation: a pool with every example once, and each client's rows of it."""
 
     pool: Examples  # shared by all clients, never copied
     index: Array  # (clients, capacity) int32 row numbers in the pool; beyond `size` they are padding
@@ -56,27 +56,27 @@ class ClientData(NamedTuple):
 
     @property
     def n_clients(self) -> int:
-        """The number of clients."""
+        """Number of clients."""
         return self.size.shape[0]
 
 
 class Federation(NamedTuple):
-    """Clients and their data, as a partition returns them. Client i is row i of every split."""
+    """A federation, as a partition returns it. Client i is row i of every split."""
 
     train: ClientData
     val: ClientData | None
     test: ClientData
     public: Examples | None  # unlabelled server data: its `y` is -1
     group: Array | None  # (clients,) int32 true group, if the partition has groups
-    triggered: ClientData | None = None  # test examples with an attack's trigger, with the labels that it aims at
-    there: Array | None = None  # (clients,) bool: whether a client can participate and is tested; None: all
+    triggered: ClientData | None = None  # test examples with an attack's trigger, labelled as the attack wants
+    there: Array | None = None  # (clients,) bool: who can participate and is tested; None: all
     stages: "Stages | None" = None  # changes over the rounds, see `fljax.drift`; the other fields are the first stage
 
     __repr__ = _by_shape
 
 
 class Rows(NamedTuple):
-    """A split's tables at every stage of a federation that changes; all stages share the split's pool."""
+    """A split's rows in every stage of a changing federation; all stages share the split's pool."""
 
     index: Array  # (stages, clients, capacity) int32
     size: Array  # (stages, clients) int32
@@ -85,7 +85,7 @@ class Rows(NamedTuple):
 
 
 class Stages(NamedTuple):
-    """A federation in each stage, from one change to the next; stage 0 is the beginning."""
+    """A changing federation: a stage lasts from one change to the next; stage 0 is the first."""
 
     begins: Array  # (stages,) int32, ascending from 0: the first round of each, counted from 0
     train: Rows
@@ -98,7 +98,7 @@ class Stages(NamedTuple):
 
 
 class Halves(NamedTuple):
-    """The halves of a probabilistic network: a body that outputs a Gaussian, and a linear head on a sample z of it."""
+    """The halves of a probabilistic network: a body that outputs a Gaussian, a linear head on a sample z from it."""
 
     encode: Callable[[Params, Array], tuple[Array, Array]]  # (params, x) -> mu, sigma: (batch, latent) each
     classify: Callable[[Params, Array], Array]  # (params, z (..., latent)) -> logits (..., n_classes)
@@ -121,28 +121,28 @@ class Model(NamedTuple):
 
     init: Callable[[Key], Params]
     apply: Callable[[Params, Array, Key | None], tuple[Array, Params]]
-    layers: tuple[str, ...]  # the weighted top-level subtrees of Params in forward order
-    halves: Halves | None = None  # of a probabilistic network
-    loss: ExampleLoss = optax.softmax_cross_entropy_with_integer_labels  # of training and of tests
+    layers: tuple[str, ...]  # the top-level subtrees of Params with parameters, in forward order
+    halves: Halves | None = None  # for a probabilistic network
+    loss: ExampleLoss = optax.softmax_cross_entropy_with_integer_labels  # minimised in training, and used in tests
     about: Description = ()  # the network's own choices: its name, sizes and dtype
 
 
 class Work(NamedTuple):
-    """The local work of a client in a round; static."""
+    """A client's local work in a round; static."""
 
     epochs: int
     batch_size: int | None  # None: all of a client's examples in one step, B = infinity
     at_once: int | None = None  # clients trained side by side; None: the best number for the device
     optimizer: str | Callable[..., optax.GradientTransformation] = "sgd"  # see `fljax.client.optimizer`
-    terms: tuple[Callable[..., Any], ...] = ()  # terms that bricks add to the loss, see `fljax.rounds.local`
+    terms: tuple[Callable[..., Any], ...] = ()  # bricks' terms on the loss, see `fljax.rounds.local`
 
 
 class Trained(NamedTuple):
     """The result of local training, one row per client."""
 
     params: Stacked  # (clients, ...)
-    loss: Array  # (clients,) mean over the examples processed, with the parameters before each step
-    ok: Array  # (clients,) bool; False: the result was not finite, `params` is the start and must not count
+    loss: Array  # (clients,) mean over the processed examples, at the parameters before each step
+    ok: Array  # (clients,) bool; False: the result was not finite, `params` is the initial model and must not count
 
 
 class Cohort(NamedTuple):
@@ -154,44 +154,44 @@ class Cohort(NamedTuple):
     active: Array  # (cohort,) bool; False: dropped out, must not count
     public: Examples | None  # the server's own unlabelled data, for methods that use it
     key: Array  # (cohort,) keys from (run key, round, id): nothing depends on cohort order, chunks or devices
-    val: ClientData | None = None  # their validation rows, if the federation has such a split
-    expected: Array | float | None = None  # average number of participants of a round; None: the cohort's size
-    n_missing: Array | None = None  # () int32, number of sampled clients that are not there; None: not counted
-    effort: Array | None = None  # (cohort,) share of its local work that each does, in (0, 1]; None: all of it
+    val: ClientData | None = None  # their validation rows, if the federation has them
+    expected: Array | float | None = None  # mean number of participants per round; None: the cohort's size
+    n_missing: Array | None = None  # () int32, number of sampled clients that are absent; None: nobody waits for them
+    effort: Array | None = None  # (cohort,) share of its local work that each client does, in (0, 1]; None: all
 
 
 class State(NamedTuple):
-    """The state of a method between rounds."""
+    """A method's state between rounds."""
 
     server: Any  # no client axis, unless the paper's server keeps a table of clients
     clients: Any  # every leaf (clients, ...); () if the method keeps nothing per client
 
 
 class Upload(NamedTuple):
-    """The message of the participants of a round to the server."""
+    """The participants' messages in a round, between the clients' and the server's half."""
 
     start: "ModelTable"  # the part of a model that is sent, as each participant received it
     params: Stacked  # (cohort, ...) that part, trained
     weight: Array  # (cohort,) omega_i; 0: does not count
-    rest: Any = ()  # further values for the server's half of the round
+    rest: Any = ()  # other inputs of the server's half of the round
 
 
 class Exchange(NamedTuple):
-    """A round in two halves, between which the participants' updates can be transformed."""
+    """A round in two halves, so that bricks and attacks can change the participants' updates between them."""
 
     send: Callable[[Key, Any, State, Cohort], Upload]  # the clients' half
     receive: Callable[[Key, Any, State, Cohort, Upload], tuple[State, Metrics]]  # the server's half
     part: Callable[[Any], Params]  # the part of one model that is sent, in ``State.server``
     sees: Literal["mean", "sum", "each"] = "each"
-    """What the server needs of the updates: one mean of all, sums over groups of clients, or each of them."""
-    starts_anywhere: bool = False  # whether `send` takes one model per participant, see `fljax.rounds.averaging.Each`
+    """The updates that the server needs to see: their mean, sums over groups of clients, or each of them."""
+    starts_anywhere: bool = False  # whether `send` accepts one model per participant, see `fljax.rounds.averaging.Each`
     catches_up: bool = False
-    """Whether an update is relative to the server's copy of its client, so that a lost part comes with the next."""
+    """Whether an update is relative to the server's copy of its client, so that the next update makes up for losses."""
     chain: tuple[Any, Any] | None = None
-    """The method and the transform that `with_uplink` has joined; None: no transform, or another layer is outside."""
+    """The method and the transform that `with_uplink` joined; None: no transform, or it is not the outermost."""
 
     def round(self, key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        """Both halves, named for a profile: an `Algorithm.round`."""
+        """Both halves, as an `Algorithm.round`; in a profile they have their names."""
         with named_scope("send"):
             upload = self.send(key, hyper, state, cohort)
         with named_scope("receive"):
@@ -199,25 +199,25 @@ class Exchange(NamedTuple):
 
 
 class ModelTable(NamedTuple):
-    """Models, and the row number of each client's model: client i has row ``row[i]`` of ``params``.
+    """Models, and each client's row of them: client i holds row ``row[i]`` of ``params``.
 
-    A shared model is one row, cluster models are K rows, personal models one row per client, so nothing is copied for
-    each client. A leaf with a single row belongs to all models: a shared body and personal heads are one body and one
-    head per client. `fljax.tree.stacked` returns every client's model.
+    One shared model is one row, cluster models are K rows, personal models one row per client, so shared models are not
+    copied per client. A leaf with one row belongs to all: with a shared body and personal heads, the body has one row
+    and the head one row per client. `fljax.tree.stacked` returns every client's model.
     """
 
-    params: Stacked  # (rows, ...), or (1, ...) if a leaf is the same for all
+    params: Stacked  # (rows, ...), or (1, ...) for a leaf that all rows share
     row: Array  # (clients,) int32
 
 
 class About(NamedTuple):
-    """The description of an algorithm, as plain data."""
+    """An algorithm's name, static choices and hyperparameters, as plain data."""
 
     name: str = ""  # "fedprox", "fedavg+krum"
-    choices: Description = ()  # its static choices, defaults included
+    choices: Description = ()  # its static choices, including defaults
     work: Work | None = None
     model: Description = ()
-    numbers: tuple[str, ...] = ()  # the names of its Hyper's fields; empty: not known
+    numbers: tuple[str, ...] = ()  # names of its Hyper's fields; empty: unknown
 
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.choices)})"
@@ -227,25 +227,25 @@ class Algorithm(NamedTuple):
     """A method: pure functions that close over static choices only; hashable.
 
     ``init(key, hyper, data) -> State`` with the federation's training split;
-    ``round(key, hyper, state, cohort) -> (State, Metrics)`` where ``state.clients`` has the cohort's rows;
-    ``deploy(key, hyper, state, data) -> ModelTable``, the models with which clients are tested; a client with row
-    number -1 has no model and is not tested;
-    ``predict(params, x) -> logits`` of one deployed model (one row), for examples from a pool (uint8) or from a batch
+    ``round(key, hyper, state, cohort) -> (State, Metrics)`` where ``state.clients`` holds the cohort's rows;
+    ``deploy(key, hyper, state, data) -> ModelTable``, the models that clients are tested with; a client with row -1
+    holds none and is not tested;
+    ``predict(params, x) -> logits`` of one deployed model (one row), for examples as in a pool (uint8) or as in a batch
     (``pixels / 255``);
     ``join(key, hyper, state, data, n_rounds) -> ModelTable``, the models of new clients, from their own training data
-    and at most ``n_rounds`` () rounds of their own work, while the server does not change. None: they start like all
-    clients, go through this number of rounds, and get models from ``deploy``;
-    ``loss(logits, labels) -> (batch,)``, the loss of tests;
+    and at most ``n_rounds`` () rounds of local work, while the server stays fixed. None: new clients start from the
+    initial values, go through that many rounds, and are deployed to like the others;
+    ``loss(logits, labels) -> (batch,)``, the loss in tests;
     ``about``: name and static choices, set by `fljax.rounds.method`;
     ``exchange``: the round in two halves, if the method is written so; see `fljax.rounds.uplink`. Uplink bricks and
-    attacks on updates need it, and reject a method whose ``round`` is not that of its ``exchange``.
+    attacks on updates need it, and refuse a method whose ``round`` is not that of its ``exchange``.
 
-    A round's metrics are numbers or arrays, each () or (cohort,) in the cohort's order, of type bool, integer or
-    floating point. It must return ``uplink`` and ``downlink``, the floats that a participant sends and receives, and
-    ``loss``, its training loss. It may return ``ok``, bool, False if a participant's result was not finite and was left
-    out (absent: all True), ``label``, the participants' clusters, and further metrics. One value () of these five
-    applies to every participant. A missing metric or a wrong shape is an error before anything runs. ``ids``,
-    ``active`` and the metrics of tests, ``client_`` and so on, are reserved for fljax; a method must not return them.
+    A round's metrics are bool, integer or floating-point arrays, each () or (cohort,) in the cohort's order. Required
+    are ``uplink`` and ``downlink``, the floats that a participant sends and receives, and ``loss``, its training loss.
+    Optional are ``ok``, bool, False if a participant's result was not finite and was excluded (absent: all True),
+    ``label``, the participants' clusters, and any others. For these five, a value () stands for every participant.
+    Metrics that are missing or have another shape are refused by name before anything runs. ``ids``, ``active`` and the
+    test's metrics, ``client_`` and so on, are reserved for fljax; a method that reports these names is refused.
     """
 
     init: Callable[[Key, Any, ClientData], State]
@@ -259,7 +259,7 @@ class Algorithm(NamedTuple):
 
     @property
     def round_exchange(self) -> Exchange | None:
-        """``exchange`` if ``round`` is made from it; None if ``round`` has been replaced."""
+        """``exchange`` if ``round`` is its `Exchange.round`; None if ``round`` has been replaced."""
         made_of = getattr(self.round, "__self__", None)
         if self.exchange is None or not isinstance(made_of, Exchange):
             return None

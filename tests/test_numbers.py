@@ -135,7 +135,7 @@ def test_a_number_that_may_not_be_below_another():
 
 def test_other_things_are_no_numbers():
     for given in ({"lr": 0.1}, None, Numbers, 3):
-        with pytest.raises(ValueError, match="is not a Hyper; give that of the method"):
+        with pytest.raises(ValueError, match="is not a Hyper; give hyperparameters"):
             check_numbers(given)
 
 
@@ -150,7 +150,7 @@ def test_classes_are_joined_once_and_not_over_each_other():
     assert list(numbers_of(made)) == [*numbers_of(Numbers), "tau"]
     assert made is joined(Numbers, More)
     assert as_dict(made())["tau"] == 1.0
-    with pytest.raises(ValueError, match="both have a number 'lr'"):
+    with pytest.raises(ValueError, match="both have a hyperparameter 'lr'"):
         joined(Numbers, LocalHyper)
 
 
@@ -196,7 +196,9 @@ def test_what_cannot_be_a_class_of_numbers():
         class Vague:
             a: float = 1.0
 
-    with pytest.raises(ValueError, match=r"^@hyper decorates <function .*; put it above a class whose fields are"):
+    with pytest.raises(
+        ValueError, match=r"^@hyper stands above <function .*; it takes a class whose fields are made by"
+    ):
         hyper(lambda: None)
 
 

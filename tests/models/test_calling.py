@@ -190,7 +190,7 @@ ONES = jnp.ones((8, 3))
         ((ONES, ONES[0]), r"params\['fc'\] is a tuple; give an array, or a dict \{name: array\}"),
         ({"w": [ONES, ONES]}, r"params\['fc'\]\['w'\] is a list; give"),
         ({"w": ONES, "b": None}, r"params\['fc'\]\['b'\] is a NoneType; give"),
-        ({0: ONES}, r"params\['fc'\] has the key 0, a int; give names"),
+        ({0: ONES}, r"params\['fc'\] has the key 0, a int; give strings"),
         ({"w": ONES, "n": jnp.int32(1)}, r"params\['fc'\]\['n'\] is int32, .* give one of float32, bfloat16"),
         ({"w": ONES > 0}, r"params\['fc'\]\['w'\] is bool"),
     ],

@@ -268,7 +268,7 @@ def test_files_of_before_are_read(tmp_path):
         ((1, 2), r"params\['fc1'\] is a tuple; give an array, or a dict"),
         ([1, 2], r"params\['fc1'\] is a list"),
         ({"w": 1, "b": None}, r"params\['fc1'\]\['b'\] is a NoneType"),
-        ({0: 1}, r"params\['fc1'\] has the key 0, a int; give names"),
+        ({0: 1}, r"params\['fc1'\] has the key 0, a int; give strings"),
     ],
 )
 def test_parameters_that_files_cannot_name_are_refused(tmp_path, part, message):

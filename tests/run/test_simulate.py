@@ -141,7 +141,7 @@ def test_numbers_out_of_range_are_refused(key, averaging, federation, arguments,
             r"lr=\[0\.1, 0\.2\] is not one number; give one, or try several with fljax.sweep",
         ),
         (fljax.fedavg.Hyper(lr=np.array([0.1])), r"lr=array\(\[0\.1\]\) is not one number"),
-        ({"lr": 0.1}, "hyper={'lr': 0.1} is not a Hyper; give that of the method"),
+        ({"lr": 0.1}, "hyper={'lr': 0.1} is not a Hyper; give hyperparameters"),
     ],
 )
 def test_a_hyper_that_is_none_is_refused(key, averaging, federation, hyper, message):

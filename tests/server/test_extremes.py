@@ -62,7 +62,7 @@ NOBODY = {"fc": jnp.zeros((0, 3, 2))}
     ids=["weighted_mean", "trimmed_mean", "krum", "pairwise_l2", "kmeans", "js_divergence"],
 )
 def test_nobody_is_refused(call):
-    with pytest.raises(ValueError, match="has no rows; give at least one row"):
+    with pytest.raises(ValueError, match="has no rows, one per client; give at least one"):
         call()
 
 
