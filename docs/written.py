@@ -213,8 +213,8 @@ REFERENCE = {
 _WORDS = {
     "fljax": "The names that `dir(fljax)` lists, except methods and the functions of `fljax.server`.",
     "fljax.rounds": "The parts of methods. Names that are also in `fljax` are on its page.",
-    "fljax.server": "What a server does. Pure functions of fixed shape over the client axis.",
-    "fljax.client": "What a client does.",
+    "fljax.server": "The server's primitives: pure functions of fixed shape over the client axis.",
+    "fljax.client": "The client's primitives: local training, its objectives, and losses on the client's data.",
     "fljax.run": "Runs, sweeps, devices and files.",
     "fljax.scores": "Metrics of each client besides the standard ones, by name: see `fljax.scored`.",
 }

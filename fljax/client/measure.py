@@ -56,7 +56,8 @@ def client_sums(score: Score, models: Stacked | ModelTable, data: ClientData, ba
 def client_loss(model: Model, models: Stacked | ModelTable, data: ClientData) -> Array:
     """Mean loss ``F_i`` of each client's model on the client's data, evaluation mode: ``(clients,)``.
 
-    The loss is 0 for a client without examples, and for one that holds no model of a `ModelTable` (row -1).
+    The loss is 0 for a client without examples, and for one that holds no model of a `ModelTable` (row -1), unless the
+    table has one row, which belongs to all clients.
 
     Raises:
         ValueError: ``data`` is not a split, or models do not have one row per client.

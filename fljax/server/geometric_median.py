@@ -32,8 +32,8 @@ def geometric_median(
     the median distance), the step is that of Vardi and Zhang (2000), which leaves the client unless it is the median.
     After the last step, the nearest client is tried as the result too, because steps towards a client become small. The
     objective falls at every step; its final relative error is about 1e-5. Each step reads the models twice. Only
-    forward differentiation works (a loop of traced length). Clients with NaN, or with a norm above 3e18, whose square
-    does not fit float32, do not count.
+    forward differentiation works (a loop of traced length). Clients with NaN, or with a norm above 3e18, whose squared
+    distances may overflow float32, do not count.
 
     Args:
         stacked: (clients, d) array or leaves (clients, ...); running statistics are averaged with the same b. Leaves

@@ -29,8 +29,8 @@ def krum_scores(stacked: Stacked, n_attackers: ArrayLike, where: Array | None = 
         where: (clients,) bool participants; None: all.
 
     Returns:
-        (clients,) float32; +inf outside ``where``, and for clients with NaN or with a norm above 3e18, whose square
-        does not fit float32.
+        (clients,) float32; +inf outside ``where``, and for clients with NaN or with a norm above 3e18, whose squared
+        distances may overflow float32.
     """
     check_one(n_attackers=n_attackers)
     where = everyone(n_rows("stacked", stacked), where, "stacked") & is_within_reach(stacked)

@@ -51,8 +51,8 @@ def robust_kmeans(
         fraction: share trimmed on each side, see `trimmed_mean`: at least one entry per side of three or more.
         n_init: number of restarts, at least 1, static.
         n_steps: number of Lloyd steps; may be traced.
-        where: (n,) bool, points that count; None: all. Points with NaN, or with a norm above 3e18, whose square does
-            not fit float32, do not count either.
+        where: (n,) bool, points that count; None: all. Points with NaN, or with a norm above 3e18, whose squared
+            distances may overflow float32, do not count either.
 
     Returns:
         KMeans(centers, label, inertia): labels are canonical, -1 for points that do not count; centers are in the same
