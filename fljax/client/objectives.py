@@ -30,7 +30,7 @@ def check_loss(loss: Any) -> None:
     except TypeError:
         of_outputs = True
     if of_outputs:
-        raise ValueError(f"loss does not take (params, batch, key), such as a loss of outputs and labels; {remedy}")
+        raise ValueError(f"loss does not take (params, batch, key), but perhaps outputs and labels; {remedy}")
 
 
 def check_found(found: Any) -> tuple[Array, Params]:
