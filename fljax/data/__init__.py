@@ -1,6 +1,6 @@
-"""Federations: data sets, who owns what, and how a batch is gathered.
+"""Federations: data sets, which client owns which examples, and how a batch is gathered.
 
-`fljax.load` reads a data set, `fljax.PARTITIONS` deals it out, `fljax.build` makes a federation of given rows.
+`fljax.load` reads a data set, `fljax.PARTITIONS` split it among clients, `fljax.build` makes a federation from rows.
 """
 
 from pkgutil import iter_modules

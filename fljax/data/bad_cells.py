@@ -1,4 +1,4 @@
-"""Cells of a table that cannot be read: where they stand, and those of all columns in one line."""
+"""Cells of a table that cannot be read: their places, and one message about those of all columns."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,20 +9,20 @@ from fljax.data.shown import short
 
 
 class Where(NamedTuple):
-    """How to say where a value stands."""
+    """How messages name the place of a value."""
 
     client: np.ndarray | None
-    lines: Sequence[int] | None  # of a text file, where its rows begin
-    is_of_run: bool = True  # or of new examples, whose columns are as the run's were
+    lines: Sequence[int] | None  # where the rows of a text file begin
+    is_of_run: bool = True  # False: new examples, whose columns are those of the run
 
     def row(self, i: int) -> str:
-        """A row of the table, as a text editor or the frame counts, and whose it is."""
+        """The line of row ``i`` in a text file, or its number in a frame, and its client."""
         whose = "" if self.client is None else f" (client {short(str(self.client[i]))})"
         return f"{f'row {i}' if self.lines is None else f'line {self.lines[i]}'}{whose}"
 
 
 class BadCellsError(ValueError):
-    """Values of one column that cannot be."""
+    """Invalid values of one column."""
 
     def __init__(self, said: str, name: str, where: str, n: int) -> None:
         super().__init__(said)
@@ -30,15 +30,15 @@ class BadCellsError(ValueError):
 
 
 def check_none(bad: Sequence[BadCellsError], most: int = 5) -> None:
-    """Raises ValueError with what is wrong in the first column, and where up to ``most`` others are wrong too."""
+    """Raises ValueError with the fault of the first column, and the places of faults in up to ``most`` others."""
     if not bad:
         return
-    told = [f"{one.name!r} ({one.where}{f' and {one.n - 1} more' if one.n > 1 else ''})" for one in bad[1 : 1 + most]]
-    others = [f"{n} more"] if (n := len(bad) - 1 - len(told)) else []
-    also = f"; other columns with such values: {', '.join([*told, *others])}" if told else ""
+    shown = [f"column {one.name!r} at {one.where}{f' and {one.n - 1} more' * (one.n > 1)}" for one in bad[1 : 1 + most]]
+    others = [f"{n} more columns"] if (n := len(bad) - 1 - len(shown)) else []
+    also = f"; also {', '.join([*shown, *others])}" if shown else ""
     raise ValueError(f"{bad[0]}{also}")
 
 
 def and_more(n: int) -> str:
-    """The number of further bad values in a column that has ``n`` of them."""
-    return f" ({n - 1} more such value{'s' * (n > 2)} in this column)" if n > 1 else ""
+    """The number of invalid values besides the first, of ``n`` in a column; "" if there are none."""
+    return f" ({n - 1} more in this column)" if n > 1 else ""

@@ -1,4 +1,4 @@
-"""Columns of a table as what networks see: features, categories and texts."""
+"""Columns of a table as inputs of networks: features, categories and texts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,16 +18,16 @@ def features_of(
     where: Where,
     may_be_empty: bool = False,
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """(examples, ...) and the names of the features; none of them where a column of arrays has them all.
+    """(examples, ...) features and their names; no names if one column of arrays has all features.
 
     Args:
         columns: by their names.
-        categories: of the columns, those of words, each with all the words that it may have; (): those that it has.
-        where: how to say where a value stands.
-        may_be_empty: whether cells of numbers may be empty, which are NaN then.
+        categories: name of each column of words -> the words that it may have; (): those that occur in it.
+        where: how to name the place of a value.
+        may_be_empty: whether cells of numbers may be empty; these become NaN.
 
     Raises:
-        ValueError: naming the first value that cannot be, and how many more there are in each column.
+        ValueError: a value is invalid; the message names the first, and the number of others in each column.
     """
     name, first = next(iter(columns.items()))
     if len(columns) == 1 and name not in categories and _holds_arrays(first):
@@ -57,35 +57,35 @@ def texts_of(column: np.ndarray, name: str, where: Where) -> list[str]:
     """A column of texts.
 
     Raises:
-        ValueError: naming the first row without one, or with something else.
+        ValueError: a row has no text or something else; the message names the first.
     """
     for i, text in enumerate(column):
         if is_empty(text):
             raise ValueError(f"{where.row(i)}, column {name!r} is empty; give a text, or leave the row out")
         if not isinstance(text, str):
-            raise ValueError(f"{where.row(i)}, column {name!r} is {short(str(text))}, no text")
+            raise ValueError(f"{where.row(i)}, column {name!r} is {short(str(text))}, not a text")
     return [str(text) for text in column]
 
 
 def _each(column: np.ndarray, name: str, known: Sequence[str], where: Where) -> dict[str, np.ndarray]:
-    """A feature of 0 and 1 for each word of a column of categories: the ``known`` ones, or all of it in their order.
+    """A feature of 0 and 1 for each word of a column of categories: the ``known`` words, or all that occur, sorted.
 
     Raises:
-        ValueError: naming the first row without a word or with an unknown one, or there are more words than half of the
-            rows, or arrays.
+        ValueError: a row has no word or an unknown one (the first is named), there are more words than half of the
+            rows, or the cells are arrays.
     """
     if _holds_arrays(column):
-        raise ValueError(f"column {name!r} holds arrays, which are no categories; leave it out of the categories")
+        raise ValueError(f"column {name!r} holds arrays, which cannot be categories; leave it out of the categories")
     text = text_of(column)
     if (missing := text == "").any():
         place, n = where.row(int(np.argmax(missing))), int(missing.sum())
-        raise BadCellsError(f"{place}, column {name!r} is empty; name the category{and_more(n)}", name, place, n)
+        raise BadCellsError(f"{place}, column {name!r} is empty{and_more(n)}; name the category", name, place, n)
     words = sorted(known) or np.unique(text).tolist()
     place = np.minimum(np.searchsorted(words, text), len(words) - 1)
     if (strange := np.array(words)[place] != text).any():
         i, n = int(np.argmax(strange)), int(strange.sum())
         said = (
-            f"{where.row(i)}, column {name!r} is {short(str(text[i]))}; choose one of {', '.join(words)}{and_more(n)}"
+            f"{where.row(i)}, column {name!r} is {short(str(text[i]))}{and_more(n)}; choose one of {', '.join(words)}"
         )
         raise BadCellsError(said, name, where.row(i), n)
     if not known and len(words) > max(2, len(text) // 2):
@@ -103,7 +103,7 @@ def _arrays(column: np.ndarray, name: str, where: Where) -> np.ndarray:
     """A column whose cells are arrays or lists, as one array (examples, ...).
 
     Raises:
-        ValueError: naming the first cell that has another shape than that of the first example, or none.
+        ValueError: a cell has another shape than the first cell, or no shape; the message names its row.
     """
     cells = []
     for i, value in enumerate(column):
@@ -112,17 +112,17 @@ def _arrays(column: np.ndarray, name: str, where: Where) -> np.ndarray:
         except ValueError:  # lists of several lengths in one
             raise ValueError(f"{where.row(i)}, column {name!r} has lists of several lengths; give one length") from None
         if (shape := cells[i].shape) != (first := cells[0].shape):
-            raise ValueError(f"{where.row(i)}, column {name!r} has shape {shape} and the first row {first}; give one")
+            raise ValueError(f"{where.row(i)}, column {name!r} has shape {shape}, row 0 has {first}; give one shape")
     return np.stack(cells)
 
 
 def _plain(value: Any) -> Any:
-    """Arrays in arrays, as Parquet has lists of lists, as lists."""
+    """Arrays of arrays, which Parquet makes of lists of lists, as lists."""
     return [_plain(one) for one in value] if isinstance(value, np.ndarray) and value.dtype == object else value
 
 
 def text_of(column: np.ndarray) -> np.ndarray:
-    """(rows,) the values of a column as text, "" for a missing one."""
+    """(rows,) the values of a column as text, "" for missing values."""
     if column.dtype.kind == "f" and are_whole(column):
-        column = column.astype(np.int64)  # as pandas has whole numbers beside missing ones
+        column = column.astype(np.int64)  # pandas holds whole numbers as floats if some are missing
     return np.array(["" if is_missing(value) else as_text(value).strip() for value in column])

@@ -1,4 +1,4 @@
-"""Federations as arrays: every example stored once, index tables that say whose it is, and how a batch is gathered."""
+"""Federations as arrays: each example stored once, index tables of the clients' rows, and how a batch is gathered."""
 
 from numbers import Real
 from typing import cast
@@ -30,36 +30,36 @@ def build(
 ) -> Federation:
     """A federation in which client i owns rows ``owned[i]`` of ``pool``, cut into train, validation and test.
 
-    Every split of every client has at least one example where its fraction is above 0, and with ``stratify`` the count
-    of each class in each split is about its share, within two. The splits share one pool: the same object, stored once.
+    Each split of each client has at least one example if its fraction is above 0. With ``stratify``, the count of each
+    class in each split is about its share, within two. The splits share one pool: the same object, stored once.
 
     Args:
         pool: all examples, ``x`` (examples, ...) uint8, floating or int32, ``y`` as `as_labels` reads it.
-        owned: rows of each client, each once; they may overlap between clients.
+        owned: rows of each client, no row twice; clients may share rows.
         split: fractions of train, validation and test; they sum to 1. Validation 0 gives ``val=None``.
         seed: decides which rows go to which split.
-        group: true group of each client, where there is one: whole numbers from 0, or names of any kind, which are
-            numbered in their order.
+        group: true group of each client, if known: whole numbers from 0, or names of any kind, which are numbered in
+            sorted order.
         public: the server's own data; its labels are replaced by -1.
-        test_owned: test rows of each client, where the setting gives them; then the test fraction must be 0. A client
-            without any is not tested.
-        test_pool: what ``test_owned`` points into; None: ``pool``.
-        stratify: False splits at random instead, as it is always done where labels are no classes.
+        test_owned: test rows of each client, if the setting defines them; then the test fraction must be 0. A client
+            without test rows is not tested.
+        test_pool: the pool of the rows in ``test_owned``; None: ``pool``.
+        stratify: False: splits at random, as always if labels are not classes.
 
     Raises:
-        ValueError: in one line, for what `validate` refuses, no clients, a row that a client owns twice, fractions that
-            do not sum to 1 and clients too small to be split.
+        ValueError: in one line, for what `validate` rejects, no clients, a row that a client owns twice, fractions that
+            do not sum to 1, and clients too small to be split.
     """
     check_split(split)
     if test_owned is None and split[2] == 0:
-        raise ValueError(f"split={split}: nobody would be tested; give a test fraction, the last, above 0")
+        raise ValueError(f"split={split}: no client would be tested; give a test fraction (the last) above 0")
     if test_owned is not None and split[2] > 0:
         raise ValueError(
-            f"split={split} beside test_owned, which says who is tested on what; give a test fraction of 0"
+            f"split={split} has a test fraction, but test_owned gives the test rows; give a test fraction of 0"
         )
     check_choices(build, {"seed": seed})
     if not (hasattr(pool, "x") and hasattr(pool, "y")):
-        raise ValueError(f"pool is of type {type(pool).__name__}, not Examples; give one, as fljax.Examples(x, y)")
+        raise ValueError(f"pool is of type {type(pool).__name__}, not Examples; give fljax.Examples(x, y)")
     given, pool = pool, as_arrays(pool)
     warn_of_scale(given.x)
     rng = np.random.default_rng(seed)
@@ -83,16 +83,16 @@ def build(
 
 
 def on_host(x: np.ndarray | Array, y: np.ndarray | Array) -> Examples:
-    """Examples that are NumPy arrays, labels as `as_labels` has them: what readers return and partitions work on."""
+    """Examples as NumPy arrays, which readers return and partitions use; labels as `as_labels` returns them."""
     return Examples(cast(Array, np.asarray(x)), cast(Array, as_labels(y)))
 
 
 def as_arrays(examples: Examples) -> Examples:
-    """``examples`` as JAX arrays: ``x`` uint8, int32 or float32, ``y`` as `as_labels` has it.
+    """``examples`` as JAX arrays: ``x`` uint8, int32 or float32, ``y`` as `as_labels` returns it.
 
     Raises:
-        ValueError: ``x`` is no array or of another kind, holds tokens beyond int32, or has not as many examples as
-            ``y``, or as `as_labels`.
+        ValueError: ``x`` is not an array, is of another type, holds tokens beyond int32, or differs from ``y`` in the
+            number of examples; or as `as_labels`.
     """
     if not hasattr(examples.x, "dtype"):
         raise ValueError(f"x is a {type(examples.x).__name__}; give an array (examples, ...)")
@@ -116,22 +116,22 @@ def select(data: ClientData, ids: Array) -> ClientData:
 
 
 def minibatch(pool: Examples, rows: Array, weight: Array) -> Batch:
-    """Rows of the pool as a batch: ``x = pixels / 255`` for a uint8 pool, as it is for a float32 or int32 pool.
+    """Rows of the pool as a batch: ``x = pixels / 255`` for a uint8 pool, unchanged for a float32 or int32 pool.
 
     ``rows`` and ``weight`` share any shape ``(batch,)`` or more. Rows of weight 0 are gathered like the others, so
-    point them at examples of the same client (`fljax.client.local.batch_rows` does): batch statistics then see real
-    images, and nothing foreign.
+    point them at examples of the same client (`fljax.client.local.batch_rows` does): batch statistics then see only
+    this client's examples.
     """
     return Batch(as_inputs(pool.x[rows]), pool.y[rows], weight)
 
 
 def as_inputs(x: Array) -> Array:
-    """What a network sees of examples: ``pixels / 255`` of uint8, anything else as it is."""
+    """A network's inputs from examples: ``pixels / 255`` for uint8, other types unchanged."""
     return x.astype(jnp.float32) / jnp.float32(255) if x.dtype == jnp.uint8 else x
 
 
 def present(data: ClientData) -> Array:
-    """(clients, capacity) bool: which entries of ``data.index`` are real, the others fill the shape."""
+    """(clients, capacity) bool: which entries of ``data.index`` are real; the others are padding."""
     return jnp.arange(data.index.shape[1])[None] < data.size[:, None]
 
 
@@ -145,19 +145,19 @@ def class_histogram(data: ClientData, n_classes: int) -> Array:
 
 
 def n_classes(federation: Federation) -> int:
-    """The width of a network's output: one more than the largest class of the pools, so that a class that no client
-    owns still counts; of a regression or of several labels at once the number of targets.
+    """The number of a network's outputs: one more than the largest class in the pools, so that a class without owner
+    counts too; for a regression or several labels, the number of targets.
     """
     labels = federation.train.pool.y
     if not are_classes(labels):
         return 1 if labels.ndim == 1 else labels.shape[1]
     splits = (federation.train, federation.val, federation.test)
-    pools = {id(split.pool): split.pool for split in splits if split is not None}  # most often one, looked at once
+    pools = {id(split.pool): split.pool for split in splits if split is not None}  # usually one pool, searched once
     return 1 + max(int(np.asarray(pool.y).max()) for pool in pools.values())
 
 
 def check_split(split: tuple[float, float, float]) -> None:
-    """Raises ValueError where ``split`` is not three fractions that sum to 1, that of train above 0."""
+    """Raises ValueError unless ``split`` is three fractions that sum to 1, with that of train above 0."""
     are_numbers = isinstance(split, tuple | list | np.ndarray) and all(isinstance(one, Real) for one in split)
     are_shares = are_numbers and len(split) == 3 and min(split) >= 0 and split[0] > 0
     if not (are_shares and abs(sum(split) - 1) <= 1e-6):  # which NaN is not
@@ -165,7 +165,7 @@ def check_split(split: tuple[float, float, float]) -> None:
 
 
 def _numbered(group: np.ndarray) -> np.ndarray:
-    """Groups as numbers from 0: those that are such already as they are."""
+    """Groups as numbers from 0; whole numbers below the number of clients stay as they are."""
     if group.dtype.kind in "iu" and (group < group.size).all():
-        return group.astype(np.int32)  # `validate` refuses those below 0
+        return group.astype(np.int32)  # `validate` rejects negative ones
     return np.unique(group, return_inverse=True)[1].reshape(group.shape).astype(np.int32)

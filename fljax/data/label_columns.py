@@ -1,4 +1,4 @@
-"""Columns of a table as labels: classes, targets, or several of them."""
+"""Columns of a table as labels: classes, targets, or several labels per example."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -14,28 +14,28 @@ from fljax.data.shown import short
 TaskChoice = Literal["auto", "classification", "regression", "labels"]
 
 _MANY = 100
-"""Whole numbers with more distinct values than this may be classes or amounts: the user says which."""
-_NO_TARGET = "names are classes: --task classification, and one column of them"
+"""Whole numbers with more distinct values than this may be classes or amounts: the user must choose."""
+_NO_TARGET = "names can only be classes: --task classification, with one label column"
 
 
 def labels_of(columns: Sequence[np.ndarray], names: Sequence[str], task: TaskChoice, where: Where) -> np.ndarray:
-    """(examples,) classes as whole numbers or names, or targets; (examples, columns) of several targets or labels.
+    """(examples,) classes as whole numbers or names, or targets; (examples, columns) several targets or labels.
 
     Raises:
-        ValueError: naming the first row without a label, or the columns that cannot be those of the task.
+        ValueError: a row has no label (the first is named), or the columns do not fit the task.
     """
     if not columns:
         raise ValueError("no label column is named")
     if task == "classification" or (task == "auto" and len(columns) == 1):
         if len(columns) > 1:
-            raise ValueError(f"classes stand in one column, not in {', '.join(names)}")
+            raise ValueError(f"classes need one label column, not {', '.join(names)}")
         return _classes_or_targets(columns[0], names[0], task, where)
     made = [numbers_of(column, name, where, _NO_TARGET) for column, name in zip(columns, names, strict=True)]
     targets = np.stack(made, axis=1)
     binary = np.isin(targets, (0, 1)).all()
     if task == "labels" or (task == "auto" and binary):
         if not binary:
-            raise ValueError(f"columns {', '.join(names)}: several labels of an example are 0 or 1 each")
+            raise ValueError(f"columns {', '.join(names)}: several labels of an example must each be 0 or 1")
         return targets.astype(np.int32)
     return targets[:, 0] if len(columns) == 1 else targets
 
@@ -45,10 +45,10 @@ def _classes_or_targets(column: np.ndarray, name: str, task: TaskChoice, where: 
     text = text_of(column)
     numbers = np.array([as_number(value) for value in text])
     missing, no_number = text == "", np.isin(text, ("nan", "None"))
-    if (np.isfinite(numbers) | missing | no_number).all():  # elsewhere they are names of classes
+    if (np.isfinite(numbers) | missing | no_number).all():  # otherwise they are names of classes
         missing |= no_number
     if missing.any():
-        raise ValueError(f"{where.row(int(np.argmax(missing)))}, column {name!r} is empty; every example has a label")
+        raise ValueError(f"{where.row(int(np.argmax(missing)))}, column {name!r} is empty; give each example a label")
     n_values = len(np.unique(text))
     if n_values == 1:
         raise ValueError(
@@ -58,7 +58,7 @@ def _classes_or_targets(column: np.ndarray, name: str, task: TaskChoice, where: 
         like_numbers = np.isfinite(numbers) | np.array([has_decimal_comma(value) for value in text])
         if n_values > max(2, len(text) // 2) and like_numbers.mean() > 0.5:
             i = int(np.argmin(np.isfinite(numbers)))
-            what = f"is {short(str(text[i]))}, no number, and {n_values} names in {len(text)} rows are no classes"
+            what = f"is {short(str(text[i]))}, not a number, and {n_values} names in {len(text)} rows are not classes"
             remedy = WITH_POINTS if has_decimal_comma(text[i]) else "correct it, or choose another column"
             raise ValueError(f"{where.row(i)}, column {name!r} {what}; {remedy}")
         return text  # names
@@ -75,5 +75,5 @@ def _classes_or_targets(column: np.ndarray, name: str, task: TaskChoice, where: 
         )
     if counts_classes(numbers):
         return numbers.astype(np.int64)
-    # One name for 10 and 10.0; a number of more digits than float64 has may be that of several texts.
+    # One name for 10 and 10.0; several texts with more digits than float64 holds may be the same number.
     return np.array([str(int(n)) if abs(n) < 2**53 else name for n, name in zip(numbers, text, strict=True)])

@@ -164,5 +164,5 @@ def _as_trained(x: np.ndarray, known: Known) -> np.ndarray:
         raise ValueError(f"examples are {given.dtype}, and those of the run {wanted}; give such")
     made = given.astype(wanted)
     if bad := [i for i, one in enumerate(made) if not np.isfinite(one).all()]:
-        raise ValueError(f"example {bad[0]} is not finite; mend it, or leave it out")
+        raise ValueError(f"example {bad[0]} is not finite; correct it, or leave it out")
     return made

@@ -9,20 +9,28 @@ from fljax.data.bad_cells import BadCellsError, Where, and_more
 from fljax.data.cells import is_empty
 from fljax.data.shown import short
 
-_OF_WORDS = "--category-column, --text-column or --ignored-column (in Python Columns(categories=, text=, ignored=))"
-_OF_CLIENTS = "--client-column (Columns(client=)) if it names the client, else "
-WITH_POINTS = "write numbers with a point, and not with a comma"
+_ROLES = ("categories", "--category-column"), ("text", "--text-column"), ("ignored", "--ignored-column")
+"""Roles for a column of words: arguments of `Columns`, and options."""
+WITH_POINTS = "write numbers with a decimal point, not with a comma"
 _NO_NUMBERS = (np.datetime64, np.timedelta64, complex)
-"""What NumPy makes a number of, and should not."""
+"""Types that NumPy converts to numbers, but that are none here."""
 
 
 def numbers_of(
     column: np.ndarray, name: str, where: Where, of_words: str = "", may_be_empty: bool = False
 ) -> np.ndarray:
-    """A column as float32; ``of_words``: what to make of one of words; an empty cell that may be one is NaN.
+    """A column as float32.
+
+    Args:
+        column: its values.
+        name: of the column.
+        where: how to name the place of a value.
+        of_words: advice for a column of words; "": the roles that it may have instead.
+        may_be_empty: True: empty cells become NaN.
 
     Raises:
-        ValueError: it has dates, durations or complex numbers, or naming the first value that is no finite number.
+        ValueError: the column has dates, durations or complex numbers, or a value that is not a finite number (the
+            first is named).
     """
     if column.dtype.kind in "mMc":
         what = "complex numbers" if column.dtype.kind == "c" else "dates or durations"
@@ -45,19 +53,24 @@ def _bad_cells(column: np.ndarray, bad: np.ndarray, name: str, where: Where, of_
     i, n = int(np.argmax(bad)), int(bad.sum())
     value = column[i]
     empty = is_empty(value)
-    what = "empty" if empty else f"{short(str(value))}, no finite number"
+    what = "empty" if empty else f"{short(str(value))}, not a finite number"
     is_word = isinstance(value, str) and not empty
-    whose = "" if where.client is not None else _OF_CLIENTS
-    words = f"{of_words or f'declare the column with {whose}{_OF_WORDS}'}, or " if is_word else ""
     fill = ", fill it (--fill median, Columns(fill=...))" if empty and not of_words else ""
-    remedy = f"{words}correct it{fill}, or leave the {'' if is_word else 'column or the '}row out"
+    words = f"; {of_words or _other_roles(where)}" if is_word else ""
+    remedy = f"correct it{fill}, or leave the row or the column out{words}"
     remedy = remedy if where.is_of_run else "correct it, or leave the row out"
     remedy = WITH_POINTS if is_word and has_decimal_comma(value) else remedy
     return BadCellsError(f"{where.row(i)}, column {name!r} is {what}{and_more(n)}; {remedy}", name, where.row(i), n)
 
 
+def _other_roles(where: Where) -> str:
+    roles = _ROLES if where.client is not None else (("client", "--client-column"), *_ROLES)
+    arguments = ", ".join(f"{argument}=..." for argument, _ in roles)
+    return f"if it holds no numbers: {', '.join(option for _, option in roles)}, in Python Columns({arguments})"
+
+
 def as_number(value: Any) -> float:
-    """A cell as a number, NaN for what is none."""
+    """A cell as a number; NaN if it is not a number."""
     if isinstance(value, _NO_NUMBERS):
         return float("nan")
     try:
@@ -67,5 +80,5 @@ def as_number(value: Any) -> float:
 
 
 def has_decimal_comma(value: str) -> bool:
-    """Whether a text is a number whose decimals begin after a comma."""
+    """Whether a text is a number with a decimal comma."""
     return re.fullmatch(r"\s*[+-]?\d*,\d+\s*", value) is not None

@@ -1,4 +1,4 @@
-"""Data of your own: examples with the client that each belongs to, from arrays, and the federation of them."""
+"""Your own data: examples from arrays, with the client of each, and the federation made of them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,20 +17,20 @@ from fljax.data.validation import validate
 from fljax.types import Examples, Federation
 
 SPLIT = (0.8, 0.0, 0.2)
-"""Shares of train, validation and test where the data does not say which example goes where."""
+"""Shares of train, validation and test if the data does not assign its examples to splits."""
 
 
 class OwnData(NamedTuple):
-    """Examples and whose they are, with the names of clients and classes that numbers stand for."""
+    """Examples and their clients, with the names that the numbers of clients and classes stand for."""
 
     examples: Examples  # NumPy arrays
-    client: np.ndarray | None  # (examples,) int32 into `clients`; None: a partition says whose they are
+    client: np.ndarray | None  # (examples,) int32 into `clients`; None: a partition assigns clients
     clients: tuple[str, ...]
-    classes: tuple[str, ...] = ()  # names of the classes, where the labels had names
-    part: np.ndarray | None = None  # (examples,) "train", "val" or "test"; None: they are drawn
-    inputs: tuple[str, ...] = ()  # names of the features, where they come from a table
-    words: tuple[str, ...] = ()  # by their tokens, where the examples are texts in words
-    empty: np.ndarray | None = None  # (examples, features) bool: cells of a table that `fill` takes the place of
+    classes: tuple[str, ...] = ()  # names of the classes, if the labels had names
+    part: np.ndarray | None = None  # (examples,) "train", "val" or "test"; None: split at random
+    inputs: tuple[str, ...] = ()  # names of the features, if they come from a table
+    words: tuple[str, ...] = ()  # the word of each token, if the examples are texts of words
+    empty: np.ndarray | None = None  # (examples, features) bool: empty cells of a table, which `fill` fills
     fill: Fill | None = None
 
     def federation(
@@ -39,20 +39,20 @@ class OwnData(NamedTuple):
         """The federation of the clients, in the order of `clients`.
 
         Args:
-            split: shares of train, validation and test in each client, where the data does not say it.
+            split: shares of train, validation and test in each client, if `part` does not assign the examples.
             seed: decides which examples go to which split.
             min_size: clients with fewer examples are left out.
             stratify: whether each split has its share of each class.
 
         Raises:
-            ValueError: naming the client that has too few examples, or the example that is not finite; or no client has
-                test examples. Where the data says which they are, a client may have none: it is not tested. Or both
-                `part` and ``split`` say it.
+            ValueError: a client has too few examples, or an example is not finite (both are named); no client has test
+                examples (with `part`, some clients may have none and are not tested); or both `part` and ``split`` are
+                given.
         """
         if self.part is not None and tuple(split) != SPLIT:
-            raise ValueError(f"split={split} and part, which says it example by example; leave one of them out")
+            raise ValueError(f"split={split} is given, but part assigns each example to a split; leave one of them out")
         if self.client is None:
-            raise ValueError("the data does not say whose its examples are; give client ids, or use a partition")
+            raise ValueError("the data does not name its clients; give client ids, or use a partition")
         check_split(split)
         kept, owned = self._owned(min_size)
         if self.part is None:
@@ -61,27 +61,27 @@ class OwnData(NamedTuple):
         return self.filled(self._by_part(owned, kept))
 
     def fills(self, federation: Federation) -> np.ndarray | None:
-        """(features,) what fills the cells of each column, by the training examples of a federation of this data."""
+        """(features,) the value that fills each column's empty cells, from a federation's training examples."""
         if self.empty is None or self.fill is None:
             return None
         return fills(federation, self.empty, self.fill)
 
     def filled(self, federation: Federation, values: np.ndarray | None = None) -> Federation:
-        """A federation of this data with its empty cells filled; ``values``: by what, None: by its own `fills`."""
+        """A federation of this data with its empty cells filled by ``values``; None: by its own `fills`."""
         values = self.fills(federation) if values is None else values
         return federation if self.empty is None or values is None else filled(federation, self.empty, values)
 
     def halves(self, test_fraction: float = 0.2, seed: int = 0) -> tuple[Examples, Examples]:
-        """Training and test examples for a partition of `fljax.PARTITIONS`: as the data says, or a random share.
+        """Training and test examples for a partition of `fljax.PARTITIONS`: by `part`, or a random share.
 
-        What becomes of the test examples is the partition's: the clients' tests, or the server's public data.
+        The partition uses the test examples for the clients' tests, or as the server's public data.
 
         Raises:
-            ValueError: `part` has examples for validation, which a partition takes from each client's, or has none
-                for training or for test; or there are fewer than 2 examples, or the fraction is not between 0 and 1.
+            ValueError: `part` has examples for validation (a partition takes these from each client's examples), or
+                none for training or test; there are fewer than 2 examples; or the fraction is not between 0 and 1.
         """
         if self.empty is not None and self.empty.any():
-            raise ValueError("empty cells are filled where the data names its clients; fill them before a partition")
+            raise ValueError("empty cells are only filled if the data names its clients; fill them before a partition")
         x, y = np.asarray(self.examples.x), np.asarray(self.examples.y)
         if self.part is not None:
             check_halves(self.part)
@@ -90,7 +90,7 @@ class OwnData(NamedTuple):
             if not 0 < test_fraction < 1:
                 raise ValueError(f"test_fraction={test_fraction} is out of its range; choose 0 < test_fraction < 1")
             if (n := len(y)) < 2:
-                raise ValueError(f"the data has {n} example, and a partition needs one to train and one to test on")
+                raise ValueError(f"the data has {n} example, but a partition needs one to train and one to test on")
             chosen = np.zeros(n, bool)
             chosen[np.random.default_rng(seed).permutation(n)[: min(max(1, round(test_fraction * n)), n - 1)]] = True
         return on_host(x[~chosen], y[~chosen]), on_host(x[chosen], y[chosen])
@@ -119,11 +119,11 @@ class OwnData(NamedTuple):
     def _by_part(self, owned: Rows, names: Sequence[str]) -> Federation:
         assert self.part is not None
         somebody = np.unique(self.part[np.concatenate(owned)])
-        wanted = ["train", "val"] if "val" in somebody else ["train"]  # who has no test examples is not tested
+        wanted = ["train", "val"] if "val" in somebody else ["train"]  # a client without test examples is not tested
         for name, rows in zip(names, owned, strict=True):
             if missing := [one for one in wanted if not (self.part[rows] == one).any()]:
-                nobody = "; or mark nobody's as val" if missing[0] == "val" else ""
-                raise ValueError(f"client {name!r} has no {missing[0]} examples; give it some, or leave it out{nobody}")
+                or_none = ", or mark no example as val" if missing[0] == "val" else ""
+                raise ValueError(f"client {name!r} has no {missing[0]} examples; add some, or leave it out{or_none}")
         pool = as_arrays(self.examples)
         warn_of_scale(self.examples.x)
         train, val, test = (client_data(pool, [rows[self.part[rows] == one] for rows in owned]) for one in PARTS)
@@ -137,15 +137,15 @@ def own_data(x: Any, y: Any, client_ids: Any = None, *, part: Any = None) -> Own
 
     Args:
         x: (examples, ...) features of any rank: uint8 pixels, which are scaled to [0, 1], floating-point numbers, or
-            whole numbers, which stay what they are (tokens of a text).
-        y: (examples,) classes, as whole numbers from 0 or as names, which are numbered in their order, as -1 and 1 are
-            too; (examples,) or (examples, targets) floating-point targets of a regression; or (examples, labels) of 0
-            and 1.
-        client_ids: (examples,) whose each example is: numbers or names, which are numbered in their order.
+            whole numbers, which stay unchanged (tokens of a text).
+        y: (examples,) classes, as whole numbers from 0, or as names (or negative numbers, such as -1 and 1), which are
+            numbered in sorted order; (examples,) or (examples, targets) floating-point targets of a regression; or
+            (examples, labels) of 0 and 1.
+        client_ids: (examples,) client of each example: numbers or names, which are numbered in sorted order.
         part: (examples,) "train", "val" or "test".
 
     Raises:
-        ValueError: arrays of different lengths, an example that is not finite, or ids, labels or parts that cannot be.
+        ValueError: arrays of different lengths, an example that is not finite, or invalid ids, labels or parts.
     """
     features, labels = as_array("x", x), as_array("y", y)
     if not (features.ndim and features.size):
@@ -177,11 +177,11 @@ def federation_from_arrays(
     seed: int = 0,
     min_size: int = 0,
 ) -> Federation:
-    """A federation of examples that each belong to a client: `own_data` and `OwnData.federation` in one.
+    """A federation of examples with client ids: `own_data` and `OwnData.federation` in one.
 
-    ``client_ids`` (examples,) are numbers or names; client i of the federation is the i-th of them in their order,
-    which is the numbers' where all are numbers, "2" before "10" too. ``part`` (examples,) says which example is for
-    "train", "val" and "test"; without it each client's examples are drawn by the shares of ``split``.
+    ``client_ids`` (examples,) are numbers or names; client i of the federation is the i-th id in sorted order, which is
+    by value if all are numbers ("2" before "10"). ``part`` (examples,) assigns each example to "train", "val" or
+    "test"; without it, each client's examples are split at random by the shares of ``split``.
 
     Raises:
         ValueError: as `own_data` and `OwnData.federation`.
@@ -195,14 +195,14 @@ def federation_from_clients(
     split: tuple[float, float, float] = SPLIT,
     seed: int = 0,
 ) -> Federation:
-    """A federation of what each client has: ``{name: (x, y)}`` or ``[(x, y), ...]``, clients in that order.
+    """A federation of each client's examples: ``{name: (x, y)}`` or ``[(x, y), ...]``, clients in this order.
 
-    In place of a pair of arrays a client may have a data set as PyTorch's: an object with a length whose items
+    Instead of a pair of arrays, a client may have a data set like PyTorch's: an object with a length whose items
     ``data[i]`` are examples ``(x_i, y_i)``.
 
     Raises:
-        ValueError: no client, one whose examples are neither, or are of another shape or kind than the first's, or as
-            `own_data`.
+        ValueError: no clients; a client's examples are neither of these, or of another shape or type than the first
+            client's; or as `own_data`.
     """
     given = dict(clients) if isinstance(clients, Mapping) else dict(enumerate(clients))
     if not given:
@@ -213,7 +213,7 @@ def federation_from_clients(
         if len(x) != len(y):
             raise ValueError(f"client {name!r} has {len(x)} examples and {len(y)} labels; give a label for each")
         if x.shape[1:] != first.shape[1:] or x.dtype != first.dtype:
-            raise ValueError(f"client {name!r} has examples {_kind(x)} and the first client {_kind(first)}")
+            raise ValueError(f"client {name!r} has examples {_kind(x)}, the first client {_kind(first)}; give one kind")
         if (kind := _kind_of_labels(y)) != (wanted := _kind_of_labels(labels)):
             raise ValueError(f"client {name!r} has labels {kind} and the first client {wanted}; give all the same")
     xs, ys = zip(*named.values(), strict=True)
@@ -228,12 +228,12 @@ def _kind(x: np.ndarray) -> str:
 
 
 def _kind_of_labels(y: np.ndarray) -> str:
-    """What may stand beside each other: labels of any whole type or bool, of any floating-point one, or names."""
+    """The kind of labels, of which only equal kinds are joined: whole or bool, floating-point, or names."""
     what = {"b": "whole numbers", "i": "whole numbers", "u": "whole numbers", "f": "floating-point numbers"}
     return f"of shape {y.shape[1:]} that are {what.get(y.dtype.kind, 'names')}"
 
 
 def _joinable(y: np.ndarray) -> np.ndarray:
-    """Whole numbers as int64, whose join with uint64 would be floating-point; one that it does not hold stays."""
+    """Whole numbers as int64, because int64 and uint64 would join to floats; larger numbers stay as they are."""
     fits = y.dtype.kind in "biu" and int(y.max()) <= np.iinfo(np.int64).max
     return y.astype(np.int64) if fits else y

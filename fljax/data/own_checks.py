@@ -1,4 +1,4 @@
-"""What is asked of examples of one's own: arrays of one length, finite numbers, and splits that there are."""
+"""Checks of a user's own examples: arrays of equal length, finite numbers, and known splits."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,13 +8,13 @@ import numpy as np
 from fljax.data.items import as_array
 
 PARTS = ("train", "val", "test")
-"""The splits, as a column of the data may name them."""
+"""Names of the splits in a column of the data."""
 VALIDATION = ("validation", "valid", "dev")
-"""What else "val" may be called."""
+"""Other names for "val"."""
 
 
 def parts_of(part: Any) -> np.ndarray:
-    """(examples,) the words of `PARTS`; ValueError for another word."""
+    """(examples,) words of `PARTS`; raises ValueError for another word."""
     array = np.asarray(part).astype(str)
     if array.ndim != 1:
         raise ValueError(f"part has shape {array.shape}; give one for each example")
@@ -29,18 +29,18 @@ def check_halves(part: np.ndarray) -> None:
     """Raises ValueError unless there are examples for training and for test, and none for validation."""
     if n_val := int((part == "val").sum()):
         raise ValueError(
-            f"{n_val} examples are marked as val, and a partition takes validation examples from those that it deals "
-            "(val_fraction); mark them as train or test"
+            f"{n_val} examples are marked as val, but a partition takes validation examples from each client's "
+            "examples (val_fraction); mark them as train or test"
         )
     for name in ("train", "test"):
         if not (part == name).any():
             raise ValueError(
-                f"no example is marked as {name}, and a partition needs some; mark some, or mark none at all"
+                f"no example is marked as {name}, but a partition needs some; mark some, or mark none at all"
             )
 
 
 def check_lengths(n: int, **columns: Any) -> None:
-    """Raises ValueError for a column that has not ``n`` values; None is none."""
+    """Raises ValueError for a column without exactly ``n`` values; None stands for no column."""
     for name, column in columns.items():
         if column is None:
             continue
@@ -51,7 +51,7 @@ def check_lengths(n: int, **columns: Any) -> None:
 
 
 def check_finite(x: np.ndarray, client: np.ndarray, clients: Sequence[str]) -> None:
-    """Raises ValueError for the first example with a number that is not finite, and says whose it is."""
+    """Raises ValueError for the first example with a number that is not finite, naming its client."""
     if not np.issubdtype(x.dtype, np.floating):
         return
     good = np.isfinite(x).reshape(len(x), -1)
@@ -60,4 +60,4 @@ def check_finite(x: np.ndarray, client: np.ndarray, clients: Sequence[str]) -> N
         where = f", column {column}" if x.ndim > 1 else ""
         value = x.reshape(len(x), -1)[row, column]
         whose = clients[int(client[row])]
-        raise ValueError(f"x of example {row}{where}, of client {whose!r}, is {value}; mend it, or leave it out")
+        raise ValueError(f"x of example {row}{where}, of client {whose!r}, is {value}; correct it, or leave it out")

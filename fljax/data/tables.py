@@ -1,4 +1,4 @@
-"""Data of your own in tables: CSV files, pandas and polars frames, Hugging Face data sets."""
+"""Your own data in tables: CSV files, pandas and polars frames, Hugging Face data sets."""
 
 import csv
 from collections import Counter
@@ -27,40 +27,40 @@ NO_ROWS = "no rows; give the names of the columns, and some examples below"
 
 
 class Table(NamedTuple):
-    """Columns by their names, and of a text file the lines that its rows begin on."""
+    """Columns by name and, for a text file, the lines on which its rows begin."""
 
     columns: dict[str, np.ndarray]
     lines: Sequence[int] | None = None
 
 
 class Columns(NamedTuple):
-    """What the columns of a table are."""
+    """The roles of a table's columns."""
 
-    label: tuple[str, ...]  # one of classes or targets; several: several targets, or labels of 0 and 1
-    client: str | None = None  # whose an example is
+    label: tuple[str, ...]  # one column: classes or targets; several: several targets, or labels of 0 and 1
+    client: str | None = None  # the client of each example
     part: str | None = None  # "train", "val" or "test"
     features: tuple[str, ...] | None = None  # None: all others
-    categories: tuple[str, ...] = ()  # of the features, those of words or codes: a feature of 0 and 1 for each of them
-    text: str | None = None  # of texts, in the place of features: their words become tokens
-    ignored: tuple[str, ...] = ()  # where all others are features: no features either, such as dates
-    fill: Fill | None = None  # what takes the place of empty cells of features; None: they are refused
+    categories: tuple[str, ...] = ()  # features of words or codes: each word becomes a feature of 0 and 1
+    text: str | None = None  # a column of texts, instead of features: their words become tokens
+    ignored: tuple[str, ...] = ()  # columns that are not features, such as dates, if `features` is None
+    fill: Fill | None = None  # the value of empty cells of features; None: they are rejected
 
     @property
     def special(self) -> tuple[str, ...]:
-        """The columns that are no features and say something of an example: labels, client and part."""
+        """The columns that describe examples without being features: labels, client and part."""
         return (*self.label, *(name for name in (self.client, self.part) if name is not None))
 
     def others(self, there: Iterable[str]) -> tuple[str, ...]:
-        """Of the columns that are ``there`` those that are nothing else: the features, where none are named."""
+        """The columns in ``there`` without another role: the features, if no features are named."""
         known = (*self.special, *self.ignored)
         return tuple(name for name in there if name and name not in known)  # an index column has no name
 
 
 def as_columns(columns: Any) -> Columns:
-    """The columns as they are meant: a name by itself is one of a kind.
+    """The columns with each single name in a tuple.
 
     Raises:
-        ValueError: they are no `Columns`.
+        ValueError: ``columns`` are not `Columns`.
     """
     check_kind("columns", columns, Columns, 'give fljax.Columns(("label",), client="client")')
     several = {
@@ -74,19 +74,19 @@ def as_columns(columns: Any) -> Columns:
 def from_frame(frame: Any, columns: Columns, task: TaskChoice = "auto", words: Words = USUAL) -> OwnData:
     """The examples of a pandas or polars frame, or of anything with ``columns`` and columns by name.
 
-    A feature column of arrays (images, token lists of one length) is taken as it is, where it is the only one. One of
-    ``columns.categories`` becomes a feature of 0 and 1 for each of its words in their order, called ``column=word``.
-    ``columns.text`` becomes tokens of its words (`fljax.data.words.as_words`), which `OwnData.words` names.
+    A column of arrays (images, token lists of one length) is used unchanged if it is the only feature column. A column
+    of ``columns.categories`` becomes one feature of 0 and 1 per word, in sorted order, called ``column=word``.
+    ``columns.text`` becomes tokens of words (`fljax.data.words.as_words`), which `OwnData.words` lists.
 
     Args:
         frame: the table.
-        columns: which column is what.
+        columns: the role of each column.
         task: "auto": whole numbers and text are classes, other numbers targets of a regression.
-        words: how many words of a text column are told apart, and how many of each text are read.
+        words: how many words of a text column get a token, and how many words of each text are used.
 
     Raises:
-        ValueError: two columns have the same name, or naming the column that is not there, or row, column and client of
-            a value that is no number.
+        ValueError: two columns have the same name, a named column does not exist, or a value is not a number (the
+            message names its row, column and client).
     """
     columns = as_columns(columns)
     if not hasattr(frame, "columns"):
@@ -95,28 +95,28 @@ def from_frame(frame: Any, columns: Columns, task: TaskChoice = "auto", words: W
 
 
 def from_hugging_face(dataset: Any, columns: Columns, task: TaskChoice = "auto", words: Words = USUAL) -> OwnData:
-    """The examples of a ``datasets.Dataset``, as `from_frame` has them; images become uint8 arrays.
+    """The examples of a ``datasets.Dataset``, as `from_frame` returns them; images become uint8 arrays.
 
     Raises:
-        ValueError: as `from_frame`, or several splits are given together.
+        ValueError: as `from_frame`, or several splits are given at once.
     """
     columns = as_columns(columns)
     names = getattr(dataset, "column_names", dataset)
-    if isinstance(names, Mapping):  # as `datasets.load_dataset` makes of all splits
+    if isinstance(names, Mapping):  # `datasets.load_dataset` returns all splits so
         parts = ", ".join(map(repr, dataset))
-        raise ValueError(f"dataset is a dict of {parts}, not a datasets.Dataset; of splits give one, dataset['train']")
+        raise ValueError(f"dataset is a dict of {parts}, not a datasets.Dataset; give one split, dataset['train']")
     if not hasattr(dataset, "with_format"):
-        raise ValueError(f"{said('dataset', dataset)} is not a datasets.Dataset; give one, or fljax.from_frame a frame")
+        raise ValueError(f"{said('dataset', dataset)} is not a datasets.Dataset; for a frame use fljax.from_frame")
     plain = dataset.with_format("numpy")
     wanted = [*_features(dataset.column_names, columns), *columns.special]
     return _of_columns(Table({name: np.asarray(plain[name][:]) for name in wanted}), columns, task, words)
 
 
 def read_table(path: Path, columns: Columns, task: TaskChoice = "auto", words: Words = USUAL) -> OwnData:
-    """The examples of a file of a table, as `from_frame` has them.
+    """The examples of a table in a file, as `from_frame` returns them.
 
     Raises:
-        ValueError: in one line, with the file, and line, column and client of a value that is no number.
+        ValueError: in one line that names the file and, for a value that is not a number, its line, column and client.
     """
     with naming(path):
         return _of_columns(table_in(path), columns, task, words)
@@ -125,11 +125,11 @@ def read_table(path: Path, columns: Columns, task: TaskChoice = "auto", words: W
 def table_in(path: Path) -> Table:
     """The columns of a CSV file, whose first line names them, or of a Parquet file.
 
-    What separates the values of a ``.tsv`` is a tab; elsewhere a comma or, where the first line has none, a semicolon,
-    a tab or a ``|`` that it has.
+    Values of a ``.tsv`` are separated by tabs; otherwise by commas or, if the first line has none, by the semicolon,
+    tab or ``|`` that it has.
 
     Raises:
-        ValueError: it is no such file, has no rows, or two columns of one name.
+        ValueError: the file is of another kind, has no rows, or has two columns of the same name.
     """
     table = _text_table(path) if path.suffix in TEXT_TABLES else _parquet_table(path)
     if not len(next(iter(table.columns.values()), ())):
@@ -139,7 +139,7 @@ def table_in(path: Path) -> Table:
 
 @contextmanager
 def _values_of_any_length() -> Iterator[None]:
-    """Inside it, Python's csv reads values of more than 131,072 characters too, such as a book."""
+    """A context in which Python's csv also reads values of more than 131,072 characters, such as a book."""
     before = csv.field_size_limit(2**31 - 1)
     try:
         yield
@@ -154,7 +154,7 @@ def _text_table(path: Path) -> Table:
             file.seek(0)
             reader = csv.reader(file, delimiter=separator)
             header = next(reader, [])
-            rows, lines, begins = [], [], reader.line_num + 1  # empty lines are none; a quoted value may have several
+            rows, lines, begins = [], [], reader.line_num + 1  # empty lines are no rows; a quoted value may span lines
             for row in reader:
                 if row and len(row) != len(header):
                     raise ValueError(f"line {begins} has {len(row)} values and the header {len(header)} names")
@@ -163,9 +163,9 @@ def _text_table(path: Path) -> Table:
                     lines.append(begins)
                 begins = reader.line_num + 1
     except UnicodeDecodeError as error:
-        raise ValueError(f"no CSV text in UTF-8: {error}; save it as UTF-8") from None
+        raise ValueError(f"not CSV text in UTF-8: {error}; save it as UTF-8") from None
     except csv.Error as error:
-        raise ValueError(f"no CSV text: {error}") from None
+        raise ValueError(f"not CSV text: {error}") from None
     _check_names(header)
     by_column = zip(header, zip(*rows, strict=True), strict=True) if rows else ()
     return Table({name: np.array(column, dtype=object) for name, column in by_column}, lines)
@@ -185,8 +185,8 @@ def _parquet_table(path: Path) -> Table:
             frame = module.read_parquet(path)
         except MemoryError:
             raise
-        except Exception as error:  # each package has errors of its own
-            raise ValueError(f"no Parquet file that can be read: {' '.join(str(error).split())[:200]}") from None
+        except Exception as error:  # each package has its own errors
+            raise ValueError(f"cannot be read as Parquet: {' '.join(str(error).split())[:200]}") from None
         return _frame_table(frame)
     raise ValueError("reading Parquet needs pandas or polars: pip install polars")
 
@@ -215,7 +215,7 @@ def _of_columns(table: Table, columns: Columns, task: TaskChoice, words: Words) 
         words_of = dict.fromkeys(columns.categories, ())
         x, inputs = features_of({name: there[name] for name in features}, words_of, where, columns.fill is not None)
         if columns.fill is not None and not inputs:
-            raise ValueError(f"column {features[0]!r} holds arrays, in which no cell is filled; leave fill out")
+            raise ValueError(f"column {features[0]!r} holds arrays, whose cells cannot be filled; leave fill out")
     else:
         (x, known), inputs = as_words(texts_of(there[columns.text], columns.text, where), words), ()
     y = labels_of([there[name] for name in columns.label], columns.label, task, where)
@@ -226,7 +226,7 @@ def _of_columns(table: Table, columns: Columns, task: TaskChoice, words: Words) 
 
 
 def _parts(column: np.ndarray, name: str, where: Where) -> np.ndarray:
-    """What each example is for; ValueError naming the first row of another word."""
+    """The split of each example; raises ValueError naming the first row with an unknown word."""
     part = text_of(column)
     if (strange := ~np.isin(part, (*PARTS, *VALIDATION))).any():
         i = int(np.argmax(strange))
@@ -235,10 +235,10 @@ def _parts(column: np.ndarray, name: str, where: Where) -> np.ndarray:
 
 
 def clients_in(table: Table, column: str | None) -> tuple[np.ndarray | None, Where]:
-    """(rows,) whose each row is, None where no column says it; and how to say where a value stands.
+    """(rows,) the client of each row, or None without such a column; and how to name the place of a value.
 
     Raises:
-        ValueError: naming the first row that is nobody's.
+        ValueError: naming the first row without a client.
     """
     client = None if column is None else text_of(table.columns[column])
     where = Where(client, table.lines)
@@ -248,22 +248,22 @@ def clients_in(table: Table, column: str | None) -> tuple[np.ndarray | None, Whe
 
 
 def _features(there: Sequence[str], columns: Columns) -> tuple[str, ...]:
-    """The columns of the features, of those that are ``there``.
+    """The feature columns, of the columns in ``there``.
 
     Raises:
-        ValueError: a column is not there or two things at once, no feature is left, or what is said of the columns does
-            not go together.
+        ValueError: a column does not exist or has two roles, no feature is left, or the roles contradict each other.
     """
     special = columns.special
     features = columns.features
     if columns.text is not None:
         if features or columns.categories or columns.ignored or columns.fill:
-            raise ValueError(f"the text of column {columns.text!r} is all that the network sees; name no other columns")
+            text = f"column {columns.text!r} has the texts, the only input of the network"
+            raise ValueError(f"{text}; name no features, categories, ignored columns or fill")
         features = (columns.text,)
     if features is None:
         features = columns.others(there)
     elif columns.ignored and columns.text is None:
-        raise ValueError("name the features, or the columns that are ignored beside them, not both")
+        raise ValueError("features and ignored columns are named; name only one of them")
     for name in (*special, *features, *columns.ignored):
         if name not in there:
             raise ValueError(f"there is no column {name!r}; {there_are('the columns', there, name)}")
@@ -271,11 +271,11 @@ def _features(there: Sequence[str], columns: Columns) -> tuple[str, ...]:
         raise ValueError("no column is left for the features")
     if other := [name for name in columns.categories if name in columns.label]:
         raise ValueError(
-            f"the label {other[0]!r} is no feature, and its words are classes; leave it out of the categories"
+            f"the label {other[0]!r} is not a feature, its words are classes; leave it out of the categories"
         )
     if other := [name for name in columns.categories if name not in features]:
-        raise ValueError(f"the column of categories {other[0]!r} is no feature; the features are {', '.join(features)}")
+        raise ValueError(f"the category column {other[0]!r} is not a feature; the features are {', '.join(features)}")
     twice = [name for name, n in Counter([*features, *special, *columns.ignored]).items() if n > 1]
     if twice:
-        raise ValueError(f"a column is two things at once: {', '.join(twice)}; name it for one of them, once")
+        raise ValueError(f"a column is named twice: {', '.join(twice)}; name it once, for one role")
     return features

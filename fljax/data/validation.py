@@ -61,7 +61,7 @@ def _check_split_of_clients(name: str, data: ClientData, n_clients: int) -> None
             finite = np.isfinite(np.asarray(values).reshape(n_examples, -1)[rows]).all(axis=1)
             if not finite.all():
                 row = rows[np.argmin(finite)]
-                raise ValueError(f"{name} {what} {row} of the pool is not finite; leave it out, or mend it")
+                raise ValueError(f"{name} {what} {row} of the pool is not finite; correct it, or leave it out")
 
 
 def _all_are_finite(values: Array | np.ndarray) -> bool:

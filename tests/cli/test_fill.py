@@ -107,7 +107,7 @@ def test_what_is_no_number_is_not_taken_for_empty(tmp_path, cell):
     rows = rows_with_gaps()
     rows[7]["age"] = cell
     write(tmp_path / "d.csv", rows)
-    with pytest.raises(ValueError, match=f"line 9 .*, column 'age' is '?{cell}'?, no finite number"):
+    with pytest.raises(ValueError, match=f"line 9 .*, column 'age' is '?{cell}'?, not a finite number"):
         own(tmp_path / "d.csv", "median")
 
 
@@ -125,8 +125,8 @@ def test_new_examples_are_filled_as_the_runs_own(table, tmp_path, more):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ((), "line 2 (client 'a'), column 'age' is empty (26 more such values in this column); correct it, fill it"),
-        ((), "other columns with such values: 'dose' (line 2 (client 'a') and 15 more)\n"),
+        ((), "line 2 (client 'a'), column 'age' is empty (26 more in this column); correct it, fill it (--fill median"),
+        ((), "leave the row or the column out; also column 'dose' at line 2 (client 'a') and 15 more\n"),
         (("--fill", "mode"), "fill='mode' is unknown; choose one of 'median', 'mean', None"),
     ],
 )
@@ -141,7 +141,7 @@ def test_cells_are_filled_where_a_table_names_its_clients(table, tmp_path, capsy
     write(tmp_path / "d.csv", [{name: row[name] for name in row if name != "who"} for row in rows_with_gaps()])
     asked = ["--data", str(tmp_path / "d.csv"), *COLUMNS[2:], "--fill", "mean", "--partition", "iid"]
     assert main(["run", *asked, "--partition.n-clients", "4", "--algorithm", "fedavg"]) == 2
-    assert "empty cells are filled where the data names its clients; fill them before a" in capsys.readouterr().err
+    assert "empty cells are only filled if the data names its clients; fill them before" in capsys.readouterr().err
     np.savez(tmp_path / "d.npz", x=np.zeros((4, 2)), y=[0, 1, 0, 1], client=[0, 0, 1, 1])
     assert main(["run", "--data", str(tmp_path / "d.npz"), "--fill", "mean", "--algorithm", "fedavg"]) == 2
     assert "d.npz: cells of a table are filled; fill those of arrays before" in capsys.readouterr().err

@@ -221,9 +221,12 @@ def test_settings_of_the_partition_hold_for_the_tables_clients(table):
         (("--label-column", "sick", "--split-column", "noise"), "), column 'noise' is "),
         (
             ("--label-column", "sick", "--category-column", "sick"),
-            "the label 'sick' is no feature, and its words are classes",
+            "the label 'sick' is not a feature, its words are classes",
         ),
-        (("--label-column", "sick", "--feature-column", "age", "--task", "regression"), "names are classes: --task"),
+        (
+            ("--label-column", "sick", "--feature-column", "age", "--task", "regression"),
+            "names can only be classes: --task",
+        ),
         (("--label-column", "sick", "--feature-column", "age", "--model", "lstm"), "--model lstm: the network takes"),
         (("--label-column", "sick", "--partition", "iid"), "--client-column names the clients already"),
         (("--label-column", "sick", "--client-column", "None", "--feature-column", "age"), "does not name the clients"),

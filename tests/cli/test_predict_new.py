@@ -144,7 +144,7 @@ def test_clients_that_the_run_did_not_have_get_the_model_that_all_share(trained,
         ({"ward": ""}, "line 3 (client 'h1'), column 'ward' is empty; name the category"),
         (
             {"age": "old"},
-            "line 3 (client 'h1'), column 'age' is 'old', no finite number; correct it, or leave the row out",
+            "line 3 (client 'h1'), column 'age' is 'old', not a finite number; correct it, or leave the row out",
         ),
         ({"age": ""}, "line 3 (client 'h1'), column 'age' is empty; correct it, or leave the row out"),
         ({"hospital": "h9"}, "there is no client 'h9'; clients are 7, h1, h2, h3"),

@@ -107,7 +107,7 @@ NAN = on_host(np.full((10, 1, 1, 1), np.nan, np.float32), np.arange(10) % 2)
         ((POOL, [np.arange(5), np.array([7])]), "client 1 has 1 examples"),
         (
             ((POOL.x, POOL.y), [np.arange(5)]),
-            r"^pool is of type tuple, not Examples; give one, as fljax.Examples\(x, y\)",
+            r"^pool is of type tuple, not Examples; give fljax.Examples\(x, y\)",
         ),
         ((POOL, []), "owned has 0 clients; give the rows of at least one"),
         (
@@ -118,7 +118,10 @@ NAN = on_host(np.full((10, 1, 1, 1), np.nan, np.float32), np.arange(10) % 2)
         ((POOL, [np.arange(5), np.array([10, 8])]), "rows 8 to 10; the pool has 0 to 9"),
         ((POOL, [np.arange(5), np.array([1, 2**32])]), "rows 1 to 4294967296; the pool has 0 to 9"),
         ((POOL, [np.arange(5)], (0.5, 0.0, 0.2)), "sum to 1"),
-        ((POOL, [np.arange(5)], (1.0, 0.0, 0.0)), "nobody would be tested; give a test fraction, the last, above 0"),
+        (
+            (POOL, [np.arange(5)], (1.0, 0.0, 0.0)),
+            r"no client would be tested; give a test fraction \(the last\) above 0",
+        ),
         ((NAN, [np.arange(5)]), "not finite"),
         ((on_host(POOL.x, np.full(10, -1)), [np.arange(5)]), "label -1"),
         ((on_host(np.zeros((3, 1), np.int16), [0, 1, 0]), [np.arange(3)]), "dtype int16"),
@@ -132,7 +135,7 @@ def test_bad_input_is_one_clear_line(arguments, message):
 
 
 def test_a_test_fraction_beside_the_test_rows_is_refused():
-    with pytest.raises(ValueError, match=r"^split=\(0.8, 0.0, 0.2\) beside test_owned, .*; give a test fraction of 0$"):
+    with pytest.raises(ValueError, match=r"^split=\(0.8, 0.0, 0.2\) .*, but test_owned .*; give a test fraction of 0$"):
         build(POOL, [np.arange(5)], test_owned=[[0]])
 
 

@@ -89,7 +89,7 @@ def test_clients_without_validation_examples_are_named_by_their_names(arrays):
         nth[client == i] = np.arange((client == i).sum())
     part = np.array(["train", "test", "val"])[nth % 3]
     part[(client == 1) & (part == "val")] = "train"
-    with pytest.raises(ValueError, match=r"client 'b' has no val examples; .*leave it out; or mark nobody's as val"):
+    with pytest.raises(ValueError, match=r"client 'b' has no val examples; .*leave it out, or mark no example as val"):
         fljax.federation_from_arrays(x, y, names, part=part)
     only_small = np.where((part == "val") & (client != 0), "train", part)  # the client of 10 examples alone has some
     assert own_data(x, y, names, part=only_small).federation(min_size=11).val is None
@@ -204,7 +204,7 @@ def wrong(arrays, **changed):
         (lambda x, y, c: {"part": np.where(c == 0, "test", "train")}, "client '0' has no train examples"),
         (
             lambda x, y, c: {"part": np.repeat(["train", "test"], 30), "split": (0.5, 0.0, 0.5)},
-            r"^split=\(0.5, 0.0, 0.5\) and part, which says it example by example; leave one of them out$",
+            r"^split=\(0.5, 0.0, 0.5\) is given, but part assigns each example to a split; leave one of them out$",
         ),
         (lambda x, y, c: {"part": np.full(60, "tset")}, "part of example 0 is 'tset'"),
         (lambda x, y, c: {"client_ids": np.array([None, *c[1:]], object)}, "client id of example 0 is missing"),
@@ -284,11 +284,13 @@ def test_what_labels_are(tmp_path, columns, task, dtype, shape):
             "2.5",
             "high",
             COLUMNS,
-            r"mine.csv: line 3 .client 'north'., column 'blood' is 'high', no finite number; declare .* --text-col",
+            "mine.csv: line 3 .client 'north'., column 'blood' is 'high', not a finite number; correct it, or leave "
+            "the row or the column out; if it holds no numbers: --category-column, --text-column, --ignored-column, in "
+            "Python Columns.categories=..., text=..., ignored=....$",
         ),
-        ("2.5", '"2,5"', COLUMNS, "column 'blood' is '2,5', no finite number; write numbers with a point"),
+        ("2.5", '"2,5"', COLUMNS, "column 'blood' is '2,5', not a finite number; write numbers with a decimal point"),
         ("2.5", "", COLUMNS, "line 3 .client 'north'., column 'blood' is empty; correct it, fill it"),
-        ("2.5", "1e60", COLUMNS, "'1e60', no finite number"),
+        ("2.5", "1e60", COLUMNS, "'1e60', not a finite number"),
         ("north,60,2.5", '\n\n"nor\nth",60,dear', COLUMNS, "line 5 .client 'nor.nth'., column 'blood' is 'dear'"),
         ("no\nnorth,61,2.0,no", "no\n\nnorth,61", COLUMNS, "line 5 has 2 values"),
         ("61,2.0,no", "61,2.0", COLUMNS, "line 4 has 3 values and the header 4 names"),
@@ -297,20 +299,25 @@ def test_what_labels_are(tmp_path, columns, task, dtype, shape):
         ("age", "age", COLUMNS._replace(client="clinic"), "no column 'clinic'; the columns are hospital, age"),
         ("age", "blood", COLUMNS, "two columns have the same name"),
         ("age", "age", None, "say which column has the labels"),
-        ("age", "age", Columns(("hospital",), "hospital"), "two things at once: hospital"),
-        ("age", "age", Columns(("sick",), "hospital", features=("age", "sick")), "two things at once: sick"),
-        ("age", "age", Columns(("sick",), "hospital", features=("age", "age")), "two things at once: age"),
+        ("age", "age", Columns(("hospital",), "hospital"), "named twice: hospital"),
+        ("age", "age", Columns(("sick",), "hospital", features=("age", "sick")), "named twice: sick"),
+        ("age", "age", Columns(("sick",), "hospital", features=("age", "age")), "named twice: age"),
         ("age", "age", COLUMNS._replace(ignored=("sex",)), "no column 'sex'; the columns are hospital, age"),
-        ("age", "age", COLUMNS._replace(ignored=("sick",)), "two things at once: sick"),
-        ("age", "age", COLUMNS._replace(ignored=("age",), features=("blood",)), "name the features, or .* not both"),
+        ("age", "age", COLUMNS._replace(ignored=("sick",)), "named twice: sick"),
+        (
+            "age",
+            "age",
+            COLUMNS._replace(ignored=("age",), features=("blood",)),
+            "features and ignored columns are named; name",
+        ),
         ("age", "age", COLUMNS._replace(ignored=("age", "blood")), "no column is left for the features"),
         (
             "age",
             "age",
             COLUMNS._replace(ignored="age", categories="age"),
-            "categories 'age' is no feature; .*are blood",
+            "category column 'age' is not a feature; .*are blood",
         ),
-        ("age", "age", COLUMNS._replace(categories=("sex",)), "column of categories 'sex' is no feature; .*age, blood"),
+        ("age", "age", COLUMNS._replace(categories=("sex",)), "category column 'sex' is not a feature; .*age, blood"),
         (
             "2.5",
             "",
@@ -343,7 +350,7 @@ def test_a_column_of_categories_is_a_feature_for_each_word(tmp_path):
         with pytest.raises(ValueError, match="a category of column 'sex' and another column are both called 'sex=f'"):
             read_own(twice, Columns(("sick",), features=order, categories=("sex",)))
     arrays = Columns(("sick",), features=("x",), categories=("x",))
-    with pytest.raises(ValueError, match="column 'x' holds arrays, which are no categories"):
+    with pytest.raises(ValueError, match="column 'x' holds arrays, which cannot be categories"):
         from_frame(Frame(x=np.zeros((4, 2)), sick=np.arange(4) % 2), arrays)
     with pytest.raises(ValueError, match="categories stand in columns of a table"):
         read_own(tmp_path / "mine.npz", Columns((), categories=("x",)))
@@ -409,11 +416,12 @@ def test_frames_and_hugging_face_data_sets(tmp_path):
         "sick": np.array([0, 1, 1, 0]),
         "age": np.array([1.0, 2.0, 3.0, np.nan]),
     }
-    with pytest.raises(ValueError, match=r"row 3 .client 's'., column 'age' is empty; .* the row out$"):
+    with pytest.raises(ValueError, match=r"row 3 .client 's'., column 'age' is empty; .* the column out$"):
         from_frame(Frame(table), COLUMNS)
     table["age"][1:3] = np.inf
     with pytest.raises(
-        ValueError, match=r"row 1 .client 'n'., column 'age' .* \(2 more such values in this column\); .* out$"
+        ValueError,
+        match=r"row 1 .client 'n'., column 'age' is 'inf', not a finite number \(2 more in this column\); correct",
     ):
         from_frame(Frame(table), COLUMNS)
     table["age"][1:] = 2, 3, 4
@@ -442,9 +450,14 @@ def test_a_column_is_named_by_itself_and_what_is_no_table_is_refused():
             from_hugging_face,
             {"train": 1, "test": 2},
             COLUMNS,
-            "^dataset is a dict of 'train', 'test', not .*; of splits give",
+            "^dataset is a dict of 'train', 'test', not .*; give one split, dataset",
         ),
-        (from_hugging_face, [1], COLUMNS, r"^dataset=\[1\] is not a datasets.Dataset; give one, or fljax.from_frame"),
+        (
+            from_hugging_face,
+            [1],
+            COLUMNS,
+            r"^dataset=\[1\] is not a datasets.Dataset; for a frame use fljax.from_frame",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             read(given, columns)
@@ -454,7 +467,9 @@ def test_a_split_beside_one_that_the_data_says_is_refused():
     x, y, part = np.ones((12, 2), np.float32), np.arange(12) % 2, np.repeat(["train", "test"], 6)
     data = own_data(x, y, np.arange(12) % 3, part=part)
     assert data.federation().test.size.sum() == 6
-    with pytest.raises(ValueError, match=r"^split=\(0.5, 0.0, 0.5\) and part, which says it example by example; leave"):
+    with pytest.raises(
+        ValueError, match=r"^split=\(0.5, 0.0, 0.5\) is given, but part assigns each example to a split"
+    ):
         data.federation((0.5, 0.0, 0.5))
 
 
@@ -471,10 +486,10 @@ def test_two_columns_of_one_name_are_refused():
 @pytest.mark.parametrize(
     ("cells", "message"),
     [
-        ([[1, 2], [3, 4], [5]], r"row 2 .client 's'., column 'x' has shape \(1,\) and the first row \(2,\)"),
-        ([[1, 2], None, [3, 4]], r"row 1 .client 'n'., column 'x' has shape \(\) and the first row \(2,\)"),
+        ([[1, 2], [3, 4], [5]], r"row 2 .client 's'., column 'x' has shape \(1,\), row 0 has \(2,\)"),
+        ([[1, 2], None, [3, 4]], r"row 1 .client 'n'., column 'x' has shape \(\), row 0 has \(2,\)"),
         ([[1, 2], [3, [4]], [5, 6]], "row 1 .client 'n'., column 'x' has lists of several lengths"),
-        ([1.0, np.ones(2), 3.0], r"row 1 .client 'n'., column 'x' is '\[1. 1.\]', no finite number"),
+        ([1.0, np.ones(2), 3.0], r"row 1 .client 'n'., column 'x' is '\[1. 1.\]', not a finite number"),
     ],
 )
 def test_cells_of_other_shapes_are_named(cells, message):
@@ -622,19 +637,19 @@ def test_halves_for_a_partition(arrays):
     train, test = own_data(x, y).halves(0.25, seed=1)
     assert (len(train.y), len(test.y)) == (45, 15)
     assert [len(half.y) for half in own_data(x[:3], y[:3]).halves(0.9)] == [1, 2]  # 0.9 of three is all of them
-    with pytest.raises(ValueError, match="the data has 1 example, and a partition needs one to train and one to test"):
+    with pytest.raises(ValueError, match="the data has 1 example, but a partition needs one to train and one to test"):
         own_data(x[:1], y[:1]).halves()
     both = np.concatenate([train.x, test.x])
     np.testing.assert_array_equal(np.sort(both[:, 2]), np.sort(x[:, 2]))
-    with pytest.raises(ValueError, match="whose its examples are"):
+    with pytest.raises(ValueError, match="the data does not name its clients"):
         own_data(x, y).federation()
 
 
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        (["train", "val", "test"], "20 examples are marked as val, and a partition takes"),
-        (["train", "train", "train"], "no example is marked as test, and a partition needs some"),
+        (["train", "val", "test"], "20 examples are marked as val, but a partition takes"),
+        (["train", "train", "train"], "no example is marked as test, but a partition needs some"),
         (["test", "test", "test"], "no example is marked as train"),
     ],
 )
@@ -716,8 +731,8 @@ def test_missing_values_of_every_kind_are_named(gap):
         (np.array(["2020-01-01", "NaT"], "M8[D]"), "column 'age' has dates or durations .datetime64.D..; make"),
         (np.array([1, 2], "m8[h]"), "column 'age' has dates or durations"),
         (np.array([1, 2j]), "column 'age' has complex numbers .complex128."),
-        (np.array([1.0, np.datetime64("2020-01-01")], object), "row 1 .*column 'age' is '2020-01-01', no finite"),
-        (np.array([1.0, np.complex128(2j)], object), "row 1 .*column 'age' is '2j', no finite"),
+        (np.array([1.0, np.datetime64("2020-01-01")], object), "row 1 .*column 'age' is '2020-01-01', not a finite"),
+        (np.array([1.0, np.complex128(2j)], object), "row 1 .*column 'age' is '2j', not a finite"),
     ],
 )
 def test_columns_that_are_no_numbers_are_refused(values, message):
@@ -866,10 +881,11 @@ def test_columns_are_not_given_to_leafs_json(leaf):
 def test_a_client_column_that_is_forgotten_is_thought_of(tmp_path):
     path = written(tmp_path, "site,age,sick\nnorth,61,no\nsouth,40,yes\n")
     with pytest.raises(
-        ValueError, match=r"'site' is 'north', no finite number .*--client-column .* if it names the client"
+        ValueError,
+        match=r"'site' is 'north', not a finite number.*; if it holds no numbers: --client-column, --category",
     ):
         read_own(path, Columns(("sick",)))
-    with pytest.raises(ValueError, match=r"'site' is 'north', no finite number") as told:
+    with pytest.raises(ValueError, match=r"'site' is 'north', not a finite number") as told:
         read_own(path, Columns(("sick",), client="age"))
     assert "--client-column" not in str(told.value)
 
@@ -879,11 +895,11 @@ def test_a_client_column_that_is_forgotten_is_thought_of(tmp_path):
     [
         (
             [f"{i},5" for i in range(8)],
-            "column 'cost' is '0,5', no number, and 8 names in 8 rows are no .*; write numbers",
+            "column 'cost' is '0,5', not a number, and 8 names in 8 rows are not .*; write numbers",
         ),
         (
             [*(f"{i}.5" for i in range(7)), "dear"],
-            "'dear', no number, and 8 names in 8 rows are no classes; correct it",
+            "'dear', not a number, and 8 names in 8 rows are not classes; correct it",
         ),
     ],
 )
@@ -897,7 +913,7 @@ def test_numbers_that_are_written_wrong_are_no_names_of_classes(tmp_path, costs,
 def test_in_arrays_no_cells_are_filled():
     """Filled, the bytes of images became numbers from 0 to 255, which nothing scales."""
     frame = Frame({"image": np.zeros((4, 2, 2), np.uint8), "y": [0, 1, 0, 1]})
-    with pytest.raises(ValueError, match="column 'image' holds arrays, in which no cell is filled; leave fill out"):
+    with pytest.raises(ValueError, match="column 'image' holds arrays, whose cells cannot be filled; leave fill out"):
         fljax.from_frame(frame, fljax.Columns(("y",), fill="mean"))
 
 

@@ -164,7 +164,7 @@ def test_arrays_are_no_pools(labelled, name):
 
 
 def test_natural_needs_users(labelled):
-    with pytest.raises(ValueError, match="names none"):
+    with pytest.raises(ValueError, match="this data set has none"):
         partition.natural(*labelled(), 4)
 
 

@@ -86,12 +86,12 @@ def test_a_text_may_be_as_long_as_a_book(tmp_path):
     [
         ("", COLUMNS, r"row 3 .client 's'., column 'note' is empty; give a text, or leave the row out"),
         (None, COLUMNS, r"row 3 .client 's'., column 'note' is empty"),
-        (3.5, COLUMNS, r"row 3 .client 's'., column 'note' is '?3.5'?, no text"),
-        ("x", COLUMNS._replace(features=("age",)), "the text of column 'note' is all that the network sees"),
-        ("x", COLUMNS._replace(categories=("age",)), "the text of column 'note' is all that the network sees"),
-        ("x", COLUMNS._replace(ignored=("age",)), "the text of column 'note' is all that the network sees"),
+        (3.5, COLUMNS, r"row 3 .client 's'., column 'note' is '?3.5'?, not a text"),
+        ("x", COLUMNS._replace(features=("age",)), "column 'note' has the texts, the only input of the network"),
+        ("x", COLUMNS._replace(categories=("age",)), "column 'note' has the texts, the only input of the network"),
+        ("x", COLUMNS._replace(ignored=("age",)), "column 'note' has the texts, the only input of the network"),
         ("x", COLUMNS._replace(text="nte"), "there is no column 'nte'; the columns are site, note, sick, age"),
-        ("x", COLUMNS._replace(text="site"), "a column is two things at once: site"),
+        ("x", COLUMNS._replace(text="site"), "a column is named twice: site"),
     ],
 )
 def test_tables_without_texts_are_refused(note, columns, message):

@@ -1,4 +1,4 @@
-"""Who owns which example: one function per setting, deterministic in its seed, NumPy on the host."""
+"""Which client owns which examples: one function per setting, deterministic in its seed, NumPy on the host."""
 
 from collections.abc import Callable
 

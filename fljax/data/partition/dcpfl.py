@@ -26,15 +26,15 @@ def primary_secondary(
     val_fraction: float = 0.0,
     shares: Literal["generation", "client"] = "generation",
 ) -> Federation:
-    """Label skew: 40 to 60 % of a client is its primary class, 20 to 40 % its secondary, the rest uniform.
+    """Label skew: 40 to 60 % of a client's examples are of its primary class, 20 to 40 % of its secondary class.
 
-    The two classes are distinct and uniform for each client, the two shares uniform and independent. 100 label tables
-    are drawn; the range of their mean pairwise symmetric KLD is cut into three equal bands, and a table of the wanted
-    band is used. With shares drawn once per table, as the paper repeats "the data generation process", the bands are
-    far apart: of 50 clients and 10 classes they begin at 0.8 to 0.9 and end at 3.4 to 6, by the seed. Shares drawn for
-    each client give tables that all lie between 1.5 and 2.2, so that the bands hardly differ. Inside a client no image
-    comes twice; clients may share images. Test images come from the test set in the same proportions, a fifth of the
-    number of training images.
+    The rest is uniform. Each client's two classes are distinct and drawn uniformly; the two shares are uniform and
+    independent. 100 label tables are drawn, the range of their mean pairwise symmetric KLD is cut into three equal
+    bands, and a table of the chosen band is used. If shares are drawn once per table (the paper repeats "the data
+    generation process"), the bands are far apart: with 50 clients and 10 classes they begin at 0.8 to 0.9 and end at
+    3.4 to 6, depending on the seed. If shares are drawn per client, all tables lie between 1.5 and 2.2, so the bands
+    hardly differ. A client has no image twice; clients may share images. Test images come from the test set in the same
+    proportions, a fifth as many as training images.
 
     Args:
         train: pool of training (and validation) examples.
@@ -42,17 +42,17 @@ def primary_secondary(
         n_clients: number of clients (DC-PFL: 50).
         seed: same seed, same federation.
         band: heterogeneity (DC-PFL's headline numbers: mid); "any": the first table.
-        examples: training images of each client; None: an n-th of the training set (DC-PFL: CIFAR-10 1,000,
+        examples: training images per client; None: the training set divided by ``n_clients`` (DC-PFL: CIFAR-10 1,000,
             Fashion-MNIST 1,200).
         val_fraction: share of each client's examples for validation.
-        shares: "generation": all clients of a table have the same two shares; "client": each draws its own.
+        shares: "generation": all clients of a table have the same two shares; "client": each client has its own.
     """
     check_examples(train, test)
     check_clients(n_clients, len(train.y))
     have = stock(np.asarray(train.y))
     n_classes = int((have > 0).sum())
     if n_classes < 3:
-        raise ValueError(f"the data has {n_classes} classes; a primary, a secondary and the rest need at least 3")
+        raise ValueError(f"the data has {n_classes} classes; primary, secondary and other classes need at least 3")
     if band not in (*BANDS, "any"):
         raise ValueError(f"band={band!r}: give low, mid, high or any")
     if shares not in SHARES:
@@ -79,9 +79,9 @@ def share_table(order: np.ndarray, primary: np.ndarray, secondary: np.ndarray) -
     """(clients, classes) label shares.
 
     Args:
-        order: (clients, classes) classes of each client, its primary first, its secondary next.
+        order: (clients, classes) classes of each client: the primary first, then the secondary.
         primary: (clients,) or (1,) shares of the primary class.
-        secondary: the same of the secondary class; what is left is spread evenly over the others.
+        secondary: (clients,) or (1,) shares of the secondary class; the rest is spread evenly over the other classes.
     """
     n_clients, n_classes = order.shape
     rest = np.maximum(1 - primary - secondary, 0) / (n_classes - 2)
@@ -100,7 +100,7 @@ def _choose(rng: np.random.Generator, n_clients: int, n_classes: int, band: str,
     which = np.clip(np.searchsorted(edges, spread, side="right") - 1, 0, 2)
     wanted = BANDS.index(band)
     inside = np.flatnonzero(which == wanted)
-    if len(inside) == 0:  # only with very few clients: the nearest to the middle of the band
+    if len(inside) == 0:  # only with very few clients: take the table nearest to the middle of the band
         return tables[int(np.argmin(np.abs(spread - edges[wanted : wanted + 2].mean())))]
     return tables[rng.choice(inside)]
 

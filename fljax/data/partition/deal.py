@@ -1,4 +1,4 @@
-"""What partitions share: from a table of counts, or a set of classes, to the rows that each client owns."""
+"""Steps common to partitions: from a table of counts, or a set of classes, to the rows that each client owns."""
 
 from bisect import bisect_left
 from typing import Literal
@@ -20,11 +20,11 @@ def merge(train: Examples, test: Examples) -> Examples:
 
 
 def set_aside(test: Examples, n_public: int, seed: int) -> tuple[Examples, Examples | None]:
-    """The test images that clients may own, and ``n_public`` random ones for the server; None where that is 0.
+    """The test images that clients may own, and ``n_public`` random ones for the server (None if that is 0).
 
-    The draw is its own, so that the clients' training images do not depend on ``n_public``.
+    They are drawn by a separate generator, so that the clients' training images do not depend on ``n_public``.
     """
-    check_whole("n_public", n_public, 0, max(len(test.y) - 1, 0), ", one test image less than there are")
+    check_whole("n_public", n_public, 0, max(len(test.y) - 1, 0), ", the number of test images less 1")
     if n_public == 0:
         return test, None
     order = np.random.default_rng([seed, n_public]).permutation(len(test.y))
@@ -34,23 +34,23 @@ def set_aside(test: Examples, n_public: int, seed: int) -> tuple[Examples, Examp
 
 
 def stock(labels: np.ndarray) -> np.ndarray:
-    """(classes,) how many examples of each class there are; classes run to the largest label.
+    """(classes,) the number of examples of each class, up to the largest label.
 
     Raises:
-        ValueError: the labels are no classes.
+        ValueError: the labels are not classes.
     """
     check_classes(labels)
     return np.bincount(np.asarray(labels))
 
 
 def over_all(counts: np.ndarray, have: np.ndarray) -> np.ndarray:
-    """(clients, classes) ``counts`` of the classes that have examples, with zeros for the others between them.
+    """(clients, classes) ``counts`` with columns of zeros inserted for classes without examples.
 
-    Partitions draw and spread over the classes that are there: labels of one's own may begin at 1, or leave some out.
+    Partitions use only classes that have examples: a user's labels may begin at 1, or leave some out.
 
     Args:
         counts: (clients, classes that have examples).
-        have: (classes,) as `stock` gives it.
+        have: (classes,) as `stock` returns it.
     """
     whole = np.zeros((len(counts), len(have)), counts.dtype)
     whole[:, have > 0] = counts
@@ -60,17 +60,17 @@ def over_all(counts: np.ndarray, have: np.ndarray) -> np.ndarray:
 def take(
     rng: np.random.Generator, labels: np.ndarray, counts: np.ndarray, overlap: Overlap = "never"
 ) -> list[np.ndarray]:
-    """For every client, ``counts[client, class]`` random rows of each class, none twice.
+    """For each client, ``counts[client, class]`` random rows of each class, no row twice.
 
     Args:
-        rng: decides which.
+        rng: chooses the rows.
         labels: (examples,) of the pool.
         counts: (clients, classes) int.
-        overlap: "never"; "if short": a class with fewer rows than are asked of it goes round again, so that its rows
-            have equally many owners (within one); "freely": every client draws from all rows.
+        overlap: "never"; "if short": a class with fewer rows than requested is used repeatedly, so that its rows have
+            equally many owners (within one); "freely": each client draws from all rows.
 
     Raises:
-        ValueError: a class has fewer examples than are asked of it, without overlap by all clients, else by one.
+        ValueError: a class has fewer examples than all clients request together ("never"), or than one client requests.
     """
     _check_stock(stock(labels), counts, overlap)
     drawn, owners = [], []
@@ -79,7 +79,7 @@ def take(
         if overlap == "freely":
             places = [rng.choice(len(rows), count, replace=False) for count in asked.tolist() if count]
             drawn.append(rows[np.concatenate(places)] if places else rows[:0])
-        else:  # where the rows end, the first come again
+        else:  # after the last row, continue with the first
             drawn.append(rows[np.arange(asked.sum()) % max(len(rows), 1)])
         owners.append(np.repeat(np.arange(len(asked)), asked))
     by_client = np.argsort(np.concatenate(owners), kind="stable")
@@ -99,7 +99,7 @@ def _check_stock(have: np.ndarray, counts: np.ndarray, overlap: Overlap) -> None
 
 
 def by_label(rng: np.random.Generator, labels: np.ndarray) -> np.ndarray:
-    """(rows,) all rows in the order of their labels, those of one label in random order; of targets by their value.
+    """(rows,) all rows sorted by label, in random order within a label; regression targets are sorted by value.
 
     Raises:
         ValueError: an example has several labels.
@@ -111,7 +111,7 @@ def by_label(rng: np.random.Generator, labels: np.ndarray) -> np.ndarray:
 
 
 def deal_evenly(rng: np.random.Generator, labels: np.ndarray, n_clients: int) -> list[np.ndarray]:
-    """All rows, class by class and round-robin: sizes, and counts of each class, differ by at most one."""
+    """Each client's rows, round-robin class by class: sizes, and counts of each class, differ by at most one."""
     order = by_label(rng, labels)
     return [order[client::n_clients] for client in range(n_clients)]
 
@@ -119,10 +119,11 @@ def deal_evenly(rng: np.random.Generator, labels: np.ndarray, n_clients: int) ->
 def deal_classes(rng: np.random.Generator, wants: np.ndarray, n_classes: int) -> np.ndarray:
     """(clients, classes) bool: ``wants[client]`` distinct random classes each, every class equally often (within one).
 
-    A shuffled multiset of class ids is dealt; a client that got a class twice swaps one of the two with another client.
+    A shuffled multiset of class ids is split among the clients; a client that has a class twice swaps one of the two
+    with another client.
 
     Raises:
-        ValueError: all together want too few to cover every class.
+        ValueError: the clients hold too few classes together to cover all.
     """
     total = int(wants.sum())
     if total < n_classes:
@@ -139,7 +140,7 @@ def deal_classes(rng: np.random.Generator, wants: np.ndarray, n_classes: int) ->
         slot, other = repeated[rng.integers(len(repeated))], int(rng.integers(total))
         one, two = client[slot], client[other]
         if not (holds[one, label[other]] or holds[two, label[slot]]):
-            # Only these two clients' slots can change: looking at all again would be quadratic in the clients.
+            # Only these two clients' slots can change; a search through all would be quadratic in the clients.
             holds[[one, one, two, two], [label[slot], label[other], label[other], label[slot]]] += [-1, 1, -1, 1]
             label[slot], label[other] = label[other], label[slot]
             for mine in (first[one], first[two]):
@@ -150,7 +151,7 @@ def deal_classes(rng: np.random.Generator, wants: np.ndarray, n_classes: int) ->
 
 
 def own_pool(pool: Examples, owned: list[np.ndarray]) -> tuple[Examples, list[np.ndarray]]:
-    """A pool of the owned rows only, in the order of their owners, to be changed client by client; and the new rows."""
+    """A copy of the owned rows, ordered by owner, which can be changed client by client; and each client's new rows."""
     rows = np.concatenate(owned)
     ranges = np.split(np.arange(len(rows)), np.cumsum([len(piece) for piece in owned])[:-1])
     return on_host(np.asarray(pool.x)[rows], np.asarray(pool.y)[rows]), ranges

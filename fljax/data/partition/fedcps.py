@@ -27,17 +27,17 @@ def few_shot(
 
     Train and test images are one pool. A client has ``min(N // (n classes), smallest class // its clients)`` images of
     each of its classes: 140 on Fashion-MNIST, 126 on MNIST, 120 on CIFAR-10 with 100 clients. The number does not
-    depend on gamma. Classes are dealt equally often; splits are random. No image has two owners.
+    depend on gamma. Each class is held equally often; splits are random. No image has two owners.
 
     Args:
-        train: half of the pool.
-        test: the other half.
+        train: first part of the pool.
+        test: second part of the pool.
         n_clients: number of clients (FedCPS: 100).
         seed: same seed, same federation.
         gamma: fraction of few-shot clients, chosen uniformly, 0 to 1 (FedCPS: 0, 0.1, ..., 0.5).
         classes: distinct classes of a regular client (FedCPS: 5; CIFAR-100: 15).
         few_classes: distinct classes of a few-shot client (FedCPS: 2; CIFAR-100: 5).
-        consecutive: client i has the classes ``(i + j) mod n_classes`` instead, as FedCR's code.
+        consecutive: True: client i has the classes ``(i + j) mod n_classes``, as in FedCR's code.
         val_fraction: share of each client's examples for validation.
         test_fraction: share of each client's examples for its local test.
     """
@@ -77,12 +77,12 @@ def dirichlet_prior(
 ) -> Federation:
     """FedCPS non-iid_2: equal sizes ``N // n`` and a class prior ``Dir_C(alpha)`` for each client.
 
-    Train and test images are one pool. Images are handed out one at a time: a random client that is not full draws a
+    Train and test images are one pool. Images are assigned one at a time: a random client that is not full draws a
     class from its prior, and draws again if that class is used up. No image has two owners.
 
     Args:
-        train: half of the pool.
-        test: the other half.
+        train: first part of the pool.
+        test: second part of the pool.
         n_clients: number of clients (FedCPS: 100).
         seed: same seed, same federation.
         alpha: above 0; small is more skewed (FedCPS: 0.6; CIFAR-100: 0.4).
@@ -106,7 +106,7 @@ def _hand_out(rng: np.random.Generator, prior: np.ndarray, have: np.ndarray, siz
     which, draw = rng.random((len(prior) * size, 2)).T
     client = _turns(which, len(prior), size)
     counts, left, at = np.zeros(prior.shape, np.int64), have.astype(np.int64), 0
-    then = left  # when a class was last used up, which is then drawn again until it is another: the prior without it
+    then = left  # when a class was last used up: drawing again until another class comes is the prior without it
     while at < len(client):
         who = client[at : at + _AT_ONCE]
         label = _drawn(_cumulative(prior[who], then), draw[at : at + _AT_ONCE])
@@ -119,7 +119,7 @@ def _hand_out(rng: np.random.Generator, prior: np.ndarray, have: np.ndarray, siz
 
 
 def _turns(which: np.ndarray, n_clients: int, size: int) -> np.ndarray:
-    """Whose turn each draw ``which`` in [0, 1) is: one of the clients that have fewer than ``size`` turns so far."""
+    """The client of each draw ``which`` in [0, 1), among the clients that have fewer than ``size`` images so far."""
     room, unfilled, n_unfilled = [size] * n_clients, list(range(n_clients)), n_clients
     turns = []
     for one in which.tolist():
@@ -144,7 +144,7 @@ def _drawn(cumulative: np.ndarray, draw: np.ndarray) -> np.ndarray:
 
 
 def _until_used_up(label: np.ndarray, left: np.ndarray) -> int:
-    """How many of the draws there are up to the first that takes the last image of a class; all, if none does."""
+    """The number of draws up to and with the first that takes the last image of a class; all if none does."""
     by_class = np.argsort(label, kind="stable")
     label, n_of_class = label[by_class], np.bincount(label, minlength=len(left))
     nth = np.arange(len(label)) - (np.cumsum(n_of_class) - n_of_class)[label]
@@ -152,7 +152,7 @@ def _until_used_up(label: np.ndarray, left: np.ndarray) -> int:
 
 
 def _cumulative(prior: np.ndarray, left: np.ndarray) -> np.ndarray:
-    """Cumulative priors over the classes that are left; a client with no mass there draws by what is left."""
+    """Cumulative priors over the classes with images left; a client without mass there draws by the images left."""
     mass = np.where(left > 0, prior, 0.0)
     mass = np.where(mass.sum(axis=1, keepdims=True) > 0, mass, left)
     stops = np.cumsum(mass, axis=1)

@@ -1,5 +1,5 @@
-"""Clients in known groups: rotated images or a dominant class, as LayerCFL (Yuan et al., Cybersecurity 2023), or other
-names of the classes.
+"""Clients in known groups: rotated images or a dominant class, as in LayerCFL (Yuan et al., Cybersecurity 2023), or
+permuted labels.
 """
 
 from collections.abc import Callable
@@ -35,29 +35,30 @@ def rotated_groups(
     n_public: int = 0,
     val_fraction: float = 0.0,
 ) -> Federation:
-    """Feature skew: all classes on every client; group g sees its images turned by ``360 g / n_groups`` degrees.
+    """Feature skew: all classes on every client; images of group g are rotated by ``360 g / n_groups`` degrees.
 
-    Train and test images are dealt evenly by class and turned; no image has two owners. The first clients are group 0.
+    Train and test images are split evenly by class among clients; no image has two owners. The first clients are
+    group 0.
 
     Args:
-        train: dealt as training (and validation) examples.
-        test: dealt as test examples, all of them.
+        train: split among clients as training (and validation) examples.
+        test: split among clients as test examples, all of them.
         n_clients: number of clients (LayerCFL: 20 with 4 groups, 10 with 2).
         seed: same seed, same federation.
-        n_groups: the true clusters; 4 gives 0, 90, 180 and 270 degrees, 2 gives 0 and 180.
-        examples: of each client before the validation share (LayerCFL: 100 to 1,500); None: all are dealt.
-        side: height and width after a bilinear resize (LayerCFL: 32 for EMNIST); None: as they are.
-        n_public: so many test images go to the server instead, unlabelled and not turned.
+        n_groups: number of true clusters; 4 gives 0, 90, 180 and 270 degrees, 2 gives 0 and 180.
+        examples: training and validation examples per client (LayerCFL: 100 to 1,500); None: all are used.
+        side: height and width after a bilinear resize (LayerCFL: 32 for EMNIST); None: no resize.
+        n_public: number of test images for the server instead, without labels and not rotated.
         val_fraction: share of each client's examples for validation.
     """
     if side is not None:
         check_whole("side", side, 1)
 
-    def turned(x: np.ndarray, y: np.ndarray, g: int) -> tuple[np.ndarray, np.ndarray]:
+    def rotated(x: np.ndarray, y: np.ndarray, g: int) -> tuple[np.ndarray, np.ndarray]:
         return rotate(x, 360 * g / n_groups), y
 
     dealt = _Dealt(seed, n_groups, examples, n_public, val_fraction)
-    return _in_groups(train, test, n_clients, dealt, turned, lambda x: x if side is None else resize(x, side))
+    return _in_groups(train, test, n_clients, dealt, rotated, lambda x: x if side is None else resize(x, side))
 
 
 def permuted_label_groups(
@@ -71,20 +72,20 @@ def permuted_label_groups(
     n_public: int = 0,
     val_fraction: float = 0.0,
 ) -> Federation:
-    """Concept shift: all classes on every client; each group calls them by another permutation of their names.
+    """Concept shift: all classes on every client; each group has another permutation of the labels.
 
-    As in CFL's experiments (Sattler et al., TNNLS 2020, https://arxiv.org/abs/1910.01991): equal images have other
-    labels in another group, so that one model cannot serve two. Train and test images are dealt evenly by class. The
-    first clients are group 0, whose labels are as they were.
+    As in CFL's experiments (Sattler et al., TNNLS 2020, https://arxiv.org/abs/1910.01991): equal images have different
+    labels in different groups, so one model cannot fit two groups. Train and test images are split evenly by class
+    among clients. The first clients are group 0, which keeps the original labels.
 
     Args:
-        train: dealt as training (and validation) examples.
-        test: dealt as test examples, all of them.
+        train: split among clients as training (and validation) examples.
+        test: split among clients as test examples, all of them.
         n_clients: number of clients (CFL: 20).
         seed: same seed, same federation.
-        n_groups: the true clusters (CFL: 4).
-        examples: of each client before the validation share; None: all are dealt.
-        n_public: so many test images go to the server instead, unlabelled.
+        n_groups: number of true clusters (CFL: 4).
+        examples: training and validation examples per client; None: all are used.
+        n_public: number of test images for the server instead, without labels.
         val_fraction: share of each client's examples for validation.
     """
     check_examples(train, test)
@@ -93,7 +94,7 @@ def permuted_label_groups(
     check_groups(n_groups, min(n_clients, factorial(len(names))))
     generator(seed)
     rng, orders = np.random.default_rng([seed, 0x6E616D65]), {tuple(names): None}
-    while len(orders) < n_groups:  # no two groups have the same
+    while len(orders) < n_groups:  # no two groups have the same permutation
         orders[tuple(rng.permutation(names))] = None
     called = np.array([*orders])
 
@@ -121,7 +122,7 @@ def _in_groups(
     change: Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]],
     prepare: Callable[[np.ndarray], np.ndarray] = lambda x: x,
 ) -> Federation:
-    """Train and test images dealt evenly by class, all prepared alike, and ``change(x, y, group)`` of each client's."""
+    """Train and test images split evenly by class, changed by ``prepare(x)`` and per client ``change(x, y, group)``."""
     check_examples(train, test)
     rng, split = generator(how.seed), split_of(how.val_fraction)
     test, public = set_aside(test, how.n_public, how.seed)
@@ -131,7 +132,7 @@ def _in_groups(
     check_groups(how.n_groups, n_clients)
     owned = deal_evenly(rng, np.asarray(train.y), n_clients)
     if (examples := how.examples) is not None:
-        check_whole("examples", examples, 1, len(train.y) // n_clients, ", an n-th of the training images")
+        check_whole("examples", examples, 1, len(train.y) // n_clients, ", the training images per client")
         owned = [rows[np.arange(examples) * len(rows) // examples] for rows in owned]
     test_owned = [rows + len(train.y) for rows in deal_evenly(rng, np.asarray(test.y), n_clients)]
     pool, rows = own_pool(merge(train, test), owned + test_owned)
@@ -158,25 +159,27 @@ def dominant_label_groups(
     n_public: int = 0,
     val_fraction: float = 0.0,
 ) -> Federation:
-    """Label skew: each group has a dominant class of its own, the share ``beta`` of a client; the rest is uniform.
+    """Label skew: each group has its own dominant class, a share ``beta`` of each client; the rest is uniform.
 
-    A client has ``round(beta N)`` images of the dominant class and equally many (within one) of every other. Test
+    A client has ``round(beta N)`` images of the dominant class and equally many (within one) of each other class. Test
     images follow the same rule, as many as the test set allows without sharing. The first clients are group 0.
 
-    No training image has two owners while its class suffices. Where the clients together need more of a class than
-    there is, its images go round again, as in flsim's bias loader: each is owned equally often (within one), never
-    twice by one client. One client may then train on what another validates on; nobody trains on a test image.
+    No training image has two owners if its class suffices. If the clients together need more images of a class than
+    there are, its images are used repeatedly, as in flsim's bias loader: each is owned equally often (within one),
+    never twice by one client. A client may then train on an image that another client validates on; no client trains on
+    a test image.
 
     Args:
         train: pool of training (and validation) examples.
         test: pool of test examples.
         n_clients: number of clients (LayerCFL: 20; heat maps 10).
         seed: same seed, same federation.
-        n_groups: the true clusters, at most one for each class (LayerCFL: 4; heat maps 2).
+        n_groups: number of true clusters, at most one per class (LayerCFL: 4; heat maps 2).
         beta: share of the dominant class, 0 to 1 (LayerCFL: 0.5; heat maps 0.8).
-        examples: N of each client before the validation share (LayerCFL: 100 to 1,500); None: the most without sharing.
-        overlap: False: refuses ``examples`` for which clients would have to share images.
-        n_public: so many test images go to the server instead, unlabelled.
+        examples: N, training and validation examples per client (LayerCFL: 100 to 1,500); None: the most without
+            sharing.
+        overlap: False: rejects ``examples`` for which clients would have to share images.
+        n_public: number of test images for the server instead, without labels.
         val_fraction: share of each client's examples for validation.
     """
     check_examples(train, test)
@@ -205,7 +208,7 @@ def dominant_label_groups(
 
 
 def _of_the_same(train: np.ndarray, test: np.ndarray) -> np.ndarray:
-    """Of the test examples of each class as `stock` gives them, those of the classes that can be trained on."""
+    """Test examples per class, for the classes that have training examples; both arguments are as of `stock`."""
     labels = np.flatnonzero(train)
     test = np.pad(test, (0, max(0, len(train) - len(test))))[labels]
     if not test.all():
@@ -215,12 +218,12 @@ def _of_the_same(train: np.ndarray, test: np.ndarray) -> np.ndarray:
 
 
 def _counts(rng: np.random.Generator, have: np.ndarray, dominant: np.ndarray, beta: float, n: int) -> np.ndarray:
-    """(clients, classes) counts of n examples; what does not divide goes to the classes with the largest stock left."""
+    """(clients, classes) counts of n examples; the remainder goes to the classes with the largest stock left."""
     n_major, n_minor, n_over = _whole_shares(len(have), beta, n)
     counts = np.full((len(dominant), len(have)), n_minor)
     counts[np.arange(len(dominant)), dominant] = n_major
     tie = rng.random(counts.shape)
-    # Least first. Who has all of a class takes no more of it; the dominant class, NaN, is after even those.
+    # Smallest key first. A client that has all of a class takes no more of it (inf); the dominant class (NaN) is last.
     key = np.where(n_minor < have, counts.sum(axis=0) - have, np.inf)
     for client, label in enumerate(dominant.tolist() if n_over else ()):
         first = key - tie[client]
@@ -232,7 +235,7 @@ def _counts(rng: np.random.Generator, have: np.ndarray, dominant: np.ndarray, be
 
 
 def _whole_shares(n_classes: int, beta: float, n: int) -> tuple[int, int, int]:
-    """Of n examples of a client those of the dominant class, those of each other one, and those that are over."""
+    """Of a client's n examples: the number of the dominant class, of each other class, and the remainder."""
     n_major = n if n_classes == 1 else round(beta * n)
     return n_major, *divmod(n - n_major, max(n_classes - 1, 1))
 
@@ -246,7 +249,7 @@ def _largest(rng: np.random.Generator, have: np.ndarray, dominant: np.ndarray, b
     largest = int((have[asked > 0] / asked[asked > 0]).min())
     for n in range(min(largest + len(have), int(have.sum()) // len(dominant)), 0, -1):
         if not _may_suffice(have, dominant, beta, n):
-            rng.random(share.shape)  # as `_counts` draws: the rows of a seed do not depend on what is tried
+            rng.random(share.shape)  # as `_counts` draws, so that a seed's rows do not depend on this shortcut
             continue
         counts = _counts(rng, have, dominant, beta, n)
         if (counts.sum(axis=0) <= have).all():
@@ -255,7 +258,7 @@ def _largest(rng: np.random.Generator, have: np.ndarray, dominant: np.ndarray, b
 
 
 def _may_suffice(have: np.ndarray, dominant: np.ndarray, beta: float, n: int) -> bool:
-    """False where n examples of each client exceed the stock whoever takes what is over; `_counts` asks each client."""
+    """False if n examples per client exceed the stock for any choice of remainders; `_counts` goes client by client."""
     n_major, n_minor, n_over = _whole_shares(len(have), beta, n)
     members = np.bincount(dominant, minlength=len(have))
     others = len(dominant) - members

@@ -20,14 +20,14 @@ def noisy_features(
     test_fraction: float = 0.2,
     public: bool = True,
 ) -> Federation:
-    """Feature skew of NIID-Bench: client i of n has normal noise of deviation ``sigma i / (n - 1)`` on its inputs.
+    """Feature skew of NIID-Bench: noise of standard deviation ``sigma i / (n - 1)`` on the inputs of client i of n.
 
-    Li, Diao, Chen, He: Federated Learning on Non-IID Data Silos, ICDE 2022, https://arxiv.org/abs/2102.02079, whose
-    paper calls it a variance; this is the deviation of its code. All training images are dealt equally; a client's
-    tests have its noise too.
+    Li, Diao, Chen, He: Federated Learning on Non-IID Data Silos, ICDE 2022, https://arxiv.org/abs/2102.02079. The paper
+    calls sigma a variance; here it is a standard deviation, as in its code. The noise is normal. All training images
+    are split equally among clients; a client's test images have its noise too.
 
     Args:
-        train: what is dealt.
+        train: examples that are split among clients.
         test: becomes the server's public images, without labels or noise.
         n_clients: number of clients (NIID-Bench: 10).
         seed: same seed, same federation.
@@ -40,10 +40,10 @@ def noisy_features(
     check_range("sigma", sigma, 0, 10)
     check_clients(n_clients, len(train.y))
     if (kind := np.asarray(train.x).dtype) != np.uint8 and kind.kind != "f":
-        raise ValueError(f"x has dtype {kind}, as tokens have, to which nothing can be added; give pixels or numbers")
+        raise ValueError(f"x has dtype {kind}, as tokens have, to which noise cannot be added; give pixels or floats")
     rng, split = generator(seed), split_of(val_fraction, test_fraction)
     pool, owned = own_pool(train, np.array_split(rng.permutation(len(train.y)), n_clients))
-    x = np.asarray(pool.x)  # of this pool alone
+    x = np.asarray(pool.x)  # `own_pool` has made a copy
     for client, mine in enumerate(owned):
         x[mine] = with_noise(rng, x[mine], sigma * client / max(n_clients - 1, 1))
     return build(on_host(x, pool.y), owned, split, seed, public=test if public else None)

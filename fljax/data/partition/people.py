@@ -1,4 +1,4 @@
-"""One client per person: those in the data, or made-up writers with known styles."""
+"""One client per person: the users in the data, or simulated writers with known styles."""
 
 import numpy as np
 
@@ -29,12 +29,12 @@ def natural(
     val_fraction: float = 0.0,
     test_fraction: float = 0.2,
 ) -> Federation:
-    """One client per user of the data; a user's train and test images together are split anew.
+    """One client per user of the data; each user's train and test images are pooled and split again.
 
     Args:
-        train: with its users.
-        test: with its users.
-        n_clients: so many users chosen at random, in the order of their names; 0: every user.
+        train: training examples with their users.
+        test: test examples with their users.
+        n_clients: number of users, chosen at random, in the order of their names; 0: all users.
         seed: same seed, same federation.
         min_size: users with fewer examples are left out (LEAF: 5).
         val_fraction: share of each client's examples for validation.
@@ -45,7 +45,7 @@ def natural(
     """
     if not (isinstance(train, UserExamples) and isinstance(test, UserExamples)):
         raise ValueError(
-            "the natural partition needs data with users, such as femnist or synthetic_1_1; this set names none"
+            "the natural partition needs data with users, such as femnist or synthetic_1_1; this data set has none"
         )
     check_whole("min_size", min_size, 0)
     rng, split = generator(seed), split_of(val_fraction, test_fraction)
@@ -79,24 +79,24 @@ def writers(
     val_fraction: float = 0.0,
     test_fraction: float = 0.2,
 ) -> Federation:
-    """A proxy for FEMNIST: real images rewritten in a fixed hand for each client, hands in a few hidden groups.
+    """A proxy for FEMNIST: real images in a simulated handwriting per client, with styles in a few hidden groups.
 
-    A style is a rotation, a shear, a scale, a stroke thickness and a contrast. Over the groups each of the five takes
-    evenly spaced levels in a random order; a client's style is its group's with a little noise. Train and test images
-    are one pool, dealt in log-normal sizes; no image has two owners. Meant for bright strokes on black, as MNIST: say
-    "proxy" beside every number made with it.
+    A style is a rotation, a shear, a scale, a stroke thickness and a contrast. Across groups, each of the five takes
+    evenly spaced levels in random order; a client's style is its group's plus a little noise. Train and test images are
+    one pool, split among clients in log-normal sizes; no image has two owners. Meant for bright strokes on black, as in
+    MNIST. Write "proxy" beside every result made with it.
 
     Args:
-        train: half of the pool, uint8.
-        test: the other half.
+        train: first part of the pool, uint8.
+        test: second part of the pool, uint8.
         n_clients: number of writers (FEMNIST has about 3,500).
         seed: same seed, same federation.
         n_groups: hidden groups of style, the true clusters; the first clients are group 0.
         sigma: standard deviation of the logarithm of a client's share.
-        min_size: smallest client.
-        strength: 1: up to 45 degrees, shear 0.3, a quarter larger or smaller; 0: no group styles.
-        jitter: a client's own deviation, as a share of the group styles' range.
-        n_public: so many test images go to the server instead, unlabelled and as they were.
+        min_size: least number of examples per client.
+        strength: 1: up to 45 degrees, shear 0.3, scale 0.8 to 1.25; 0: no group styles.
+        jitter: standard deviation of a client's style about its group's, where groups go from -1 to 1 at strength 1.
+        n_public: number of test images for the server instead, without labels and not rewritten.
         val_fraction: share of each client's examples for validation.
         test_fraction: share of each client's examples for test.
     """
@@ -123,7 +123,7 @@ def writers(
 
 
 def rewrite(x: np.ndarray, style: np.ndarray) -> np.ndarray:
-    """uint8 images in a hand: ``style`` = (rotation, shear, scale, thickness, contrast), each in about -1 to 1."""
+    """uint8 images in a style: ``style`` = (rotation, shear, scale, thickness, contrast), each about -1 to 1."""
     angle, shear, scale, thickness, contrast = style
     turn = np.deg2rad(45 * angle)
     rotation = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])

@@ -1,4 +1,4 @@
-"""Label skew without groups: Dirichlet shares of each class, few classes per client, or labels in order."""
+"""Label skew without groups: Dirichlet shares of each class, few classes per client, or sorted labels."""
 
 import numpy as np
 
@@ -22,17 +22,18 @@ def dirichlet(
     test_fraction: float = 0.2,
     public: bool = True,
 ) -> Federation:
-    """Each class shared out by ``p_c ~ Dir_n(beta)``: its shuffled rows are cut at ``floor(cumsum(p_c) n_c)``.
+    """Label skew: each class is split among clients by ``p_c ~ Dir_n(beta)``.
 
-    The draw is repeated until every client has at least ``min_size`` examples. All training images are dealt.
+    Its shuffled rows are cut at ``floor(cumsum(p_c) n_c)``. The draw is repeated until every client has at least
+    ``min_size`` examples. All training images are used.
 
     Args:
-        train: what is dealt.
+        train: examples that are split among clients.
         test: becomes the server's public images, without labels.
         n_clients: number of clients (FedTSDP: 20).
         seed: same seed, same federation.
         beta: above 0; small is more skewed (FedTSDP: 0.2 and 0.5, FeSEM: 0.5).
-        min_size: smallest client.
+        min_size: least number of examples per client.
         val_fraction: share of each client's examples for validation.
         test_fraction: share of each client's examples for its local test.
         public: False: the server has no data of its own.
@@ -40,12 +41,12 @@ def dirichlet(
     check_examples(train, test)
     check_range("beta", beta, 1e-6, 1e9)
     check_clients(n_clients, len(train.y))
-    check_whole("min_size", min_size, 1, len(train.y) // n_clients, ", the examples of a client")
+    check_whole("min_size", min_size, 1, len(train.y) // n_clients, ", the examples per client")
     rng, split = generator(seed), split_of(val_fraction, test_fraction)
     labels = np.asarray(train.y)
     have = stock(labels)
     n_drawn, fewest = 0, n_clients
-    # Where in each of the first draws many clients are too small, one that suits all of them would be a miracle.
+    # If many clients are too small in each of the first draws, a draw that suits all clients is not to be expected.
     while n_drawn < (_DRAWS if fewest < _MANY else _FEW_DRAWS):
         share = rng.dirichlet(np.full(n_clients, beta), size=len(have))
         cuts = np.floor(np.cumsum(share, axis=1) * have[:, None]).astype(np.int64)
@@ -74,11 +75,11 @@ def classes_per_client(
 ) -> Federation:
     """Pathological label skew: each client holds equal shards of exactly ``classes`` random classes.
 
-    Every class is cut into as many equal shards as it has clients, ``classes * n_clients / n_classes`` (within one); of
-    a class with fewer examples than that some of its clients get none. All training images are dealt.
+    Each class is cut into as many equal shards as it has clients, ``classes * n_clients / n_classes`` (within one); if
+    a class has fewer examples than clients, some of them get none. All training images are used.
 
     Args:
-        train: what is dealt.
+        train: examples that are split among clients.
         test: becomes the server's public images, without labels.
         n_clients: number of clients (FedTSDP: 20).
         seed: same seed, same federation.
@@ -113,24 +114,24 @@ def shards(
     test_fraction: float = 0.2,
     public: bool = True,
 ) -> Federation:
-    """Pathological label skew of FedAvg's paper: rows in the order of their labels, cut into shards; a few each.
+    """Pathological label skew of FedAvg's paper: rows sorted by label are cut into shards; each client gets a few.
 
     McMahan et al., AISTATS 2017, https://arxiv.org/abs/1602.05629: 200 shards of 300 images, two for each of 100
-    clients. Shards are equal (within one), and a client may have two of the same class. All training images are dealt.
+    clients. Shards are equal (within one), and a client may have two of the same class. All training images are used.
 
     Args:
-        train: what is dealt.
+        train: examples that are split among clients.
         test: becomes the server's public images, without labels.
         n_clients: number of clients (FedAvg's paper: 100).
         seed: same seed, same federation.
-        n_shards: shards of each client.
+        n_shards: shards per client.
         val_fraction: share of each client's examples for validation.
         test_fraction: share of each client's examples for its local test.
         public: False: the server has no data of its own.
     """
     check_examples(train, test)
     check_clients(n_clients, len(train.y))
-    check_whole("n_shards", n_shards, 1, len(train.y) // n_clients, ", the examples of a client")
+    check_whole("n_shards", n_shards, 1, len(train.y) // n_clients, ", the examples per client")
     rng, split = generator(seed), split_of(val_fraction, test_fraction)
     pieces = np.array_split(by_label(rng, np.asarray(train.y)), n_shards * n_clients)
     dealt = rng.permutation(len(pieces)).reshape(n_clients, n_shards)
@@ -149,17 +150,17 @@ def similarity(
     test_fraction: float = 0.2,
     public: bool = True,
 ) -> Federation:
-    """Label skew of SCAFFOLD's paper: a share of each client is of all labels, the rest in the order of its labels.
+    """Label skew of SCAFFOLD's paper: a share of each client is drawn from all labels, the rest from sorted labels.
 
     Karimireddy et al., ICML 2020, https://arxiv.org/abs/1910.06378, after Hsieh et al., ICML 2020. All training images
-    are dealt; sizes differ by at most two.
+    are used; sizes differ by at most one.
 
     Args:
-        train: what is dealt.
+        train: examples that are split among clients.
         test: becomes the server's public images, without labels.
         n_clients: number of clients (SCAFFOLD: 100).
         seed: same seed, same federation.
-        share: of a client that is dealt at random, 0 (sorted) to 1 (iid) (SCAFFOLD: 0, 0.1 and 1, there in per cent).
+        share: share of a client's examples drawn at random, 0 (sorted) to 1 (iid); SCAFFOLD: 0, 0.1 and 1, in per cent.
         val_fraction: share of each client's examples for validation.
         test_fraction: share of each client's examples for its local test.
         public: False: the server has no data of its own.

@@ -1,4 +1,4 @@
-"""Every client draws from the same distribution: equal sizes, or log-normal ones."""
+"""All clients have the same distribution: equal, log-normal or Dirichlet sizes."""
 
 import numpy as np
 
@@ -17,10 +17,10 @@ def iid(
     test_fraction: float = 0.2,
     public: bool = True,
 ) -> Federation:
-    """All training images shuffled and dealt equally, without overlap: sizes differ by at most one.
+    """All training images, shuffled and split equally among clients without overlap: sizes differ by at most one.
 
     Args:
-        train: what is dealt.
+        train: examples that are split among clients.
         test: becomes the server's public images, without labels.
         n_clients: number of clients.
         seed: same seed, same federation.
@@ -47,10 +47,10 @@ def log_normal(
     test_fraction: float = 0.2,
     public: bool = True,
 ) -> Federation:
-    """Quantity skew: all training images shuffled and dealt in log-normal sizes, without overlap.
+    """Quantity skew: all training images, shuffled and split among clients in log-normal sizes, without overlap.
 
     Args:
-        train: what is dealt.
+        train: examples that are split among clients.
         test: becomes the server's public images, without labels.
         n_clients: number of clients.
         seed: same seed, same federation.
@@ -79,13 +79,13 @@ def dirichlet_sizes(
     test_fraction: float = 0.2,
     public: bool = True,
 ) -> Federation:
-    """Quantity skew of NIID-Bench: all training images shuffled and dealt in sizes that are ``Dir_n(beta)`` shares.
+    """Quantity skew of NIID-Bench: all training images, shuffled and split among clients in ``Dir_n(beta)`` shares.
 
-    Li, Diao, Chen, He: Federated Learning on Non-IID Data Silos, ICDE 2022, https://arxiv.org/abs/2102.02079, which
-    draws anew until nobody has fewer than 10.
+    Li, Diao, Chen, He: Federated Learning on Non-IID Data Silos, ICDE 2022, https://arxiv.org/abs/2102.02079. Their
+    code draws again until every client has at least 10 examples; here see ``min_size``.
 
     Args:
-        train: what is dealt.
+        train: examples that are split among clients.
         test: becomes the server's public images, without labels.
         n_clients: number of clients (NIID-Bench: 10).
         seed: same seed, same federation.
@@ -107,15 +107,15 @@ def dirichlet_sizes(
 def log_normal_sizes(
     rng: np.random.Generator, n_examples: int, n_clients: int, sigma: float, min_size: int
 ) -> np.ndarray:
-    """(clients,) sizes that sum to ``n_examples``: ``min_size`` each and shares ``exp(sigma N(0, 1))`` of the rest."""
+    """(clients,) sizes that sum to ``n_examples``: ``min_size`` each, and the rest by shares ``exp(sigma N(0, 1))``."""
     check_clients(n_clients, n_examples)
     check_range("sigma", sigma, 0, 10)
     return sizes_of(np.exp(sigma * rng.standard_normal(n_clients)), n_examples, min_size)
 
 
 def sizes_of(share: np.ndarray, n_examples: int, min_size: int) -> np.ndarray:
-    """(clients,) sizes that sum to ``n_examples``: ``min_size`` each, and what is left by ``share`` (clients,)."""
+    """(clients,) sizes that sum to ``n_examples``: ``min_size`` each, and the rest by ``share`` (clients,)."""
     n_clients = len(share)
-    check_whole("min_size", min_size, 1, n_examples // n_clients, ", the examples of a client")
+    check_whole("min_size", min_size, 1, n_examples // n_clients, ", the examples per client")
     stops = np.round(np.cumsum(share) / share.sum() * (n_examples - n_clients * min_size)).astype(np.int64)
     return min_size + np.diff(stops, prepend=0)
