@@ -1,6 +1,6 @@
-"""Decoded examples kept as .npy files, written aside and renamed: a killed process leaves nothing half-written.
+"""Decoded examples in .npy files, written aside and then renamed: a killed process leaves no incomplete entry.
 
-Beside them lie their checksums, which are compared whenever an entry is opened.
+Checksums beside the files are compared whenever an entry is opened.
 """
 
 import contextlib
@@ -33,12 +33,12 @@ def folder() -> Path:
 
 
 def entry_of(key: str) -> Path:
-    """The folder of an entry; versions of fljax with other checksums have others, and delete nothing of each other."""
+    """The folder of an entry; versions of fljax with other checksums have other folders and do not delete these."""
     return folder() / f"{key}-crc32c"
 
 
 def fingerprint(source: Path, files: Iterable[Path]) -> str:
-    """A short digest of where the files are, how long and how old: other files never meet an old cache entry."""
+    """A short digest of the files' place, sizes and times, so that changed files get a new cache entry."""
     digest = hashlib.sha256(str(source.resolve()).encode())
     for file in sorted(files):
         state = file.stat()
@@ -47,15 +47,15 @@ def fingerprint(source: Path, files: Iterable[Path]) -> str:
 
 
 def cached(key: str, chunks: Callable[[], Iterable[Chunk]], n_chunks: int | None = None) -> dict[str, np.ndarray]:
-    """The columns stored under ``key``, memory-mapped; decoded from ``chunks()`` first if they are not there.
+    """The columns stored under ``key``, memory-mapped; decoded from ``chunks()`` first if they do not exist.
 
-    Examples stream through: only one chunk is in memory. A progress bar shows on a terminal. Nothing appears under
-    ``key`` until everything is written; an entry that is damaged or lacks a column is decoded again.
+    Only one chunk is in memory at a time. A terminal shows a progress bar. Nothing appears under ``key`` until
+    everything is written; an entry that is damaged or lacks a column is decoded again.
 
     Args:
         key: a relative path that names the data set, its version, its split and its `fingerprint`.
-        chunks: gives the examples in order.
-        n_chunks: how many, where it is known.
+        chunks: returns the examples in order.
+        n_chunks: number of chunks, if known.
     """
     entry = entry_of(key)
     with contextlib.suppress(OSError, ValueError, EOFError, RecursionError):
@@ -66,7 +66,7 @@ def cached(key: str, chunks: Callable[[], Iterable[Chunk]], n_chunks: int | None
     aside = Path(tempfile.mkdtemp(prefix=_prefix(entry) + f"{os.getpid()}-", dir=entry.parent))
     try:
         _write(aside, _shown(chunks(), key, n_chunks))
-        with contextlib.suppress(OSError):  # another process was faster: its entry is as good
+        with contextlib.suppress(OSError):  # another process was faster: its entry is equal
             aside.rename(entry)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
@@ -77,12 +77,12 @@ def _open(entry: Path) -> dict[str, np.ndarray]:
     files = sorted(entry.glob("*.npy"))
     kept = json.loads(entry.joinpath(_CHECKSUMS).read_bytes())
     if kept != {file.stem: checksums(file) for file in files}:
-        raise ValueError(f"{entry} is not as it was written; delete it, and it is decoded again")
+        raise ValueError(f"{entry} has changed since it was written; delete it, and it is decoded again")
     return {file.stem: np.load(file, mmap_mode="r", allow_pickle=False) for file in files}
 
 
 def _write(aside: Path, chunks: Iterable[Chunk]) -> None:
-    """Appends every column to its file; the header, whose room is reserved, is written again with the final length."""
+    """Appends each column to its file; the header, whose room is reserved, is rewritten with the final length."""
     headers, length = {}, 0
     with contextlib.ExitStack() as stack:
         files = {}
@@ -116,7 +116,7 @@ def _prefix(entry: Path) -> str:
 
 
 def _sweep(entry: Path) -> None:
-    """Removes what processes of this machine left of this entry when they were killed."""
+    """Removes incomplete copies of this entry that killed processes of this machine left behind."""
     for left in entry.parent.iterdir():
         if not left.name.startswith(_prefix(entry)):
             continue
@@ -130,6 +130,6 @@ def _alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it is somebody else's
+    except PermissionError:  # the process of another user
         pass
     return True

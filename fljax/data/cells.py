@@ -1,4 +1,4 @@
-"""Values of a column of a table: which are missing, and what they are as text."""
+"""Values of a table's column: which are missing, and the values as text."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ def is_missing(value: Any) -> bool:
         return True
     try:
         return bool(value != value)
-    except TypeError:  # the NA of pandas does not say whether it equals itself
+    except TypeError:  # the truth value of pandas' NA is undefined
         return True
     except ValueError:  # an array in a cell
         return False
 
 
 def is_empty(value: Any) -> bool:
-    """Whether a value is missing, or a text of nothing but space."""
+    """Whether a value is missing, or a text of white space only."""
     return is_missing(value) or (isinstance(value, str) and not value.strip())
 
 
@@ -30,5 +30,5 @@ def missing(column: np.ndarray) -> np.ndarray:
 
 
 def as_text(value: Any) -> str:
-    """A value as text; bytes are decoded, and those that are no UTF-8 stand as their numbers."""
+    """A value as text; bytes are decoded, and bytes that are not UTF-8 are written as escapes."""
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)

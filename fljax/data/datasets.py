@@ -1,4 +1,4 @@
-"""Names of data sets: what is found on this machine, where, and how to get the rest."""
+"""Data sets by name: which are on this machine, where, and how to get the others."""
 
 import os
 from collections.abc import Callable
@@ -20,9 +20,9 @@ Splits = tuple[Examples, Examples] | tuple[UserExamples, UserExamples]
 
 
 class Source(NamedTuple):
-    """One form that a data set may come in."""
+    """One format of a data set."""
 
-    find: Callable[[Path], Path | None]  # (folder to look in) -> what to read, None if it is not there
+    find: Callable[[Path], Path | None]  # (folder to search) -> the path to read, None if there is none
     read: Callable[[Path], Splits]
 
 
@@ -46,7 +46,7 @@ def _idx(name: str, n_classes: int, *subfolders: str, prefix: str = "") -> Sourc
 
 
 def _own(folder: Path, name: str) -> bool:
-    """Bare IDX files carry no name: taken from any folder but another set's well-known one."""
+    """Whether IDX files in ``folder`` may be ``name``: they carry no name, but Debian's folder has Fashion-MNIST."""
     return folder != _DEBIAN or name == "fashion_mnist"
 
 
@@ -88,22 +88,22 @@ DATASETS: dict[str, Dataset] = {
         f"the CelebA folder, in a folder that you name, or {_PREPARE.format('celeb_a')}",
     ),
 }
-"""Sets that are read from files; `NAMES` has all."""
+"""Data sets that are read from files; `NAMES` has all."""
 NAMES = ("digits", *drawn.DRAWN, *DATASETS, "mnist_fashion")
-"""Every name that `load` knows. The first need no file; ``mnist_fashion`` is made of two others."""
+"""All names that `load` knows. The first need no file; ``mnist_fashion`` is made of two others."""
 
 
 def load(name: str, folder: str | Path | None = None) -> Splits:
     """The train and test examples of a data set, NumPy arrays ``x`` uint8 (n, height, width, channels), ``y`` int32.
 
-    Files are looked for in ``folder``, else in the folder that the environment variable FLJAX_DATA names, else where
+    Files are searched in ``folder``; without it, in the folder of the environment variable FLJAX_DATA, then where
     TensorFlow Datasets keeps its data and where Debian puts Fashion-MNIST. ``femnist`` and ``celeb_a`` come with their
-    users (`fljax.data.users.UserExamples`). ``mnist_fashion``, a labelled proxy for a larger task such as EMNIST
-    letters, is MNIST (classes 0 to 9) and Fashion-MNIST (10 to 19). ``synthetic_1_1`` and its like are no images but x
-    (n, 60) float32, and come with their users too (`fljax.data.synthetic.synthetic`).
+    users (`fljax.data.users.UserExamples`). ``mnist_fashion``, a proxy for a larger task such as EMNIST letters, is
+    MNIST (classes 0 to 9) and Fashion-MNIST (10 to 19). ``synthetic_1_1`` and the other synthetic sets are not images
+    but x (n, 60) float32, also with their users (`fljax.data.synthetic.synthetic`).
 
     Raises:
-        FileNotFoundError: nothing found; the line says how to get it.
+        FileNotFoundError: nothing was found; the message says how to get the data set.
         ValueError: an unknown name, or a file that is truncated or of another kind.
     """
     _check_name(name)
@@ -126,7 +126,7 @@ def load(name: str, folder: str | Path | None = None) -> Splits:
 
 
 def available() -> list[tuple[str, str]]:
-    """(name, where it was found, or how to get it) of every data set; reads no data."""
+    """(name, the place of its files, or how to get it) of each data set; reads no data."""
     rows = [("digits", "inside scikit-learn"), *((name, "drawn, needs no file") for name in drawn.DRAWN)]
     for name, dataset in DATASETS.items():
         place = _find(name, None)
@@ -136,10 +136,10 @@ def available() -> list[tuple[str, str]]:
 
 
 def prepare(name: str, folder: str | Path | None = None) -> Path:
-    """Downloads and prepares a set of TensorFlow Datasets in ``folder`` or where `load` looks first.
+    """Downloads and prepares a set of TensorFlow Datasets in ``folder``, or where `load` searches first.
 
     Raises:
-        ModuleNotFoundError: TensorFlow is not installed; the line says how to.
+        ModuleNotFoundError: TensorFlow is not installed; the message says how to install it.
         ValueError: an unknown name, or a set that cannot be prepared.
     """
     _check_name(name)

@@ -1,4 +1,4 @@
-"""How far apart clients' label distributions are, on the host: for generators and drawings."""
+"""Distances between clients' label distributions, on the host: for partitions and figures."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ FLOOR = 1e-4
 def symmetric_kld(counts: np.ndarray, floor: float = FLOOR) -> np.ndarray:
     """(clients, classes) counts -> (clients, clients) ``(KL(P_i|P_j) + KL(P_j|P_i)) / 2``, natural logarithm.
 
-    ``floor`` decides how much a class counts that one client lacks and another has.
+    ``floor`` sets the weight of a class that one client lacks and the other has.
     """
     p = _probabilities(counts, floor)
     log = np.log(p)
@@ -22,7 +22,7 @@ def mean_kld(counts: np.ndarray, floor: float = FLOOR) -> float:
     """Mean of `symmetric_kld` over pairs of different clients; 0 for one client.
 
     A pair's divergence is ``(p_i - p_j) . (log p_i - log p_j) / 2``, whose mean over pairs is the covariance of p and
-    log p, summed over classes: no matrix of all pairs is made.
+    log p, summed over classes; this needs no matrix of all pairs.
     """
     p = _probabilities(counts, floor)
     if len(p) < 2:
@@ -32,6 +32,6 @@ def mean_kld(counts: np.ndarray, floor: float = FLOOR) -> float:
 
 
 def _probabilities(counts: np.ndarray, floor: float) -> np.ndarray:
-    total = counts.sum(axis=1, keepdims=True)  # 0 of a client that has none of several labels
+    total = counts.sum(axis=1, keepdims=True)  # 0 for a client that has none of several labels
     p = counts / np.where(total > 0, total, 1) + floor
     return p / p.sum(axis=1, keepdims=True)

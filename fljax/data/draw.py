@@ -1,4 +1,4 @@
-"""Drawings of a federation: who has what, how much, and how far apart the clients are."""
+"""Figures of a federation: each client's classes and sizes, and the distances between clients."""
 
 from pathlib import Path
 
@@ -14,14 +14,14 @@ from fljax.types import Federation
 
 
 def draw(federation: Federation, file: str | Path, title: str = "") -> Path:
-    """One PNG: class-by-client bubbles, sizes of every split, and the matrix of symmetric KLD between clients.
+    """Writes a PNG: class-by-client bubbles, sizes of each split, and the matrix of symmetric KLD between clients.
 
-    Of a regression the tenths of the first target stand in place of classes, where an example has several labels these.
+    For a regression, tenths of the first target replace the classes; for several labels per example, the labels.
 
     Args:
-        federation: what to draw.
-        file: where the picture goes; its folder is made.
-        title: such as the data set and the partition.
+        federation: the federation to draw.
+        file: the PNG; its folder is made.
+        title: for example the data set and the partition.
     """
     counts, kind = counts_of(federation)
     figure = Figure(figsize=(15, 4.8), layout="constrained")
@@ -52,7 +52,7 @@ def counts_of(federation: Federation) -> tuple[np.ndarray, str]:
 
 
 def bubbles(axes: Axes, counts: np.ndarray, group: np.ndarray | None, kind: str) -> None:
-    """A bubble for each client and class, its area the count; coloured by true group where there is one."""
+    """A bubble for each client and class, with the count as area; coloured by true group if known."""
     client, label = np.nonzero(counts)
     shade = np.zeros(len(client)) if group is None else group[client]
     area = 150 * counts[client, label] / max(counts.max(), 1) * min(1.0, 40 / max(counts.shape))
@@ -61,7 +61,7 @@ def bubbles(axes: Axes, counts: np.ndarray, group: np.ndarray | None, kind: str)
 
 
 def sizes(axes: Axes, federation: Federation) -> None:
-    """Stacked bars of train, validation and test sizes; sorted curves would hide whose they are."""
+    """Stacked bars of train, validation and test sizes, in the order of the clients."""
     bottom = np.zeros(federation.train.n_clients)
     for name in ("train", "val", "test"):
         data = getattr(federation, name)

@@ -1,4 +1,4 @@
-"""Data of your own in files: CSV, ``.npz``, Parquet, LEAF's JSON, and a folder of images for each client."""
+"""Your own data in files: CSV, ``.npz``, Parquet, LEAF's JSON, and a folder of images for each client."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,25 +26,25 @@ ARRAYS = {
     "client": ("client_ids", "client", "clients"),
     "part": ("part", "split"),
 }
-"""What the arrays of an ``.npz`` may be called where nobody says which they are."""
+"""Names of the arrays of an ``.npz`` that are found without `Columns`."""
 
 
 def read_own(
     path: str | Path, columns: Columns | None = None, task: TaskChoice = "auto", words: Words = USUAL
 ) -> OwnData:
-    """Data of your own by its file: ``.csv``, ``.tsv``, ``.parquet`` (with pandas or polars), ``.npz``, ``.json``, or a
+    """Your own data from a file (``.csv``, ``.tsv``, ``.npz``, ``.json``, or ``.parquet`` with pandas or polars) or a
     folder.
 
     Args:
         path: the file, or a folder ``client/class/image.png`` or ``train/client/class/image.png``, or LEAF's with
             ``train/*.json`` and ``test/*.json``.
-        columns: what the columns of a table are, or which arrays of an ``.npz`` are used; None for images and JSON,
-            which say it themselves, and for arrays of known names.
-        task: what labels are, see `fljax.data.tables.from_frame`.
-        words: how texts of words become tokens, those of a table's text column or of LEAF's Sent140.
+        columns: the roles of a table's columns, or the names of an ``.npz``'s arrays; None for images and JSON, which
+            have fixed roles, and for arrays with the names in `ARRAYS`.
+        task: meaning of the labels, see `fljax.data.tables.from_frame`.
+        words: how words become tokens, in a table's text column or in LEAF's Sent140.
 
     Raises:
-        ValueError: in one line, with the file: it is not there, of another kind, or has data that cannot be.
+        ValueError: in one line that names the file: it does not exist, is of another kind, or has invalid data.
     """
     path, columns = Path(path), None if columns is None else as_columns(columns)
     if not path.exists():
@@ -52,7 +52,7 @@ def read_own(
     if path.is_dir() or path.suffix == ".json":
         if columns is not None and (given := [name for name, value in columns._asdict().items() if value]):
             kind = "a folder" if path.is_dir() else "LEAF's JSON"
-            raise ValueError(f"{path} is {kind}, and a column is given for {', '.join(given)}; leave it out")
+            raise ValueError(f"{path} is {kind}, but a column is given for {', '.join(given)}; leave it out")
         is_json = path.is_file() or find_shards(path) is not None
         return _of_task(read_leaf(path, words) if is_json else read_images(path), task, path)
     if path.suffix == ".npz":
@@ -64,18 +64,18 @@ def read_own(
     if columns is None or not columns.label:
         with naming(path):
             there = there_are("the columns", table_in(path).columns)
-        what = "the labels, --label-column or Columns(label=...), and which one, where there is one, the client"
-        raise ValueError(f"{path}: say which column has {what}, --client-column; {there}")
+        what = "the labels: --label-column or Columns(label=...); and that of the clients, if any"
+        raise ValueError(f"{path}: name the column of {what}: --client-column; {there}")
     return read_table(path, columns, task, words)
 
 
 def read_npz(path: Path, columns: Columns | None = None, task: TaskChoice = "auto") -> OwnData:
-    """Arrays ``x``, ``y`` and, where the file says whose examples are, ``client_ids``; perhaps ``part``.
+    """The examples of an ``.npz``: arrays ``x``, ``y`` and, if present, ``client_ids`` and ``part``.
 
     Args:
         path: the file.
-        columns: arrays that are called otherwise than `ARRAYS` has it.
-        task: "regression": whole numbers are targets, negative ones too.
+        columns: names of arrays that are not called as in `ARRAYS`.
+        task: "regression": whole numbers, also negative ones, are targets.
 
     Raises:
         ValueError: an array is missing or is a pickled object, or as `fljax.data.own.own_data`.
@@ -87,7 +87,7 @@ def read_npz(path: Path, columns: Columns | None = None, task: TaskChoice = "aut
 
 
 def arrays_in(path: Path, columns: Columns | None, needed: Sequence[str]) -> dict[str, Any]:
-    """The arrays of an ``.npz`` by what they are, a key of `ARRAYS`; None: it is not there, and not ``needed``.
+    """The arrays of an ``.npz`` by role, a key of `ARRAYS`; None for an array that is missing and not ``needed``.
 
     Raises:
         ValueError: as `read_npz`.
@@ -108,7 +108,7 @@ def arrays_in(path: Path, columns: Columns | None, needed: Sequence[str]) -> dic
         if array is None and (what in named or what in needed):
             raise ValueError(f"has no array {wanted[what][0]}; it has {', '.join(there)}")
         if array is not None and array.ndim == 0:
-            raise ValueError(f"the array {named.get(what, what)} is one number; give one row an example")
+            raise ValueError(f"the array {named.get(what, what)} is one number; give one row per example")
     return found
 
 
@@ -119,9 +119,9 @@ def array_names(path: Path) -> list[str]:
 
 
 def n_bytes_unpacked(path: Path) -> int:
-    """Bytes that reading a file of one's own takes at least: of an ``.npz`` those of its arrays, unpacked.
+    """Least number of bytes that reading a user's file takes: for an ``.npz``, the unpacked size of its arrays.
 
-    What cannot be read counts as nothing here; reading it says why.
+    0 for a file that cannot be read; reading it reports why.
     """
     if path.is_dir() or not path.exists():
         return 0
@@ -135,14 +135,14 @@ def n_bytes_unpacked(path: Path) -> int:
 
 
 def _as_arrays(columns: Columns) -> dict[str, str]:
-    """Which arrays the columns name: key of `ARRAYS` -> name."""
+    """The arrays that the columns name: key of `ARRAYS` -> name."""
     if columns.ignored:
-        raise ValueError("columns of a table are ignored; of other arrays than those that are named none is read")
+        raise ValueError("only columns of a table can be ignored; arrays that are not named are not read")
     if columns.fill:
-        raise ValueError("cells of a table are filled; fill those of arrays before")
+        raise ValueError("only cells of a table can be filled; fill those of arrays before")
     if columns.categories or columns.text is not None:
         what = "categories" if columns.categories else "texts"
-        raise ValueError(f"{what} stand in columns of a table; give numbers in the arrays")
+        raise ValueError(f"{what} must be columns of a table; give numbers in the arrays")
     given = {"x": columns.features, "y": columns.label, "client": columns.client, "part": columns.part}
     lists = {what: (names,) if isinstance(names, str) else names for what, names in given.items() if names}
     if several := [names for names in lists.values() if len(names) > 1]:
@@ -151,8 +151,8 @@ def _as_arrays(columns: Columns) -> dict[str, str]:
 
 
 def _of_task(data: OwnData, task: TaskChoice, path: Path) -> OwnData:
-    """The data with labels of the task: whole numbers may be targets or classes, whatever type of numbers they are,
-    and several labels of 0 and 1 may be targets."""
+    """The data with labels for the task: whole numbers of any type may be targets or classes, and several labels of 0
+    and 1 may be targets."""
     check_choices(_of_task, {"task": task})
     y = np.asarray(data.examples.y)
     if task == "classification" and y.ndim == 1 and y.dtype.kind == "f" and are_whole(y):
@@ -164,11 +164,11 @@ def _of_task(data: OwnData, task: TaskChoice, path: Path) -> OwnData:
         return data
     if task == "regression" and not data.classes:
         return data._replace(examples=on_host(np.asarray(data.examples.x), y.astype(np.float32)))
-    raise ValueError(f"{path}: its labels are {y.dtype} of shape {y.shape}, for {kind} and not for {task}")
+    raise ValueError(f"{path}: its labels are {y.dtype} of shape {y.shape}, for {kind}, not for {task}")
 
 
 def _named(data: OwnData) -> OwnData:
-    """The data whose classes have names where their numbers do not count from 0, as in a table."""
+    """The data; classes whose numbers do not count from 0 get names, as in a table."""
     y = np.asarray(data.examples.y)
     if data.classes or not are_classes(y) or y.ndim > 1 or counts_classes(y):
         return data

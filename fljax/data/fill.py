@@ -1,4 +1,4 @@
-"""What takes the place of empty cells of a table: a number of each column, of the examples that clients train on."""
+"""Values for empty cells of a table: one number per column, computed from the clients' training examples."""
 
 from typing import Literal
 
@@ -14,12 +14,12 @@ def fills(federation: Federation, empty: np.ndarray, fill: Fill) -> np.ndarray:
     """(features,) float32: each column's median or mean over the training examples, each counted once.
 
     Args:
-        federation: the clients that train, whose pool has the table's rows.
-        empty: (rows, features) bool: the cells that are empty, which do not count.
-        fill: which of the two.
+        federation: the clients that train; their pool has the table's rows.
+        empty: (rows, features) bool: cells that are empty and do not count.
+        fill: "median" or "mean".
 
     Returns:
-        0 for a column that all these examples have empty.
+        The values; 0 for a column that is empty in all these examples.
     """
     rows = _rows_of(federation.train)
     x, counts = np.asarray(federation.train.pool.x, np.float64)[rows], ~empty[rows]
@@ -32,7 +32,7 @@ def filled(federation: Federation, empty: np.ndarray, values: np.ndarray) -> Fed
     """The federation with ``values`` (features,) in the cells that are ``empty`` (rows, features)."""
     made = {}
 
-    def of(data: ClientData) -> ClientData:  # splits that share a pool go on sharing it
+    def of(data: ClientData) -> ClientData:  # splits that share a pool still share it
         if id(data.pool) not in made:
             made[id(data.pool)] = data.pool._replace(x=jnp.where(empty, values, data.pool.x))
         return data._replace(pool=made[id(data.pool)])

@@ -1,4 +1,4 @@
-"""Clients that are kept out of training altogether, to be met by its result only."""
+"""Held-out clients, which do not participate in training: a trained server is tested on them as new clients."""
 
 from typing import Any
 
@@ -12,26 +12,26 @@ from fljax.types import Federation, Stages
 
 
 def hold_out_clients(federation: Federation, new_clients: float, seed: int = 0) -> tuple[Federation, Federation]:
-    """A federation cut by clients: those that train, and those that are new when it is done.
+    """Splits a federation by clients: those that train, and those that are new afterwards.
 
     Args:
         federation: all clients.
-        new_clients: share of them that never takes part, in (0, 1); ``round(new_clients * n_clients)`` clients, drawn
-            uniformly.
-        seed: of the draw.
+        new_clients: share of clients that never participate, in (0, 1); ``round(new_clients * n_clients)`` clients are
+            chosen uniformly.
+        seed: of the choice.
 
     Returns:
-        Two federations whose clients are in their old order; they share the pools and the server's public data.
+        Two federations whose clients keep their order; they share the pools and the server's public data.
 
     Raises:
-        ValueError: the share is not in (0, 1), or leaves nobody on one side.
+        ValueError: the share is not in (0, 1), or leaves no client on one side.
     """
     old, new = old_and_new(federation.train.n_clients, new_clients, seed)
     return clients_of(federation, old), clients_of(federation, new)
 
 
 def old_and_new(n_clients: int, new_clients: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Which clients `hold_out_clients` lets train, and which are new: their numbers, in order.
+    """The numbers, in order, of the clients that train and of those that are new, as in `hold_out_clients`.
 
     Raises:
         ValueError: as `hold_out_clients`.
@@ -47,16 +47,16 @@ def old_and_new(n_clients: int, new_clients: float, seed: int = 0) -> tuple[np.n
 
 
 def some_clients(federation: Federation, n_clients: int, seed: int = 0) -> Federation:
-    """``n_clients`` clients of a federation, drawn uniformly, in their old order.
+    """``n_clients`` clients of a federation, chosen uniformly, in their old order.
 
     Raises:
-        ValueError: there are fewer.
+        ValueError: there are fewer clients.
     """
     return clients_of(federation, some_of(federation.train.n_clients, n_clients, seed))
 
 
 def some_of(there: int, n_clients: int, seed: int = 0) -> np.ndarray:
-    """Which of the clients that are there `some_clients` takes: their numbers, in order.
+    """The numbers, in order, of the clients that `some_clients` chooses of ``there``.
 
     Raises:
         ValueError: as `some_clients`.
@@ -73,7 +73,7 @@ def check_new_clients(new_clients: float) -> None:
 
 
 def clients_of(federation: Federation, ids: np.ndarray | Array) -> Federation:
-    """The clients ``ids`` of a federation, alone."""
+    """The federation of the clients ``ids`` only."""
     place = jnp.asarray(ids)
     return federation._replace(
         train=select(federation.train, place),

@@ -1,4 +1,4 @@
-"""Images of your own: a folder for each client, in it a folder for each class."""
+"""Your own images: a folder for each client, in it a folder for each class."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,18 +11,18 @@ from fljax.data.readers.limits import opened_image
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
-"""The same as Pillow calls them."""
+"""Pillow's names of these formats."""
 
 
 def read_images(folder: Path) -> OwnData:
-    """A folder for each client, in it a folder for each class, in it images of one size; hidden ones are passed over.
+    """Images of one size in folders ``client/class``; hidden files and folders are skipped.
 
-    With folders ``train`` and ``test`` (and perhaps ``val``) above the clients' the splits are those. Grey images
-    of 16 bits keep their upper 8.
+    If the clients' folders are in folders ``train`` and ``test`` (and perhaps ``val``), these are the splits. Grey
+    images of 16 bits keep their upper 8 bits.
 
     Raises:
-        ValueError: no images, images of different sizes (both are named), one that cannot be read, or a folder beside
-            ``train`` that is no split.
+        ValueError: no images, images of different sizes (both are named), an image that cannot be read, or a folder
+            beside ``train`` that is not a split.
     """
     roots = _roots(folder)
     files = [
@@ -34,14 +34,14 @@ def read_images(folder: Path) -> OwnData:
         if file.suffix.lower() in IMAGES and not file.name.startswith(".")
     ]
     if not files:
-        raise ValueError(f"{folder} has no images; they stand in CLIENT/CLASS/NAME.png, or train/CLIENT/CLASS/NAME.png")
+        raise ValueError(f"{folder} has no images; put them in CLIENT/CLASS/NAME.png, or train/CLIENT/CLASS/NAME.png")
     *names, found = zip(*files, strict=True)
     part, client, label = map(np.array, names)
     return own_data(images_in(found), label, client, part=part if "" not in roots else None)
 
 
 def _roots(folder: Path) -> dict[str, Path]:
-    """Part -> the folder of its clients; the part is "" where the clients' folders are not in parts."""
+    """Split -> the folder of its clients; the split is "" if the clients' folders are not in splits."""
     if not (folder / "train").is_dir():
         return {"": folder}
     there = [found.name for found in _folders(folder)]
@@ -61,14 +61,14 @@ def images_in(files: Sequence[Path]) -> np.ndarray:
     """The pixels of image files, (files, height, width, channels) uint8.
 
     Raises:
-        ValueError: images of different sizes (both are named), or one that cannot be read.
+        ValueError: images of different sizes (both are named), or an image that cannot be read.
     """
     images = [_image(file) for file in files]
     for image, file in zip(images, files, strict=True):
         if image.shape != images[0].shape:
             shapes = f"{image.shape} and {files[0]} {images[0].shape}"
             are_of_one_size = image.shape[:2] == images[0].shape[:2]
-            what = "number of channels, all grey or all in colours" if are_of_one_size else "size"
+            what = "number of channels, all grey or all in colour" if are_of_one_size else "size"
             raise ValueError(f"{file} has shape {shapes} (height, width, channels); bring them to one {what}")
     return np.stack(images)
 
@@ -77,13 +77,13 @@ def _image(file: Path) -> np.ndarray:
     """(height, width, channels) uint8.
 
     Raises:
-        ValueError: it cannot be read, or has numbers of more than 16 bits, whose range nobody knows.
+        ValueError: it cannot be read, or has numbers of more than 16 bits, whose range is unknown.
     """
     with opened_image(file, FORMATS) as opened:
         kind, mode = opened.format, opened.mode
         wide = mode in ("I", "F") or mode.startswith("I;")
         image = np.asarray(opened if wide or mode in ("L", "RGB") else opened.convert("RGB"))
-    if mode == "F" or (mode == "I" and kind != "PNG"):  # Pillow has a PNG of 16 bits as I or as I;16
+    if mode == "F" or (mode == "I" and kind != "PNG"):  # Pillow opens a PNG of 16 bits as I or as I;16
         what = "floating-point numbers" if mode == "F" else "whole numbers of 32 bits"
         raise ValueError(f"{file} has {what}; give images of 8 or 16 bits, or the numbers as an .npz")
     if wide:

@@ -1,37 +1,38 @@
-"""Changes to whole stacks of images, on the host: rotation, resizing and handwriting styles."""
+"""Changes to stacks of images, on the host: rotation, resizing, handwriting styles and noise."""
 
 import numpy as np
-import scipy  # its parts are imported when they are first used
+import scipy  # its submodules are imported on first use
 
 _CHUNK = 4096
 
 
 def rotate(x: np.ndarray, degrees: float) -> np.ndarray:
-    """Images (n, height, width, channels) turned counter-clockwise; multiples of 90 are exact, others bilinear.
+    """Images (n, height, width, channels) rotated counter-clockwise; multiples of 90 are exact, others bilinear.
 
     Corners that come from outside the image are 0.
 
     Raises:
-        ValueError: a quarter turn of images that are not square, or examples that are no images.
+        ValueError: a quarter turn of images that are not square, or examples that are not images.
     """
     if x.ndim < 3:
-        raise ValueError(f"examples have shape {x.shape[1:]}; only images, (height, width, channels), can turn")
+        raise ValueError(f"examples have shape {x.shape[1:]}; only images, (height, width, channels), can be rotated")
     quarters, rest = divmod(degrees, 90)
     if rest:
         angle = np.deg2rad(degrees)
         return affine(x, np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]]))
     if quarters % 2 and x.shape[1] != x.shape[2]:
-        raise ValueError(f"images of {x.shape[1]} by {x.shape[2]} cannot turn by {degrees:g} degrees; use square ones")
+        size = f"{x.shape[1]} by {x.shape[2]}"
+        raise ValueError(f"images of {size} cannot be rotated by {degrees:g} degrees; use square images")
     return np.rot90(x, int(quarters), axes=(1, 2))
 
 
 def affine(x: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Images (n, height, width, channels) resampled bilinearly: ``out(c + r) = x(c + matrix r)``, c the centre.
+    """Images (n, height, width, channels) resampled bilinearly: ``out(c + r) = x(c + matrix r)`` about the centre c.
 
-    ``r`` is (row, column); outside the image is 0. uint8 in, uint8 out.
+    ``r`` is (row, column); pixels outside the image are 0. uint8 in, uint8 out.
 
     Raises:
-        ValueError: examples that are no images.
+        ValueError: examples that are not images.
     """
     if x.ndim != 4:
         raise ValueError(f"examples have shape {x.shape[1:]}; give images (height, width, channels)")
@@ -47,12 +48,12 @@ def affine(x: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 
 
 def resize(x: np.ndarray, side: int) -> np.ndarray:
-    """Images (n, height, width, channels) to (n, side, side, channels), bilinear with antialiasing when shrinking."""
+    """Images (n, height, width, channels) as (n, side, side, channels), bilinear, with antialiasing if they shrink."""
     if side < 1:
         raise ValueError(f"side={side}: give the height and width in pixels, at least 1")
     if x.shape[1:3] == (side, side):
         return x
-    import jax.image  # here, so that partitions that do not resize start no JAX backend
+    import jax.image  # imported here, so that partitions without resize start no JAX backend
     import jax.numpy as jnp
 
     out = np.empty((len(x), side, side, x.shape[3]), x.dtype)
@@ -71,7 +72,7 @@ def thicken(x: np.ndarray, amount: float) -> np.ndarray:
 
 
 def gamma_curve(x: np.ndarray, gamma: float) -> np.ndarray:
-    """uint8 pixels through ``255 (x / 255)^gamma``: below 1 fainter strokes become stronger."""
+    """uint8 pixels mapped by ``255 (x / 255)^gamma``; gamma below 1 makes faint strokes stronger."""
     curve = np.round(255 * (np.arange(256) / 255) ** gamma).astype(np.uint8)
     return curve[x]
 
@@ -81,7 +82,7 @@ def _like(x: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def with_noise(rng: np.random.Generator, x: np.ndarray, std: float) -> np.ndarray:
-    """Inputs with normal noise of deviation ``std``, in units of their range (255 for uint8, 1 for others)."""
+    """Inputs with normal noise of standard deviation ``std`` in units of their range (255 for uint8, 1 for others)."""
     top = 255.0 if x.dtype == np.uint8 else 1.0
     noisy = x.astype(np.float64) + rng.normal(0, std * top, x.shape)
     return (np.clip(noisy, 0, top) if x.dtype == np.uint8 else noisy).astype(x.dtype)

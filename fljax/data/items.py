@@ -1,4 +1,4 @@
-"""Examples one by one, as the data sets of PyTorch give them, brought together to arrays."""
+"""Arrays made of single examples, such as the items of a PyTorch data set."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,10 +14,10 @@ def arrays_of(data: Any, whose: str) -> tuple[np.ndarray, np.ndarray]:
 
     Args:
         data: the pair, or an object with ``__len__`` and ``__getitem__``, such as a ``torch.utils.data.Dataset``.
-        whose: what a refusal calls its owner.
+        whose: the owner, for messages.
 
     Raises:
-        ValueError: it is neither, has no examples, or its items are no pairs or of different shapes.
+        ValueError: it is neither, has no examples, or its items are not pairs or differ in shape.
     """
     if isinstance(data, tuple | list) or (isinstance(data, np.ndarray | Array) and data.ndim):
         if len(data) != 2:
@@ -28,7 +28,7 @@ def arrays_of(data: Any, whose: str) -> tuple[np.ndarray, np.ndarray]:
     ):
         raise ValueError(f"{whose} has a {type(data).__name__}; {_ALLOWED}")
     else:
-        items = [data[i] for i in range(len(data))]  # by place: a data set of PyTorch need not end an iteration
+        items = [data[i] for i in range(len(data))]  # by index: iterating over a PyTorch data set need not end
         x, y = (_together(items, part, whose) for part in range(2))
     if not (x.ndim and y.ndim):
         raise ValueError(f"{whose} has x of shape {x.shape} and y of shape {y.shape}; {_ALLOWED}")
@@ -59,6 +59,6 @@ def _together(items: Sequence[Any], part: int, whose: str) -> np.ndarray:
         if (shape := parts[i].shape) != (first := parts[0].shape):
             what = "xy"[part]
             raise ValueError(
-                f"{whose}: the {what} of item {i} has shape {shape} and that of item 0 {first}; make them one"
+                f"{whose}: the {what} of item {i} has shape {shape} and that of item 0 {first}; give one shape"
             )
     return np.stack(parts) if parts else np.zeros(0)

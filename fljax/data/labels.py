@@ -1,4 +1,4 @@
-"""What labels are: classes, targets of a regression, or several labels of an example at once."""
+"""Kinds of labels: classes, targets of a regression, or several labels per example."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from jax import Array
 def as_labels(y: Any) -> np.ndarray:
     """Labels as a pool holds them.
 
-    Whole numbers (examples,) are classes and become int32. Floating-point ones, (examples,) or (examples, outputs), are
-    targets of a regression and become float32; so do whole numbers or truth values (examples, labels), each 0 or 1:
-    several labels of an example at once.
+    Whole numbers (examples,) are classes and become int32. Floating-point numbers, (examples,) or (examples, outputs),
+    are targets of a regression and become float32. Whole numbers or booleans (examples, labels), each 0 or 1, are
+    several labels per example and become float32 too.
 
     Raises:
-        ValueError: they are text or something else, have no rows of their own, or are beyond their type.
+        ValueError: they are of another type such as text, of another shape, or beyond the range of int32.
     """
     labels = np.asarray(y)
     if labels.ndim not in (1, 2):
@@ -22,7 +22,7 @@ def as_labels(y: Any) -> np.ndarray:
     if labels.dtype == bool or np.issubdtype(labels.dtype, np.integer):
         if labels.ndim == 2:
             if labels.size and (labels.min() < 0 or labels.max() > 1):
-                allowed = "several labels of an example are 0 or 1 each, and targets of a regression floating-point"
+                allowed = "several labels of an example must each be 0 or 1, targets of a regression floating-point"
                 raise ValueError(
                     f"labels of shape {labels.shape} go from {labels.min()} to {labels.max()}; {allowed}. A class for "
                     "each position of a sequence is not supported: cut windows and give each the one class that "
@@ -37,7 +37,7 @@ def as_labels(y: Any) -> np.ndarray:
         return labels.astype(np.int32)
     if np.issubdtype(labels.dtype, np.floating):
         return labels.astype(np.float32)
-    named = "; fljax.federation_from_arrays numbers classes that have names" if labels.dtype.kind in "USO" else ""
+    named = "; fljax.federation_from_arrays accepts names of classes" if labels.dtype.kind in "USO" else ""
     raise ValueError(f"labels have dtype {labels.dtype}; give whole numbers, or floating-point targets{named}")
 
 
@@ -47,15 +47,15 @@ def are_classes(y: np.ndarray | Array) -> bool:
 
 
 def check_classes(y: np.ndarray | Array) -> None:
-    """Raises ValueError where labels are not classes, for what needs classes."""
+    """Raises ValueError if labels are not classes, for methods and partitions that need classes."""
     if not are_classes(y):
         given = "whole numbers" if y.ndim == 1 else "one class for each example"
         raise ValueError(
-            f"labels are {y.dtype} of shape {y.shape}, not classes, which this method or partition works with; "
+            f"labels are {y.dtype} of shape {y.shape}, not classes, which this method or partition needs; "
             f"choose another, or give {given}"
         )
 
 
 def counts_classes(numbers: np.ndarray) -> bool:
-    """Whether whole numbers are classes 0, 1, 2, ..., of which some may be missing; else they are names, as 1 and 2."""
+    """Whether whole numbers are classes 0, 1, 2, ..., some perhaps missing; otherwise they are names, as 1 and 2."""
     return bool(numbers.min() == 0 and numbers.max() < 2 * len(np.unique(numbers)))

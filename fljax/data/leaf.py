@@ -1,4 +1,4 @@
-"""Data of your own in LEAF's JSON: numbers, texts of characters, texts of words."""
+"""Your own data in LEAF's JSON: numbers, texts as characters, texts as words."""
 
 from pathlib import Path
 
@@ -14,31 +14,31 @@ from fljax.files import naming
 
 
 def read_leaf(path: Path, words: Words = USUAL) -> OwnData:
-    """The users of a file of LEAF's, or of a folder with ``train/*.json``, ``test/*.json`` (and perhaps ``val``), which
-    are the splits then.
+    """The examples of a LEAF file, or of a folder with ``train/*.json``, ``test/*.json`` (and perhaps ``val``), which
+    are then the splits.
 
-    JSON does not tell whole numbers from others: labels that are all whole are classes, and inputs that are all whole
-    stay so, as the tokens of a text. Texts of one length with a character each for a label, as LEAF's Shakespeare has
-    them, become tokens of characters, the label that of the next one (`fljax.data.text.as_tokens`). Other texts become
-    tokens of words (`fljax.data.words.as_words`); of examples that are lists of texts, as LEAF's Sent140 has them (id,
-    date, query, user, text, ...), the fifth is read.
+    JSON does not distinguish whole numbers from others: labels that are all whole are classes, and inputs that are all
+    whole stay whole, as tokens of a text. Texts of equal length with one character as label, as in LEAF's Shakespeare,
+    become tokens of characters; the label is the next character (`fljax.data.text.as_tokens`). Other texts become
+    tokens of words (`fljax.data.words.as_words`). If examples are lists of texts, as in LEAF's Sent140 (id, date,
+    query, user, text, ...), the fifth text is used.
 
     Raises:
-        ValueError: a file is not whole, or examples are neither numbers nor such texts, or not of one shape.
+        ValueError: a file is incomplete, or examples are neither numbers nor such texts, or differ in shape.
     """
     root = find_shards(path) or path
     files = {name: sorted((root / name).glob("*.json")) for name in ("train", "val", *VALIDATION, "test")}
     files = {"": [path]} if path.is_file() else files
     rows = [(part, file, user) for part, there in files.items() for file in there for user in users_of(file) if user.y]
     if not rows:
-        raise ValueError(f"{path} has no examples of any user")
+        raise ValueError(f"{path} has no user with examples")
     inputs = [_numbers(user, file) for _, file, user in rows]
     for x, (_, file, user) in zip(inputs, rows, strict=True):
         if x.shape[1:] != inputs[0].shape[1:]:
             shapes = f"{x.shape[1:]} and those of {rows[0][2].user} {inputs[0].shape[1:]}"
             raise ValueError(f"{file}: examples of user {user.user} have shape {shapes}; bring them to one")
         if (x.dtype.kind == "U") != (inputs[0].dtype.kind == "U"):
-            raise ValueError(f"{file}: of users {rows[0][2].user} and {user.user} one has texts and one numbers")
+            raise ValueError(f"{file}: one of the users {rows[0][2].user} and {user.user} has texts, the other numbers")
     x = np.concatenate(inputs)
     try:
         y = np.asarray([label for *_, user in rows for label in user.y])
@@ -49,7 +49,7 @@ def read_leaf(path: Path, words: Words = USUAL) -> OwnData:
     if x.dtype.kind == "U":
         x, y, letters, known = _tokens(path, x, y, words)
     if y.dtype.kind not in "iufbU" or y.ndim > 2:
-        raise ValueError(f"{path}: labels are no numbers or names of classes; give one, or as many, for each example")
+        raise ValueError(f"{path}: labels are not numbers or names of classes, equally many for each example")
     if y.dtype.kind == "f" and are_whole(y):
         y = y.astype(np.int64)
     client = np.repeat([user.user for *_, user in rows], [len(user.y) for *_, user in rows])
@@ -62,14 +62,14 @@ def read_leaf(path: Path, words: Words = USUAL) -> OwnData:
 def _tokens(
     path: Path, x: np.ndarray, y: np.ndarray, words: Words
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...], tuple[str, ...]]:
-    """The texts of all users as tokens, the labels, and the letters or the words that tokens stand for.
+    """The texts of all users as tokens, the labels, and the letters or words of the tokens.
 
     Raises:
-        ValueError: examples are lists of texts and none of Sent140's, or as `as_tokens` and `as_words`.
+        ValueError: examples are lists of texts, but not Sent140's; or as `as_tokens` and `as_words`.
     """
     with naming(path):
         if x.ndim > 2 or (x.ndim == 2 and x.shape[1] <= _TEXT):
-            raise ValueError("examples are lists of texts; give one text for each, or LEAF's Sent140 as it is")
+            raise ValueError("examples are lists of texts; give one text per example, or LEAF's Sent140 unchanged")
         if x.ndim == 1 and y.dtype.kind == "U" and y.ndim == 1 and (np.char.str_len(y) == 1).all():
             return (*as_tokens(x, y), ())
         tokens, known = as_words((x if x.ndim == 1 else x[:, _TEXT]).tolist(), words)
@@ -77,21 +77,21 @@ def _tokens(
 
 
 _TEXT = 4
-"""Place of the text among what LEAF's Sent140 has of an example."""
+"""Index of the text in an example of LEAF's Sent140."""
 
 
 def _numbers(of: OfUser, file: Path) -> np.ndarray:
     """(examples, ...) the inputs of a user.
 
     Raises:
-        ValueError: they are no numbers, or of different shapes.
+        ValueError: they are neither numbers nor texts, or differ in shape.
     """
     try:
         x = np.asarray(of.x)
     except ValueError:
         raise ValueError(f"{file}: examples of user {of.user} have different shapes; bring them to one") from None
     known = x.dtype.kind in "iufb"
-    if x.dtype.kind == "U" and x.ndim < 3:  # which NumPy makes of numbers among texts too
+    if x.dtype.kind == "U" and x.ndim < 3:  # NumPy also converts numbers among texts to text
         known = all(isinstance(word, str) for one in of.x for word in (one if x.ndim == 2 else (one,)))
     if not known:
         raise ValueError(f"{file}: x of user {of.user} are neither numbers nor texts")

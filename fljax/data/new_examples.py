@@ -1,4 +1,4 @@
-"""New examples of the kind that a run was trained on, with labels or without: what a trained model is asked about."""
+"""New examples of the kind that a run was trained on, with or without labels, for predictions of a trained model."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -15,38 +15,38 @@ from fljax.files import naming
 
 
 class Known(NamedTuple):
-    """What a run's examples are."""
+    """The format of a run's examples."""
 
     columns: Columns  # of its table, or the names of its arrays
     shape: tuple[int, ...]  # of an example
     dtype: Any
-    inputs: tuple[str, ...] = ()  # names of a table's features, in their order
-    words: tuple[str, ...] = ()  # by their tokens, of texts
-    fills: np.ndarray | None = None  # (features,) what takes the place of a table's empty cells; None: they are refused
+    inputs: tuple[str, ...] = ()  # names of a table's features, in order
+    words: tuple[str, ...] = ()  # for texts, the word of each token
+    fills: np.ndarray | None = None  # (features,) values for a table's empty cells; None: these are rejected
 
 
 class NewExamples(NamedTuple):
-    """Examples as a run's network takes them."""
+    """Examples as inputs of a run's network."""
 
     x: np.ndarray  # (examples, ...) of the run's dtype
     names: np.ndarray  # (examples,) rows of the file from 0, or names of image files
-    client: np.ndarray | None  # (examples,) text, whose each one is; None: the file does not say it
-    label: tuple[np.ndarray, ...] = ()  # (examples,) text of each label column of the run, of a table that has them all
+    client: np.ndarray | None  # (examples,) text, the client of each example; None: the file names no clients
+    label: tuple[np.ndarray, ...] = ()  # (examples,) text of each of the run's label columns, if the file has them all
 
 
 def read_new(path: str | Path, known: Known, labelled: bool = False) -> NewExamples:
     """The examples of a table or ``.npz`` like that of a run, or of a folder of images, perhaps in folders of clients.
 
-    A table has the run's features under their names, in any order. A category has to be one that the run had; a word of
-    a text may be new. Where the run's texts were in no table, the new ones stand in the column "text".
+    A table has the run's features by name, in any order. A category must be one that the run had; a word of a text may
+    be new. If the run's texts were not in a table, new texts are in the column "text".
 
     Args:
         path: of the file or folder.
-        known: what the run's examples are.
-        labelled: whether they must have labels; those of an ``.npz`` are not looked at otherwise.
+        known: the format of the run's examples.
+        labelled: whether labels are required; without it, labels of an ``.npz`` are not read.
 
     Raises:
-        ValueError: in one line, with the file: it is not there, or its examples are not such as the run had.
+        ValueError: in one line that names the file: it does not exist, or its examples differ in kind from the run's.
     """
     path = Path(path)
     if not path.exists():
@@ -60,11 +60,11 @@ def read_new(path: str | Path, known: Known, labelled: bool = False) -> NewExamp
             found = _rows(table_in(path), known)
         else:
             kinds = f"{', '.join(TABLES)}, .npz, or a folder of images"
-            raise ValueError(f"new examples are no {path.suffix or 'nameless'} file; give {kinds}")
+            raise ValueError(f"new examples in a {path.suffix or 'nameless'} file cannot be read; give {kinds}")
         if labelled and not found.label:
             absent = ", ".join(map(repr, known.columns.label))
             where = "in folders CLIENT/CLASS/" if path.is_dir() else f"in a column {absent or 'label'}"
-            raise ValueError(f"its examples have no labels, which clients learn from; they stand {where}")
+            raise ValueError(f"its examples have no labels, which training needs; put them {where}")
         return found._replace(x=_as_trained(found.x, known))
 
 
@@ -87,7 +87,7 @@ def _rows(table: Table, known: Known) -> NewExamples:
 
 
 def _categories(known: Known, there: Collection[str]) -> dict[str, list[str]]:
-    """The words that each column of categories had, of features that are called ``column=word``."""
+    """Column of categories -> its words in the run, from features called ``column=word``."""
     found: dict[str, list[str]] = {}
     for name in known.inputs:
         of = [column for column in known.columns.categories if name.startswith(f"{column}=")]
@@ -98,7 +98,7 @@ def _categories(known: Known, there: Collection[str]) -> dict[str, list[str]]:
 
 
 def _features(known: Known, categories: dict[str, list[str]], there: Collection[str]) -> list[str]:
-    """The columns that the run's network saw, in its order."""
+    """The input columns of the run's network, in its order."""
     columns = known.columns
     if known.words:
         return [columns.text or "text"]
@@ -111,7 +111,7 @@ def _features(known: Known, categories: dict[str, list[str]], there: Collection[
 
 
 def _arrays(path: Path, columns: Columns, labelled: bool) -> NewExamples:
-    """Those of an ``.npz``, whose labels are looked at where ``labelled``."""
+    """The examples of an ``.npz``; labels are read only if ``labelled``."""
     if columns.categories or columns.ignored or columns.text is not None:
         raise ValueError(f"the run's examples are rows of a table; give one with its columns, {', '.join(TABLES)}")
     wanted = columns._replace(label=columns.label if labelled else (), part=None)
@@ -125,14 +125,14 @@ def _arrays(path: Path, columns: Columns, labelled: bool) -> NewExamples:
 
 
 def _images(folder: Path) -> NewExamples:
-    """Those that stand in a folder, in folders of it that have their clients' names, or there in folders of classes."""
+    """The images of a folder: in it, in folders named after clients, or in folders of classes inside these."""
     depths = (folder.glob("/".join("*" * depth)) for depth in (1, 2, 3))
     files = sorted(file for there in depths for file in there if _is_image(file, folder))
     if not files:
-        raise ValueError("no images; they stand in it, or in folders called as the clients, CLIENT/ or CLIENT/CLASS/")
+        raise ValueError("no images; put them into it, or into folders named after clients, CLIENT/ or CLIENT/CLASS/")
     names = [file.relative_to(folder) for file in files]
     if len(depths := {len(name.parts) for name in names}) > 1:
-        raise ValueError("images stand in it and in folders of it; put all in folders of clients, or none")
+        raise ValueError("it has images on several levels of folders; put all images on one level")
     of_clients, with_classes = depths != {1}, depths == {3}
     return NewExamples(
         images_in(files),
@@ -148,20 +148,20 @@ def _is_image(file: Path, folder: Path) -> bool:
 
 
 def _as_trained(x: np.ndarray, known: Known) -> np.ndarray:
-    """Examples of the run's dtype and shape.
+    """The examples with the run's dtype and shape.
 
     Raises:
-        ValueError: they are of another shape or kind, or naming the first that is not finite.
+        ValueError: they are of another shape or type, or an example is not finite (the first is named).
     """
     given, wanted = np.asarray(x), np.dtype(known.dtype)
     if given.dtype == np.uint8 and (*given.shape[1:], 1) == known.shape:
         given = given[..., None]  # grey images have one channel
     if given.shape[1:] != known.shape:
-        raise ValueError(f"examples have shape {given.shape[1:]}, and those of the run {known.shape}")
+        raise ValueError(f"examples have shape {given.shape[1:]}; give the run's shape, {known.shape}")
     kinds = {"uint8": "u", "int32": "iu"}.get(wanted.name, "fiub")
     is_pixels = given.dtype == np.uint8 and wanted != np.uint8
     if given.dtype.kind not in kinds or is_pixels or (wanted == np.uint8 and given.dtype != np.uint8):
-        raise ValueError(f"examples are {given.dtype}, and those of the run {wanted}; give such")
+        raise ValueError(f"examples are {given.dtype}; give the run's type, {wanted}")
     made = given.astype(wanted)
     if bad := [i for i, one in enumerate(made) if not np.isfinite(one).all()]:
         raise ValueError(f"example {bad[0]} is not finite; correct it, or leave it out")

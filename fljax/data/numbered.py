@@ -1,4 +1,4 @@
-"""Names and numbers of clients and classes as numbers from 0."""
+"""Names or ids of clients and classes as numbers from 0."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from fljax.data.items import as_array
 
 
 def numbered(values: Any, what: str) -> tuple[np.ndarray, tuple[str, ...]]:
-    """(examples,) int32, and the names that they stand for in their order, numbers before text.
+    """(examples,) int32, and the sorted names that they stand for; if all names are numbers, sorted by value.
 
     Raises:
-        ValueError: they are no vector, or one of them is missing.
+        ValueError: the values are not a vector, or a value is missing.
     """
     array = as_array(f"{what}s", values)
     if array.ndim != 1:
@@ -33,5 +33,5 @@ def numbered(values: Any, what: str) -> tuple[np.ndarray, tuple[str, ...]]:
 
 
 def are_whole(values: np.ndarray) -> bool:
-    """Whether floating-point numbers are whole ones that int64 holds."""
+    """Whether all floating-point numbers are whole and fit into int64."""
     return bool((np.isfinite(values) & (np.abs(values) < 2.0**63) & (values == np.round(values))).all())

@@ -1,7 +1,7 @@
-"""Several inputs of any rank as one array: an image and a few numbers, a sequence and its length.
+"""Several inputs of any rank in one array, such as an image and a few numbers, or a sequence and its length.
 
-A federation holds one array of examples, which is gathered, padded and spread over devices as one. `pack` lays several
-inputs side by side in it, and a network takes them apart again with `Layout.unpack`, which costs a slice each.
+A federation holds one array of examples, which is gathered, padded and distributed over devices. `pack` places several
+inputs side by side in it; the network separates them with `Layout.unpack`, at the cost of a slice per input.
 """
 
 import math
@@ -19,14 +19,14 @@ _LARGEST = 1 << 24
 
 
 class Layout(NamedTuple):
-    """Where each input lies in a packed example; static, hashable."""
+    """The place of each input in a packed example; static and hashable."""
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]  # of one example
-    whole: tuple[bool, ...]  # whether an input is of whole numbers
+    whole: tuple[bool, ...]  # whether an input has whole numbers
 
     def unpack(self, x: Array) -> dict[str, Array]:
-        """``x`` (batch, floats) as ``{name: (batch, *shape)}``: float32, and int32 where whole numbers were packed.
+        """``x`` (batch, floats) as ``{name: (batch, *shape)}``: int32 if whole numbers were packed, else float32.
 
         Raises:
             ValueError: ``x`` has another number of floats.
@@ -43,13 +43,13 @@ class Layout(NamedTuple):
 
 
 def pack(inputs: Mapping[str, Any]) -> tuple[np.ndarray, Layout]:
-    """``{name: (examples, ...)}`` as one float32 array (examples, floats), and how it is taken apart.
+    """``{name: (examples, ...)}`` as one float32 array (examples, floats), and its layout.
 
-    Pixels of type ``uint8`` are divided by 255, as they are for a network of one input. Other whole numbers, such as
-    tokens, come out of `Layout.unpack` as they went in.
+    Pixels of type ``uint8`` are divided by 255, as for a network with one input. `Layout.unpack` returns other whole
+    numbers, such as tokens, unchanged.
 
     Raises:
-        ValueError: no input, different numbers of examples, text, or whole numbers that float32 does not hold.
+        ValueError: no input, different numbers of examples, text, or whole numbers that are not exact in float32.
     """
     arrays = {name: as_array(f"input {name!r}", value) for name, value in inputs.items()}
     if not arrays:
@@ -63,8 +63,8 @@ def pack(inputs: Mapping[str, Any]) -> tuple[np.ndarray, Layout]:
         if array.dtype.kind not in "iu" or not array.size:
             continue
         low, high = int(array.min()), int(array.max())
-        if (most := max(-low, high)) > _LARGEST:  # not of `abs`, which leaves the least number of a type negative
-            raise ValueError(f"input {name!r} has {most}; whole numbers go to {_LARGEST}")
+        if (most := max(-low, high)) > _LARGEST:  # not `abs`, which leaves the least number of a type negative
+            raise ValueError(f"input {name!r} has {most}; give whole numbers up to {_LARGEST}")
     flat = [_floats(array).reshape(len(array), math.prod(array.shape[1:])) for array in arrays.values()]
     whole = tuple(array.dtype.kind in "iu" and array.dtype != np.uint8 for array in arrays.values())
     return np.concatenate(flat, axis=1), Layout(

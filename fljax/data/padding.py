@@ -1,4 +1,4 @@
-"""Federations of one shape: so that a program that is compiled for one of them serves all."""
+"""Federations padded to one shape, so that a program compiled for one of them serves all."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,18 +11,18 @@ from fljax.types import ClientData, Examples, Federation
 
 
 def same_shapes(federations: Sequence[Federation]) -> list[Federation]:
-    """The federations with tables and pools as long as the longest of them; what is added is never read.
+    """The federations with tables and pools padded to the largest of them; padding is never read.
 
-    Partitions of one data set with different seeds differ in how much the largest client has, and so in the width of
-    their tables of rows. Results of a run do not depend on that width, but for the rounding of losses in tests,
-    whose sums are made in other parts. Pools that are equal are stored once.
+    Partitions of one data set with different seeds differ in the size of the largest client, and so in the width of
+    their tables of rows. Results of a run do not depend on that width, except for the rounding of test losses, which
+    are then summed in another order. Equal pools are stored once.
 
     Raises:
-        ValueError: they are no federations, or have different numbers of clients, splits, kinds of examples or labels,
-            or sizes of the public data, all of which a server reads; no padding makes these equal.
+        ValueError: they are not federations, or differ in the number of clients, the splits, the kinds of examples or
+            labels, or the size of the public data, which the server reads entirely: padding cannot make these equal.
     """
     if isinstance(federations, Federation):
-        raise ValueError("federations is one federation, whose shape is its own; give several, as [first, second]")
+        raise ValueError("federations is a single federation; give several, such as [first, second]")
     for i, federation in enumerate(federations):
         check_kind(f"federation {i}", federation, Federation, "make one by a partition of fljax.PARTITIONS")
     if not federations:
@@ -30,9 +30,9 @@ def same_shapes(federations: Sequence[Federation]) -> list[Federation]:
     kinds = [_kind(federation) for federation in federations]
     for i, kind in enumerate(kinds):
         if kind != kinds[0]:
-            raise ValueError(f"federation {i} is {kind} and federation 0 {kinds[0]}; they must be alike")
+            raise ValueError(f"federation {i} is {kind} and federation 0 {kinds[0]}; these must be equal")
     if federations[0].stages is not None:
-        raise ValueError("the federations change over the rounds; make them alike first and let them drift then")
+        raise ValueError("the federations change over the rounds; pad them first and add the drift afterwards")
     known: list[Examples] = []
     pools = [_pools(federation, known) for federation in federations]
     longest = {name: max(len(own[name].y) for own in pools if name in own) for name in pools[0]}
@@ -63,7 +63,7 @@ def _kind(federation: Federation) -> tuple[Any, ...]:
 
 
 def _pools(federation: Federation, known: list[Examples]) -> dict[str, Examples]:
-    """The pool of each split, the first of those that are equal in its place."""
+    """The pool of each split; of equal pools, always the first."""
 
     def first(pool: Examples) -> Examples:
         for other in known:
@@ -83,7 +83,7 @@ def _equal(one: Examples, other: Examples) -> bool:
 
 
 def _long(pool: Examples, length: int, made: dict[tuple[int, int], Examples]) -> Examples:
-    """``pool`` with ``length`` rows; what is added is 0. One object for one pool, as splits may share it."""
+    """``pool`` padded with zeros to ``length`` rows. One object per pool, because splits may share it."""
     if (key := (id(pool), length)) not in made:
         made[key] = Examples(*(_padded(part, length) for part in pool)) if length > len(pool.y) else pool
     return made[key]

@@ -1,4 +1,4 @@
-"""A value from somebody's file as it may stand in a message."""
+"""Values from users' files, shortened for messages."""
 
 
 def short(value: object) -> str:

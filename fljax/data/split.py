@@ -1,4 +1,4 @@
-"""Which of their rows clients train on, choose by and are tested on: drawn client by client, cut for all at once."""
+"""Splits of the clients' rows into train, validation and test: drawn client by client, cut for all at once."""
 
 from collections.abc import Sequence
 
@@ -9,16 +9,16 @@ from fljax.placement import on_device
 from fljax.types import ClientData, Examples
 
 Rows = Sequence[np.ndarray]
-"""For every client, the rows of a pool that it owns."""
+"""For each client, the rows of a pool that it owns."""
 
 
 def split_rows(
     rng: np.random.Generator, labels: np.ndarray, owned: Rows, split: tuple[float, float, float], stratify: bool
 ) -> list[Owned]:
-    """Everybody's rows for training, for validation and for test, each in ascending order.
+    """All clients' rows for training, for validation and for test, each in ascending order.
 
     Raises:
-        ValueError: there are no clients, a row is not of the pool or a client's twice, or a client has too few.
+        ValueError: there are no clients, a row is not in the pool, or a client has a row twice or too few rows.
     """
     everyone = owned_rows(owned)
     rows, size = everyone
@@ -33,7 +33,7 @@ def split_rows(
             "or a larger minimum"
         )
     begin = np.cumsum(size) - size
-    # A client's draws follow those of the clients before it: an order, and where its test and validation begin.
+    # Each client in turn draws an order of its rows, and where its test and validation rows begin.
     order, start = np.zeros(len(rows), np.int64), np.zeros((len(size), 2))
     for i, (first, n) in enumerate(zip(begin.tolist(), size.tolist(), strict=True)):
         order[first : first + n] = rng.permutation(n)
@@ -54,15 +54,17 @@ def split_rows(
 
 
 def _shares(fraction: float, size: np.ndarray) -> np.ndarray:
-    """(clients,) about ``fraction`` of each size, at least 1 and not all; 0 of a fraction that is 0."""
+    """(clients,) about ``fraction`` of each size, at least 1 and not all; 0 if the fraction is 0."""
     if fraction == 0:
         return np.zeros_like(size)
     return np.minimum(np.maximum(1, np.round(fraction * size).astype(size.dtype)), size - 1)
 
 
 def _spread(start: np.ndarray, size: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """For each client, ``count`` of its ``size`` places at even distances from a ``start`` in [0, 1): of any run of
-    them, its share within one. Places are counted through all clients."""
+    """For each client, ``count`` of its ``size`` positions at even distances from a ``start`` in [0, 1).
+
+    Any run of positions has its share, within one. Positions are counted through all clients.
+    """
     client = np.repeat(np.arange(len(size)), count)
     nth = np.arange(len(client)) - (np.cumsum(count) - count)[client]
     place = ((nth + start[client]) * size[client] / np.maximum(count, 1)[client]).astype(np.int64)
@@ -72,7 +74,7 @@ def _spread(start: np.ndarray, size: np.ndarray, count: np.ndarray) -> np.ndarra
 def client_data(pool: Examples, owned: Rows | Owned) -> ClientData:
     """One split: client i owns rows ``owned[i]`` of ``pool``."""
     rows, size = owned if isinstance(owned, Owned) else owned_rows(owned)
-    check_rows_of(Owned(rows, size), len(pool.y))  # before int32 cuts them off
+    check_rows_of(Owned(rows, size), len(pool.y))  # before the conversion to int32
     index = np.zeros((len(size), max(int(size.max(initial=0)), 1)), np.int32)
     index[np.arange(index.shape[1]) < size[:, None]] = rows
     size = size.astype(np.int32)

@@ -1,4 +1,4 @@
-"""Federations that are drawn: hidden groups that a clustered method must find, and Synthetic(alpha, beta)."""
+"""Synthetic federations: hidden groups that a clustered method must find, and Synthetic(alpha, beta)."""
 
 from typing import Literal
 
@@ -28,9 +28,9 @@ def linear_groups(
     """Gaussian classes that a linear model separates within a group and, by design, not across groups.
 
     Class c has a mean ``m_c ~ N(0, I)`` of ``side * side`` features and examples ``x = m_c + noise * N(0, I)``. With
-    ``differ="labels"`` group g calls class c by the name ``(c + g) mod n_classes``: equal features, other answers. With
-    ``differ="features"`` group g sees its features rolled by g places: equal answers, other features. Clients are in
-    groups of equal size (within one), in order: the first are group 0.
+    ``differ="labels"``, class c has the label ``(c + g) mod n_classes`` in group g: equal features, other labels. With
+    ``differ="features"``, the features of group g are rolled by g places: equal labels, other features. Groups have
+    equal size (within one) and are in order: the first clients are group 0.
 
     Args:
         n_clients: at least ``n_groups``.
@@ -40,13 +40,13 @@ def linear_groups(
         examples: mean number of examples of a client.
         side: images are (side, side, 1) float32.
         noise: standard deviation within a class.
-        differ: what tells the groups apart.
+        differ: whether groups differ in "labels" or "features".
         ragged: sigma of log-normal client sizes; 0: equal sizes.
         val_fraction: share of each client's examples for validation.
         test_fraction: share of each client's examples for test.
 
     Raises:
-        ValueError: more groups than clients or than the classes or features can tell apart, or a number that cannot be.
+        ValueError: more groups than clients, or than classes or features can distinguish; or an invalid number.
     """
     check_choices(linear_groups, {"differ": differ, "seed": seed})
     check_whole("n_clients", n_clients, 1)
@@ -86,21 +86,22 @@ def synthetic(
     val_fraction: float = 0.0,
     test_fraction: float = 0.1,
 ) -> Federation:
-    """Synthetic(alpha, beta): each client a logistic regression of its own on features about a mean of its own.
+    """Synthetic(alpha, beta): each client has its own logistic regression, and features about its own mean.
 
     Li et al., MLSys 2020, https://arxiv.org/abs/1812.06127, after Shamir et al., ICML 2014; the data of FedProx, q-FFL,
     pFedMe and others. Client k has ``W_k, b_k ~ N(u_k, 1)`` with ``u_k ~ N(0, alpha)``, features ``x ~ N(v_k, S)`` with
     ``v_k ~ N(B_k, 1)``, ``B_k ~ N(0, beta)`` and ``S_jj = j^-1.2``, and labels ``argmax(W_k x + b_k)``. It has 50
-    examples and a log-normal number more (mean 4 and deviation 2 of the logarithm), so that few clients have most.
+    examples and a log-normal number more (the logarithm has mean 4 and standard deviation 2), so that few clients have
+    most examples.
 
-    As in the authors' code alpha and beta are standard deviations (the paper calls them variances). u_k is that of all
-    classes, there too: it adds the same to all logits of an example, so that the data are the same for every alpha.
+    As in the authors' code, alpha and beta are standard deviations (the paper calls them variances), and u_k is one
+    number for all classes: it is added to all logits of an example alike, so the data do not depend on alpha.
 
     Args:
-        alpha: of the mean of W_k and b_k, which is u_k for all classes.
-        beta: how much their features differ.
-        n_clients: their number.
-        iid: all have the same W and b ~ N(0, 1) and features about 0; ``alpha`` and ``beta`` then say nothing.
+        alpha: standard deviation of u_k, the mean of W_k and b_k.
+        beta: standard deviation of B_k, the mean of v_k.
+        n_clients: number of clients.
+        iid: True: all clients have the same W and b ~ N(0, 1) and features about 0; alpha and beta are not used.
         seed: same seed, same federation.
         n_features: inputs are (n_features,) float32.
         n_classes: at least 2.
@@ -127,7 +128,7 @@ def logistic_users(
     n_features: int = 60,
     n_classes: int = 10,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The examples of `synthetic`: x (n, features) float32, y (n,) and whose they are (n,), ascending.
+    """The examples of `synthetic`: x (n, features) float32, y (n,) and their clients (n,), ascending.
 
     Raises:
         ValueError: a number is out of its range.
@@ -140,7 +141,7 @@ def logistic_users(
     rng = np.random.default_rng(seed)
     size = rng.lognormal(4, 2, n_users).astype(np.int64) + 50
     user = np.repeat(np.arange(n_users), size)
-    scale = np.arange(1, n_features + 1) ** -0.6  # of which the squares are the variances
+    scale = np.arange(1, n_features + 1) ** -0.6  # standard deviations
     x = scale * rng.standard_normal((len(user), n_features))
     if iid:
         weights, bias = rng.standard_normal((1, n_features, n_classes)), rng.standard_normal((1, n_classes))
@@ -160,7 +161,7 @@ def logistic_users(
 def ragged_sizes(rng: np.random.Generator, n_clients: int, mean: float, sigma: float, minimum: int = 4) -> np.ndarray:
     """(clients,) sizes, log-normal with the given mean and sigma of the logarithm; none below ``minimum``.
 
-    ``sigma = 0`` gives ``round(mean)`` everywhere.
+    With ``sigma = 0`` all sizes are ``round(mean)``.
     """
     draws = mean * np.exp(sigma * rng.standard_normal(n_clients) - sigma**2 / 2)
     return np.maximum(np.round(draws).astype(np.int64), minimum)

@@ -1,4 +1,4 @@
-"""Text for networks that tell the next character: whose text it is says whose client an example is."""
+"""Text for networks that predict the next character; each client has its own text."""
 
 from collections.abc import Mapping
 
@@ -7,22 +7,22 @@ import numpy as np
 from fljax.data.own import OwnData, own_data
 
 LEAF_LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-"""The 80 characters of LEAF's Shakespeare, in the order of their tokens there."""
+"""The 80 characters of LEAF's Shakespeare, in the order of LEAF's tokens."""
 
 
 def as_tokens(texts: np.ndarray, nexts: np.ndarray) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Texts of one length, character by character, and the character after each.
+    """Tokens of the characters of texts of one length, and of the character after each text.
 
     Args:
         texts: (examples,) of dtype str.
-        nexts: (examples,) of dtype str, a character each.
+        nexts: (examples,) of dtype str, one character each.
 
     Returns:
-        (examples, length) int32 and (examples,) int32 tokens, and the characters that they are numbers of: those of
-        `LEAF_LETTERS` where no other occurs, else all that occur, in their order.
+        (examples, length) int32 and (examples,) int32 tokens, and the character of each token: `LEAF_LETTERS` if no
+        other character occurs, otherwise all that occur, sorted.
 
     Raises:
-        ValueError: texts of several lengths, or without characters.
+        ValueError: texts of different lengths, or without characters.
     """
     lengths = np.char.str_len(texts)
     if (short := int(lengths.min())) != (long := int(lengths.max())) or not long:
@@ -40,19 +40,19 @@ def as_tokens(texts: np.ndarray, nexts: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def next_characters(texts: Mapping[str, str], length: int = 32, step: int = 4) -> OwnData:
-    """Windows of each client's text, and the character after each.
+    """Windows of each client's text, and the character after each window.
 
     Args:
-        texts: client -> what it has written.
-        length: characters that the network sees.
-        step: characters between the beginnings of two windows.
+        texts: client -> its text.
+        length: characters of a window, the network's input.
+        step: characters between the starts of two windows.
 
     Returns:
-        Examples ``x`` (examples, length) int32 tokens and ``y`` the next character, numbered in the order of
-        `OwnData.classes`, the characters that occur in any text.
+        Examples ``x`` (examples, length) int32 tokens and ``y`` the token of the next character. Tokens are numbered in
+        the order of `OwnData.classes`, all characters that occur in the texts.
 
     Raises:
-        ValueError: no texts, or one that is too short for a window.
+        ValueError: no texts, or a text that is too short for a window.
     """
     if not texts:
         raise ValueError("no texts; give {client: text}")
@@ -75,7 +75,7 @@ def next_characters(texts: Mapping[str, str], length: int = 32, step: int = 4) -
 
 
 def descriptions() -> dict[str, str]:
-    """Text that is there without a download: scikit-learn's descriptions of its data sets, one a client.
+    """Text that needs no download: scikit-learn's descriptions of its data sets, one per client.
 
     English, 1 to 10 thousand characters each, each about its own subject; in plain lower-case ASCII.
     """

@@ -1,4 +1,4 @@
-"""Examples that come with the person who made them."""
+"""Examples that come with their users, the persons who made them."""
 
 from typing import NamedTuple, cast
 
@@ -8,11 +8,11 @@ from jax import Array
 from fljax.data.shown import short
 
 NAME = np.dtype("S64")
-"""How a cached column of users is stored: UTF-8, padded with zeros."""
+"""The dtype of a cached column of users: UTF-8, padded with zeros."""
 
 
 class UserExamples(NamedTuple):
-    """A labelled set by natural users; train and test share ``names``."""
+    """Labelled examples of natural users; train and test share ``names``."""
 
     x: Array  # (examples, height, width, channels) uint8
     y: Array  # (examples,) int32
@@ -26,10 +26,10 @@ def with_users(x: np.ndarray, y: np.ndarray, user: np.ndarray, names: tuple[str,
 
 
 def encode(names: list[str], source: object = "the data") -> np.ndarray:
-    """Names, as they stand in ``source``, as a column of the cache.
+    """Names from ``source`` as a column of the cache.
 
     Raises:
-        ValueError: a name is too long, or would come out as another.
+        ValueError: a name is too long, or would be read back as another name.
     """
     column = [name.encode(errors="replace") for name in names]
     if max(map(len, column), default=0) > NAME.itemsize:

@@ -1,4 +1,4 @@
-"""What a federation must be for a method to train on it."""
+"""Checks of federations: conditions for any method to train on them."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,12 +11,12 @@ from fljax.types import ClientData, Federation
 
 
 def validate(federation: Federation) -> None:
-    """Refuses a federation that no method could train on.
+    """Rejects a federation that no method could train on.
 
     Raises:
         ValueError: in one line, for a client without training or validation examples, no test examples at all, rows
-            outside the pool, labels below 0, pixels or targets that are not finite, splits or public data with other
-            kinds of labels or examples, splits or groups with another number of clients.
+            outside the pool, labels below 0, examples or targets that are not finite, splits or public data with other
+            kinds of examples or labels, or splits or groups with another number of clients.
     """
     n_clients = federation.train.n_clients
     for name in ("train", "val", "test"):
@@ -35,17 +35,17 @@ def _check_group(group: np.ndarray, n_clients: int) -> None:
     if group.shape != (n_clients,):
         raise ValueError(f"group has shape {group.shape}; give one true group for each of {n_clients} clients")
     found = f"{group.min()} to {group.max()}" if group.dtype.kind in "iuf" else f"values of type {group.dtype}"
-    if group.dtype.kind not in "iu" or group.min() < 0:  # some of a federation's clients may be of its later groups
+    if group.dtype.kind not in "iu" or group.min() < 0:  # not all groups need occur
         raise ValueError(f"group has {found}; number the groups 0, 1, 2, ..., or leave it out")
 
 
 def _check_split_of_clients(name: str, data: ClientData, n_clients: int) -> None:
     index, size = np.asarray(data.index), np.asarray(data.size)
     if n_clients == 0 or len(size) != n_clients:
-        raise ValueError(f"{name} has {len(size)} clients and train {n_clients}; give every split the same, at least 1")
+        raise ValueError(f"{name} has {len(size)} clients and train {n_clients}; give all splits the same, at least 1")
     if name == "test" and not size.any():
         raise ValueError("no client has test examples; give some")
-    if name != "test" and (size < 1).any():  # who has no test examples is not tested
+    if name != "test" and (size < 1).any():  # a client without test examples is not tested
         empty = int(np.argmin(size))
         raise ValueError(f"client {empty} has no {name} examples; use fewer clients, a larger split or more data")
     rows, n_examples = index[np.arange(index.shape[1]) < size[:, None]], data.pool.y.shape[0]
@@ -65,7 +65,7 @@ def _check_split_of_clients(name: str, data: ClientData, n_clients: int) -> None
 
 
 def _all_are_finite(values: Array | np.ndarray) -> bool:
-    """By the sum, which large numbers may exceed too; an accelerator's array is summed there: fetching it is slower."""
+    """Whether the sum is finite; large numbers may exceed it too. An accelerator sums: fetching the array is slower."""
     on_accelerator = isinstance(values, Array) and values.devices().pop().platform != "cpu"
     with np.errstate(all="ignore"):
         return bool(np.isfinite(values.sum() if on_accelerator else np.asarray(values).sum()))
@@ -74,21 +74,21 @@ def _all_are_finite(values: Array | np.ndarray) -> bool:
 def _check_like(what: str, name: str, rows: Array, of_train: Array) -> None:
     kind, wanted = ((str(part.dtype), *part.shape[1:]) for part in (rows, of_train))
     if kind != wanted:
-        raise ValueError(f"{name} has {what} {kind} and train {wanted}; give all the same")
+        raise ValueError(f"{name} has {what} {kind} and train {wanted}; give all splits the same kind")
 
 
 class Owned(NamedTuple):
     """The rows that each client owns, one client after another."""
 
     rows: np.ndarray  # (owned,) int64
-    size: np.ndarray  # (clients,) int64, how many of them are whose
+    size: np.ndarray  # (clients,) int64, the number of rows of each client
 
 
 def owned_rows(owned: Sequence[Any]) -> Owned:
     """The rows of a pool that client i owns, ``owned[i]``, for all clients.
 
     Raises:
-        ValueError: some are no list of whole numbers, as where the clients' ids are given in their place.
+        ValueError: a client's rows are not a list of whole numbers, for example because client ids were given.
     """
     arrays = [rows_of(rows, i) for i, rows in enumerate(owned)]
     size = np.fromiter(map(len, arrays), np.int64, len(arrays))
@@ -99,7 +99,7 @@ def rows_of(rows: Any, i: int) -> np.ndarray:
     """(rows,) int64 rows of client i.
 
     Raises:
-        ValueError: they are no list of whole numbers.
+        ValueError: they are not a list of whole numbers.
     """
     array = np.asarray(rows)
     if array.ndim != 1 or not (array.dtype.kind in "iu" or not array.size):
@@ -112,11 +112,11 @@ def rows_of(rows: Any, i: int) -> np.ndarray:
 
 
 def check_owned(name: str, owned: Owned, n_examples: int) -> None:
-    """Raises ValueError where a row is not of the pool, or a client, of whom ``name[i]`` are the rows, owns one twice:
-    it would be trained on and tested on."""
+    """Raises ValueError if a row is not in the pool, or client i, which owns the rows ``name[i]``, owns a row twice: it
+    might be both trained and tested on."""
     check_rows_of(owned, n_examples)
     rows, size = owned
-    of_client = np.repeat(np.arange(len(size)), size) * max(n_examples, 1) + rows  # a number for each pair of the two
+    of_client = np.repeat(np.arange(len(size)), size) * max(n_examples, 1) + rows  # one number per (client, row)
     of_client.sort()
     if (twice := of_client[1:] == of_client[:-1]).any():
         pair = of_client[int(np.argmax(twice))]
@@ -126,7 +126,7 @@ def check_owned(name: str, owned: Owned, n_examples: int) -> None:
 
 
 def check_rows_of(owned: Owned, n_examples: int) -> None:
-    """Raises ValueError where a row is not of the pool, for the first client that owns such."""
+    """Raises ValueError for the first client that owns a row outside the pool."""
     outside = (owned.rows < 0) | (owned.rows >= n_examples)
     if outside.any():
         ends = np.cumsum(owned.size)
@@ -135,6 +135,6 @@ def check_rows_of(owned: Owned, n_examples: int) -> None:
 
 
 def check_rows(rows: np.ndarray, n_examples: int) -> None:
-    """Raises ValueError where a row is not of the pool."""
+    """Raises ValueError if a row is outside the pool."""
     if len(rows) and (rows.min() < 0 or rows.max() >= n_examples):
         raise ValueError(f"a client owns rows {rows.min()} to {rows.max()}; the pool has 0 to {n_examples - 1}")

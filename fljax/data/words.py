@@ -1,4 +1,4 @@
-"""Texts as tokens of words, for networks that read a text and tell its class."""
+"""Texts as tokens of words, for networks that predict the class of a text."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,29 +12,29 @@ from fljax.ranges import said
 class Words(NamedTuple):
     """How texts become tokens."""
 
-    most: int = 5000  # words that have a token of their own: the most frequent ones
-    length: int = 50  # words of an example: longer texts are cut, shorter ones begin with padding
+    most: int = 5000  # number of words with their own token: the most frequent words
+    length: int = 50  # words per example: longer texts are cut, shorter texts begin with padding
 
 
 USUAL = Words()
 PADDING, UNKNOWN = 0, 1
-"""Tokens of no word, and of a word that has none of its own."""
+"""Tokens of padding, and of all words without their own token."""
 SPECIAL = ("<padding>", "<unknown>")
-"""What stands for them among the words."""
+"""Their places in the list of words."""
 
 
 def as_words(texts: Sequence[str], words: Words) -> tuple[np.ndarray, tuple[str, ...]]:
-    """The first words of each text, at the end of its row.
+    """Tokens of the first words of each text, at the end of its row.
 
-    Words are runs of letters, digits and underscores, in lower case. Those that most texts together have most often get
-    a token; of words of one count, some.
+    Words are runs of letters, digits and underscores, in lower case. The words that are most frequent in all texts
+    together get a token; ties are broken arbitrarily.
 
     Args:
         texts: of all examples.
-        words: how many words, and how many of each text.
+        words: how many words get a token, and how many words of each text are used.
 
     Returns:
-        (examples, ``words.length``) int32, and the words by their tokens: `SPECIAL`, then the others in their order.
+        (examples, ``words.length``) int32, and the word of each token: `SPECIAL`, then the others, sorted.
 
     Raises:
         ValueError: a number below 1, or no text has a word.
@@ -53,12 +53,12 @@ def as_words(texts: Sequence[str], words: Words) -> tuple[np.ndarray, tuple[str,
 
 
 def tokens_of(texts: Sequence[str], words: Sequence[str], length: int) -> np.ndarray:
-    """The first words of each text as tokens, at the end of its row: (examples, length) int32.
+    """Tokens of the first words of each text, at the end of its row: (examples, length) int32.
 
     Args:
         texts: of the examples.
-        words: by their tokens, as `as_words` returns them; others are unknown.
-        length: words of an example.
+        words: the word of each token, as `as_words` returns them; all others are unknown.
+        length: words per example.
     """
     split, known = _vectorizer().build_analyzer(), {word: i for i, word in enumerate(words) if i >= len(SPECIAL)}
     tokens = np.full((len(texts), length), PADDING, np.int32)

@@ -190,7 +190,7 @@ def test_fml_needs_classes(key, federation):
     numbers = numbers._replace(
         train=numbers.train._replace(pool=targets), test=numbers.test._replace(pool=targets), val=None
     )
-    with pytest.raises(ValueError, match="not classes, which this method or partition works with"):
+    with pytest.raises(ValueError, match="not classes, which this method or partition needs"):
         fljax.simulate(fml(model, WORK), fml.Hyper(), numbers, key, 1)
 
 

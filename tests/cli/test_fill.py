@@ -144,7 +144,7 @@ def test_cells_are_filled_where_a_table_names_its_clients(table, tmp_path, capsy
     assert "empty cells are only filled if the data names its clients; fill them before" in capsys.readouterr().err
     np.savez(tmp_path / "d.npz", x=np.zeros((4, 2)), y=[0, 1, 0, 1], client=[0, 0, 1, 1])
     assert main(["run", "--data", str(tmp_path / "d.npz"), "--fill", "mean", "--algorithm", "fedavg"]) == 2
-    assert "d.npz: cells of a table are filled; fill those of arrays before" in capsys.readouterr().err
+    assert "d.npz: only cells of a table can be filled; fill those of arrays before" in capsys.readouterr().err
     train, test = own(table, "median")._replace(empty=np.zeros((80, 4), bool)).halves(0.25)  # nothing to fill
     assert (len(train.y), len(test.y)) == (60, 20)
     with pytest.raises(ValueError, match="fill='mode' is unknown; choose 'median' or 'mean', or None"):

@@ -216,7 +216,7 @@ def test_settings_of_the_partition_hold_for_the_tables_clients(table):
     ("more", "message"),
     [
         (("--label-column", "ill"), "there is no column 'ill'; the columns are hospital, age"),
-        ((), "say which column has the labels, --label-column or Columns(label=...)"),
+        ((), "name the column of the labels: --label-column or Columns(label=...)"),
         ((), "the columns are hospital, age"),
         (("--label-column", "sick", "--split-column", "noise"), "), column 'noise' is "),
         (

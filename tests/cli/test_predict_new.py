@@ -172,7 +172,10 @@ def test_what_the_run_did_not_have_is_refused(trained, changes, said, tmp_path, 
             "--split val: it selects examples of the run; leave --split or --data out",
         ),
         (["--data", "nowhere.csv"], "nowhere.csv; give a .csv, .tsv, .parquet or .npz file, or a folder of images"),
-        (["--data", __file__], "new examples are no .py file; give .csv, .tsv, .parquet, .npz, or a folder of images"),
+        (
+            ["--data", __file__],
+            "new examples in a .py file cannot be read; give .csv, .tsv, .parquet, .npz, or a folder of images",
+        ),
     ],
 )
 def test_refusals(trained, arguments, said, capsys):
@@ -224,8 +227,8 @@ def test_images_and_arrays(tmp_path, capsys):
     told = predicted_of_new(folder, tmp_path / "n.npz")
     same(told, own, ["method", "client", "predicted", "p_o", "p_x"])
     for wrong, said in (
-        ({"x": x[:2, :5]}, "examples have shape (5, 6, 1), and those of the run (6, 6, 1)"),
-        ({"x": x[:2] / 255}, "examples are float64, and those of the run uint8; give such"),
+        ({"x": x[:2, :5]}, "examples have shape (5, 6, 1); give the run's shape, (6, 6, 1)"),
+        ({"x": x[:2] / 255}, "examples are float64; give the run's type, uint8"),
         ({"x": x[:2], "client_ids": ["c0"]}, "has 2 examples and client ids of shape (1,); give one for each example"),
         ({"images": x[:2], "client_ids": ["c0", "c9"]}, "there is no client 'c9'; clients are c0, c1, c2"),
         ({"z": x[:2]}, "n.npz: has no array x; it has z"),

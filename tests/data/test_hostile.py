@@ -42,8 +42,8 @@ def refused(name, folder, message, *also):
         (lambda c: c["users"].__setitem__(1, ["bob"]), r"lists the user \['bob'\], which is not a text"),
         (lambda c: c["users"].append("bob"), "lists user 'bob' twice"),
         (lambda c: c.__setitem__("users", {"ann": 1}), "users, num_samples or user_data is missing"),
-        (lambda c: c["num_samples"].__setitem__(0, "3"), "user ann has 3 examples, 3 labels, and should have '3'"),
-        (lambda c: c["num_samples"].__setitem__(0, None), "and should have None"),
+        (lambda c: c["num_samples"].__setitem__(0, "3"), "user ann has 3 examples, 3 labels, but should have '3'"),
+        (lambda c: c["num_samples"].__setitem__(0, None), "but should have None"),
         (lambda c: c["user_data"]["bob"]["y"].__setitem__(0, "seven"), "has the label 'seven'; FEMNIST's are 0 to 61"),
         (lambda c: c["user_data"]["bob"]["y"].__setitem__(0, 1.5), "has the label 1.5"),
         (lambda c: c["user_data"]["bob"]["y"].__setitem__(0, True), "has the label True"),
@@ -104,14 +104,14 @@ def test_json_that_is_too_large(leaf_folder):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("UPDATE examples SET serialized_example_proto = 'text'", "has 'text' where a record of bytes should be"),
-        ("UPDATE examples SET serialized_example_proto = NULL", "has None where a record of bytes should be"),
-        ("UPDATE examples SET serialized_example_proto = 5", "has 5 where a record of bytes should be"),
+        ("UPDATE examples SET serialized_example_proto = 'text'", "has 'text' instead of a record of bytes"),
+        ("UPDATE examples SET serialized_example_proto = NULL", "has None instead of a record of bytes"),
+        ("UPDATE examples SET serialized_example_proto = 5", "has 5 instead of a record of bytes"),
         ("UPDATE examples SET serialized_example_proto = x''", "not a whole emnist_all.sqlite|784 numbers"),
         ("UPDATE client_metadata SET num_examples = 'many'", "should have 'many'"),
-        ("UPDATE client_metadata SET client_id = NULL", "has 0 examples and should have"),
-        ("UPDATE examples SET client_id = x'ff00'", "examples and should have"),
-        ("UPDATE examples SET client_id = client_id || char(0)", "examples and should have|zero byte"),
+        ("UPDATE client_metadata SET client_id = NULL", "has 0 examples, but should have"),
+        ("UPDATE examples SET client_id = x'ff00'", "examples, but should have"),
+        ("UPDATE examples SET client_id = client_id || char(0)", "examples, but should have|zero byte"),
     ],
 )
 def test_sqlite_of_other_things(sqlite_file, tmp_path, change, message):
@@ -137,13 +137,13 @@ SPLIT = {"name": "train", "shardLengths": ["7"], "filepathTemplate": "{DATASET}-
 @pytest.mark.parametrize(
     ("damage", "message", "named"),
     [
-        (info_with(splits=None), "does not say what its splits are but None", "dataset_info.json"),
-        (info_with(splits={"train": 1}), "does not say what its splits are", "dataset_info.json"),
-        (info_with(splits=["train"]), "does not say what its splits are", "dataset_info.json"),
-        (info_with(splits=[{"name": 3, "shardLengths": ["1"]}]), "does not say", "dataset_info.json"),
-        (info_with(splits=[SPLIT | {"shardLengths": "77"}]), "does not say", "dataset_info.json"),
-        (info_with(splits=[SPLIT | {"shardLengths": ["-7"]}]), "does not say", "dataset_info.json"),
-        (info_with(splits=[SPLIT | {"shardLengths": [None]}]), "does not say", "dataset_info.json"),
+        (info_with(splits=None), "does not describe its splits, which are None", "dataset_info.json"),
+        (info_with(splits={"train": 1}), "does not describe its splits", "dataset_info.json"),
+        (info_with(splits=["train"]), "does not describe its splits", "dataset_info.json"),
+        (info_with(splits=[{"name": 3, "shardLengths": ["1"]}]), "does not describe its splits", "dataset_info.json"),
+        (info_with(splits=[SPLIT | {"shardLengths": "77"}]), "does not describe its splits", "dataset_info.json"),
+        (info_with(splits=[SPLIT | {"shardLengths": ["-7"]}]), "does not describe its splits", "dataset_info.json"),
+        (info_with(splits=[SPLIT | {"shardLengths": [None]}]), "does not describe its splits", "dataset_info.json"),
         (info_with(splits=[SPLIT | {"filepathTemplate": "../{SPLIT}"}]), "not a file inside", "dataset_info.json"),
         (info_with(splits=[SPLIT | {"name": "/etc/passwd"}]), "not a file inside", "dataset_info.json"),
         (info_with(name="../../made"), "not a file inside", "dataset_info.json"),
@@ -174,7 +174,7 @@ def test_a_prepared_set_without_splits(prepared):
     info = json.loads(file.read_text())
     del info["splits"]
     file.write_text(json.dumps(info))
-    refused("cifar10", place.parents[1], "does not say what its splits are but None", file)
+    refused("cifar10", place.parents[1], "does not describe its splits, which are None", file)
 
 
 def bomb(path, side):
@@ -206,7 +206,7 @@ def test_celeba_lists_that_lead_elsewhere(celeba_folder, tmp_path, name):
         ("identity_CelebA.txt", b"\xff\xfe\x00", "identity_CelebA.txt is not a text"),
         ("list_attr_celeba.txt", b"\xff\xfe\x00", "list_attr_celeba.txt is not a text"),
         ("list_attr_celeba.txt", "²\nSmiling\n".encode(), "does not begin with a count"),
-        ("list_attr_celeba.txt", b"9" * 5000 + b"\nSmiling\n", "has 0 images and says 9999"),
+        ("list_attr_celeba.txt", b"9" * 5000 + b"\nSmiling\n", "has 0 images, but its first line says 9999"),
         ("identity_CelebA.txt", b"000001.jpg 1\n" * 2, "names the image '000001.jpg' twice"),
     ],
 )

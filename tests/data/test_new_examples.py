@@ -75,7 +75,7 @@ def test_arrays_of_other_names_without_labels_and_parts(tmp_path):
 def test_tokens_and_numbers_are_not_taken_for_each_other(tmp_path):
     np.savez(tmp_path / "n.npz", x=np.ones((2, 3), np.uint8))
     for dtype in (np.float32, np.int32):
-        with pytest.raises(ValueError, match=f"examples are uint8, and those of the run {np.dtype(dtype)}"):
+        with pytest.raises(ValueError, match=f"examples are uint8; give the run's type, {np.dtype(dtype)}"):
             read_new(tmp_path / "n.npz", Known(Columns(()), (3,), dtype))
     np.savez(tmp_path / "n.npz", x=np.ones((2, 3), np.int64))
     assert read_new(tmp_path / "n.npz", Known(Columns(()), (3,), np.int32)).x.dtype == np.int32
@@ -90,7 +90,7 @@ def test_images_beside_folders_of_images_are_nobodys(tmp_path):
     for name in ("c0/a.png", "b.png", ".hidden/c.png"):
         Image.fromarray(np.zeros((2, 2), np.uint8)).save(tmp_path / "n" / name)
     given = Known(Columns(()), (2, 2, 1), np.uint8)
-    with pytest.raises(ValueError, match="images stand in it and in folders of it"):
+    with pytest.raises(ValueError, match="it has images on several levels of folders"):
         read_new(tmp_path / "n", given)
     (tmp_path / "n" / "c0" / "a.png").unlink()
     assert read_new(tmp_path / "n", given).names.tolist() == ["b.png"]

@@ -298,7 +298,7 @@ def test_what_labels_are(tmp_path, columns, task, dtype, shape):
         ("0.5,yes", "0.5,", COLUMNS, "line 5 .client 'south'., column 'sick' is empty"),
         ("age", "age", COLUMNS._replace(client="clinic"), "no column 'clinic'; the columns are hospital, age"),
         ("age", "blood", COLUMNS, "two columns have the same name"),
-        ("age", "age", None, "say which column has the labels"),
+        ("age", "age", None, "name the column of the labels"),
         ("age", "age", Columns(("hospital",), "hospital"), "named twice: hospital"),
         ("age", "age", Columns(("sick",), "hospital", features=("age", "sick")), "named twice: sick"),
         ("age", "age", Columns(("sick",), "hospital", features=("age", "age")), "named twice: age"),
@@ -352,7 +352,7 @@ def test_a_column_of_categories_is_a_feature_for_each_word(tmp_path):
     arrays = Columns(("sick",), features=("x",), categories=("x",))
     with pytest.raises(ValueError, match="column 'x' holds arrays, which cannot be categories"):
         from_frame(Frame(x=np.zeros((4, 2)), sick=np.arange(4) % 2), arrays)
-    with pytest.raises(ValueError, match="categories stand in columns of a table"):
+    with pytest.raises(ValueError, match="categories must be columns of a table"):
         read_own(tmp_path / "mine.npz", Columns((), categories=("x",)))
 
 
@@ -366,7 +366,7 @@ def test_an_ignored_column_is_not_read(tmp_path):
     assert data.inputs == named.inputs == ("age",)
     np.testing.assert_array_equal(data.examples.x, np.float32([[61], [35], [40], [52]]))
     np.savez(tmp_path / "mine.npz", x=np.ones((4, 2)), y=np.zeros(4, int), z=np.zeros(4))
-    with pytest.raises(ValueError, match="columns of a table are ignored"):
+    with pytest.raises(ValueError, match="only columns of a table can be ignored"):
         read_own(tmp_path / "mine.npz", Columns((), ignored=("z",)))
 
 
@@ -572,9 +572,9 @@ def test_labels_of_an_archive_are_those_of_the_task(tmp_path, y, task, kind):
 @pytest.mark.parametrize(
     ("y", "columns", "task", "message"),
     [
-        (np.arange(6) / 2, None, "classification", "float32 of shape .6,., for regression and not for classification"),
-        (np.arange(6) % 2, None, "labels", "for classification and not for labels"),
-        (np.array(list("ababab")), None, "regression", "for classification and not for regression"),
+        (np.arange(6) / 2, None, "classification", "float32 of shape .6,., for regression, not for classification"),
+        (np.arange(6) % 2, None, "labels", "for classification, not for labels"),
+        (np.array(list("ababab")), None, "regression", "for classification, not for regression"),
         (np.arange(6) % 2, COLUMNS, "auto", "a.npz: has no array sick; it has x, y"),
         (np.arange(6) % 2, Columns(("y",), "whose"), "auto", "a.npz: has no array whose; it has x, y"),
         (np.arange(6) % 2, Columns(("y", "x")), "auto", "a.npz: y, x are several arrays for one thing; name one"),
@@ -625,7 +625,7 @@ def test_a_folder_of_images_for_each_client(tmp_path):
     Image.fromarray(np.zeros((3, 5, 3), np.uint8)).save(tmp_path / "pets" / "bert" / "dog" / "x.png")
     with pytest.raises(ValueError, match="one size"):
         read_own(tmp_path / "pets")
-    with pytest.raises(ValueError, match="pets is a folder, and a column is given for label, client; leave it out"):
+    with pytest.raises(ValueError, match="pets is a folder, but a column is given for label, client; leave it out"):
         read_own(tmp_path / "pets", COLUMNS)
 
 
@@ -848,11 +848,11 @@ def test_texts_of_other_letters_have_an_alphabet_of_their_own(tmp_path):
     [
         ({"u": (["?!"], [0])}, r"mine.json: no text has a word"),
         ({"u": ([["id", "date", "query", "a text"]], [0])}, r"mine.json: examples are lists of texts; give one text"),
-        ({"u": ([["id", "a text"]], [0])}, r"mine.json: examples are lists of texts; give one text for each, or"),
+        ({"u": ([["id", "a text"]], [0])}, r"mine.json: examples are lists of texts; give one text per example, or"),
         ({"u": (["abc", "ab"], ["c", "d"])}, r"mine.json: texts have 2 to 3 characters; bring them to one length"),
         ({"u": (["", ""], ["c", "d"])}, r"mine.json: texts have 0 to 0 characters; bring them to one length"),
         ({"u": (["abc"], ["c"]), "v": ([[1.0]], [1.0])}, r"examples of user v have shape \(1,\) and those of u \(\)"),
-        ({"u": (["abc"], ["c"]), "v": ([1.0], [1.0])}, r"of users u and v one has texts and one numbers"),
+        ({"u": (["abc"], ["c"]), "v": ([1.0], [1.0])}, r"one of the users u and v has texts, the other numbers"),
         ({"u": (["abc", 1], ["c", "d"])}, r"mine.json: x of user u are neither numbers nor texts"),
         ({"u": ([["a", 1]], [0])}, r"mine.json: x of user u are neither numbers nor texts"),
         ({"u": ([[["a", "b"]]], [0])}, r"mine.json: x of user u are neither numbers nor texts"),
@@ -861,9 +861,9 @@ def test_texts_of_other_letters_have_an_alphabet_of_their_own(tmp_path):
             {"u": ([[1.0]], [0]), "v": ([[1.0, 2.0]], [0])},
             r"examples of user v have shape \(2,\) and those of u \(1,\)",
         ),
-        ({"u": ([[1.0]], [None])}, r"labels are no numbers or names of classes"),
-        ({"u": ([[1.0], [2.0]], [[0], [0, 1]])}, r"labels are no numbers or names of classes"),
-        ({"u": ([], [])}, r"has no examples of any user"),
+        ({"u": ([[1.0]], [None])}, r"labels are not numbers or names of classes"),
+        ({"u": ([[1.0], [2.0]], [[0], [0, 1]])}, r"labels are not numbers or names of classes"),
+        ({"u": ([], [])}, r"has no user with examples"),
         ({"u": ([[float("nan")]], [0])}, r"mine.json: .*u.*"),
     ],
 )
@@ -874,7 +874,7 @@ def test_leafs_json_that_cannot_be_is_refused_with_its_user(tmp_path, users, mes
 
 
 def test_columns_are_not_given_to_leafs_json(leaf):
-    with pytest.raises(ValueError, match=r"all.json is LEAF's JSON, and a column is given for label"):
+    with pytest.raises(ValueError, match=r"all.json is LEAF's JSON, but a column is given for label"):
         read_own(leaf / "data" / "test" / "all.json", Columns(("y",)))
 
 

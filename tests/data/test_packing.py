@@ -60,8 +60,8 @@ def test_a_network_of_several_inputs_learns_from_each(key):
         ({"age": np.zeros(23)}, "give each the same number"),
         ({"age": np.float64(3)}, "give each the same number"),
         ({"age": np.array(["x"] * 24)}, "'age' is of type <U1"),
-        ({"words": np.full((24, 1), 1 << 25)}, "whole numbers go to 16777216"),
-        ({"words": np.full((24, 1), -(1 << 63))}, f"'words' has {1 << 63}; whole numbers go to 16777216"),
+        ({"words": np.full((24, 1), 1 << 25)}, "give whole numbers up to 16777216"),
+        ({"words": np.full((24, 1), -(1 << 63))}, f"'words' has {1 << 63}; give whole numbers up to 16777216"),
         ({"words": [[1], [1, 2]]}, "^input 'words': examples have different shapes"),
     ],
 )

@@ -37,7 +37,7 @@ def test_pools_of_other_lengths_are_filled_up():
 
 
 def test_federations_that_are_not_alike_are_refused(seeds):
-    with pytest.raises(ValueError, match="federations is one federation, whose shape is its own; give several"):
+    with pytest.raises(ValueError, match="federations is a single federation; give several"):
         same_shapes(seeds[0])
     with pytest.raises(ValueError, match="federation 1 is None, not a Federation"):
         same_shapes([seeds[0], None])

@@ -30,7 +30,7 @@ def test_leaf_shards_by_writer_with_ink_bright(leaf_folder):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda c: c["num_samples"].__setitem__(0, 9), r"user ann has 3 examples, 3 labels, and should have 9"),
+        (lambda c: c["num_samples"].__setitem__(0, 9), r"user ann has 3 examples, 3 labels, but should have 9"),
         (lambda c: c["user_data"]["bob"]["y"].pop(), r"user bob has 2 examples, 1 labels"),
         (lambda c: c["users"].append("eve"), r"lists 3 users, 2 sizes and data of 2"),
         (lambda c: c["user_data"]["bob"]["y"].__setitem__(0, 62), r"labels from \d+ to 62"),
@@ -82,7 +82,7 @@ def test_sqlite_by_writer(sqlite_file, tmp_path):
 
 def test_sqlite_with_a_wrong_count_or_label(sqlite_file, tmp_path):
     file, _ = sqlite_file(claimed=3)
-    with pytest.raises(ValueError, match="train user w1 has 2 examples and should have 3"):
+    with pytest.raises(ValueError, match="train user w1 has 2 examples, but should have 3"):
         load("femnist", tmp_path)
     file.unlink()
     sqlite_file(label=62)
@@ -131,7 +131,7 @@ def test_celeba_with_a_missing_list(celeba_folder, part):
 @pytest.mark.parametrize(
     ("part", "old", "new", "message"),
     [
-        ("list_attr_celeba.txt", "10\n", "11\n", "has 10 images and says 11"),
+        ("list_attr_celeba.txt", "10\n", "11\n", "has 10 images, but its first line says 11"),
         ("list_attr_celeba.txt", "Smiling", "Frowning", "names of the attributes"),
         ("list_attr_celeba.txt", "000003.jpg -1 1", "000003.jpg -1 7", "line 5 is not an image"),
         ("list_attr_celeba.txt", "000003", "000033", "others"),

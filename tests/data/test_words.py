@@ -101,10 +101,10 @@ def test_tables_without_texts_are_refused(note, columns, message):
 
 def test_arrays_and_json_have_no_text_column(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.ones((4, 2)), y=np.zeros(4, int))
-    with pytest.raises(ValueError, match="texts stand in columns of a table"):
+    with pytest.raises(ValueError, match="texts must be columns of a table"):
         read_own(tmp_path / "a.npz", Columns((), text="x"))
     (tmp_path / "a.json").write_text("{}")
-    with pytest.raises(ValueError, match="is LEAF's JSON, and a column is given for text"):
+    with pytest.raises(ValueError, match="is LEAF's JSON, but a column is given for text"):
         read_own(tmp_path / "a.json", Columns((), text="x"))
 
 

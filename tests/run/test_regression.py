@@ -292,7 +292,7 @@ def test_methods_of_classes_refuse_numbers(name, key):
     federation = fljax.federation_from_arrays(x, x[:, 0], np.arange(12) % 2)
     method = fljax.ALGORITHMS[name]
     algorithm = method(fljax.regression(fljax.MODELS["mlp"](input_shape=(3,), hidden=(2,), n_classes=1)), Work(1, 4))
-    with pytest.raises(ValueError, match=r"not classes, which this method or partition works with; choose another"):
+    with pytest.raises(ValueError, match=r"not classes, which this method or partition needs; choose another"):
         jax.eval_shape(lambda key: fljax.simulate(algorithm, method.Hyper(), federation, key, 1), key)
 
 

@@ -1,1 +1,1 @@
-"""One file per format that a data set may come in."""
+"""Readers: one file per format of a data set."""

@@ -1,4 +1,4 @@
-"""The CelebA folder as its authors give it out: smiling or not, one user per celebrity."""
+"""The CelebA folder as its authors distribute it: smiling or not, one user per celebrity."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _IDENTITY, _ATTRIBUTES, _IMAGES = "identity_CelebA.txt", "list_attr_celeba.txt",
 
 
 def find(folder: Path) -> Path | None:
-    """``folder`` if it holds any of CelebA's three parts; `read` says which one is missing."""
+    """``folder`` if it has any of CelebA's three parts; `read` reports a missing part."""
     return folder if any((folder / part).exists() for part in (_IDENTITY, _ATTRIBUTES, _IMAGES)) else None
 
 
@@ -88,7 +88,7 @@ def _smiling(file: Path) -> dict[str, int]:
         raise ValueError(f"{file} does not begin with a count and the names of the attributes; get it again")
     rows = [line.split() for line in lines[2:] if line.strip()]
     if len(count) > 18 or len(rows) != int(count):
-        raise ValueError(f"{file} has {len(rows)} images and says {count[:20]}; get it again")
+        raise ValueError(f"{file} has {len(rows)} images, but its first line says {count[:20]}; get it again")
     column = 1 + head.index("Smiling")
     if bad := next(
         (i for i, row in enumerate(rows, 3) if len(row) != 1 + len(head) or row[column] not in ("1", "-1")), 0

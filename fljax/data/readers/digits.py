@@ -10,15 +10,15 @@ from fljax.types import Examples
 
 _FILE = "sklearn/datasets/data/digits.csv.gz"
 _ORDER = Path(__file__).with_name("digits_order.npy")
-"""The rows of the file, training examples before test examples: what scikit-learn's ``train_test_split`` gave for a
-test set of 360, stratified, with seed 0."""
+"""The rows of the file, training examples before test examples: as scikit-learn's ``train_test_split`` returned them
+for a stratified test set of 360 with seed 0."""
 _N_TEST = 360
 
 
 def read() -> tuple[Examples, Examples]:
-    """1,437 train and 360 test images (8, 8, 1) uint8, the original 0..16 scaled to 0..255, 10 classes.
+    """1,437 train and 360 test images (8, 8, 1) uint8 of 10 classes; the original 0..16 is scaled to 0..255.
 
-    The set has no split of its own: a fifth of each class, chosen once and for all, is the test set.
+    The data set has no split of its own: a fixed fifth of each class is the test set.
     """
     pixels, label = _rows()
     x = np.round(pixels * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
@@ -35,4 +35,4 @@ def _rows() -> tuple[np.ndarray, np.ndarray]:
         return rows[:, :-1], rows[:, -1]
     from sklearn.datasets import load_digits
 
-    return load_digits(return_X_y=True)  # pyright: ignore[reportReturnType] - not a Bunch, as asked
+    return load_digits(return_X_y=True)  # pyright: ignore[reportReturnType] - not a Bunch, because of return_X_y

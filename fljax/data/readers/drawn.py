@@ -1,4 +1,4 @@
-"""Synthetic(alpha, beta) as a data set with users, drawn once and for all: the four of FedProx's paper."""
+"""Synthetic(alpha, beta) as fixed data sets with users: the four of FedProx's paper."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ DRAWN: dict[str, dict[str, float | bool]] = {
     "synthetic_0.5_0.5": {"alpha": 0.5, "beta": 0.5},
     "synthetic_1_1": {"alpha": 1.0, "beta": 1.0},
 }
-"""Name -> what `fljax.data.synthetic.synthetic` is told."""
+"""Name -> arguments of `fljax.data.synthetic.synthetic`."""
 
 
 def read(name: str) -> tuple[UserExamples, UserExamples]:

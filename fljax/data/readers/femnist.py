@@ -19,7 +19,7 @@ _ROWS = 5000
 
 
 def read_json(folder: Path) -> tuple[UserExamples, UserExamples]:
-    """LEAF shards ``{train,test}/*.json``; pixels are inverted, so that ink is 255 on 0 as in MNIST."""
+    """Reads LEAF shards ``{train,test}/*.json``; pixels are inverted, so that ink is 255 on 0 as in MNIST."""
     return join(*(_read_split(folder, split) for split in ("train", "test")))
 
 
@@ -59,12 +59,12 @@ def _labels(y: list, file: Path) -> np.ndarray:
 
 
 def find_sqlite(folder: Path) -> Path | None:
-    """``emnist_all.sqlite`` in ``folder``, or ``folder`` itself where it is an .sqlite file."""
+    """``emnist_all.sqlite`` in ``folder``, or ``folder`` itself if it is an .sqlite file."""
     return next((f for f in (folder, folder / "emnist_all.sqlite") if f.suffix == ".sqlite" and f.is_file()), None)
 
 
 def read_sqlite(file: Path) -> tuple[UserExamples, UserExamples]:
-    """TensorFlow Federated's ``emnist_all.sqlite``, read without TensorFlow; ink is 255 on 0."""
+    """Reads TensorFlow Federated's ``emnist_all.sqlite`` without TensorFlow; ink is 255 on 0."""
     columns = []
     for split in ("train", "test"):
         key = f"femnist/tff/{split}-{fingerprint(file, [file])}"
@@ -87,7 +87,7 @@ def _sqlite_rows(file: Path, split: str) -> Iterator[Chunk]:
                 users = [str(user) for user, _ in batch]
                 found.update(users)
                 if bad := [proto for _, proto in batch if not isinstance(proto, bytes)]:
-                    raise ValueError(f"{file} has {short(bad[0])} where a record of bytes should be; get it again")
+                    raise ValueError(f"{file} has {short(bad[0])} instead of a record of bytes; get it again")
                 features = [tf_example_pb2.Example.FromString(proto).features.feature for _, proto in batch]
                 pixels = [feature["pixels"].float_list.value for feature in features]
                 labels = [feature["label"].int64_list.value[0] for feature in features]
@@ -97,5 +97,5 @@ def _sqlite_rows(file: Path, split: str) -> Iterator[Chunk]:
     if wrong := [user for user in expected.keys() | found.keys() if expected.get(user, 0) != found[user]]:
         user = min(wrong)
         raise ValueError(
-            f"{file}: {split} user {user} has {found[user]} examples and should have {short(expected.get(user))}"
+            f"{file}: {split} user {user} has {found[user]} examples, but should have {short(expected.get(user))}"
         )

@@ -1,4 +1,4 @@
-"""Saying what a file is when it is not what it should be, and what is missing to read it."""
+"""For messages: what a file of the wrong kind is, and which package reading a file needs."""
 
 from importlib import import_module
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def kind(head: bytes) -> str:
-    """In words, what the first bytes of a file look like."""
+    """The kind of a file, in words, by its first bytes."""
     if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         return "a Python pickle, which is not read because unpickling a file runs code from it"
     if head[:2] == b"\x1f\x8b":
@@ -19,7 +19,7 @@ def kind(head: bytes) -> str:
 
 
 def first_pickle(folder: Path) -> Path | None:
-    """A pickle among the files of a folder and the folders in it, such as CIFAR's python version."""
+    """The first pickle in a folder or its subfolders, such as CIFAR's Python version."""
     for file in sorted([*folder.glob("*"), *folder.glob("*/*")])[:1000]:
         if file.is_file():
             with open(file, "rb") as stream:
@@ -29,7 +29,7 @@ def first_pickle(folder: Path) -> Path | None:
 
 
 def installed(module: str, path: Path) -> Any:
-    """A module that reading ``path`` needs, imported.
+    """Imports a module that reading ``path`` needs.
 
     Raises:
         ValueError: it is not installed.

@@ -1,4 +1,4 @@
-"""IDX files, the form that MNIST, Fashion-MNIST and EMNIST are given out in: big-endian header, then bytes."""
+"""IDX files, the format of MNIST, Fashion-MNIST and EMNIST: big-endian header, then bytes."""
 
 import hashlib
 import math
@@ -19,7 +19,7 @@ _LABELS_MD5 = {  # of the uncompressed file of training labels
 
 
 def find(folder: Path, prefix: str = "") -> Path | None:
-    """``folder`` if it has the training images of the set whose file names begin with ``prefix``."""
+    """``folder`` if it has a file of training images whose name begins with ``prefix``."""
     return folder if _file(folder, f"{prefix}train-images-idx3-ubyte") else None
 
 
@@ -28,19 +28,19 @@ def read(folder: Path, name: str, n_classes: int, prefix: str = "") -> tuple[Exa
 
     Args:
         folder: has ``{prefix}train-images-idx3-ubyte[.gz]`` and its three companions (test: ``t10k-`` or ``test-``).
-        name: which set it should be: MNIST is not taken for Fashion-MNIST, nor the other way round.
+        name: the expected data set; MNIST under the name of Fashion-MNIST is rejected, and vice versa.
         n_classes: labels are below this.
-        prefix: "" or "emnist-letters-", whose files hold transposed images and labels from 1; both are put right.
+        prefix: "" or "emnist-letters-", whose files hold transposed images and labels from 1; both are corrected.
 
     Raises:
         FileNotFoundError: one of the four files is missing.
-        ValueError: a file is truncated, too long, too large, empty, of another kind or of another set, or has other
-            labels.
+        ValueError: a file is truncated, too long, too large, empty, of another kind or of another data set, or has
+            labels out of range.
     """
     labels = _file(folder, f"{prefix}train-labels-idx1-ubyte")
     known = _LABELS_MD5.get(_md5(labels), name) if labels else name
     if known != name:
-        raise ValueError(f"{folder} has the files of {known}, not of {name}; name the set that it is")
+        raise ValueError(f"{folder} has the files of {known}, not of {name}; use the name {known}")
     test = "t10k" if _file(folder, f"{prefix}t10k-images-idx3-ubyte") else "test"
     train, last = (_pair(folder, f"{prefix}{part}", n_classes) for part in ("train", test))
     return train, last
@@ -65,7 +65,7 @@ def _shape(file: Path, header: bytes, n_axes: int) -> tuple[int, ...]:
         raise ValueError(f"{file} is truncated inside its header ({len(header)} bytes); get it again")
     shape = struct.unpack(f">{n_axes}I", header[4:])
     if (size := math.prod(shape)) > MOST_ARRAY:
-        raise ValueError(f"{file} says that its shape is {shape}, {size:,} bytes; at most {MOST_ARRAY:,} are read")
+        raise ValueError(f"{file} states the shape {shape}, {size:,} bytes; at most {MOST_ARRAY:,} are read")
     if size == 0:
         raise ValueError(f"{file} is empty: its shape is {shape}; get it again")
     return shape
@@ -92,11 +92,11 @@ def _file(folder: Path, name: str) -> Path | None:
 
 
 def _md5(file: Path) -> str:
-    """Of what the file holds, decompressed."""
+    """The MD5 of the decompressed content."""
     digest, left = hashlib.md5(usedforsecurity=False), MOST_ARRAY
     with Unpacked(file) as stream:
         while block := stream.read(1 << 20):
             digest.update(block)
             if (left := left - len(block)) < 0:
-                raise ValueError(f"{file} has more than {MOST_ARRAY:,} bytes decompressed; so many are not read")
+                raise ValueError(f"{file} has more than {MOST_ARRAY:,} bytes decompressed; at most so many are read")
     return digest.hexdigest()

@@ -9,7 +9,7 @@ from fljax.data.shown import short
 
 
 class OfUser(NamedTuple):
-    """The examples of a user, as they stand in the file."""
+    """A user's examples as in the file."""
 
     user: str
     x: list
@@ -25,7 +25,7 @@ def users_of(file: Path) -> list[OfUser]:
     """The users of a file, in its order.
 
     Raises:
-        ValueError: it is not whole, or says of a user what its data do not have.
+        ValueError: the file is incomplete, or states sizes or users that its data contradict.
     """
     content = read_object(file, "LEAF shard")
     users, sizes, data = (content.get(name) for name in ("users", "num_samples", "user_data"))
@@ -45,6 +45,6 @@ def _of_user(file: Path, user: str, size: Any, data: Any) -> OfUser:
     if not isinstance(x, list) or not isinstance(y, list):
         raise ValueError(f"{file}: user {short(user)} has no lists x and y; get it again")
     if isinstance(size, bool) or not isinstance(size, int) or (len(x), len(y)) != (size, size):
-        text = f"{len(x)} examples, {len(y)} labels, and should have {short(size)}"
+        text = f"{len(x)} examples, {len(y)} labels, but should have {short(size)}"
         raise ValueError(f"{file}: user {user if user.isprintable() else short(user)} has {text}")
     return OfUser(user, x, y)

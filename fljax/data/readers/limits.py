@@ -1,4 +1,4 @@
-"""What is never done with a file from elsewhere: unfolding it without end, or following it out of its folder."""
+"""Limits for files from elsewhere: they are not decompressed without bound and name no files outside their folder."""
 
 import contextlib
 import gzip
@@ -16,24 +16,24 @@ from fljax.data.readers.foreign import kind
 from fljax.data.shown import short
 
 MOST_JSON = 1 << 30
-"""Bytes of the largest JSON file that is read; LEAF's shards of FEMNIST have about 1.3e8."""
+"""Largest size in bytes of a JSON file; LEAF's shards of FEMNIST have about 1.3e8."""
 MOST_ARRAY = 1 << 31
-"""Bytes of the largest IDX file that is read, decompressed; EMNIST's largest has 5.5e8."""
+"""Largest decompressed size in bytes of an IDX file; EMNIST's largest has 5.5e8."""
 MOST_PIXELS = 1 << 24
-"""Pixels of the largest image that is decoded; CelebA's have up to 178 x 218 (aligned) or a few thousand a side."""
+"""Most pixels of an image; CelebA's have up to 178 x 218 (aligned) or a few thousand per side."""
 
 
 def read_object(file: Path, what: str, most: int = MOST_JSON) -> dict[str, Any]:
     """The JSON object in ``file``.
 
     Args:
-        file: to be read.
-        what: for the messages, such as "LEAF shard".
-        most: bytes that it may have.
+        file: the file.
+        what: its kind for messages, such as "LEAF shard".
+        most: largest allowed size in bytes.
 
     Raises:
-        ValueError: it is larger, nested deeper than Python's recursion limit, names a key of an object twice, is no
-            JSON, or no object.
+        ValueError: the file is larger, nested deeper than Python's recursion limit, has a key twice in one object, is
+            not JSON, or is not an object.
     """
     check_size(file, file.stat().st_size, most)
     content = file.read_bytes()
@@ -59,7 +59,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def check_size(file: Path, size: int, most: int) -> None:
-    """Raises ValueError where ``size`` bytes are more than ``most``."""
+    """Raises ValueError if ``size`` bytes are more than ``most``."""
     if size > most:
         raise ValueError(f"{file} has {size:,} bytes; at most {most:,} are read")
 
@@ -68,7 +68,7 @@ def inside(folder: Path, name: str, source: Path) -> Path:
     """``folder/name``, where ``name`` comes from the file ``source``.
 
     Raises:
-        ValueError: it is absolute, leads up, or is no name at all.
+        ValueError: the name is absolute, contains ``..`` or a zero byte, or is empty.
     """
     parts = {*PurePosixPath(name).parts, *PureWindowsPath(name).parts}
     absolute = PurePosixPath(name).is_absolute() or PureWindowsPath(name).anchor
@@ -78,7 +78,7 @@ def inside(folder: Path, name: str, source: Path) -> Path:
 
 
 class Unpacked:
-    """A plain or gzipped file of which never more is unfolded than is asked for."""
+    """A plain or gzipped file, decompressed only as far as it is read."""
 
     def __init__(self, file: Path) -> None:
         self.file, self._gz = file, file.suffix == ".gz"
@@ -94,7 +94,7 @@ class Unpacked:
         """The next ``n`` bytes, fewer at the end.
 
         Raises:
-            ValueError: the gzip file is damaged, or none.
+            ValueError: the gzip file is damaged, or not a gzip file.
         """
         try:
             return self._stream.read(n)
@@ -106,15 +106,15 @@ class Unpacked:
 
 @contextlib.contextmanager
 def opened_image(file: Path, formats: tuple[str, ...] = ("JPEG", "PNG")) -> Iterator[Image.Image]:
-    """An image file of one of the ``formats``, as Pillow names them, and of a size that is allowed.
+    """An opened image file of one of the ``formats`` (Pillow's names) and of an allowed size.
 
     Raises:
-        FileNotFoundError: there is none.
-        ValueError: it is larger than `MOST_PIXELS`, or no whole image.
+        FileNotFoundError: there is no such file.
+        ValueError: the image is larger than `MOST_PIXELS`, or incomplete.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what is odd in the file; the limit below is lower than Pillow's
+            warnings.simplefilter("ignore")  # about oddities of the file; the limit below is lower than Pillow's
             with Image.open(file, formats=formats) as image:
                 if image.width * image.height > MOST_PIXELS:
                     raise Image.DecompressionBombError(f"{image.width} x {image.height}")
@@ -128,4 +128,4 @@ def opened_image(file: Path, formats: tuple[str, ...] = ("JPEG", "PNG")) -> Iter
 
 
 _OF_PILLOW = (EOFError, KeyError, IndexError, TypeError, struct.error, zlib.error, OverflowError)
-"""What its decoders also raise of damaged files."""
+"""Errors that Pillow's decoders also raise for damaged files."""

@@ -1,4 +1,4 @@
-"""Data sets that TensorFlow Datasets has prepared, read without TensorFlow, decoded once."""
+"""Data sets prepared by TensorFlow Datasets, read without TensorFlow and decoded once."""
 
 import importlib.util
 import io
@@ -19,11 +19,11 @@ from fljax.types import Examples
 
 _ROWS = 500
 _MOST_METADATA = 1 << 26
-"""Bytes of the largest metadata file that is read."""
+"""Largest size in bytes of a metadata file."""
 
 
 class _OtherLabels(ValueError):
-    """The set is whole, and another."""
+    """The data set is complete, but another one."""
 
 
 def find(folder: Path, name: str) -> Path | None:
@@ -37,19 +37,19 @@ def find(folder: Path, name: str) -> Path | None:
 def read(path: Path, name: str, n_classes: int) -> tuple[Examples, Examples]:
     """Train and test images uint8 and labels from 0 of a prepared image classification set.
 
-    ``emnist/letters`` is put right: its images are stored transposed and its labels run from 1 to 26.
+    ``emnist/letters`` is corrected: its images are stored transposed and its labels run from 1 to 26.
     """
     train, test = (_columns(path, name, (split,), n_classes) for split in ("train", "test"))
     return on_host(train["x"], train["y"]), on_host(test["x"], test["y"])
 
 
 def read_celeb_a(path: Path) -> tuple[UserExamples, UserExamples]:
-    """``celeb_a``: images (84, 84, 3), 1 for smiling, the identity as user; its validation split is training data."""
+    """Reads ``celeb_a``: images (84, 84, 3), label 1 for smiling, identities as users; validation is training data."""
     return join(*(_columns(path, "celeb_a", splits, 2) for splits in (("train", "validation"), ("test",))))
 
 
 def prepare(name: str, folder: Path) -> Path:
-    """Downloads a set and prepares it in ``folder``; needs the network and, unlike reading, TensorFlow.
+    """Downloads a data set and prepares it in ``folder``; needs the network and, unlike reading, TensorFlow.
 
     Raises:
         ModuleNotFoundError: TensorFlow is not installed.
@@ -82,10 +82,10 @@ def _columns(path: Path, name: str, splits: tuple[str, ...], n_classes: int) -> 
 
 
 def _sizes(file: Path, info: dict[str, Any], again: str) -> dict[str, int]:
-    """Examples of each split.
+    """The number of examples of each split.
 
     Raises:
-        ValueError: what the file says of the splits is none of that, or names files of another folder.
+        ValueError: the file does not describe its splits, or names files of another folder.
     """
     found: dict[str, int] = {}
     given = info.get("splits")
@@ -94,7 +94,7 @@ def _sizes(file: Path, info: dict[str, Any], again: str) -> dict[str, int]:
         name, shards = split.get("name"), split.get("shardLengths")
         counted = isinstance(shards, list) and all(str(n).isdecimal() and len(str(n)) < 16 for n in shards)
         if not counted or not isinstance(name, str):
-            raise ValueError(f"{file} does not say what its splits are but {short(given)}; {again}")
+            raise ValueError(f"{file} does not describe its splits, which are {short(given)}; {again}")
         for part in (name, split.get("filepathTemplate") or name):
             inside(file.parent, str(part), file)
         found[name] = sum(int(n) for n in shards)
@@ -103,7 +103,7 @@ def _sizes(file: Path, info: dict[str, Any], again: str) -> dict[str, int]:
 
 
 def _check_features(file: Path, again: str) -> None:
-    """Raises ValueError where the features are not TensorFlow Datasets' own: it imports what their names say."""
+    """Raises ValueError unless all features are TensorFlow Datasets' own, because it imports the classes they name."""
     waiting: list[Any] = [read_object(file, "features.json", _MOST_METADATA)] if file.exists() else []
     while waiting:
         value = waiting.pop()
@@ -111,7 +111,7 @@ def _check_features(file: Path, again: str) -> None:
             for key in ("type", "pythonClassName"):
                 name = value.get(key)
                 if isinstance(name, str) and "." in name and not name.startswith("tensorflow_datasets.core.features."):
-                    raise ValueError(f"{file} names {short(name)}, which is no feature of TensorFlow Datasets; {again}")
+                    raise ValueError(f"{file} names {short(name)}, not a feature of TensorFlow Datasets; {again}")
             waiting += value.values()
         elif isinstance(value, list):
             waiting += value
@@ -123,7 +123,7 @@ def _chunks(path: Path, name: str, splits: tuple[str, ...], n_classes: int, size
     for split in splits:
         try:
             builder = tfds.builder_from_directory(path)
-            # An image is decoded here: with its features about it that takes twice as long.
+            # Images are decoded by `_image`: the data set's own decoder takes twice as long.
             as_stored = {"image": tfds.decode.SkipDecoding()}
             source = builder.as_data_source(split, decoders=as_stored)  # pyright: ignore[reportCallIssue]
             for start in range(0, sizes[split], _ROWS):
@@ -131,7 +131,7 @@ def _chunks(path: Path, name: str, splits: tuple[str, ...], n_classes: int, size
                 yield _celeb_a(records) if name == "celeb_a" else _labelled(records, name, n_classes, path)
         except _OtherLabels:
             raise
-        except Exception as error:  # of a damaged file TensorFlow Datasets and its parts raise whatever they stumble on
+        except Exception as error:  # for a damaged file, TensorFlow Datasets and its parts raise errors of any kind
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise ValueError(f"{path}: split {split} is damaged or not {name} ({reason}); prepare it again") from error
 
@@ -156,7 +156,7 @@ def _celeb_a(records: list[dict]) -> Chunk:
 
 
 def _image(record: dict) -> Any:
-    """The picture of a record whose image is as it is stored, a PNG or a JPEG."""
+    """The image of a record that holds it as stored, a PNG or a JPEG."""
     from PIL import Image
 
     return Image.open(io.BytesIO(record["image"]))
