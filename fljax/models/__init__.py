@@ -1,4 +1,4 @@
-"""Networks as pure functions: `MODELS` maps a name to a function that makes a `Model`; `normalized` scales inputs."""
+"""Networks as pure functions: `MODELS` maps a name to a function that returns a `Model`; `normalized` scales inputs."""
 
 from collections.abc import Callable
 

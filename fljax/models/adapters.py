@@ -1,4 +1,4 @@
-"""Adapters: a network that stays as it is, and a small part that is trained and sent, whatever the method."""
+"""Adapters: a fixed network, and a small part of it that is trained and sent, with any method."""
 
 import math
 import zlib
@@ -22,22 +22,22 @@ Leaves = dict[tuple[str, ...], Any]
 
 
 def only_trained(model: Model, base: Params, layers: tuple[str, ...]) -> Model:
-    """The model whose named layers alone are parameters; all others are those of ``base``, for ever.
+    """The model with only the named layers as parameters; all other layers stay as in ``base``.
 
-    What a method trains, sends, averages, compares or keeps per client is then those layers: FedPer with an adapter
-    for its personal layer, or FedAvg of a head on a body that somebody else has trained. The base is held once, not
-    once per client; its running statistics stay as they are.
+    A method then trains, sends, averages, compares and keeps per client only these layers: for example FedPer with an
+    adapter as personal layer, or FedAvg of a head on a pretrained body. The base is stored once, not once per client;
+    its running statistics do not change.
 
     Args:
         model: the network.
-        base: its parameters, as of a finished run (`fljax.load_run`) or of ``model.init``.
-        layers: what is trained, by name; it starts as it does in ``base``.
+        base: its parameters, from a finished run (`fljax.load_run`) or from ``model.init``.
+        layers: names of the layers that are trained, starting from ``base``.
 
     Returns:
-        A model. Each call makes another object, so make it once.
+        A model. Each call returns a new object, which compiles again, so call it once.
 
     Raises:
-        ValueError: the network has no such layers, or ``base`` is not of it.
+        ValueError: the network has no such layers, or ``base`` are not its parameters.
     """
     trainable = _checked(model, base)
     if not layers or not set(layers) <= set(model.layers):
@@ -66,22 +66,23 @@ def lora(
 ) -> Model:
     """Low-rank adapters (LoRA, Hu et al., ICLR 2022): each kernel W of ``base`` becomes ``W + alpha / rank * A B``.
 
-    A (inputs, rank) is drawn with variance 1 / inputs and B (rank, outputs) begins at 0, so the network begins as
-    ``base``. Kernels with more than two axes are taken as matrices of all their inputs (of a convolution those of its
-    whole window) by their outputs; an adapter has ``rank * (inputs + outputs)`` numbers.
+    A (inputs, rank) is drawn with variance 1 / inputs and B (rank, outputs) is 0 at first, so the network starts as
+    ``base``. Kernels with more than two axes are treated as matrices (inputs, outputs), with all inputs of a
+    convolution's window; an adapter has ``rank * (inputs + outputs)`` numbers.
 
     Args:
         model: the network.
-        base: its parameters, which stay as they are.
-        rank: of the change, at least 1.
+        base: its parameters, which do not change.
+        rank: rank of the change, at least 1.
         layers: layers whose kernels are adapted; None: all.
         alpha: scale of the change; None: ``rank``, a factor of 1.
 
     Returns:
-        A model whose parameters are ``{layer: {...: {"a", "b"}}}``. Each call makes another object.
+        A model whose parameters are ``{layer: {...: {"a", "b"}}}``. Each call returns a new object, which compiles
+        again, so call it once.
 
     Raises:
-        ValueError: the network has no such layers, ``base`` is not of it, or nothing in them is a kernel.
+        ValueError: the network has no such layers, ``base`` are not its parameters, or the layers have no kernel.
     """
     trainable = _checked(model, base)
     check_choices(lora, {"rank": rank})
@@ -120,12 +121,12 @@ def lora(
 
 
 def _checked(model: Model, base: Params) -> dict[str, Any]:
-    """The base's trainable part.
+    """The trainable part of ``base``.
 
     Raises:
-        ValueError: it is no dict, or has other layers than the network, or other shapes.
+        ValueError: ``base`` is not a dict, or differs from the network's parameters in layers or shapes.
     """
-    check_kind("base", base, dict, "give the network's parameters, as of model.init or fljax.load_run")
+    check_kind("base", base, dict, "give the network's parameters, from model.init or fljax.load_run")
     trainable = split_statistics(base)[0]
     check_layers(list(trainable), model.layers)
     wanted = jax.eval_shape(model.init, jax.random.key(0))
@@ -135,7 +136,7 @@ def _checked(model: Model, base: Params) -> dict[str, Any]:
 
 
 def _about(model: Model, base: Params, layers: tuple[str, ...]) -> Description:
-    """The network's description with what is trained and a checksum of what stays; () where it says nothing."""
+    """The network's description with the trained layers and a checksum of ``base``; () if it has no description."""
     checksum = 0
     for leaf in jax.tree.leaves(base):
         checksum = zlib.crc32(np.ascontiguousarray(leaf).tobytes(), checksum)

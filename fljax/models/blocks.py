@@ -12,7 +12,7 @@ from fljax.models.first_layer import conv_relu_pool
 from fljax.models.pooling import relu_pool
 from fljax.models.window import Window
 
-_FEW_CHANNELS = 4  # up to here the matrix form of the input layer is the faster one
+_FEW_CHANNELS = 4  # up to this many, the matrix form of the input layer is faster
 
 Padding = str | Sequence[tuple[int, int]]
 

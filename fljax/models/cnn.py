@@ -53,12 +53,11 @@ def cnn(
     dtype: DTypeLike = jnp.float32,
     init: Init = "lecun",
 ) -> Model:
-    """FedTSDP's CNN and everything of its shape: convolutions with ReLU, max pooling, dense layers.
+    """FedTSDP's CNN and similar networks: convolutions with ReLU, max pooling, dense layers.
 
     By default conv3x3(32) - conv3x3(64) - pool - dropout 0.25 - fc512 - dropout 0.5 - fc10, valid convolutions:
-    6,447,562 parameters. ``dtype`` is that of the computation, parameters and logits are float32. Source: Zhu, Fan
-    and Xie, FedTSDP, Complex & Intelligent Systems 2024; padding and pooling are not given there, hence the
-    arguments.
+    6,447,562 parameters. Parameters and logits are float32. Source: Zhu, Fan and Xie, FedTSDP, Complex & Intelligent
+    Systems 2024, which does not state padding and pooling; hence these arguments.
 
     Args:
         input_shape: (height, width, channels) of an image.
@@ -66,15 +65,15 @@ def cnn(
         channels: output channels of each convolution.
         kernel: side of the square kernels.
         padding: of the convolutions: "VALID", "SAME" or explicit.
-        pool: "once": a 2x2 max pool after the last convolution; "each": after every one.
+        pool: "once": a 2x2 max pool after the last convolution; "each": after each convolution.
         hidden: widths of the dense layers before the last.
-        dropout: rates before the dense part and after each of its hidden layers.
-        dtype: of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, as parameters then are.
-        init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
+        dropout: two rates: before the dense layers, and after each hidden dense layer.
+        dtype: type of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, parameters too.
+        init: initialisation of kernels and biases: "lecun" or "pytorch" (`from_linen`).
 
     Raises:
-        ValueError: `pool` is neither "once" nor "each", there are not two dropout rates in [0, 1), a width is below
-            1, or the images are too small.
+        ValueError: `pool` is neither "once" nor "each", `dropout` is not two rates in [0, 1), a width is below 1, or
+            the images are too small.
     """
     if pool not in ("once", "each"):
         raise ValueError(f"pool={pool!r}: choose 'once' or 'each'")
@@ -88,7 +87,7 @@ def cnn(
     pools = [pool == "each" or i == len(channels) for i in range(1, len(channels) + 1)]
     remedy = "cnn with other channels, kernel, padding or pool"
     check_images(input_shape, smallest_images(kernel, padding, pools), remedy)
-    rates = (dropout[0], dropout[1])  # also of a list
+    rates = (dropout[0], dropout[1])  # a tuple, also if a list was given
     module = ConvNet(tuple(channels), kernel, padding, pool, tuple(hidden), n_classes, rates, dtype)
     return from_linen(module, input_shape, init=init)
 
@@ -112,7 +111,8 @@ def femnist_cnn(
 ) -> Model:
     """LEAF's FEMNIST CNN: `mnist_cnn` with a wider dense layer; 6,603,710 parameters by default.
 
-    ``hidden=248`` (845,510) is the network of the multi-center code, ``hidden=200`` (691,958) its proximal variant.
+    ``hidden=248`` (845,510) is the network of the multi-center code, ``hidden=200`` (691,958) that of its proximal
+    variant.
     Source: Caldas et al., LEAF, arXiv:1812.01097.
     """
     return cnn(input_shape, n_classes, (32, 64), 5, "SAME", "each", (hidden,), (0.0, 0.0), dtype, init)

@@ -1,10 +1,10 @@
-"""A convolution that stays fast when its weights carry a client axis and inside loops.
+"""A convolution that is also fast inside loops, and with weights that have a client axis.
 
-XLA's CPU backend runs a convolution at full speed inside a loop only if it is written NHWC x HWIO -> NHWC, and JAX's
-own gradient of a convolution is not; a ``vmap`` over the weights makes a grouped convolution, slow as well. Here the
-forward pass and both gradients are each written in the fast layout, and their batching rules loop over the clients
-on a CPU and multiply matrices on other devices; the environment variable FLJAX_CONV chooses otherwise. The three maps
-are bilinear and each other's gradients, so reverse-mode derivatives of any order work.
+XLA's CPU backend runs a convolution at full speed inside a loop only if it is written NHWC x HWIO -> NHWC, unlike
+JAX's own gradient of a convolution; a ``vmap`` over the weights makes a grouped convolution, which is slow too. Here
+the forward pass and both gradients are written in the fast layout, and their batching rules loop over the clients on a
+CPU and multiply matrices on other devices; the environment variable FLJAX_CONV overrides this. The three maps are
+bilinear and each other's gradients, so reverse-mode derivatives of any order work.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ from fljax.models.conv_forms import forms, forward_matrix
 from fljax.models.window import Window
 
 CLIENT_FORMS = ("loop", "matrices", "grouped")
-"""How clients with kernels of their own can be convolved: one after another, by image patches and matrix products, or
-by XLA's grouped convolution, which is what ``vmap`` makes of XLA's own."""
+"""Forms of convolution for clients with different kernels: one client after another, image patches and matrix products,
+or XLA's grouped convolution, which ``vmap`` makes of a convolution."""
 
 
 _as_defined = ContextVar("as_defined", default=False)
@@ -32,13 +32,13 @@ _as_defined = ContextVar("as_defined", default=False)
 
 @contextlib.contextmanager
 def as_defined() -> Iterator[None]:
-    """Inside it convolutions are traced as products of all that they are defined by: to count, not to run.
+    """A context in which convolutions are traced with the products of their definition: for counting, not for running.
 
     The forms that run have fewer products (Winograd's) or more (a pooling window's), and differ between devices.
     """
     before = _as_defined.set(True)
     try:
-        # By it JAX keeps the traces of jitted functions inside apart from those that run.
+        # Keeps JAX's cached traces of jitted functions in this context apart from those that run.
         with set_xla_metadata(convolutions="as_defined"):
             yield
     finally:
@@ -51,15 +51,15 @@ def is_as_defined() -> bool:
 
 
 def usual_form() -> str:
-    """Of `CLIENT_FORMS`, the one that is compiled where FLJAX_CONV is not set."""
+    """The form of `CLIENT_FORMS` that is compiled if FLJAX_CONV is not set."""
     return "loop" if jax.default_backend() == "cpu" else "matrices"
 
 
 def client_form() -> str:
     """The form of `CLIENT_FORMS` that is compiled: FLJAX_CONV if set, else "loop" on a CPU, "matrices" elsewhere.
 
-    Read whenever a function is traced, so set it before the first run. `benchmarks/conv.py` and `benchmarks/gpu.py`
-    measure what wins where.
+    The variable is read at tracing, so set it before the first run. `benchmarks/conv.py` and `benchmarks/gpu.py`
+    compare the forms.
 
     Raises:
         ValueError: FLJAX_CONV is none of the forms.
@@ -85,7 +85,7 @@ def conv(x: Array, kernel: Array, strides: int | Sequence[int] = 1, padding: str
         (batch, out height, out width, out channels).
 
     Raises:
-        ValueError: the channels of x and kernel differ, a padding or stride is not allowed, or nothing is left.
+        ValueError: the channels of x and kernel differ, a padding or stride is invalid, or the output is empty.
     """
     window = Window.of(x.shape, kernel.shape, strides, padding)
     return forward_matrix(window, x, kernel) if is_as_defined() else _ops(window)[0](x, kernel)
@@ -93,8 +93,8 @@ def conv(x: Array, kernel: Array, strides: int | Sequence[int] = 1, padding: str
 
 @cache
 def _ops(window: Window) -> tuple[Callable, Callable, Callable]:
-    """(conv(x, w), input_gradient(w, g), weight_gradient(g, x)) of one window: each the others' transpose."""
-    # Which operand holds the images; a weight gradient sums over both operands' batches, so it has none.
+    """(conv(x, w), input_gradient(w, g), weight_gradient(g, x)) of one window: each is the others' transpose."""
+    # The number of the operand with the images; a weight gradient sums over both operands' batches: None.
     maps = [_over_clients(*pair, images) for pair, images in zip(forms(window), (0, 1, None), strict=True)]
     forward, input_gradient, weight_gradient = (_bilinear(maps, turn) for turn in range(3))
     return forward, input_gradient, weight_gradient
@@ -119,8 +119,8 @@ def _bilinear(maps: list[Callable], turn: int) -> Callable:
 def _over_clients(direct: Callable, stacked: Callable, images: int | None) -> Callable:
     """`direct` with a batching rule.
 
-    Where only the operand number `images` has a client axis, the clients are one larger batch. Else, by `client_form`,
-    a loop over `direct`, a ``vmap`` of the form `stacked`, or a ``vmap`` of `direct`.
+    If only the operand number `images` has a client axis, the clients form one larger batch. Otherwise `client_form`
+    chooses: a loop over `direct`, a ``vmap`` of the form `stacked`, or a ``vmap`` of `direct`.
     """
     op = custom_vmap(direct)
 
@@ -141,5 +141,5 @@ def _over_clients(direct: Callable, stacked: Callable, images: int | None) -> Ca
 
 
 def _row(op: Callable, in_batched: Sequence[bool], operands: Sequence[Array], i: Array) -> Array:
-    """`op` of row i of the operands that have rows."""
+    """`op` of row i of the batched operands."""
     return op(*(jnp.asarray(a)[i] if batched else a for batched, a in zip(in_batched, operands, strict=True)))

@@ -1,16 +1,16 @@
-"""The convolution and its two gradients, each written in the ways that run fast somewhere.
+"""The convolution and its two gradients, each written in the forms that are fastest on some device.
 
-Every map is of one `Window`. Canonical forms are convolutions NHWC x HWIO -> NHWC (fast on a CPU, in loops too).
-Matrix forms are products of matrices: fast on a GPU under a client axis, because they become batched products. What
-they lay out in memory for them takes most of their time. These are columns, all that a kernel sees from each place
-(`_columns`); or, where it is less, the image's vertical shifts and the output gradient's horizontal ones
-(`_image_shifts`, `_gradient_shifts`): the gradient of the kernel is the product of both, and each of the others that of
-one with the kernel, whose parts are then shifted along the other axis and added.
+Each map is for one `Window`. Canonical forms are convolutions NHWC x HWIO -> NHWC (fast on a CPU, in loops too).
+Matrix forms are products of matrices: fast on a GPU with a client axis, because they become batched products. Most of
+their time is spent on their operands in memory. These are columns, all pixels under the kernel at each position
+(`_columns`); or, if smaller, the image's vertical shifts and the output gradient's horizontal shifts (`_image_shifts`,
+`_gradient_shifts`): the gradient of the kernel is the product of both; each other map is the product of one of them
+with the kernel, whose parts are then shifted along the other axis and added.
 
-On a CPU there are faster forms for some shapes: `fljax.models.winograd` where there are many channels on both sides;
-products as well, for images with few channels, whose inner loops would be short, and for the gradient of images that
-the convolution shrinks, which would be of padding for the most part. The gradient of a large kernel is taken there over
-a few images at a time, which the caches hold.
+On a CPU, other forms are faster for some shapes: `fljax.models.winograd` for many channels on both sides; matrix
+products for images with few channels, whose inner loops would be short, and for the input gradient if the convolution
+shrinks its images, because a convolution would then mostly read padding. On a CPU, the gradient of a large kernel is
+computed over a few images at a time, so that they fit into the caches.
 """
 
 from collections.abc import Callable
@@ -27,19 +27,19 @@ from fljax.tree import at_least_float32
 _NONE = ((0, 0), (0, 0))
 
 _FEW = 8
-"""From so many channels on XLA's convolution is faster than columns on a CPU; of 4 to 6 it takes twice as long."""
+"""From this many channels, XLA's convolution is faster than columns on a CPU; with 4 to 6 it takes twice as long."""
 _SHRUNK = 1.4
-"""Pixels of the image to one of the output, from which on `_input_gradient_halved` is faster: 1.6 to 7 times at 2."""
+"""From this ratio of image to output pixels, `_input_gradient_halved` is faster: 1.6 to 7 times at a ratio of 2."""
 _LARGE_KERNEL = 4096
-"""Weights of a kernel from which on its gradient is taken over parts of a batch; of fewer a loop costs more."""
+"""From this many weights, a kernel's gradient is computed over parts of a batch; with fewer, a loop costs more."""
 _MOST_PIXELS, _FEWEST_PIXELS = 1300, 325
-"""Of a part's output: 1.3 to 2.5 times as fast as the whole batch of 50 images of 16 x 16 or 28 x 28 pixels."""
+"""Output pixels of a part: 1.3 to 2.5 times faster than a whole batch of 50 images of 16 x 16 or 28 x 28 pixels."""
 
 
 def forms(window: Window) -> list[tuple[Callable, Callable]]:
     """(canonical, matrix) forms of ``(x, w) -> g``, ``(w, g) -> x`` and ``(g, x) -> w``.
 
-    Canonical forms that are products are of columns: where a kernel is as large as its image, shifts are no fewer.
+    Canonical forms that are products use columns: if a kernel is as large as its image, shifts are not smaller.
     """
     matrix = [partial(f, window) for f in (forward_matrix, _input_gradient_matrix, _weight_gradient_matrix)]
     canonical = [partial(f, window) for f in (_forward, _input_gradient, _weight_gradient)]
@@ -51,7 +51,7 @@ def forms(window: Window) -> list[tuple[Callable, Callable]]:
 
 
 def _halved_or(window: Window, turn: int, columns: Callable, a: Array, b: Array) -> Array:
-    """The map number ``turn`` of `forms`: of shifts along one axis each where that lays out less than `columns`."""
+    """The map number ``turn`` of `forms`: by shifts along one axis each if these are smaller than `columns`."""
     channels, features = _sides(turn, a, b)
     if _halves_pay(window, turn, channels, features):
         return (_forward_halved, _input_gradient_halved, _weight_gradient_halved)[turn](window, a, b)
@@ -71,7 +71,7 @@ def _sides(turn: int, a: Array, b: Array) -> tuple[int, int]:
 
 
 def _filtered_or(window: Window, turn: int, direct: Callable, a: Array, b: Array) -> Array:
-    """The map number ``turn`` of `forms`: Winograd's form of it where that pays, else `direct`."""
+    """The map number ``turn`` of `forms`: Winograd's form if it is faster, else `direct`."""
     channels, features = _sides(turn, a, b)
     if winograd.pays(window, channels, features, a.dtype):
         return (winograd.forward, winograd.input_gradient, winograd.weight_gradient)[turn](window, a, b)
@@ -79,7 +79,7 @@ def _filtered_or(window: Window, turn: int, direct: Callable, a: Array, b: Array
 
 
 def _is_small(window: Window) -> bool:
-    """Whether XLA's convolution loses to columns on a CPU too: 90 times where the kernel is larger than the image."""
+    """Whether columns are faster than XLA's convolution also on a CPU: 90 times if the kernel exceeds the image."""
     (h, w), (kh, kw) = window.size, window.kernel
     return window.out[0] * window.out[1] <= 16 or kh > h or kw > w
 
@@ -97,7 +97,7 @@ def _forward(window: Window, x: Array, w: Array) -> Array:
 
 
 def _input_gradient(window: Window, w: Array, g: Array) -> Array:
-    """The output gradient, dilated by the strides, convolved with the kernel turned by half a turn."""
+    """The output gradient, dilated by the strides, convolved with the kernel rotated by 180 degrees."""
     if _is_shrunk(window):
         return _input_gradient_halved(window, w, g)
     if min(map(min, window.back)) >= 0:
@@ -106,7 +106,7 @@ def _input_gradient(window: Window, w: Array, g: Array) -> Array:
 
 
 def _weight_gradient(window: Window, g: Array, x: Array) -> Array:
-    """The sum over the batch, on a CPU of the parts that `_part` says."""
+    """The sum over the batch; on a CPU, over parts of the size `_part`."""
     n_images, n = x.shape[0], _part(window, x.shape[0], x.shape[3] * g.shape[3])
     if n == n_images:
         return _weight_gradient_at_once(window, g, x)
@@ -120,7 +120,7 @@ def _weight_gradient(window: Window, g: Array, x: Array) -> Array:
 
 
 def _part(window: Window, n_images: int, n_pairs: int) -> int:
-    """Images to take a weight gradient over at once: a divisor of a batch of ``n_images``, or all of them.
+    """The number of images in a part of a weight gradient: a divisor of the batch size ``n_images``, or all.
 
     Args:
         window: of the convolution.
@@ -136,14 +136,14 @@ def _part(window: Window, n_images: int, n_pairs: int) -> int:
 
 
 def _weight_gradient_at_once(window: Window, g: Array, x: Array) -> Array:
-    """x is the image with its channels as batch, the output gradient is the kernel, dilated by the strides."""
+    """A convolution of x, with its channels as batch, by the output gradient as kernel, dilated by the strides."""
     (top, bottom), (left, right) = (
         (lo, (out - 1) * s + k - n - lo)
         for n, k, s, (lo, _), out in zip(
             window.size, window.kernel, window.strides, window.padding, window.out, strict=True
         )
     )
-    # Strides can leave the last rows of the image unused: cut them off, a negative padding is not fast.
+    # Strides can leave the last rows of the image unused: these are cut off, because negative padding is slow.
     x = x[:, : x.shape[1] + min(bottom, 0), : x.shape[2] + min(right, 0)]
     padding = ((top, max(bottom, 0)), (left, max(right, 0)))
     turned = _convolve(x.transpose(3, 1, 2, 0), g.transpose(1, 2, 0, 3), padding, rhs_dilation=window.strides)
@@ -151,7 +151,7 @@ def _weight_gradient_at_once(window: Window, g: Array, x: Array) -> Array:
 
 
 def _convolve(x, w, padding, strides=(1, 1), lhs_dilation=(1, 1), rhs_dilation=(1, 1)) -> Array:
-    """NHWC x HWIO -> NHWC. On a CPU never without padding: XLA hands such a one to a library that is 3 times slower."""
+    """NHWC x HWIO -> NHWC. On a CPU always with padding: without it, XLA calls a library that is 3 times slower."""
     convolution = partial(
         lax.conv_general_dilated,
         window_strides=strides,
@@ -175,7 +175,7 @@ def _dilated(window: Window, g: Array) -> Array:
 
 
 def _turned(w: Array) -> Array:
-    """Kernel turned by half a turn, with its channels exchanged."""
+    """The kernel rotated by 180 degrees, with its channels exchanged."""
     return w[::-1, ::-1].transpose(0, 1, 3, 2)
 
 
@@ -199,7 +199,7 @@ def _product(a: Array, b: Array, axis_a: int, axis_b: int) -> Array:
 
 
 def forward_matrix(window: Window, x: Array, w: Array) -> Array:
-    """``(x, w) -> g`` as one product, that of columns, whose gradients by JAX are products of as many terms."""
+    """``(x, w) -> g`` as one product with columns; JAX's gradients of it are products with equally many terms."""
     return _product(_columns(window, x), w.reshape(-1, w.shape[-1]), 3, 0)
 
 
@@ -211,19 +211,19 @@ def _input_gradient_matrix(window: Window, w: Array, g: Array) -> Array:
 
 
 def _image_shifts(window: Window, x: Array) -> Array:
-    """(batch, out height, padded width, kernel height * channels), of strides 1."""
+    """(batch, out height, padded width, kernel height * channels), for strides 1."""
     return _shifted(_padded(window, x), 1, window)
 
 
 def _gradient_shifts(window: Window, g: Array) -> Array:
-    """(batch, out height, padded width, kernel width * features), of strides 1: place w has columns w - kw + 1 to w."""
+    """(batch, out height, padded width, kernel width * features), strides 1: position w has columns w - kw + 1 to w."""
     kw, (height, width) = window.kernel[1], window.out
     row = Window((height, width + 2 * (kw - 1)), (1, kw), (1, 1), _NONE)
     return _shifted(jnp.pad(g, ((0, 0), (0, 0), (kw - 1, kw - 1), (0, 0))), 2, row)
 
 
 def _forward_halved(window: Window, x: Array, w: Array) -> Array:
-    """Vertically a convolution, for each column of the kernel, whose results are then added column by column."""
+    """A vertical convolution for each column of the kernel; the results are shifted and added column by column."""
     (kh, kw, channels, features), width = w.shape, window.out[1]
     shifts = _image_shifts(window, x)
     parts = _product(shifts, w.transpose(0, 2, 1, 3).reshape(kh * channels, kw * features), 3, 0)
@@ -240,7 +240,7 @@ def _weight_gradient_halved(window: Window, g: Array, x: Array) -> Array:
 
 
 def _input_gradient_halved(window: Window, w: Array, g: Array) -> Array:
-    """Of strides 1: horizontally a convolution, for each row of the kernel, whose results are then added row by row."""
+    """For strides 1: a horizontal convolution for each row of the kernel; the results are added row by row."""
     (kh, kw, channels, features), (batch, height) = w.shape, g.shape[:2]
     columns = _gradient_shifts(window, g)
     turned = w[:, ::-1].transpose(1, 3, 0, 2).reshape(kw * features, kh * channels)

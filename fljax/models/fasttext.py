@@ -33,22 +33,21 @@ def fasttext(
     dtype: DTypeLike = jnp.float32,
     init: Init = "lecun",
 ) -> Model:
-    """fastText (Joulin et al., 2017): ``embed - mean over the words - n_classes``, of a text in words.
+    """fastText (Joulin et al., 2017): ``embed - mean over the words - n_classes``, for texts as words.
 
-    Examples are tokens (length,) int32; token 0 is padding, which the mean leaves out. Layers ``embed, fc``. ``dtype``
-    is that of the computation, parameters and logits are float32. Without the original's n-grams and its hierarchical
-    softmax.
+    Examples are tokens (length,) int32; the mean leaves out token 0, which is padding. Layers ``embed, fc``. Parameters
+    and logits are float32. Without the original's n-grams and hierarchical softmax.
 
     Args:
-        input_shape: of an example.
+        input_shape: shape of an example.
         n_classes: width of the output.
-        vocabulary: different tokens, padding included.
-        embedding: numbers that a token becomes.
-        dtype: of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, as parameters then are.
-        init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
+        vocabulary: number of different tokens, including padding.
+        embedding: width of a token's embedding.
+        dtype: type of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, parameters too.
+        init: initialisation of kernels and biases: "lecun" or "pytorch" (`from_linen`).
 
     Raises:
-        ValueError: a size below 1, examples that are no row of tokens, or an unknown `init`.
+        ValueError: a size below 1, examples that are not rows of tokens, or an unknown `init`.
     """
     check_tokens(input_shape, n_classes=n_classes, vocabulary=vocabulary, embedding=embedding)
     module = _FastText(vocabulary, embedding, n_classes, dtype)

@@ -1,7 +1,7 @@
 """Convolution, bias, ReLU and 2x2 max pool of an image with few channels, as one matrix product.
 
-A row of the product is a pooling window: the (k + 1) x (k + 1) pixels that its four outputs see, times a matrix that
-holds the kernel four times, shifted. With 1 or 3 channels this beats a convolution, whose inner loops are then short.
+A row of the product is a pooling window: the (k + 1) x (k + 1) input pixels of its four outputs, times a matrix with
+four shifted copies of the kernel. With 1 or 3 channels this is faster than a convolution, whose inner loops are short.
 """
 
 from functools import partial
@@ -31,7 +31,7 @@ def conv_relu_pool(window: Window, x: Array, kernel: Array, bias: Array) -> Arra
         (batch, out height / 2, out width / 2, out channels).
 
     Raises:
-        ValueError: the convolution leaves a side of 1.
+        ValueError: the convolution's output has a side of 1.
     """
     check_poolable(*window.out)
     return _forward(window, x, kernel, bias)[0]
@@ -48,7 +48,7 @@ def _forward(window: Window, x: Array, kernel: Array, bias: Array) -> tuple[Arra
 
 
 def _window_columns(window: Window, x: Array) -> Array:
-    """(pooling windows, (kernel height + 1) (kernel width + 1) channels): the pixels that each window sees."""
+    """(pooling windows, (kernel height + 1) (kernel width + 1) channels): the input pixels of each window."""
     (kh, kw), (h, w) = window.kernel, window.out
     x = jnp.pad(x, ((0, 0), *window.padding, (0, 0)))
     x = jnp.concatenate([lax.slice_in_dim(x, j, j + w // 2 * 2 - 1, 2, axis=2) for j in range(kw + 1)], axis=-1)
@@ -64,7 +64,7 @@ def _backward(window: Window, residuals: tuple, g: Array) -> tuple[Array, Array,
     blocks = lax.dot_general(columns, spread, (((0,), (0,)), ((), ())))
     blocks = blocks.reshape(kh + 1, kw + 1, channels, 4, features)
     dkernel = sum((blocks[i : i + kh, j : j + kw, :, n] for n, (i, j) in enumerate(_CORNERS)), start=zero)
-    # An input layer's own gradient is never used: XLA then drops all of this.
+    # The gradient of the input layer's images is not used: XLA then removes all of this.
     dy = pool_gradient(winner.reshape(g.shape), g)
     dy = jnp.pad(dy, ((0, 0), (0, window.out[0] % 2), (0, window.out[1] % 2), (0, 0)))
     dx = forms(window)[1][0](kernel, dy)

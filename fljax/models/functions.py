@@ -15,7 +15,7 @@ from fljax.types import Key, Model, Params
 def from_functions(
     init: Callable[[Key], Params], apply: Callable[..., Any], layers: Sequence[str] | None = None
 ) -> Model:
-    """A network in two functions as a `Model`.
+    """A network given by two functions as a `Model`.
 
     ::
 
@@ -24,15 +24,15 @@ def from_functions(
     Args:
         init: ``(key) -> {layer: parameters}``, nested dicts of floating-point arrays with names for keys.
         apply: ``(params, x) -> outputs (batch, outputs)``; or ``(params, x, key)``, with key None in evaluation.
-            One that returns ``(outputs, params)`` updates running statistics, which stand under ``"batch_stats"``.
-            Parameters with a default keep it, but for one that is called ``key``.
-        layers: names of the layers in forward order; None: in the order in which ``init`` makes them.
+            If it returns ``(outputs, params)``, it updates running statistics, which are under ``"batch_stats"``.
+            Arguments with a default keep it, except an argument called ``key``.
+        layers: names of the layers in forward order; None: in the order of the dict that ``init`` returns.
 
     Returns:
-        The model; equal arguments give the same object, where they hash.
+        The model; equal hashable arguments return the same object.
 
     Raises:
-        ValueError: ``layers`` are not the layers, the parameters are no dict, or ``apply`` needs something else.
+        ValueError: ``layers`` are not the layers, the parameters are not a dict, or ``apply`` needs other arguments.
     """
     return _from_functions(init, apply, None if layers is None else tuple(layers))
 
@@ -45,8 +45,8 @@ def _from_functions(init: Callable[[Key], Params], apply: Callable[..., Any], la
     def note(key: Key) -> None:
         params = init(key)
         if not isinstance(params, dict):
-            raise ValueError(f"init makes a {type(params).__name__}; give a dict {{layer: parameters}}")
-        found.extend(name for name in params if name != "batch_stats")  # what comes out of a trace is sorted
+            raise ValueError(f"init returns a {type(params).__name__}; return a dict {{layer: parameters}}")
+        found.extend(name for name in params if name != "batch_stats")  # in order; a traced dict is sorted
 
     traced = jax.make_jaxpr(note)(jax.random.key(0))
 
@@ -59,10 +59,10 @@ def _from_functions(init: Callable[[Key], Params], apply: Callable[..., Any], la
 
 
 def _with_key(apply: Callable[..., Any]) -> Callable[[Params, Array, Key | None], Any]:
-    """``apply`` with a third argument, the key, which is handed on where it takes one.
+    """``apply`` with a third argument, the key, which is passed on if ``apply`` takes one.
 
     Raises:
-        ValueError: it needs more, which is named.
+        ValueError: it needs further arguments, which are named.
     """
     parameters = inspect.signature(apply).parameters
     needed = {name: one.kind for name, one in parameters.items() if name == "key" or _is_needed(one)}

@@ -1,6 +1,6 @@
-"""Initial parameters that LAPACK has a part in, as orthogonal matrices, of several networks: one after another.
+"""Initialisation with LAPACK, for example of orthogonal matrices: for several networks, one after another.
 
-`fljax.matrices` says why.
+`fljax.matrices` explains why.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,11 +12,11 @@ from jax.extend.core import jaxprs_in_params
 from fljax.types import Key, Params
 
 LAPACK = {"cholesky", "eig", "eigh", "geqrf", "hessenberg", "householder_product", "lu", "qr", "schur", "svd"}
-"""Operations of JAX that LAPACK does on a CPU."""
+"""Operations of JAX that use LAPACK on a CPU."""
 
 
 def one_by_one(init: Callable[[Key], Params], traced: Any) -> Callable[[Key], Params]:
-    """``init``, which under `jax.vmap` makes one after another if what it was ``traced`` to, a jaxpr, calls LAPACK."""
+    """``init``; if its jaxpr ``traced`` uses LAPACK, `jax.vmap` calls it for one network after another."""
     return sequential_vmap(init) if LAPACK.intersection(_operations(traced)) else init
 
 

@@ -15,7 +15,7 @@ def lenet(
     dtype: DTypeLike = jnp.float32,
     init: Init = "lecun",
 ) -> Model:
-    """The two CNNs of DC-PFL, by the number of input channels; layers conv1, conv2, fc1, fc2, fc3.
+    """The two CNNs of DC-PFL, for colour and for grey images; layers conv1, conv2, fc1, fc2, fc3.
 
     Colour: conv(6) - pool - conv(16) - pool, valid, 62,006 parameters at 32x32x3. Grey: conv(16) - pool - conv(32) -
     pool, same padding, 212,542 parameters at 28x28x1. Then fc120 - fc84 - fc.

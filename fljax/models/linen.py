@@ -21,14 +21,14 @@ from fljax.tree import STATISTICS, join_statistics, split_statistics
 from fljax.types import Description, Halves, Key, Model, Params
 
 Init = Literal["lecun", "pytorch"]
-"""How the numbers of a network begin: flax's default, or PyTorch's for ``Linear`` and ``Conv2d``."""
+"""Initialisation of a network: flax's default, or PyTorch's for ``Linear`` and ``Conv2d``."""
 INITS: tuple[Init, ...] = ("lecun", "pytorch")
 
 _STD_OF_TRUNCATED_NORMAL = 0.87962566103423978  # of the standard normal cut at two standard deviations
 
 
 class ParamsError(ValueError):
-    """Parameters, or examples, that are not those that a network was made for."""
+    """Parameters or examples that do not fit a network."""
 
 
 def from_linen(
@@ -43,34 +43,33 @@ def from_linen(
     """A flax module as a `Model`.
 
     Args:
-        module: called with a batch, and told whether it trains by its argument ``train``, ``training`` or
-            ``is_training``, or ``deterministic``, ``inference`` or ``use_running_average`` for the opposite; or by
-            whatever its second argument is called, where that has no default. One that takes a batch alone is called
-            with it. It may use the random stream ``"dropout"`` and, for running statistics, the collection
-            ``"batch_stats"``, which travels in the parameters under that name. A module in it with an attribute
-            ``reads_batch`` that is True, as of a normalisation by the batch at hand in evaluation, is tested on batches
-            of one client's examples.
+        module: called with a batch. Training mode is set by its argument ``train``, ``training`` or ``is_training``, or
+            (negated) by ``deterministic``, ``inference`` or ``use_running_average``; or by its second argument of any
+            name, if that has no default. A module without such an argument is called with the batch only. It may
+            use the random stream ``"dropout"`` and, for running statistics, the collection ``"batch_stats"``, which is
+            part of the parameters under that name. If a module in it has an attribute ``reads_batch`` that is True, as
+            a normalisation by the current batch in evaluation has, tests use batches of one client's examples.
         input_shape: shape of one example, without the batch axis.
         layers: the module's weighted top-level submodules in forward order; None: all, in the order of their first use.
-        init: None: every parameter is drawn by the module's own initialiser. "lecun" and "pytorch" draw the leaves
-            called "kernel" anew, all from a single draw, which compiles in a fraction of the time; the others are as
-            the module makes them. "lecun": LeCun normal (truncated, variance 1 / fan in). "pytorch": kernels and the
-            biases beside them are uniform in +-1 / sqrt(fan in), PyTorch's default of ``Linear`` and ``Conv2d``: a
-            third of LeCun's variance. With either, parameters of a module whose ``dtype`` is float64 are too.
-        halves: of a probabilistic network.
-        input_dtype: of the examples that the module sees: float32, or int32 for tokens.
+        init: None: each parameter is initialised by the module. "lecun" and "pytorch" replace all leaves called
+            "kernel" by parts of a single draw, which compiles in a fraction of the time; the other leaves are
+            initialised by the module. "lecun": LeCun normal (truncated, variance 1 / fan in). "pytorch": kernels and
+            the biases beside them are uniform in +-1 / sqrt(fan in), PyTorch's default for ``Linear`` and ``Conv2d``,
+            with a third of LeCun's variance. With either, a module of ``dtype`` float64 has parameters of float64.
+        halves: the two parts of a probabilistic network.
+        input_dtype: type of the module's inputs: float32, or int32 for tokens.
 
     Returns:
-        The model. ``init`` gives ``{layer: subtree}``; in training mode ``apply`` gives back the same parameters with
-        updated running statistics. Equal arguments give the same object, so nothing compiles twice, unless a field of
-        the module is a list.
+        The model. ``init`` returns ``{layer: subtree}``; in training mode ``apply`` returns the same parameters with
+        updated running statistics. Equal arguments return the same object, which compiles once, unless a field of the
+        module is a list.
 
     Raises:
-        ValueError: the module cannot be called with such examples, ``layers`` are not its layers, it keeps other
-            variables than parameters and running statistics, or has a field ``dtype`` that is no floating-point type
-            or one that JAX would narrow; or an unknown `init`.
+        ValueError: the module cannot be called with such examples, ``layers`` are not its layers, it keeps variables
+            other than parameters and running statistics, or its field ``dtype`` is not a floating-point type or is one
+            that JAX would narrow; or an unknown `init`.
     """
-    check_kind("module", module, nn.Module, "give a flax.linen module, as Net(64)")
+    check_kind("module", module, nn.Module, "give a flax.linen module, such as Net(64)")
     check_tuples(input_shape=input_shape)
     check_widths(input_shape=input_shape)
     _check_dtype(getattr(module, "dtype", None))
@@ -83,7 +82,7 @@ def from_linen(
 def _check_dtype(dtype: DTypeLike | None) -> None:
     try:
         known = dtype is None or jnp.dtype(dtype) in FLOATS
-    except (TypeError, SyntaxError):  # a word that names no type, or a number of more digits than Python reads
+    except (TypeError, SyntaxError):  # a word that names no type, or a number with more digits than Python reads
         known = False
     if dtype is None or (known and jax.dtypes.canonicalize_dtype(dtype) == dtype):
         return
@@ -119,7 +118,7 @@ def _adapt(
             logits, updated = module.apply(variables, x, **mode(True), rngs={"dropout": key}, mutable=[STATISTICS])
         except (ScopeParamShapeError, ScopeParamNotFoundError) as error:
             reason = str(error).partition(" (http")[0]
-            raise ParamsError(f"params or examples are not of this network: {reason}") from error
+            raise ParamsError(f"params or examples do not fit this network: {reason}") from error
         return cast(Array, logits), join_statistics(trainable, updated)
 
     def both_modes(x: Array) -> Array:
@@ -128,7 +127,7 @@ def _adapt(
         return apply(params, x, None)[0]
 
     found, vocabulary, n_outputs, traced = _parts(module, empty, mode)
-    if not type(module).__module__.startswith("fljax."):  # a user's may fail in one of the modes alone
+    if not type(module).__module__.startswith("fljax."):  # a user's module may fail in only one of the modes
         outputs_of(both_modes, empty, type(module).__name__)
     inputs = (*about_inputs(input_shape, input_dtype), *vocabulary)
     about = (*_about(module, inputs), ("n_outputs", n_outputs), ("initial", initial))
@@ -136,8 +135,8 @@ def _adapt(
 
 
 def _parts(module: nn.Module, empty: jax.ShapeDtypeStruct, mode: Mode) -> tuple[tuple[str, ...], Description, int, Any]:
-    """The weighted top-level submodules in the order of their first use, how many tokens it knows, if it embeds the
-    examples as they are, the width of the output, and the jaxpr of its parameters' draw and its call.
+    """The weighted top-level submodules in the order of their first use, the vocabulary (if the module embeds the
+    examples directly), the width of the output, and the jaxpr of initialisation and call.
 
     Raises:
         ValueError: the module cannot be called, or keeps variables that would be lost.
@@ -148,14 +147,14 @@ def _parts(module: nn.Module, empty: jax.ShapeDtypeStruct, mode: Mode) -> tuple[
 
     def note(x: Array) -> Array:
         def heed(call: Callable, args: Sequence[Any], kwargs: Mapping[str, Any], context: Any) -> Any:
-            if isinstance(context.module, nn.Embed) and args and args[0] is x:  # not an embedding of places
+            if isinstance(context.module, nn.Embed) and args and args[0] is x:  # not an embedding of positions
                 known.append(context.module.num_embeddings)
             return call(*args, **kwargs)
 
         keys = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
         with nn.intercept_methods(heed):
             outputs, variables = module.init_with_output(keys, x, **mode(False))
-        # Here they stand in order; what comes out of a trace is sorted.
+        # In order here; a traced dict is sorted.
         names.extend(cast(dict, variables).get("params", ()))
         others.extend(name for name in variables if name not in ("params", STATISTICS))
         return outputs
@@ -163,20 +162,20 @@ def _parts(module: nn.Module, empty: jax.ShapeDtypeStruct, mode: Mode) -> tuple[
     network = type(module).__name__
     outputs, traced = outputs_of(note, empty, network)
     if others:
-        kept = f"parameters and {STATISTICS!r} alone go from round to round"
+        kept = f"only parameters and {STATISTICS!r} are kept between rounds"
         raise ValueError(f"{network} keeps {', '.join(others)}; {kept}")
     return tuple(names), (("vocabulary", min(known)),) if known else (), outputs.shape[-1], traced
 
 
 def _about(module: nn.Module, inputs: Description) -> Description:
-    """The network's name and sizes: the fields of its module."""
+    """The network's description: its name, and the fields of its module."""
     fields = [field.name for field in dataclasses.fields(module) if field.name not in ("parent", "name")]
     own = ((name, _hashable(getattr(module, name, None))) for name in fields)
-    return (("network", type(module).__name__.lstrip("_")), *own, *inputs)  # what counts is what stands last
+    return (("network", type(module).__name__.lstrip("_")), *own, *inputs)  # of equal names, the last counts
 
 
 def _hashable(value: Any) -> Any:
-    """A field's value; as text where it may change, without the addresses that differ from process to process."""
+    """A field's value; as text if it is mutable, without addresses, which differ between processes."""
     return value if _hashes(value) else re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
@@ -189,13 +188,13 @@ def _hashes(value: Any) -> bool:
 
 
 def _as_wide(params: Params, dtype: DTypeLike | None) -> Params:
-    """Parameters no narrower than what is computed from them: float64's are float64."""
+    """Parameters at least as wide as the computation: float64 for float64."""
     is_wide = dtype is not None and jnp.dtype(dtype).itemsize > 4
     return jax.tree.map(lambda leaf: leaf.astype(dtype), params) if is_wide else params
 
 
 def _drawn(key: Key, params: Params, initial: str) -> Params:
-    """`params` with its kernels (fan in, fan out), of any number of axes, drawn anew, "pytorch" the biases beside them.
+    """`params` with new kernels (fan in, fan out) of any number of axes; with "pytorch" also new biases beside them.
 
     All come from one vector of numbers of variance 1 ("lecun") or 1/3.
     """
@@ -220,7 +219,7 @@ def _drawn(key: Key, params: Params, initial: str) -> Params:
 
 
 def _unscaled(key: Key, n: int, initial: str) -> Array:
-    """(n,) numbers that are multiplied by 1 / sqrt(fan in)."""
+    """(n,) numbers before the multiplication by 1 / sqrt(fan in)."""
     if initial == "pytorch":
         return jax.random.uniform(key, (n,), jnp.float32, minval=-1, maxval=1)
     return jax.random.truncated_normal(key, -2, 2, (n,), jnp.float32) / _STD_OF_TRUNCATED_NORMAL

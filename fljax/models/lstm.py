@@ -1,4 +1,4 @@
-"""Recurrent networks (LSTM) of texts and of series of numbers."""
+"""Recurrent networks (LSTM) for texts and for series of numbers."""
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -38,24 +38,23 @@ def lstm(
     dtype: DTypeLike = jnp.float32,
     init: Init = "lecun",
 ) -> Model:
-    """Recurrent network: ``embed - [LSTM]* - last step - n_classes``, of a text or of a series of numbers.
+    """Recurrent network: ``embed - [LSTM]* - last step - n_classes``, for texts or series of numbers.
 
-    As it is, the network for Shakespeare of LEAF (Caldas et al., 2018) and FedProx, that of FedAvg's paper: 80
-    characters to the next one, 817,872 parameters. Examples of one axis are tokens, int32; those of more, (steps, ...),
-    are steps of as many numbers each, which are not embedded: sensors over time, or the rows of an image.
+    By default, the network for Shakespeare of LEAF (Caldas et al., 2018) and FedProx, which is that of FedAvg's paper:
+    from 80 characters to the next one, 817,872 parameters. Examples with one axis are int32 tokens; examples with more
+    axes, (steps, ...), are steps of several numbers, which are not embedded: sensors over time, or rows of an image.
 
-    Layers ``embed, lstm1, lstm2, ..., fc``. ``dtype`` is that of the computation, parameters and logits are float32.
-    Biases begin at 0, where LEAF adds 1 to the forget gate's, and what a step takes from the one before is orthogonal,
-    whatever ``init`` draws.
+    Layers ``embed, lstm1, lstm2, ..., fc``. Parameters and logits are float32. At first, biases are 0 with "lecun"
+    (LEAF adds 1 to the forget gate's), and recurrent kernels are orthogonal with either initialisation.
 
     Args:
-        input_shape: of an example.
+        input_shape: shape of an example.
         n_classes: width of the output.
         hidden: widths of the LSTM layers.
-        vocabulary: different tokens; of a series it says nothing.
-        embedding: numbers that a token becomes; of a series it says nothing.
-        dtype: of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, as parameters then are.
-        init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
+        vocabulary: number of different tokens; not used for a series.
+        embedding: width of a token's embedding; not used for a series.
+        dtype: type of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, parameters too.
+        init: initialisation of kernels and biases: "lecun" or "pytorch" (`from_linen`).
 
     Raises:
         ValueError: a size below 1, examples without steps, no LSTM layer, or an unknown `init`.
@@ -64,9 +63,9 @@ def lstm(
     check_widths(input_shape=input_shape, hidden=hidden, n_classes=n_classes)
     check_widths(vocabulary=vocabulary, embedding=embedding)
     if not input_shape:
-        raise ValueError("input_shape=(): give (length,) of a text, or (steps, ...) of a series")
+        raise ValueError("input_shape=(): give (length,) for texts, or (steps, ...) for series")
     if not hidden:
-        raise ValueError("hidden=(): give the width of at least one LSTM layer, as (256,)")
+        raise ValueError("hidden=(): give the width of at least one LSTM layer, such as (256,)")
     is_text = len(input_shape) == 1
     module = _LSTM(vocabulary if is_text else 0, embedding if is_text else 0, tuple(hidden), n_classes, dtype)
     return from_linen(module, input_shape, init=init, input_dtype=jnp.int32 if is_text else jnp.float32)

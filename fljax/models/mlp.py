@@ -32,15 +32,14 @@ def mlp(
 ) -> Model:
     """Dense layers with ReLU between: ``flatten - [hidden - ReLU]* - n_classes``.
 
-    Layers ``fc1, fc2, ...``; 159,010 parameters by default. ``dtype`` is that of the computation, parameters and
-    logits are float32.
+    Layers ``fc1, fc2, ...``; 159,010 parameters by default. Parameters and logits are float32.
 
     Args:
-        input_shape: of an example.
+        input_shape: shape of an example.
         hidden: widths of the dense layers before the last.
         n_classes: width of the output.
-        dtype: of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, as parameters then are.
-        init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
+        dtype: type of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, parameters too.
+        init: initialisation of kernels and biases: "lecun" or "pytorch" (`from_linen`).
 
     Raises:
         ValueError: a size below 1, or an unknown `init`.
@@ -58,6 +57,6 @@ def logistic_regression(
 ) -> Model:
     """Softmax regression: `mlp` without a hidden layer (7,850 parameters by default).
 
-    ``dtype`` is that of the computation, parameters and logits are float32; ``init`` is "lecun" or "pytorch".
+    ``dtype`` is the type of the computation; parameters and logits are float32. ``init`` is "lecun" or "pytorch".
     """
     return mlp(input_shape, (), n_classes, dtype, init)

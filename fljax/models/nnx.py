@@ -1,4 +1,4 @@
-"""From a flax.nnx module to a `Model`: its state laid out as a plain dict of parameters, and put back for each call."""
+"""From a flax.nnx module to a `Model`: its state becomes a plain dict of parameters, and is restored for each call."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -34,19 +34,19 @@ def from_nnx(
         model = fljax.from_nnx(lambda rngs: Net(64, rngs=rngs), (8, 8, 1))
 
     Args:
-        make: ``(rngs) -> module``. The module is called with a batch; ``module.train()`` and ``module.eval()`` tell it
-            whether it trains, and so does an argument of its ``__call__`` as in `from_linen`. It may draw from its
-            ``rngs`` (dropout), and keep `nnx.BatchStat` variables: they travel in the parameters as running statistics.
+        make: ``(rngs) -> module``. The module is called with a batch; ``module.train()`` and ``module.eval()`` set the
+            training mode, as does an argument of its ``__call__`` as in `from_linen`. It may draw from its ``rngs``
+            (dropout), and keep `nnx.BatchStat` variables, which are part of the parameters as running statistics.
         input_shape: shape of one example, without the batch axis.
-        layers: the module's weighted attributes in forward order; None: all, in the order in which they are made.
-        input_dtype: of the examples that the module sees: float32, or int32 for tokens.
+        layers: the module's weighted attributes in forward order; None: all, in the order in which they are set.
+        input_dtype: type of the module's inputs: float32, or int32 for tokens.
 
     Returns:
-        The model; equal arguments give the same object. A ``make`` that is defined anew, as a lambda in a cell that is
-        run again, is another, for which programs are compiled anew.
+        The model; equal arguments return the same object. A ``make`` that is defined again, such as a lambda in a cell
+        that is run again, is another function, and programs are compiled again for it.
 
     Raises:
-        ValueError: ``make`` is no function, as a module that is made already, the module cannot be made or called so,
+        ValueError: ``make`` is not a function (but, for example, a module), the module cannot be made or called so,
             ``layers`` are not its layers, or it keeps other variables.
     """
     if isinstance(make, nnx.Module) or not callable(make):
@@ -67,7 +67,7 @@ def _adapt(
 
     def noted() -> nnx.Module:
         module = make(nnx.Rngs(0))
-        attributes.extend(vars(module))  # here in order; what comes out of a trace is sorted
+        attributes.extend(vars(module))  # in order here; a traced dict is sorted
         return module
 
     abstract = nnx.eval_shape(noted)
@@ -84,7 +84,7 @@ def _adapt(
     def apply(params: Params, x: Array, key: Key | None) -> tuple[Array, Params]:
         trainable, kept = split_statistics(params)
         draws = jax.random.key(0) if key is None else key
-        module = nnx.eval_shape(lambda: make(nnx.Rngs(0)))  # of shapes alone; every variable is put in below
+        module = nnx.eval_shape(lambda: make(nnx.Rngs(0)))  # shapes only; all variables are filled in below
         module.train() if key is not None else module.eval()
         own = nnx.split(module, nnx.Param, nnx.BatchStat, nnx.RngState)
         states = [_filled(own[1], paths[0], trainable), _filled(own[2], paths[1], kept.get(STATISTICS, {}))]
@@ -100,11 +100,11 @@ def _adapt(
     model = Model(one_by_one(init, traced), apply, check_layers(found, layers))
     inputs = (*about_inputs(input_shape, input_dtype), *_vocabulary(make, empty, mode))
     sizes = (*inputs, ("n_outputs", outputs.shape[-1]))
-    return model._replace(about=(("network", name), *sizes, ("arguments", UNTOLD)))  # which are known to ``make``
+    return model._replace(about=(("network", name), *sizes, ("arguments", UNTOLD)))  # only ``make`` knows them
 
 
 def _vocabulary(make: Callable[[nnx.Rngs], nnx.Module], empty: jax.ShapeDtypeStruct, mode: Mode) -> Description:
-    """How many tokens the module knows, if it embeds the examples as they are."""
+    """The vocabulary of the module, if it embeds the examples directly."""
     known: list[int] = []
 
     def call(x: Array) -> Array:
@@ -118,7 +118,7 @@ def _vocabulary(make: Callable[[nnx.Rngs], nnx.Module], empty: jax.ShapeDtypeStr
     def heeding(kind: type[nnx.Embed], x: Array) -> type[nnx.Embed]:
         class Heeding(kind):
             def __call__(self, inputs: Array, *more: Any, **options: Any) -> Array:
-                if inputs is x:  # not an embedding of places
+                if inputs is x:  # not an embedding of positions
                     known.append(self.num_embeddings)
                 return super().__call__(inputs, *more, **options)
 
@@ -133,18 +133,18 @@ def _divided(module: nnx.Module) -> tuple[Any, Flat, Flat, Flat]:
     """(graph, parameters, running statistics, random state) of a module.
 
     Raises:
-        ValueError: it keeps variables of another kind, which would be lost.
+        ValueError: the module keeps variables of another kind, which would be lost.
     """
     graph, params, statistics, draws, rest = nnx.split(module, nnx.Param, nnx.BatchStat, nnx.RngState, ...)
     if others := [type(variable).__name__ for _, variable in nnx.to_flat_state(rest)]:
-        kept = "parameters and BatchStat alone go from round to round"
+        kept = "only parameters and BatchStat are kept between rounds"
         raise ValueError(f"{type(module).__name__} keeps {', '.join(sorted(set(others)))}; {kept}")
     params, statistics, draws = (list(nnx.to_flat_state(state)) for state in (params, statistics, draws))
     return graph, params, statistics, draws
 
 
 def _nested(flat: Flat) -> dict[str, Any]:
-    """``{attribute: {...: array}}`` with places in lists as text."""
+    """``{attribute: {...: array}}`` with indices of lists as text."""
     nested: dict[str, Any] = {}
     for path, variable in flat:
         inner = nested
@@ -155,7 +155,7 @@ def _nested(flat: Flat) -> dict[str, Any]:
 
 
 def _filled(state: Any, paths: list[tuple[Any, ...]], params: Mapping[str, Any]) -> Any:
-    """``state`` with the arrays that stand in ``params`` at its paths."""
+    """``state`` with the arrays of ``params`` at its paths."""
 
     def at(path: tuple[Any, ...]) -> Any:
         inner: Any = params
@@ -168,7 +168,7 @@ def _filled(state: Any, paths: list[tuple[Any, ...]], params: Mapping[str, Any])
 
 
 def _seeded(state: Any, key: Key) -> Any:
-    """``state`` with every stream of random numbers begun anew from ``key``, each with its own."""
+    """``state`` with each stream of random numbers restarted from its own key, derived from ``key``."""
     begun = []
     for i, (path, variable) in enumerate(nnx.to_flat_state(state)):
         value = jax.random.fold_in(key, i) if isinstance(variable, nnx.RngKey) else jnp.zeros((), jnp.uint32)

@@ -12,10 +12,10 @@ from fljax.models.pooling import relu_pool
 from fljax.tree import at_least_float32
 
 NORMS = ("none", "group", "batch", "untracked")
-"""No normalisation; GroupNorm of up to 32 groups; BatchNorm with running statistics; BatchNorm that has none and uses
-the statistics of the batch at hand in evaluation too, where a batch is of one client's examples, up to 100 of them.
-Batches are full: where a client's last one is short it is filled with repeats of its own examples, which count in
-BatchNorm's moments (not in the loss)."""
+"""No normalisation; GroupNorm with up to 32 groups; BatchNorm with running statistics; BatchNorm without these, which
+uses the statistics of the current batch in evaluation too, where a batch has up to 100 examples of one client.
+Batches are full: a client's last, short batch is filled with repeats of its own examples, which count in BatchNorm's
+moments (not in the loss)."""
 
 
 def check_norm(norm: str, allowed: tuple[str, ...] = NORMS) -> None:
@@ -25,21 +25,21 @@ def check_norm(norm: str, allowed: tuple[str, ...] = NORMS) -> None:
 
 
 class Norm(nn.Module):
-    """The normalisation called `norm`, with the parameters "scale" and "bias" (channels,), epsilon 1e-5.
+    """The normalisation `norm` with parameters "scale" and "bias" (channels,), epsilon 1e-5.
 
-    ``(y - mean) / sqrt(var + 1e-5) * scale + bias``. Running statistics move by a tenth a batch.
+    ``(y - mean) / sqrt(var + 1e-5) * scale + bias``. Running statistics have momentum 0.9.
     """
 
     norm: str
 
     @property
     def reads_batch(self) -> bool:
-        """Whether an example's output depends on the others of its batch in evaluation too."""
+        """Whether an example's output depends on the other examples of its batch in evaluation too."""
         return self.norm == "untracked"
 
     @nn.compact
     def __call__(self, y: Array, train: bool) -> Array:
-        """(batch, height, width, channels) -> the same shape and dtype; moments are taken in float32 at least."""
+        """(batch, height, width, channels) -> the same shape and dtype; moments are computed in at least float32."""
         scale = self.param("scale", nn.initializers.ones, y.shape[-1:], jnp.float32)
         bias = self.param("bias", nn.initializers.zeros, y.shape[-1:], jnp.float32)
         exact = at_least_float32(y)
@@ -50,7 +50,7 @@ class Norm(nn.Module):
     def _batch_moments(self, y: Array, train: bool) -> tuple[Array, Array]:
         """Mean and variance of each channel, (1, 1, 1, channels).
 
-        The running variance is of the batches' biased ones, as in flax; PyTorch's is of n / (n - 1) times these.
+        The running variance averages the batches' biased variances, as in flax; PyTorch's n / (n - 1) times these.
         """
         if self.norm == "untracked":
             return _moments(y, (0, 1, 2))
@@ -75,7 +75,7 @@ def _moments(y: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
 
 
 def _group_moments(y: Array) -> tuple[Array, Array]:
-    """Mean and variance of each image's group of channels, by channel: (batch, 1, 1, channels)."""
+    """Mean and variance of each image's groups of channels, repeated per channel: (batch, 1, 1, channels)."""
     batch, height, width, channels = y.shape
     n_groups = math.gcd(32, channels)
     mean, var = _moments(y.reshape(batch, height * width, n_groups, -1), (1, 3))
@@ -85,7 +85,7 @@ def _group_moments(y: Array) -> tuple[Array, Array]:
 
 
 class ConvNorm(nn.Module):
-    """Padded convolution ("kernel", "bias"), normalisation (the subtree "norm"), ReLU and, perhaps, a max pool."""
+    """Padded convolution ("kernel", "bias"), normalisation (subtree "norm"), ReLU and an optional max pool."""
 
     features: int
     norm: str
@@ -101,7 +101,7 @@ class ConvNorm(nn.Module):
         """(batch, height, width, channels) -> (batch, out height, out width, features)."""
         shape = (self.kernel, self.kernel, x.shape[-1], self.features)
         kernel = self.param("kernel", nn.initializers.lecun_normal(), shape, jnp.float32).astype(self.dtype)
-        # On both sides alike at any stride, as PyTorch pads: windows are centred on the pixels that a 1x1 one reads.
+        # Equal padding on both sides at any stride, as in PyTorch: windows are centred on the pixels of a 1x1 kernel.
         around = (self.kernel // 2, (self.kernel - 1) // 2)
         y = conv(x.astype(self.dtype), kernel, self.strides, (around, around))
         shift = jnp.zeros(self.features, self.dtype)

@@ -1,4 +1,4 @@
-"""A network of a user's file as a `Model`: whatever `--model ./mine.py:net` may name."""
+"""A network from a user's file as a `Model`, as named by `--model ./mine.py:net`."""
 
 import inspect
 from collections.abc import Mapping
@@ -14,25 +14,25 @@ from fljax.types import Model
 
 
 def maker(thing: Any) -> Any:
-    """What says which arguments a thing takes: of an nnx class its ``__init__``, as its metaclass hides them."""
+    """The function whose signature has the arguments of ``thing``: for an nnx class, its ``__init__``."""
     return thing.__init__ if isinstance(thing, type) and issubclass(thing, nnx.Module) else thing
 
 
 def as_model(
     made: Any, input_shape: tuple[int, ...], n_classes: int, settings: Mapping[str, Any], input_dtype: DTypeLike
 ) -> Any:
-    """The `Model` of what a user's file has under a name.
+    """The `Model` from an object in a user's file.
 
     Args:
-        made: a `Model`; a linen module; or what makes one of the two, a function or a linen class, given
-            ``input_shape`` and ``n_classes`` where it takes them; or what takes ``rngs`` and makes an nnx module.
-        input_shape: of an example.
-        n_classes: outputs that the data wants.
-        settings: its other arguments.
-        input_dtype: of the examples that it sees.
+        made: a `Model`; a linen module; a function or class that returns one of these, called with ``input_shape`` and
+            ``n_classes`` if it takes them; or a function or class that takes ``rngs`` and returns an nnx module.
+        input_shape: shape of an example.
+        n_classes: number of outputs that the data needs.
+        settings: other arguments.
+        input_dtype: type of the network's inputs.
 
     Returns:
-        The model; something else is returned as it is, for its caller to refuse.
+        The model; any other object is returned unchanged, and the caller rejects it.
 
     Raises:
         ValueError: the network cannot be built or called so.

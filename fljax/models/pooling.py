@@ -1,4 +1,4 @@
-"""Max pooling over 2x2 windows, with the bias and ReLU before it, and a gradient made of selections."""
+"""Max pooling over 2x2 windows after bias and ReLU, with a gradient that only selects."""
 
 import jax
 import jax.numpy as jnp
@@ -6,18 +6,18 @@ from jax import Array
 
 
 def relu_pool(y: Array, bias: Array, cover: bool = False) -> Array:
-    """``max over each 2x2 window of relu(y + bias)``, a pass over the data each way.
+    """``max over each 2x2 window of relu(y + bias)``, in one pass over the data forward and one backward.
 
     Args:
         y: (batch, height, width, channels).
         bias: (channels,).
-        cover: where a side is odd, True keeps the last, half window (TensorFlow's "SAME"); False drops it ("VALID").
+        cover: for an odd side, True keeps the last half window (TensorFlow's "SAME"), False drops it ("VALID").
 
     Returns:
         (batch, height / 2, width / 2, channels). The gradient goes to the first largest entry of a window.
 
     Raises:
-        ValueError: a side of 1 and not `cover`.
+        ValueError: a side is 1, without `cover`.
     """
     if not cover:
         check_poolable(y.shape[1], y.shape[2])
@@ -25,7 +25,7 @@ def relu_pool(y: Array, bias: Array, cover: bool = False) -> Array:
 
 
 def check_poolable(height: int, width: int) -> None:
-    """Raises ValueError where an image has no whole 2x2 window."""
+    """Raises ValueError if an image has no whole 2x2 window."""
     if min(height, width) < 2:
         raise ValueError(f"an image of ({height}, {width}) has no 2x2 window to pool; each side must be at least 2")
 
@@ -39,7 +39,7 @@ def _even(y: Array, cover: bool) -> Array:
 
 
 def first_winner(parts: list[Array], bias: Array) -> tuple[Array, Array]:
-    """``relu(max(parts) + bias)`` and the number of the first largest part, int8; 4 where the ReLU is closed."""
+    """``relu(max(parts) + bias)`` and the number of the first largest part, int8; 4 where the ReLU is 0."""
     top = jnp.maximum(jnp.maximum(parts[0], parts[1]), jnp.maximum(parts[2], parts[3]))
     out = top + bias
     number = jnp.int8(3)
@@ -60,7 +60,7 @@ def _forward(y: Array, bias: Array) -> tuple[Array, Array]:
 
 
 def pool_gradient(winner: Array, g: Array) -> Array:
-    """`g` (batch, h, w, c) put where each window's winner was: (batch, 2 h, 2 w, c), zero elsewhere."""
+    """`g` (batch, h, w, c) at the winner of each window: (batch, 2 h, 2 w, c), zero elsewhere."""
     b, h, w, c = g.shape
     number = jnp.arange(4, dtype=jnp.int8).reshape(1, 1, 2, 1, 2, 1)
     spread = jnp.where(winner[:, :, None, :, None] == number, g[:, :, None, :, None], jnp.zeros((), g.dtype))

@@ -60,9 +60,9 @@ def resnet18(
         input_shape: (height, width, channels) of an image.
         n_classes: width of the output.
         norm: "group" (up to 32 groups, no state), "batch" (running statistics in the parameters, under "batch_stats")
-            or "untracked" (the statistics of the batch at hand, in evaluation too). The count is the same.
-        dtype: of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, as parameters then are.
-        init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
+            or "untracked" (the statistics of the current batch, in evaluation too). The number of parameters is equal.
+        dtype: type of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, parameters too.
+        init: initialisation of kernels and biases: "lecun" or "pytorch" (`from_linen`).
 
     Raises:
         ValueError: an unknown `norm`, or a size below 1.

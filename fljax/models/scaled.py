@@ -1,9 +1,9 @@
-"""Input normalisation as part of a model: pixels stay uint8 in the pool, and the network sees them scaled.
+"""Input normalisation as part of a model: pixels stay uint8 in the pool, and the network scales them.
 
 A batch has ``pixels / 255`` (`fljax.data.federation.minibatch`); a model made by `normalized` subtracts a mean and
-divides by a deviation before its first layer, which XLA does in the pass that converts the pixels. The two numbers are
-part of the model, so a results folder knows them (`fljax.run.identity`), and newcomers, tests and fine-tuning cannot
-forget them.
+divides by a standard deviation before its first layer, which XLA does in the pass that converts the pixels. The two
+numbers are part of the model, so results folders record them (`fljax.run.identity`), and new clients, tests and
+fine-tuning always apply them.
 """
 
 from collections.abc import Callable
@@ -19,13 +19,13 @@ from fljax.models.task import as_float32
 from fljax.types import Halves, Key, Model, Params
 
 Channels = float | tuple[float, ...]
-"""One number for all channels of an image, or one for each."""
+"""One number for all channels of an image, or one per channel."""
 _PerChannel = Channels | Array | np.ndarray
 Normalize = str | tuple[_PerChannel, _PerChannel]
 """``"unit"``, ``"centred"`` or (mean, deviation)."""
 
 NORMALIZATIONS: dict[str, tuple[Channels, Channels]] = {"unit": (0.0, 1.0), "centred": (0.5, 0.5)}
-"""Name -> (mean, deviation) of what is subtracted and divided by, in units of the full scale 255."""
+"""Name -> (mean, deviation), which are subtracted and divided by, in units of the full scale 255."""
 
 
 def normalized(model: Model, normalize: Normalize) -> Model:
@@ -33,18 +33,18 @@ def normalized(model: Model, normalize: Normalize) -> Model:
 
     Args:
         model: the network; also one with a Gaussian representation.
-        normalize: "unit" gives ``model`` itself, whose inputs lie in [0, 1]; "centred" is mean 0.5 and deviation 0.5,
-            that is [-1, 1]; or the two numbers, each for all channels or a tuple with one for each channel, such as
-            ``(0.1307, 0.3081)`` for MNIST, or an array () or (channels,). They count in units of the full scale, as is
-            usual. Arrays may be traced, so that one program serves several normalisations.
+        normalize: "unit": ``model`` itself, with inputs in [0, 1]; "centred": mean 0.5 and deviation 0.5, that is
+            inputs in [-1, 1]; or (mean, deviation), such as ``(0.1307, 0.3081)`` for MNIST: each a number for all
+            channels, a tuple with one per channel, or an array () or (channels,), in units of the full scale. Arrays
+            may be traced, so that one program serves several normalisations.
 
     Returns:
-        A model with the same parameters and layers. Equal numbers give the same object, so nothing compiles twice; of
-        traced arrays the model's description says nothing.
+        A model with the same parameters and layers. Equal numbers return the same object, which compiles once; traced
+        arrays are not part of the model's description.
 
     Raises:
-        ValueError: an unknown name, a number that is not finite, a deviation that is not positive, or a network of
-            whole numbers, which have no scale.
+        ValueError: an unknown name, a number that is not finite, a deviation that is not positive, or a network for
+            tokens, which have no scale.
     """
     if not _is_unit(normalize) and (kind := dict(model.about).get("input_dtype")):
         raise ValueError(f"the network takes {kind} tokens, which have no scale; leave normalize at 'unit'")
@@ -60,14 +60,14 @@ def _is_unit(normalize: Any) -> bool:
 
 @cache
 def _wrap(model: Model, mean: Channels, deviation: Channels) -> Model:
-    known = (("mean", mean), ("deviation", deviation)) if model.about else ()  # or the network says nothing of itself
+    known = (("mean", mean), ("deviation", deviation)) if model.about else ()  # else the network has no description
     return _scaling(model, mean, deviation)._replace(about=(*model.about, *known))
 
 
 def _scaling(model: Model, mean: _PerChannel, deviation: _PerChannel) -> Model:
     def scaled(x: Array) -> Array:
         if not jnp.issubdtype(x.dtype, jnp.floating):
-            x = x.astype(jnp.float32)  # or the two numbers would lose their fractions
+            x = x.astype(jnp.float32)  # as integers, the two numbers would lose their fractions
         return (x - _by_channel("mean", mean, x)) / _by_channel("deviation", deviation, x)
 
     def apply(params: Params, x: Array, key: Key | None) -> tuple[Array, Params]:
@@ -85,17 +85,17 @@ def _halves(halves: Halves, scaled: Callable[[Array], Array]) -> Halves:
 
 
 def _by_channel(name: str, given: _PerChannel, x: Array) -> Array:
-    """The numbers as an array that goes with (batch, ..., channels)."""
+    """The numbers as an array that broadcasts with (batch, ..., channels)."""
     numbers = jnp.asarray(given, x.dtype)
     if numbers.ndim and numbers.shape != x.shape[-1:]:
         text = f"normalize has a {name} of {numbers.size} channels and the examples have {x.shape[-1]}"
-        raise ValueError(f"{text}; give one number, or one for each channel")
+        raise ValueError(f"{text}; give one number, or one per channel")
     return numbers.reshape((1,) * (x.ndim - 1) + (-1,)) if numbers.ndim else numbers
 
 
 def _numbers(normalize: Any) -> tuple[Channels, Channels]:
     """Mean and deviation as floats or tuples of them, checked."""
-    allowed = f"give {', '.join(map(repr, NORMALIZATIONS))} or (mean, deviation), each a number or one for each channel"
+    allowed = f"give {', '.join(map(repr, NORMALIZATIONS))} or (mean, deviation), each a number or one per channel"
     if isinstance(normalize, str):
         if normalize not in NORMALIZATIONS:
             raise ValueError(f"normalize={normalize!r}: {allowed}")

@@ -1,4 +1,4 @@
-"""A model that tests say more of: scores by name and of the user's own, and the validation split."""
+"""Additional metrics of a model's tests: scores by name, the user's own scores, and the validation split."""
 
 import inspect
 from collections.abc import Callable
@@ -12,45 +12,46 @@ from fljax.scores.tasks import tasks_of
 from fljax.types import ExampleLoss, Model
 
 CONTRACT = ("accuracy", "f1", "loss", "mse", "mae", "r2", "test", "row")
-"""What the metric contract has of each client, and what the names of its metrics begin with."""
+"""Names in the metric contract: of metrics of each client, or of the beginnings of metrics' names."""
 
 
 def scored(model: Model, *scores: str | Callable[..., Array], **named: Callable[..., Array]) -> Model:
-    """The model, of whose clients every test also says ``scores``: in runs, sweeps and comparisons alike.
+    """The model with additional ``scores`` in all tests of its clients: in runs, sweeps and comparisons.
 
-    A score of two arguments, ``(outputs, y) -> (batch,)``, is of single examples, and is averaged over a client's. One
-    of three, ``(outputs, y, is_there) -> ()``, is of all of a client's examples at once: outputs (capacity, classes),
-    ``y`` (capacity,), and where ``is_there`` (capacity,) is False nothing stands that counts. Outputs are what the
-    network tells: logits, or a regression's numbers. Both are traced once and run for every client, by `jax.numpy`.
+    A score with two arguments, ``(outputs, y) -> (batch,)``, is computed per example and averaged over a client's
+    examples. A score with three arguments, ``(outputs, y, is_there) -> ()``, is computed from all examples of a client
+    at once: outputs (capacity, classes), ``y`` (capacity,), with padding where ``is_there`` (capacity,) is False.
+    Outputs are those of the network: logits, or a regression's predictions. Scores are traced once and run for all
+    clients, so they must use `jax.numpy`.
 
-    A score is told as ``client_NAME`` (clients,), ``NAME_macro`` (its mean over clients) and ``NAME_micro`` (weighted
-    by the numbers of test examples). A client whose score is NaN, as the area under a curve of one class is, counts in
-    neither. Where a client's model gives NaN, its score is NaN, and so are both means, as ``test_loss`` is.
+    A score is reported as ``client_NAME`` (clients,), ``NAME_macro`` (its mean over clients) and ``NAME_micro``
+    (weighted by the numbers of test examples). Both means leave out clients whose score is NaN, such as an area under a
+    curve with one class only. If a client's model outputs NaN, its score and both means are NaN, as is ``test_loss``.
 
     Args:
-        model: the network; its task (`fljax.regression`, `fljax.multi_label`) may be said before or after.
-        *scores: names of `fljax.SCORES`, or functions, whose names are the scores'.
-        **named: functions by the names of their scores: ``second=lambda outputs, y: ...``.
+        model: the network; its task (`fljax.regression`, `fljax.multi_label`) may be set before or after.
+        *scores: names in `fljax.SCORES`, or functions, whose names become the scores' names.
+        **named: functions by the name of the score: ``second=lambda outputs, y: ...``.
 
     Raises:
-        ValueError: a name is unknown, taken or stands there twice, or a score is no function of two or three arguments.
-            One that is for another task than the model's is refused by what tests it.
+        ValueError: a name is unknown, reserved or given twice, or a score is not a function of two or three arguments.
+            A score for another task than the model's is rejected when it is tested.
     """
     found = {score.name: score for score in scores_of(model.loss)}
     given = [(None, score) for score in scores] + list(named.items())
     for name, score in given:
         made = _score(score, name)
         if made.name in found:
-            raise ValueError(f"score {made.name!r} stands there twice; leave one out, or give it another name")
+            raise ValueError(f"score {made.name!r} is given twice; leave one out, or give it another name")
         found[made.name] = made
     return model._replace(loss=_as_task(model)._replace(scores=tuple(found.values())))
 
 
 def validated(model: Model) -> Model:
-    """The model, whose clients are tested on their validation splits too, in every round that is tested.
+    """The model with tests on the clients' validation splits too, in each round that is tested.
 
-    Runs then have ``val_accuracy_macro``, ``val_loss`` and so on, as their tests have without ``val_``. By these the
-    best round is told without a look at the test examples: the test accuracy of that round is one to report. The
+    Runs then have ``val_accuracy_macro``, ``val_loss`` and so on, named as the test metrics with ``val_`` before. These
+    select the best round without use of the test examples, so that the test accuracy of this round can be reported. The
     federation must have a validation split (``val_fraction`` of a partition).
     """
     return model._replace(loss=_as_task(model)._replace(on_validation=True))
@@ -62,7 +63,7 @@ def is_validated(loss: ExampleLoss) -> bool:
 
 
 def check_scores(loss: ExampleLoss) -> None:
-    """Raises ValueError where a model with this loss is tested by a score that is for another task."""
+    """Raises ValueError if a model with this loss has a score for another task."""
     task = task_of(loss)
     for score in scores_of(loss):
         tasks = tasks_of(score.of)
@@ -80,19 +81,19 @@ def _score(given: str | Callable[..., Array], name: str | None) -> Score:
             raise ValueError(unknown("score", given, SCORES))
         name, given = given, SCORES[given]
     if not callable(given):
-        raise ValueError(f"score {given!r} is no function; give (outputs, y) -> (batch,), or a name of fljax.SCORES")
+        raise ValueError(f"score {given!r} is not a function; give (outputs, y) -> (batch,), or a name in fljax.SCORES")
     name = str(name or getattr(given, "__name__", ""))
     if not name.isidentifier():
         raise ValueError(f"a score is called {name!r}; give it a name: best_two=function")
     if name in CONTRACT:
-        raise ValueError(f"score {name!r} has the name of one that every test tells; give it another")
+        raise ValueError(f"score {name!r} has the name of a metric that all tests report; give it another name")
     try:
         n_arguments = len([one for one in inspect.signature(given).parameters.values() if one.default is one.empty])
-    except (TypeError, ValueError):  # of a function of C nothing is known
+    except (TypeError, ValueError):  # a function written in C has no signature
         n_arguments = 0
     if n_arguments not in (2, 3):
         raise ValueError(
-            f"score {name!r} takes {n_arguments} arguments; give (outputs, y) -> (batch,), a value of each example, or "
-            "(outputs, y, is_there) -> (), one of all of a client's"
+            f"score {name!r} takes {n_arguments} arguments; give (outputs, y) -> (batch,), a value per example, or "
+            "(outputs, y, is_there) -> (), a value for all of a client's examples"
         )
     return Score(name, given, of_all=n_arguments == 3)

@@ -1,4 +1,4 @@
-"""What sizes a network can be built for, checked before anything is traced."""
+"""Sizes for which a network can be built, checked before tracing."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from fljax.models.window import Window
 
 
 def check_widths(**widths: int | tuple[int, ...]) -> None:
-    """Raises ValueError, naming the argument, for a width that is no whole number of at least 1:
+    """Raises ValueError, naming the argument, for a width that is not a whole number of at least 1, as in
     ``check_widths(hidden=(64, 0), n_classes=10)``."""
     for name, given in widths.items():
         each = given if isinstance(given, tuple | list) else (given,)
@@ -17,35 +17,35 @@ def check_widths(**widths: int | tuple[int, ...]) -> None:
 
 
 def check_tuples(**given: tuple[int, ...]) -> None:
-    """Raises ValueError, naming the argument, for one number in place of several."""
+    """Raises ValueError, naming the argument, if it is not a tuple or list of numbers."""
     for name, numbers in given.items():
         if isinstance(numbers, Integral):
-            raise ValueError(f"{name}={numbers} is not a tuple; give one, as ({numbers},)")
+            raise ValueError(f"{name}={numbers} is not a tuple; give one, such as ({numbers},)")
         if not isinstance(numbers, tuple | list):
             raise ValueError(f"{name}={numbers!r} is not a tuple of whole numbers; give one")
 
 
 def check_tokens(input_shape: tuple[int, ...], **widths: int) -> None:
-    """Raises ValueError where examples are no row of tokens, or a width is no whole number of at least 1."""
+    """Raises ValueError if examples are not rows of tokens, or a width is not a whole number of at least 1."""
     check_tuples(input_shape=input_shape)
     check_widths(input_shape=input_shape, **widths)
     if len(input_shape) != 1:
-        raise ValueError(f"input_shape={input_shape}: give (length,), that of a text as tokens")
+        raise ValueError(f"input_shape={input_shape}: give (length,), the number of tokens of a text")
 
 
 def is_colour(input_shape: tuple[int, ...]) -> bool:
-    """Whether examples of this shape are in colour, with 3 channels; ValueError where it is no tuple."""
+    """Whether examples of this shape are in colour, with 3 channels; raises ValueError if it is not a tuple."""
     check_tuples(input_shape=input_shape)
     return tuple(input_shape[-1:]) == (3,)
 
 
 def check_images(input_shape: tuple[int, ...], smallest: tuple[int, int], remedy: str) -> None:
-    """Checks the images that a convolutional network is built for.
+    """Checks the size of images for a convolutional network.
 
     Args:
         input_shape: as the user gave it.
-        smallest: (height, width) that the network needs, see `smallest_images`.
-        remedy: what to choose where the images are too small, after "choose larger images or".
+        smallest: least (height, width) for the network, see `smallest_images`.
+        remedy: advice for images that are too small, after "choose larger images or".
 
     Raises:
         ValueError: `input_shape` is not (height, width, channels), or is too small.
@@ -61,8 +61,8 @@ def check_images(input_shape: tuple[int, ...], smallest: tuple[int, int], remedy
 
 
 def n_outputs(kernel: tuple[int, ...], bias: tuple[int, ...] | None) -> int:
-    """Outputs of a layer of these shapes: numbers of its bias, which of a layer with heads has several axes; without a
-    bias the kernel's last axis."""
+    """The number of outputs of a layer of these shapes: the size of its bias, which has several axes in a layer with
+    heads; without a bias, the kernel's last axis."""
     return kernel[-1] if bias is None else math.prod(bias)
 
 
@@ -72,7 +72,7 @@ def fits(input_shape: tuple[int, ...], smallest: tuple[int, int]) -> bool:
 
 
 def smallest_images(kernel: int, padding: str | Sequence[tuple[int, int]], pools: Sequence[bool]) -> tuple[int, int]:
-    """(height, width) of the smallest images that leave something after convolutions and 2x2 pools.
+    """(height, width) of the smallest images with a non-empty result after convolutions and 2x2 pools.
 
     Args:
         kernel: side of the square kernels.
@@ -80,9 +80,9 @@ def smallest_images(kernel: int, padding: str | Sequence[tuple[int, int]], pools
         pools: for each convolution, whether a pool follows it.
 
     Raises:
-        ValueError: no such padding.
+        ValueError: an unknown padding.
     """
-    # An image as large as the kernel loses what every image does.
+    # An image as large as the kernel loses as many pixels as any image.
     left = Window.of((1, kernel, kernel, 1), (kernel, kernel, 1, 1), 1, padding).out
     height, width = (_smallest_side(kernel - side, pools) for side in left)
     return height, width

@@ -1,7 +1,7 @@
-"""What a network's outputs are for: classes, numbers to regress on, or several labels of an example at once.
+"""The task of a network's outputs: classification, regression, or several labels per example.
 
-A model's ``loss`` is what clients minimise and are tested by. One made here also says which measures are meant
-(`fljax.run.evaluate`); any other function of outputs and labels is a loss of a classification. A loss of one's own for
+Clients minimise a model's ``loss`` and are tested by it. A loss made here also states its task, which sets the metrics
+(`fljax.run.evaluate`); any other function of outputs and labels is a loss for classification. A user's own loss for
 numbers or several labels is an argument of `regression` or `multi_label`.
 """
 
@@ -18,7 +18,7 @@ from jax.core import Tracer
 from fljax.types import Key, Model, Params
 
 TaskName = Literal["classification", "regression", "labels"]
-"""Classes; numbers; several labels of an example at once."""
+"""Classes; numbers; several labels per example."""
 
 Losses = Callable[[Array, Array], Array]
 """``loss(outputs, y) -> losses (batch,)``."""
@@ -27,15 +27,15 @@ _KINDS = {"squared": jnp.square, "absolute": jnp.abs}
 
 
 class Score(NamedTuple):
-    """What a test says of each client besides the metric contract, see `fljax.scored`."""
+    """A metric that a test reports of each client in addition to the metric contract, see `fljax.scored`."""
 
     name: str
     of: Callable[..., Array]
-    of_all: bool  # of all of a client's examples at once; else of each of them
+    of_all: bool  # computed from all of a client's examples at once; else per example
 
 
 class Task(NamedTuple):
-    """A loss that says what it is a loss of; called as ``task(outputs, y) -> losses (batch,)``."""
+    """A loss that states its task; called as ``task(outputs, y) -> losses (batch,)``."""
 
     name: TaskName
     loss: Losses
@@ -48,18 +48,18 @@ class Task(NamedTuple):
 
 
 def task_of(loss: Losses) -> TaskName:
-    """What a loss is a loss of."""
+    """The task of a loss; classification if it states none."""
     return loss.name if isinstance(loss, Task) else "classification"
 
 
 def as_tested(task: Task, before: Losses) -> Task:
-    """The task, tested by what a model with the loss ``before`` was tested by."""
+    """The task with the scores and the validation setting of the loss ``before``."""
     kept = before if isinstance(before, Task) else task
     return task._replace(scores=kept.scores, on_validation=kept.on_validation)
 
 
 def scores_of(loss: Losses) -> tuple[Score, ...]:
-    """What a model with this loss is tested by besides the metric contract."""
+    """The scores of a model with this loss in addition to the metric contract."""
     return loss.scores if isinstance(loss, Task) else ()
 
 
@@ -70,22 +70,22 @@ def regression(
     mean: float | Sequence[float] | np.ndarray | Array = 0.0,
     deviation: float | Sequence[float] | np.ndarray | Array = 1.0,
 ) -> Model:
-    """The model whose outputs are numbers, to be regressed on targets of dtype float32.
+    """The model for regression: its outputs predict targets of dtype float32.
 
-    Its prediction is ``deviation * output + mean``, and the loss ``((prediction - y) / deviation)^2``, or the absolute
-    value, averaged over the outputs: with the targets' own mean and deviation a learning rate means the same whatever
-    the targets' unit is. Tests report errors in that unit.
+    The prediction is ``deviation * output + mean``, and the loss ``((prediction - y) / deviation)^2``, or the absolute
+    value, averaged over the outputs: with the targets' own mean and standard deviation, a learning rate has the same
+    effect in any unit of the targets. Tests report errors in this unit.
 
     Args:
-        model: the network; its last layer has as many outputs as there are targets (``n_classes`` of our networks).
+        model: the network; its last layer has as many outputs as there are targets (``n_classes`` of fljax's networks).
         loss: "squared", "absolute", or a function ``(outputs, targets) -> (batch,)`` of two arrays (batch, targets),
-            both less the mean and divided by the deviation: ``lambda o, y: optax.huber_loss(o, y).mean(axis=1)``.
-        mean: of the targets, one number or one for each; a JAX array may be traced.
-        deviation: of the targets, above 0; as ``mean``.
+            both minus the mean and divided by the deviation: ``lambda o, y: optax.huber_loss(o, y).mean(axis=1)``.
+        mean: mean of the targets, one number or one per target; a JAX array may be traced.
+        deviation: standard deviation of the targets, above 0; one number or one per target, as ``mean``.
 
     Returns:
-        A model with the same parameters and layers. Equal numbers give the same object, so nothing compiles twice; of
-        traced ones the model's description says nothing.
+        A model with the same parameters and layers. Equal numbers return the same object, which compiles once; traced
+        numbers are not part of the model's description.
 
     Raises:
         ValueError: an unknown loss, a number that is not finite, or a deviation that is not positive.
@@ -104,7 +104,7 @@ def regression(
 
 
 def as_float32(numbers: Any) -> np.ndarray:
-    """What is computed with: beyond float32 a number is infinite, too near to 0 it is 0."""
+    """The numbers as they are computed with: those beyond float32 are infinite, those too near to 0 are 0."""
     with np.errstate(over="ignore"):
         return np.asarray(numbers, np.float64).astype(np.float32)
 
@@ -114,7 +114,7 @@ def _plain(name: str, given: float | Sequence[float] | np.ndarray | Array) -> fl
     try:
         values = np.asarray(given, np.float64)
     except (TypeError, ValueError):
-        raise ValueError(f"{name}={given!r}: give a number, or one for each target") from None
+        raise ValueError(f"{name}={given!r}: give a number, or one per target") from None
     return float(values) if values.ndim == 0 else tuple(map(float, values.ravel()))
 
 
@@ -133,7 +133,7 @@ def _regressing(
         for name, part in (("mean", mean), ("deviation", deviation)):
             if (width := _row(part).shape[1]) not in (1, outputs.shape[-1]):
                 given = f"{name} has {width} numbers and the network {outputs.shape[-1]} outputs"
-                raise ValueError(f"{given}; give a number for each, or one")
+                raise ValueError(f"{given}; give one number, or one per output")
         return outputs * _row(deviation) + _row(mean), params
 
     def loss(prediction: Array, y: Array) -> Array:
@@ -149,15 +149,15 @@ def _regressing(
 
 @cache
 def multi_label(model: Model, loss: Losses | None = None) -> Model:
-    """The model whose outputs are the logits of several labels, each of which an example has or has not.
+    """The model for several labels per example: each output is the logit of one label.
 
     Args:
-        model: the network, with an output for each label.
+        model: the network, with one output per label.
         loss: a function ``(outputs, y) -> (batch,)`` of two arrays (batch, labels), ``y`` of 0s and 1s; None: the
-            logistic one, averaged over the labels.
+            logistic loss, averaged over the labels.
 
     Raises:
-        ValueError: the loss is no function.
+        ValueError: the loss is not a function.
     """
     if loss is not None and not callable(loss):
         raise ValueError(f"loss={loss!r} is unknown; choose a function (outputs, y) -> (batch,), or None")
@@ -178,17 +178,17 @@ def difference(outputs: Array, y: Array) -> Array:
     """``outputs - y`` (batch, outputs).
 
     Raises:
-        ValueError: there are more or fewer outputs than targets.
+        ValueError: the numbers of outputs and targets differ.
     """
     check_width(outputs, y)
     return outputs - as_targets(y)
 
 
 def check_width(outputs: Array, y: Array) -> None:
-    """Raises ValueError where a network has more or fewer outputs than there are targets."""
+    """Raises ValueError if the numbers of outputs and targets differ."""
     n_outputs, wanted = outputs.shape[-1], as_targets(y).shape[-1]
     if n_outputs != wanted:
-        raise ValueError(f"the network has {n_outputs} outputs and the labels {wanted} columns; give it {wanted}")
+        raise ValueError(f"the network has {n_outputs} outputs and the labels {wanted} columns; use {wanted} outputs")
 
 
 def as_targets(y: Array) -> Array:

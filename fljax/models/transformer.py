@@ -1,4 +1,4 @@
-"""A small transformer that reads a text: tells its next token, or its class."""
+"""A small transformer for texts, which predicts the next token or a text's class."""
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -13,7 +13,7 @@ from fljax.types import Model
 
 
 def _normed(x: Array, name: str, dtype: DTypeLike) -> Array:
-    """The layer norm of that name, in float32."""
+    """Applies the layer norm ``name`` in at least float32."""
     return nn.LayerNorm(name=name)(at_least_float32(x)).astype(dtype)
 
 
@@ -68,25 +68,25 @@ def transformer(
     dtype: DTypeLike = jnp.float32,
     init: Init = "lecun",
 ) -> Model:
-    """Transformer: ``embed + place - block* - n_classes`` at the last token, its next one or the class of a text.
+    """Transformer: ``embed + place - block* - n_classes`` at the last token, for the next token or a text's class.
 
-    Learnt places, then blocks of causal attention and a dense part four times as wide, layer norms before each
-    (GPT-2; Radford et al., 2019). Examples are tokens (length,) int32. Layers ``embed, place, block1, block2, ...,
-    norm, head``. ``dtype`` is that of the computation, parameters and logits are float32.
+    Learnt position embeddings (``place``), then blocks of causal attention and a dense part four times as wide, with
+    layer norms before each (GPT-2; Radford et al., 2019). Examples are tokens (length,) int32. Layers ``embed, place,
+    block1, block2, ..., norm, head``. Parameters and logits are float32.
 
     Args:
-        input_shape: of an example.
+        input_shape: shape of an example.
         n_classes: width of the output.
-        vocabulary: different tokens.
-        width: of a token's representation.
-        n_layers: blocks.
-        n_heads: heads of an attention, a divisor of ``width``.
-        dropout: share of what blocks add that is dropped in training, in [0, 1).
-        dtype: of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, as parameters then are.
-        init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
+        vocabulary: number of different tokens.
+        width: width of a token's representation.
+        n_layers: number of blocks.
+        n_heads: attention heads per block, a divisor of ``width``.
+        dropout: dropout rate of the blocks' residual branches, in [0, 1).
+        dtype: type of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, parameters too.
+        init: initialisation of kernels and biases: "lecun" or "pytorch" (`from_linen`).
 
     Raises:
-        ValueError: a size below 1, examples that are no row of tokens, heads that do not divide the width, a dropout
+        ValueError: a size below 1, examples that are not rows of tokens, heads that do not divide the width, a dropout
             out of its range, or an unknown `init`.
     """
     check_tokens(input_shape, n_classes=n_classes, vocabulary=vocabulary)

@@ -1,4 +1,4 @@
-"""The probabilistic network of FedSR and FedCR: a body that outputs a Gaussian, a linear head on a draw from it."""
+"""The probabilistic network of FedSR and FedCR: a body that outputs a Gaussian, and a linear head on a draw from it."""
 
 import math
 from collections.abc import Callable, Hashable
@@ -66,8 +66,8 @@ def variational(
 ) -> Model:
     """FedCR's network with a Gaussian representation ``z ~ N(mu(x), sigma(x)^2)``, ``sigma = softplus(rho - shift)``.
 
-    In training mode logits are those of one draw z, in evaluation mode those of the mean; ``model.halves`` has the body
-    and the head apart.
+    In training mode, logits are those of one draw z, in evaluation mode those of the mean; ``model.halves`` has the
+    body and the head as separate functions.
 
     Two valid 5x5 convolutions with pooling (64 and 64 channels on colour images, 4 and 12 on grey ones), the dense
     layers `hidden`, one that outputs (mu, rho) and the linear head, the last of ``model.layers``: 3,323,722 parameters
@@ -75,15 +75,15 @@ def variational(
     Source: Nguyen et al., FedSR, NeurIPS 2022; Zhang et al., FedCR, ICML 2023.
 
     Args:
-        input_shape: of an example; (height, width, channels) where there are convolutions.
+        input_shape: shape of an example; (height, width, channels) where there are convolutions.
         n_classes: width of the output.
-        latent: dimensions of z.
+        latent: dimension of z.
         hidden: widths of the dense layers before (mu, rho).
-        channels: output channels of each convolution; () makes a dense network. None: FedCR's two, and () where images
-            have a side below 16, too small for them.
-        shift: of rho.
-        dtype: of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, as parameters then are.
-        init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
+        channels: output channels of each convolution; (): a dense network. None: FedCR's two, or () if images have a
+            side below 16, which is too small for them.
+        shift: subtracted from rho, see above.
+        dtype: type of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, parameters too.
+        init: initialisation of kernels and biases: "lecun" or "pytorch" (`from_linen`).
 
     Raises:
         ValueError: a size is less than 1, or the images are too small for the `channels`.
@@ -113,17 +113,17 @@ def variational_cnn(
     dtype: DTypeLike = jnp.float32,
     init: Init = "lecun",
 ) -> Model:
-    """`variational` with the widths of FedCR: the network of FedSR and FedCR, which need one with a Gaussian.
+    """`variational` with the widths of FedCR: the network for FedSR and FedCR, which need a Gaussian representation.
 
     Args:
-        input_shape: of an example; (height, width, channels) where there are convolutions.
+        input_shape: shape of an example; (height, width, channels) where there are convolutions.
         n_classes: width of the output.
-        latent: dimensions of the Gaussian representation.
+        latent: dimension of the Gaussian representation.
         hidden: widths of the dense layers before the Gaussian.
-        channels: output channels of each 5x5 convolution; none at all make a dense network. None: FedCR's two, (64, 64)
-            on colour images and (4, 12) on grey ones, and none where images have a side below 16, too small for them.
-        dtype: of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, as parameters then are.
-        init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
+        channels: output channels of each 5x5 convolution; (): a dense network. None: FedCR's two, (64, 64) on colour
+            images and (4, 12) on grey ones, or () if images have a side below 16, which is too small for them.
+        dtype: type of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, parameters too.
+        init: initialisation of kernels and biases: "lecun" or "pytorch" (`from_linen`).
 
     Raises:
         ValueError: as `variational`.

@@ -40,7 +40,7 @@ class _Stack(nn.Module):
 def _stack(input_shape, convolutions, norm, hidden, n_classes, dtype, init) -> Model:
     check_norm(norm)
     check_widths(n_classes=n_classes)
-    pools = [pool == "each" for _, pool in convolutions]  # "cover" keeps something of every image
+    pools = [pool == "each" for _, pool in convolutions]  # "cover" is never empty
     check_images(input_shape, smallest_images(3, "SAME", pools), "another model")
     return from_linen(_Stack(convolutions, norm, hidden, n_classes, dtype), input_shape, init=init)
 
@@ -55,17 +55,17 @@ def vgg16(
 ) -> Model:
     """VGG16 for 32x32 images: thirteen convolutions, five pools, dense head; layers conv1 to conv13, fc1, ...
 
-    With the head "512" (two hidden layers of 512) 15,245,130 parameters at 32x32x3 and 10 classes; "4096" has two of
-    4096 (33,638,218), "linear" none (14,719,818). A normalisation adds 8,448. Source: Simonyan and Zisserman, ICLR
-    2015.
+    With the head "512" (two hidden layers of 512) 15,245,130 parameters at 32x32x3 and 10 classes; "4096" has two
+    hidden layers of 4096 (33,638,218), "linear" none (14,719,818). A normalisation adds 8,448. Source: Simonyan and
+    Zisserman, ICLR 2015.
 
     Args:
         input_shape: (height, width, channels) of an image.
         n_classes: width of the output.
         head: "512", "4096" or "linear".
         norm: after each convolution: "none", "group", "batch" or "untracked" (see `fljax.models.norm.NORMS`).
-        dtype: of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, as parameters then are.
-        init: how kernels and biases are drawn, "lecun" or "pytorch" (`from_linen`).
+        dtype: type of the computation: float32, bfloat16, float16; with ``jax_enable_x64`` float64, parameters too.
+        init: initialisation of kernels and biases: "lecun" or "pytorch" (`from_linen`).
 
     Raises:
         ValueError: an unknown `head` or `norm`.
@@ -84,8 +84,8 @@ def celeba_cnn(
 ) -> Model:
     """LEAF's CelebA CNN: four times conv3x3(32) - norm - pool, then one dense layer; 31,202 parameters.
 
-    The norm is by the batch at hand, in evaluation too; "none" has 30,946 parameters. Pools keep an odd side's last
-    half window. Source: Caldas et al., LEAF, arXiv:1812.01097.
+    The norm uses the current batch's statistics, in evaluation too; "none" has 30,946 parameters. Pools keep an odd
+    side's last half window. Source: Caldas et al., LEAF, arXiv:1812.01097.
     """
     return _stack(input_shape, ((32, "cover"),) * 4, norm, (), n_classes, dtype, init)
 

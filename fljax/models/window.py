@@ -1,4 +1,4 @@
-"""The static shape of a convolution: sizes, strides and padding, with what they make of an image."""
+"""The static shape of a convolution: sizes, strides and padding, and the resulting size of the output."""
 
 from collections.abc import Sequence
 from numbers import Integral
@@ -17,10 +17,10 @@ class Window(NamedTuple):
 
     @classmethod
     def of(cls, x: Sequence[int], kernel: Sequence[int], strides, padding) -> "Window":
-        """The window of a convolution of shapes `x` and `kernel`; ValueError where what the user gave makes none."""
+        """The window of a convolution of shapes `x` and `kernel`; raises ValueError for invalid or too small sizes."""
         strides = (int(strides), int(strides)) if isinstance(strides, Integral) else tuple(strides)
         if len(x) != 4 or len(kernel) != 4 or x[3] != kernel[2]:
-            raise ValueError(f"x has shape {x} and kernel {kernel}: want (b, h, w, c) and (kh, kw, c, o), equal c")
+            raise ValueError(f"x has shape {x} and kernel {kernel}: give (b, h, w, c) and (kh, kw, c, o), equal c")
         if min(strides) < 1:
             raise ValueError(f"strides={strides}: each must be at least 1")
         try:
@@ -29,7 +29,7 @@ class Window(NamedTuple):
             pads = ((int(pads[0][0]), int(pads[0][1])), (int(pads[1][0]), int(pads[1][1])))
         except (TypeError, IndexError, ValueError):
             wanted = "'SAME', 'VALID' or ((top, bottom), (left, right))"
-            raise ValueError(f"padding={padding!r}: want {wanted}") from None
+            raise ValueError(f"padding={padding!r}: give {wanted}") from None
         if min(map(min, pads)) < 0:
             raise ValueError(f"padding={padding}: each side must be at least 0")
         window = cls((x[1], x[2]), (kernel[0], kernel[1]), strides, pads)
@@ -48,7 +48,7 @@ class Window(NamedTuple):
 
     @property
     def back(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Padding of the dilated output gradient that makes the input gradient a convolution; may be negative."""
+        """Padding of the dilated output gradient with which the input gradient is a convolution; may be negative."""
         top, left = (
             (k - 1 - lo, n + lo - (out - 1) * s - 1)
             for n, k, s, (lo, _), out in zip(self.size, self.kernel, self.strides, self.padding, self.out, strict=True)

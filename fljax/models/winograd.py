@@ -1,15 +1,15 @@
-"""Convolutions by Winograd's minimal filtering: a fourth to a sixth of the multiplications, for many channels on a CPU.
+"""Convolutions by Winograd's minimal filtering: 1/4 to 1/6 of the multiplications, for many channels on a CPU.
 
 Lavin, Gray: Fast Algorithms for Convolutional Neural Networks, CVPR 2016, https://arxiv.org/abs/1509.09308.
-The output is cut into tiles of m x m pixels, each of which sees n x n pixels of the image, n = m + k - 1 for a kernel
-of side k. With the matrices of Toom and Cook for n - 1 points (and infinity), and a product over channels for each of
-the n x n values,
+The output is cut into tiles of m x m pixels, each of which depends on n x n pixels of the image, n = m + k - 1 for a
+kernel of side k. With the matrices of Toom and Cook for n - 1 points (and infinity), and a product over channels for
+each of the n x n values,
 
     output = A' [(G kernel G') (B' image B)] A.
 
-The gradients are the same three transforms and one product, read backwards. More is rounded: in float32 an output is
-off by up to 1e-4 of the outputs' standard deviation, where sums of products are by 1e-5. FLJAX_WINOGRAD=0 leaves them
-as sums of products.
+The gradients are the transposes of the same three transforms and one product. Rounding errors are larger: in float32 up
+to 1e-4 of the outputs' standard deviation, instead of 1e-5 for sums of products. FLJAX_WINOGRAD=0 selects sums of
+products.
 """
 
 import os
@@ -25,15 +25,15 @@ from jax import Array, lax
 from fljax.models.window import Window
 
 USUAL = "1"
-"""What FLJAX_WINOGRAD says where it is not set: the forms are used where they pay."""
+"""Default of FLJAX_WINOGRAD: these forms are used where they are faster."""
 _TILE = 4
-"""m: output pixels of a tile's side. Larger ones round too much, of smaller ones the product costs more."""
+"""m: output pixels per side of a tile. Larger tiles have larger rounding errors, smaller tiles cost more products."""
 _POINTS = {3: (0.0, 1.0, -1.0, 2.0, -2.0), 5: (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5)}
-"""Side of the kernel -> points; of 0, 1, 2 and 1/2 few sums are needed and little is lost."""
+"""Side of the kernel -> points; 0, 1, 2 and 1/2 need few sums and lose little precision."""
 _MANY = 16
-"""Channels on either side from which on the transforms cost less than they save."""
+"""Least number of channels on either side for which the transforms cost less than they save."""
 _FILLED = 0.6
-"""Least share of the tiles' pixels that the output has: at 0.56 nothing is gained, at 0.77 a factor of 1.9."""
+"""Least share of the tiles' pixels that are output: at 0.56 nothing is gained, at 0.77 a factor of 1.9."""
 
 
 class Side(NamedTuple):
@@ -46,7 +46,7 @@ class Side(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """Pixels of the image that all tiles see together."""
+        """Pixels of the image on which all tiles together depend."""
         return (self.n_tiles - 1) * _TILE + len(self.image)
 
 
@@ -54,15 +54,16 @@ class Side(NamedTuple):
 def matrices(k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """A (n, m), G (n, k) and B (n, n) of a kernel of side ``k``, in double precision.
 
-    Row i of the Vandermonde matrix V is a polynomial's value at point i, the last its leading coefficient; a product
-    of polynomials is V_n^-1 [(V_m a) (V_k b)], and a correlation its transpose. Columns of B are scaled to 1.
+    Row i of the Vandermonde matrix V evaluates a polynomial at point i, the last row returns its leading coefficient; a
+    product of polynomials is V_n^-1 [(V_m a) (V_k b)], and a correlation its transpose. Columns of B are scaled to a
+    largest value of 1.
     """
     n = _TILE + k - 1
 
     def values(size: int) -> np.ndarray:
         return np.vstack([np.vander(_POINTS[k], size, increasing=True), np.eye(1, size, size - 1)])
 
-    inverse = np.linalg.inv(values(n))  # of fractions with small denominators: what is about 0 is 0
+    inverse = np.linalg.inv(values(n))  # fractions with small denominators: values about 0 are 0
     image = np.where(np.abs(inverse) < 1e-12, 0.0, inverse)
     scale = np.abs(image).max(0)
     return values(_TILE), values(k) * scale[:, None], image / scale
@@ -71,13 +72,13 @@ def matrices(k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def pays(window: Window, channels: int, features: int, dtype: jnp.dtype) -> bool:
     """Whether these are the fastest forms of a convolution of ``channels`` to ``features`` on this device.
 
-    FLJAX_WINOGRAD=0 says no. It is read whenever a function is traced, so set it before the first run.
+    False with FLJAX_WINOGRAD=0, which is read at tracing, so set it before the first run.
 
     Raises:
         ValueError: FLJAX_WINOGRAD is neither 0 nor 1.
     """
     if (wanted := os.environ.get("FLJAX_WINOGRAD") or USUAL) not in ("0", "1"):
-        raise ValueError(f"FLJAX_WINOGRAD={wanted!r}: want 0 or 1, or leave it unset")
+        raise ValueError(f"FLJAX_WINOGRAD={wanted!r}: give 0 or 1, or leave it unset")
     precise = jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits >= 32
     if wanted == "0" or jax.default_backend() != "cpu" or not precise:
         return False
@@ -119,7 +120,7 @@ def weight_gradient(window: Window, g: Array, x: Array) -> Array:
 
 
 def _sides(window: Window) -> tuple[Side, Side]:
-    """The vertical axis and the horizontal one."""
+    """The vertical and the horizontal axis."""
     down, across = (Side(-(-n // _TILE), *matrices(k)) for n, k in zip(window.out, window.kernel, strict=True))
     return down, across
 
@@ -157,8 +158,8 @@ def _products(a: Array, b: Array, axis_a: int, axis_b: int) -> Array:
 
 
 def _sums(matrix: np.ndarray, parts: Sequence[Array]) -> list[Array]:
-    """``matrix @ parts``, written out: such short sums are far below what a product of matrices costs."""
-    # Not `sum`, which begins at 0: one more term in every sum.
+    """``matrix @ parts``, written out: such short sums cost far less than a product of matrices."""
+    # Not `sum`, which starts from 0: one more term in each sum.
     out = []
     for row in matrix:
         used = [i for i, factor in enumerate(row) if factor]
@@ -174,18 +175,18 @@ def _slices(x: Array, axis: int) -> list[Array]:
 
 
 def _pixels(x: Array, axis: int, side: Side) -> list[Array]:
-    """The first pixels of all tiles, the second ones, ...: each has the tiles where ``x`` has pixels."""
+    """The first pixels of all tiles, the second pixels, ...: each with tiles instead of the pixels of ``x``."""
     last = (side.n_tiles - 1) * _TILE + 1
     return [lax.slice_in_dim(x, i, i + last, _TILE, axis) for i in range(len(side.image))]
 
 
 def _overlapped(pixels: Sequence[Array], axis: int) -> Array:
-    """The transpose of `_pixels`: what the tiles give to a pixel is added."""
+    """The transpose of `_pixels`: adds the tiles' contributions to each pixel."""
     nothing = [jnp.zeros_like(pixels[0])] * (-len(pixels) % _TILE)
     padded = [*pixels, *nothing]
     n_steps = len(padded) // _TILE
     total = jnp.zeros((), pixels[0].dtype)
-    for step in range(n_steps):  # whose pixels lie in the tile after the next `step` ones
+    for step in range(n_steps):  # pixels that lie `step` tiles further
         block = jnp.stack(padded[step * _TILE : (step + 1) * _TILE], axis + 1)
         block = block.reshape(*block.shape[:axis], -1, *block.shape[axis + 2 :])
         widths = [(0, 0)] * block.ndim
@@ -195,6 +196,6 @@ def _overlapped(pixels: Sequence[Array], axis: int) -> Array:
 
 
 def _cut(x: Array, begin: Sequence[int], size: Sequence[int]) -> Array:
-    """Rows and columns of the images from ``begin`` on, ``size`` of each; zeros where there are none."""
+    """``size`` rows and columns of the images from ``begin`` on; zeros outside the images."""
     edges = ((-lo, lo + n - have, 0) for lo, n, have in zip(begin, size, x.shape[1:3], strict=True))
     return lax.pad(x, jnp.zeros((), x.dtype), ((0, 0, 0), *edges, (0, 0, 0)))

@@ -662,7 +662,7 @@ def test_a_layer_called_as_a_part_of_the_method_is_refused(name, part):
         def __call__(self, x):
             return nn.Dense(4, name="last")(nn.Dense(6, name=part)(x))
 
-    with pytest.raises(ValueError, match=f"{name} puts a part called '{part}' beside the network"):
+    with pytest.raises(ValueError, match=f"{name} adds a part called '{part}' to the network"):
         fljax.ALGORITHMS[name](fljax.from_linen(Net(), (4,)), Work(1, 8), **choices)
 
 

@@ -82,14 +82,14 @@ def images(self, x):
         (train, ("head",), r"the network has no 'head'; its layers are \('Dense_0',\)"),
         (train, (), r"'Dense_0' is missing"),
         (train, ("Dense_0", "Dense_0"), "twice"),
-        (mask, None, "Net must be given mask"),
+        (mask, None, "Net needs the arguments mask"),
         (cached, None, "Net keeps cache"),
         (images, None, r"Net cannot be called with a batch of examples of shape \(8,\)"),
         *[
             (
                 lambda self, x, f=f: f(nn.Dense(3)(x)),
                 None,
-                rf"^Net cannot .* of shape \(8,\): of two it makes {made}; give",
+                rf"^Net cannot .* of shape \(8,\): for two examples it returns {made}; return",
             )
             for f, made in (
                 (lambda o: (o, o), "no array"),
@@ -136,7 +136,7 @@ def test_an_nnx_module_is_made_by_a_function(make):
 
 
 def test_a_network_of_tokens_says_so():
-    cure = "takes whole numbers, such as tokens, and not float32: give it input_dtype=jnp.int32, .*uint8 are pixels"
+    cure = "takes whole numbers, such as tokens, not float32: give it input_dtype=jnp.int32, .*uint8 are pixels"
     with pytest.raises(ValueError, match=f"Net {cure}"):
         from_linen(network(reads), (8,))
     with pytest.raises(ValueError, match=f"Reads {cure}"):

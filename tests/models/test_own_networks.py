@@ -200,7 +200,7 @@ def test_a_warm_start_from_another_network_is_refused_in_a_sentence(key, federat
     """Before anything is compiled, by what flax found, without its address and its traceback."""
     model = mlp((3, 3, 1), (5,), 4)
     warm = model._replace(init=lambda key: model.init(key) | {"fc1": first(key)["fc1"]})
-    with pytest.raises(ValueError, match=f"params or examples are not of this network: .*{said}") as refused:
+    with pytest.raises(ValueError, match=f"params or examples do not fit this network: .*{said}") as refused:
         fljax.simulate(fljax.fedavg(warm, fljax.Work(1, 8)), fljax.fedavg.Hyper(), federation, key, n_rounds=1)
     assert "http" not in str(refused.value)
 
@@ -257,7 +257,7 @@ def test_plain_functions(key):
     )
     outputs = jax.jit(lambda key: model.apply(model.init(key), jnp.ones((2, 9)), key)[0])(key)
     np.testing.assert_array_equal(outputs, np.full((2, 4), 45.0, np.float32))
-    with pytest.raises(ValueError, match="init makes a"):
+    with pytest.raises(ValueError, match="init returns a"):
         from_functions(lambda key: jnp.zeros(3), lambda params, x: x)
 
 

@@ -122,7 +122,7 @@ def test_clients_side_by_side_see_what_one_sees(key):
     ("normalize", "message"),
     [
         ("centered", "normalize='centered': give 'unit', 'centred' or"),
-        ((0.5,), "each a number or one for each channel"),
+        ((0.5,), "each a number or one per channel"),
         ((0.5, 0.5, 0.5), "each a number"),
         ((0.5, 0.0), "deviation must be above 0"),
         ((float("nan"), 1.0), "finite"),
@@ -149,7 +149,7 @@ def test_an_array_is_mean_and_deviation():
         ({"mean": jnp.float32(jnp.nan), "deviation": jnp.float32(1)}, "mean=nan: give finite numbers"),
         ({"deviation": 1e-50}, "deviation=1e-50: give finite numbers above 0"),
         ({"mean": 1e39}, r"mean=1e\+39: give finite numbers"),
-        ({"mean": "a"}, "mean='a': give a number, or one for each target"),
+        ({"mean": "a"}, "mean='a': give a number, or one per target"),
     ],
 )
 def test_targets_numbers_that_cannot_be_meant_are_refused(given, message):

@@ -164,7 +164,7 @@ def test_the_command_line_says_it_in_one_line(tmp_path, monkeypatch, capsys, set
     ],
 )
 def test_one_number_in_place_of_a_tuple_is_named(model, name, value):
-    with pytest.raises(ValueError, match=rf"^{name}={value} is not a tuple; give one, as \({value},\)"):
+    with pytest.raises(ValueError, match=rf"^{name}={value} is not a tuple; give one, such as \({value},\)"):
         model(**{name: value})
 
 
@@ -172,9 +172,9 @@ def test_one_number_in_place_of_a_tuple_is_named(model, name, value):
     ("model", "given", "why"),
     [
         (cnn, {"kernel": (3, 3)}, r"kernel=\(3, 3\): kernels are square"),
-        (cnn, {"padding": 1}, "padding=1: want 'SAME', 'VALID' or"),
-        (cnn, {"padding": None}, "padding=None: want 'SAME'"),
-        (cnn, {"padding": "same"}, "padding='same': want 'SAME'"),
+        (cnn, {"padding": 1}, "padding=1: give 'SAME', 'VALID' or"),
+        (cnn, {"padding": None}, "padding=None: give 'SAME'"),
+        (cnn, {"padding": "same"}, "padding='same': give 'SAME'"),
         (cnn, {"dropout": ("a", "b")}, "dropout='a' is not a number"),
         (transformer, {"dropout": "x"}, "dropout='x' is not a number"),
         (variational, {"shift": float("nan")}, "shift=nan: give"),

@@ -148,5 +148,5 @@ def test_where_it_does_not_pay_nothing_changes(switch):
     switch("0")
     assert products(images, kernel) == 0
     switch("no")
-    with pytest.raises(ValueError, match="FLJAX_WINOGRAD='no': want 0 or 1, or leave it unset"):
+    with pytest.raises(ValueError, match="FLJAX_WINOGRAD='no': give 0 or 1, or leave it unset"):
         products(images, kernel)

@@ -284,11 +284,11 @@ def test_the_task_may_be_said_before_or_after(order):
     ("scores", "named", "text"),
     [
         (("acu",), {}, "no score 'acu'; the nearest is 'auc'"),
-        (("auc", "auc"), {}, "'auc' stands there twice"),
-        ((), {"accuracy": lambda outputs, y: y}, "'accuracy' has the name of one that every test tells"),
+        (("auc", "auc"), {}, "'auc' is given twice"),
+        ((), {"accuracy": lambda outputs, y: y}, "'accuracy' has the name of a metric that all tests report"),
         ((lambda outputs, y: y,), {}, "called '<lambda>'; give it a name"),
         ((), {"own": lambda outputs: outputs}, "'own' takes 1 arguments"),
-        ((3,), {}, "score 3 is no function"),
+        ((3,), {}, "score 3 is not a function"),
     ],
 )
 def test_scores_that_cannot_be_are_refused(scores, named, text):
