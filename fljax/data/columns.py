@@ -57,7 +57,7 @@ def texts_of(column: np.ndarray, name: str, where: Where) -> list[str]:
     """A column of texts.
 
     Raises:
-        ValueError: a row has no text or something else; the message names the first.
+        ValueError: a value is missing or not a text; the message names the first.
     """
     for i, text in enumerate(column):
         if is_empty(text):

@@ -9,8 +9,8 @@ from fljax.data.bad_cells import BadCellsError, Where, and_more
 from fljax.data.cells import is_empty
 from fljax.data.shown import short
 
-_ROLES = ("categories", "--category-column"), ("text", "--text-column"), ("ignored", "--ignored-column")
-"""Roles for a column of words: arguments of `Columns`, and options."""
+_ROLES = "--category-column, --text-column or --ignored-column (in Python, in fljax.Columns)"
+"""Other roles for a column of words."""
 WITH_POINTS = "write numbers with a decimal point, not with a comma"
 _NO_NUMBERS = (np.datetime64, np.timedelta64, complex)
 """Types that NumPy converts to numbers, but that are none here."""
@@ -64,9 +64,8 @@ def _bad_cells(column: np.ndarray, bad: np.ndarray, name: str, where: Where, of_
 
 
 def _other_roles(where: Where) -> str:
-    roles = _ROLES if where.client is not None else (("client", "--client-column"), *_ROLES)
-    arguments = ", ".join(f"{argument}=..." for argument, _ in roles)
-    return f"if it holds no numbers: {', '.join(option for _, option in roles)}, in Python Columns({arguments})"
+    clients = "" if where.client is not None else "--client-column, "
+    return f"if it holds no numbers, name it by {clients}{_ROLES}"
 
 
 def as_number(value: Any) -> float:

@@ -285,8 +285,8 @@ def test_what_labels_are(tmp_path, columns, task, dtype, shape):
             "high",
             COLUMNS,
             "mine.csv: line 3 .client 'north'., column 'blood' is 'high', not a finite number; correct it, or leave "
-            "the row or the column out; if it holds no numbers: --category-column, --text-column, --ignored-column, in "
-            "Python Columns.categories=..., text=..., ignored=....$",
+            "the row or the column out; if it holds no numbers, name it by --category-column, --text-column or "
+            "--ignored-column .in Python, in fljax.Columns.$",
         ),
         ("2.5", '"2,5"', COLUMNS, "column 'blood' is '2,5', not a finite number; write numbers with a decimal point"),
         ("2.5", "", COLUMNS, "line 3 .client 'north'., column 'blood' is empty; correct it, fill it"),
@@ -882,7 +882,7 @@ def test_a_client_column_that_is_forgotten_is_thought_of(tmp_path):
     path = written(tmp_path, "site,age,sick\nnorth,61,no\nsouth,40,yes\n")
     with pytest.raises(
         ValueError,
-        match=r"'site' is 'north', not a finite number.*; if it holds no numbers: --client-column, --category",
+        match=r"'site' is 'north', not a finite number.*; if it holds no numbers, name it by --client-column, ",
     ):
         read_own(path, Columns(("sick",)))
     with pytest.raises(ValueError, match=r"'site' is 'north', not a finite number") as told:

@@ -105,7 +105,7 @@ def permuted_label_groups(
 
 
 class _Dealt(NamedTuple):
-    """How images are dealt to the clients of groups."""
+    """How images are split among the clients of groups."""
 
     seed: int
     n_groups: int
