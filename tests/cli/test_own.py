@@ -287,7 +287,7 @@ def test_files_that_cannot_be_run_say_where_and_why(fljax, refused, tmp_path):
     assert "a.b/rel.py, line 2: ImportError: attempted relative import" in said
     assert "import files of the same folder by name alone" in said
     Path("h.py").write_text("import fljax\n\n@fljax.hyper\ndef f(): ...\n")
-    assert "h.py, line 3: ValueError: @hyper decorates <function f" in refused("list", "./h.py:a")
+    assert "h.py, line 3: ValueError: @hyper stands above <function f" in refused("list", "./h.py:a")
 
 
 def test_an_error_of_ones_own_in_a_round_says_where(fljax, refused, tmp_path):

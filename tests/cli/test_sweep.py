@@ -479,5 +479,5 @@ def test_a_number_that_changes_how_long_rounds_last_is_swept_one_value_at_a_time
 
 def test_values_that_float32_does_not_tell_apart_stand_there_twice():
     check_different("--lr", [0.1, 0.1001, 1, None])
-    with pytest.raises(ValueError, match=r"--lr: 0\.1000000001 stands there twice; give each value once"):
+    with pytest.raises(ValueError, match=r"--lr: 0\.1000000001 is given twice; give each value once"):
         check_different("--lr", [0.1, 0.2, 0.1000000001])

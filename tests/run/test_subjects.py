@@ -77,7 +77,7 @@ def test_data_is_shown_by_its_types_and_shapes(federation):
 def test_what_is_long_is_told_by_its_type(averaging, federation, key):
     good = {"algorithm": averaging, "hyper": HYPER, "federation": federation, "key": key, "n_rounds": 1}
     for change, message in (
-        ({"hyper": federation, "federation": HYPER}, "hyper of type Federation is not a Hyper; give that of"),
+        ({"hyper": federation, "federation": HYPER}, "hyper of type Federation is not a Hyper; give hyperparameters"),
         ({"n_rounds": federation}, "n_rounds of type Federation is not a whole number; give one"),
         ({"key": federation}, "key of type Federation is not a random key; give"),
         ({"dropout": federation}, "dropout of type Federation is not a number; give a number"),
