@@ -60,7 +60,8 @@ def map_clients(
         ValueError: ``data`` is not a split, a table does not have one row per client, or ``at_once`` is not positive.
     """
     check_kind("data", data, ClientData, "give a split, as federation.train")
-    if at_once is not None and not (isinstance(at_once, int | np.integer) and at_once >= 1):
+    is_whole = isinstance(at_once, int | np.integer) and not isinstance(at_once, bool)
+    if at_once is not None and not (is_whole and at_once >= 1):
         raise ValueError(f"at_once={at_once!r} is not a positive whole number; choose at_once >= 1, or None")
     check_rows(data.n_clients, per_client)
     tables = tuple(arg.params if isinstance(arg, ModelTable) else None for arg in per_client)

@@ -137,7 +137,7 @@ def test_a_row_by_itself_is_that_of_all_clients_models():
     jax.tree.map(np.testing.assert_array_equal, tree.stack(alone), tree.stacked(ModelTable(params, rows)))
 
 
-@pytest.mark.parametrize("at_once", [0, 1.5, "2"])
+@pytest.mark.parametrize("at_once", [0, 1.5, "2", True])
 def test_clients_at_once_are_a_whole_number(ragged, at_once):
     with pytest.raises(ValueError, match=rf"^at_once={at_once!r} is not a positive whole number; choose at_once >= 1"):
         map_clients(lambda pool, index, size: size, ragged, at_once=at_once)
