@@ -98,10 +98,10 @@ def test_other_code_is_another_run_unless_several_versions_wrote_the_programs(tm
     """What one traces does not tell by a checksum whether another traces the same."""
     stored = {"key.impl": "threefry", "algorithm": "own", "program": 1}
     edited, here, elsewhere = stored | {"program": 2}, {"jax": "1"}, {"jax": "2"}
-    with pytest.raises(ValueError, match="a run of the same names and other code"):
+    with pytest.raises(ValueError, match="a run with the same names but other code"):
         check_same_run(tmp_path, stored, edited, [here, here])
     check_same_run(tmp_path, stored, edited, [here, elsewhere])
-    with pytest.raises(ValueError, match="another version of fljax: 'program' is known of one of the two only"):
+    with pytest.raises(ValueError, match="another version of fljax: only one of the two has 'program'"):
         check_same_run(tmp_path, {name: stored[name] for name in ("key.impl", "algorithm")}, stored, [here])
     check_same_run(tmp_path, {"algorithm": "own"}, stored, [here])  # from before there were checksums of code
 

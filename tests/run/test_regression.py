@@ -191,7 +191,7 @@ def test_a_loss_of_several_labels_is_a_function():
 
 def test_as_many_outputs_as_targets(key, diabetes):
     model = fljax.regression(fljax.MODELS["logistic_regression"]((10,), 3))
-    with pytest.raises(ValueError, match="3 outputs and the labels 1 columns; give it 1"):
+    with pytest.raises(ValueError, match="3 outputs and the labels 1 columns; use 1 outputs"):
         fljax.simulate(fljax.fedavg(model, fljax.Work(1, 32)), fljax.fedavg.Hyper(), diabetes, key, 1)
 
 
@@ -201,7 +201,9 @@ def test_as_many_scales_as_outputs(key, name):
     x = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
     federation = fljax.federation_from_arrays(x, x[:, :2], np.arange(24) % 4)
     model = fljax.regression(fljax.MODELS["logistic_regression"]((3,), 1), **{name: [1.0, 2.0]})
-    with pytest.raises(ValueError, match=f"{name} has 2 numbers and the network 1 outputs; give a number for each"):
+    with pytest.raises(
+        ValueError, match=f"{name} has 2 numbers and the network 1 outputs; give one number, or one per output"
+    ):
         fljax.simulate(fljax.fedavg(model, fljax.Work(1, 8)), fljax.fedavg.Hyper(), federation, key, 1)
 
 
@@ -356,5 +358,5 @@ def test_a_loss_of_ones_own_has_as_many_outputs_as_labels(key):
     x, y = np.ones((24, 5), np.float32), np.tile(np.eye(2, dtype=np.float32), (12, 1))
     model = fljax.multi_label(linear(5, 3, key)[0], lambda o, y: jnp.abs(o[:, :2] - y).sum(axis=1))
     federation = fljax.federation_from_arrays(x, y, np.arange(24) % 4)
-    with pytest.raises(ValueError, match="the network has 3 outputs and the labels 2 columns; give it 2"):
+    with pytest.raises(ValueError, match="the network has 3 outputs and the labels 2 columns; use 2 outputs"):
         fljax.simulate(fljax.fedavg(model, Work(1, 8)), fljax.fedavg.Hyper(), federation, key, 1)
