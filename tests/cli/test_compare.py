@@ -293,9 +293,9 @@ def test_a_run_that_was_stopped_is_said_to_be_at_another_round(compared, tmp_pat
     )
     capsys.readouterr()
     assert main(["show", str(folder)]) == 0
-    assert "not at the same round: standalone 1 of 3 (seed 1)\n" in capsys.readouterr().out
+    assert "not at the same round: standalone 1 of 3 rounds (seed 1)\n" in capsys.readouterr().out
     assert main(["show", str(folder / "seed_1")]) == 0
-    assert "not at the same round: standalone 1 of 3\n" in capsys.readouterr().out
+    assert "not at the same round: standalone 1 of 3 rounds\n" in capsys.readouterr().out
 
 
 def untested(folder, method, round, **more):

@@ -317,7 +317,7 @@ def test_a_setting_of_several_words_that_stands_twice_is_said(fljax):
     given = ("--algorithm", "fedavg", "--rounds", "1", "--partition", "iid", "--n-clients", "3", "--epochs", "1")
     again = ("--score", "brier", "--score", "top3", "--lr", "1", "--lr", "0.1")
     _, out, err = fljax("run", *given, *again, "--folder", "x")
-    assert err == "fljax: not used: --score brier (--score stands there again); give all words at once\n"
+    assert err == "fljax: not used: --score brier (--score is given again); give all words at once\n"
     assert "top3" in out
 
 
