@@ -40,6 +40,12 @@ from fljax.types import Federation
 NO_FEW_SHOT = "gamma=none(non-iid)"
 """Table 3's name of non-iid_1 on CIFAR-10, on which Table 4 is."""
 
+FEW_SHOT_SHARES = {NO_FEW_SHOT: 0.0} | {f"gamma={percent}%": percent / 100 for percent in (10, 20, 30, 40, 50)}
+"""Settings of Table 3: name -> share of few-shot clients."""
+
+NUMBERS_OF_CLUSTERS = {"k=1(Global)": 1, "k=2": 2, "k=3": 3, "k>3": 4}
+"""Settings of Table 6: name -> clusters."""
+
 ACCURACY: Mapping[str, Callable[[Result], float]] = {
     "acc_pct": mean_of_last("accuracy_macro", unit=100),
     "acc_pct_last": lambda result: 100 * float(result.metrics["accuracy_macro"][-1]),
@@ -96,26 +102,14 @@ def numbers(
     return {(s, m): published("FedCPS", name, s, m, "acc_pct") for s in settings for m in known}
 
 
-def few_shot_shares(scale: Scale) -> dict[str, float]:
-    """Settings of Table 3: name -> share of few-shot clients."""
-    shares = scale.pick((0.0, 0.3), (0.0, 0.1, 0.2, 0.3, 0.4, 0.5))
-    return {f"gamma={round(100 * gamma)}%" if gamma else NO_FEW_SHOT: gamma for gamma in shares}
-
-
 def sizes(scale: Scale) -> dict[str, int]:
     """Settings of Table 5: name -> clients."""
     return {f"n={n}": n for n in scale.pick((20, 40), (100, 200, 500))}
 
 
-def numbers_of_clusters(scale: Scale) -> dict[str, int]:
-    """Settings of Table 6: name -> clusters."""
-    names = {"k=1(Global)": 1, "k=2": 2, "k=3": 3, "k>3": 4}
-    return {name: k for name, k in names.items() if k in scale.pick((1, 2, 4), (1, 2, 3, 4))}
-
-
 def names(scale: Scale) -> tuple[str, ...]:
     """All methods and settings that can be asked for."""
-    settings = (*TABLE2, *few_shot_shares(scale), *sizes(scale), *numbers_of_clusters(scale))
+    settings = (*TABLE2, *FEW_SHOT_SHARES, *sizes(scale), *NUMBERS_OF_CLUSTERS)
     return *contenders("fashion_mnist", scale), *settings
 
 
@@ -145,8 +139,8 @@ def table2_cifar10(scale: Scale) -> None:
 
 def table3(scale: Scale) -> None:
     """Table 3: CIFAR-10 with a share gamma of few-shot clients; the five methods that the paper has there."""
-    shares = few_shot_shares(scale)
-    settings = {name: federations("cifar10", scale, "few_shot", gamma=gamma) for name, gamma in shares.items()}
+    asked = scale.chosen(FEW_SHOT_SHARES)
+    settings = {name: federations("cifar10", scale, "few_shot", gamma=gamma) for name, gamma in asked.items()}
     methods = contenders("cifar10", scale, "FedPer", "FedBABU", "Ditto", "FedCR", "FedCPS")
     compared(scale, "table3", "T3", "cifar10", methods, settings, scale.pick(10, 500))
 
@@ -167,7 +161,7 @@ def table6(scale: Scale) -> None:
     """
     (model, _), n_rounds = networks("cifar10", scale), scale.pick(10, 500)
     made = federations("cifar10", scale, "dirichlet_prior")
-    for name, k in scale.chosen(numbers_of_clusters(scale)).items():
+    for name, k in scale.chosen(NUMBERS_OF_CLUSTERS).items():
         methods, settings = {"FedCPS": cps_once_more(model, scale, k)}, {name: made}
         results = compared(scale, f"table6_{k}", "T6", "cifar10", methods, settings, n_rounds)
         keep_spread(scale, name, results, n_rounds)
