@@ -7,7 +7,7 @@ import numpy as np
 from fljax.data.numbered import are_whole
 from fljax.data.own import OwnData, own_data
 from fljax.data.own_checks import VALIDATION
-from fljax.data.readers.leaf import OfUser, find_shards, users_of
+from fljax.data.readers.leaf import LeafUser, find_shards, users_of
 from fljax.data.text import as_tokens
 from fljax.data.words import USUAL, Words, as_words
 from fljax.files import naming
@@ -29,34 +29,37 @@ def read_leaf(path: Path, words: Words = USUAL) -> OwnData:
     root = find_shards(path) or path
     files = {name: sorted((root / name).glob("*.json")) for name in ("train", "val", *VALIDATION, "test")}
     files = {"": [path]} if path.is_file() else files
-    rows = [(part, file, user) for part, there in files.items() for file in there for user in users_of(file) if user.y]
-    if not rows:
+    entries = [
+        (part, file, user) for part, shards in files.items() for file in shards for user in users_of(file) if user.y
+    ]
+    if not entries:
         raise ValueError(f"{path} has no user with examples")
-    inputs = [_numbers(user, file) for _, file, user in rows]
-    for x, (_, file, user) in zip(inputs, rows, strict=True):
+    inputs = [_inputs(user, file) for _, file, user in entries]
+    for x, (_, file, user) in zip(inputs, entries, strict=True):
         if x.shape[1:] != inputs[0].shape[1:]:
-            shapes = f"{x.shape[1:]} and those of {rows[0][2].user} {inputs[0].shape[1:]}"
+            shapes = f"{x.shape[1:]} and those of {entries[0][2].user} {inputs[0].shape[1:]}"
             raise ValueError(f"{file}: examples of user {user.user} have shape {shapes}; bring them to one")
         if (x.dtype.kind == "U") != (inputs[0].dtype.kind == "U"):
-            raise ValueError(f"{file}: one of the users {rows[0][2].user} and {user.user} has texts, the other numbers")
+            users = f"{entries[0][2].user} and {user.user}"
+            raise ValueError(f"{file}: one of the users {users} has texts, the other numbers")
     x = np.concatenate(inputs)
     try:
-        y = np.asarray([label for *_, user in rows for label in user.y])
+        y = np.asarray([label for *_, user in entries for label in user.y])
     except ValueError:
         y = np.zeros(0, object)
     letters: tuple[str, ...] = ()
-    known: tuple[str, ...] = ()
+    vocabulary: tuple[str, ...] = ()
     if x.dtype.kind == "U":
-        x, y, letters, known = _tokens(path, x, y, words)
+        x, y, letters, vocabulary = _tokens(path, x, y, words)
     if y.dtype.kind not in "iufbU" or y.ndim > 2:
         raise ValueError(f"{path}: labels are not numbers or names of classes, equally many for each example")
     if y.dtype.kind == "f" and are_whole(y):
         y = y.astype(np.int64)
-    client = np.repeat([user.user for *_, user in rows], [len(user.y) for *_, user in rows])
-    part = np.repeat([part for part, *_ in rows], [len(user.y) for *_, user in rows])
+    client = np.repeat([user.user for *_, user in entries], [len(user.y) for *_, user in entries])
+    part = np.repeat([part for part, *_ in entries], [len(user.y) for *_, user in entries])
     with naming(path):
-        made = own_data(x, y, client, part=None if "" in files else part)
-        return made._replace(classes=letters or made.classes, words=known)
+        data = own_data(x, y, client, part=None if "" in files else part)
+        return data._replace(classes=letters or data.classes, words=vocabulary)
 
 
 def _tokens(
@@ -72,27 +75,27 @@ def _tokens(
             raise ValueError("examples are lists of texts; give one text per example, or LEAF's Sent140 unchanged")
         if x.ndim == 1 and y.dtype.kind == "U" and y.ndim == 1 and (np.char.str_len(y) == 1).all():
             return (*as_tokens(x, y), ())
-        tokens, known = as_words((x if x.ndim == 1 else x[:, _TEXT]).tolist(), words)
-        return tokens, y, (), known
+        tokens, vocabulary = as_words((x if x.ndim == 1 else x[:, _TEXT]).tolist(), words)
+        return tokens, y, (), vocabulary
 
 
 _TEXT = 4
 """Index of the text in an example of LEAF's Sent140."""
 
 
-def _numbers(of: OfUser, file: Path) -> np.ndarray:
+def _inputs(examples: LeafUser, file: Path) -> np.ndarray:
     """(examples, ...) the inputs of a user.
 
     Raises:
         ValueError: they are neither numbers nor texts, or differ in shape.
     """
     try:
-        x = np.asarray(of.x)
+        x = np.asarray(examples.x)
     except ValueError:
-        raise ValueError(f"{file}: examples of user {of.user} have different shapes; bring them to one") from None
-    known = x.dtype.kind in "iufb"
+        raise ValueError(f"{file}: examples of user {examples.user} have different shapes; bring them to one") from None
+    is_known = x.dtype.kind in "iufb"
     if x.dtype.kind == "U" and x.ndim < 3:  # NumPy also converts numbers among texts to text
-        known = all(isinstance(word, str) for one in of.x for word in (one if x.ndim == 2 else (one,)))
-    if not known:
-        raise ValueError(f"{file}: x of user {of.user} are neither numbers nor texts")
+        is_known = all(isinstance(text, str) for row in examples.x for text in (row if x.ndim == 2 else (row,)))
+    if not is_known:
+        raise ValueError(f"{file}: x of user {examples.user} are neither numbers nor texts")
     return x.astype(np.float32) if x.dtype.kind == "f" else x

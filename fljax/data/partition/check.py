@@ -53,12 +53,12 @@ def split_of(val_fraction: float, test_fraction: float | None = None) -> tuple[f
         ValueError: a fraction is out of its range, or nothing is left to train on.
     """
     check_range("val_fraction", val_fraction, 0, 1)
-    given, test = f"val_fraction={val_fraction}", 0.0
+    arguments, test = f"val_fraction={val_fraction}", 0.0
     if test_fraction is not None:
         check_range("test_fraction", test_fraction, 1e-6, 1)
-        given, test = f"{given}, test_fraction={test_fraction}", test_fraction
+        arguments, test = f"{arguments}, test_fraction={test_fraction}", test_fraction
     if val_fraction + test >= 1:
-        raise ValueError(f"{given}: nothing to train on; give fractions that sum to less than 1")
+        raise ValueError(f"{arguments}: nothing to train on; give fractions that sum to less than 1")
     return 1 - val_fraction - test, val_fraction, test
 
 

@@ -49,8 +49,8 @@ def primary_secondary(
     """
     check_examples(train, test)
     check_clients(n_clients, len(train.y))
-    have = stock(np.asarray(train.y))
-    n_classes = int((have > 0).sum())
+    class_sizes = stock(np.asarray(train.y))
+    n_classes = int((class_sizes > 0).sum())
     if n_classes < 3:
         raise ValueError(f"the data has {n_classes} classes; primary, secondary and other classes need at least 3")
     if band not in (*BANDS, "any"):
@@ -61,7 +61,7 @@ def primary_secondary(
     check_whole("examples", examples, 5, len(train.y), ", the training images")
     rng, split = generator(seed), split_of(val_fraction)
     share = _choose(rng, n_clients, n_classes, band, shares)
-    counts, test_counts = (over_all(_counts(share, n), have) for n in (examples, round(examples / 5)))
+    counts, test_counts = (over_all(_counts(share, n), class_sizes) for n in (examples, round(examples / 5)))
     owned = take(rng, np.asarray(train.y), counts, overlap="freely")
     test_rows = take(rng, np.asarray(test.y), test_counts, overlap="freely")
     test_owned = [rows + len(train.y) for rows in test_rows]
@@ -95,14 +95,14 @@ def _choose(rng: np.random.Generator, n_clients: int, n_classes: int, band: str,
     tables = [draw_shares(rng, n_clients, n_classes, shares) for _ in range(_DRAWS)]
     if band == "any":
         return tables[0]
-    spread = np.array([mean_kld(table) for table in tables])
-    edges = np.linspace(spread.min(), spread.max(), 4)
-    which = np.clip(np.searchsorted(edges, spread, side="right") - 1, 0, 2)
-    wanted = BANDS.index(band)
-    inside = np.flatnonzero(which == wanted)
-    if len(inside) == 0:  # only with very few clients: take the table nearest to the middle of the band
-        return tables[int(np.argmin(np.abs(spread - edges[wanted : wanted + 2].mean())))]
-    return tables[rng.choice(inside)]
+    divergence = np.array([mean_kld(table) for table in tables])
+    edges = np.linspace(divergence.min(), divergence.max(), 4)
+    band_of_table = np.clip(np.searchsorted(edges, divergence, side="right") - 1, 0, 2)
+    band_number = BANDS.index(band)
+    tables_in_band = np.flatnonzero(band_of_table == band_number)
+    if len(tables_in_band) == 0:  # only with very few clients: take the table nearest to the middle of the band
+        return tables[int(np.argmin(np.abs(divergence - edges[band_number : band_number + 2].mean())))]
+    return tables[rng.choice(tables_in_band)]
 
 
 def _counts(share: np.ndarray, n: int) -> np.ndarray:

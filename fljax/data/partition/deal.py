@@ -43,18 +43,18 @@ def stock(labels: np.ndarray) -> np.ndarray:
     return np.bincount(np.asarray(labels))
 
 
-def over_all(counts: np.ndarray, have: np.ndarray) -> np.ndarray:
+def over_all(counts: np.ndarray, class_sizes: np.ndarray) -> np.ndarray:
     """(clients, classes) ``counts`` with columns of zeros inserted for classes without examples.
 
     Partitions use only classes that have examples: a user's labels may begin at 1, or leave some out.
 
     Args:
         counts: (clients, classes that have examples).
-        have: (classes,) as `stock` returns it.
+        class_sizes: (classes,) as `stock` returns it.
     """
-    whole = np.zeros((len(counts), len(have)), counts.dtype)
-    whole[:, have > 0] = counts
-    return whole
+    all_counts = np.zeros((len(counts), len(class_sizes)), counts.dtype)
+    all_counts[:, class_sizes > 0] = counts
+    return all_counts
 
 
 def take(
@@ -73,27 +73,29 @@ def take(
         ValueError: a class has fewer examples than all clients request together ("never"), or than one client requests.
     """
     _check_stock(stock(labels), counts, overlap)
-    drawn, owners = [], []
-    for label, asked in enumerate(counts.T):
+    drawn_rows, owners = [], []
+    for label, n_rows in enumerate(counts.T):
         rows = rng.permutation(np.flatnonzero(labels == label))
         if overlap == "freely":
-            places = [rng.choice(len(rows), count, replace=False) for count in asked.tolist() if count]
-            drawn.append(rows[np.concatenate(places)] if places else rows[:0])
+            places = [rng.choice(len(rows), count, replace=False) for count in n_rows.tolist() if count]
+            drawn_rows.append(rows[np.concatenate(places)] if places else rows[:0])
         else:  # after the last row, continue with the first
-            drawn.append(rows[np.arange(asked.sum()) % max(len(rows), 1)])
-        owners.append(np.repeat(np.arange(len(asked)), asked))
+            drawn_rows.append(rows[np.arange(n_rows.sum()) % max(len(rows), 1)])
+        owners.append(np.repeat(np.arange(len(n_rows)), n_rows))
     by_client = np.argsort(np.concatenate(owners), kind="stable")
-    return np.split(np.concatenate(drawn)[by_client], np.cumsum(counts.sum(axis=1))[:-1])
+    return np.split(np.concatenate(drawn_rows)[by_client], np.cumsum(counts.sum(axis=1))[:-1])
 
 
-def _check_stock(have: np.ndarray, counts: np.ndarray, overlap: Overlap) -> None:
-    have = np.pad(have, (0, max(0, counts.shape[1] - len(have))))[: counts.shape[1]]
-    asked = counts.sum(axis=0) if overlap == "never" else counts.max(axis=0)
-    if (asked > have).any():
-        short = int(np.argmax(asked > have))
-        by, fewer = ("all clients ask", ", or the number of clients") if overlap == "never" else ("one client asks", "")
+def _check_stock(class_sizes: np.ndarray, counts: np.ndarray, overlap: Overlap) -> None:
+    class_sizes = np.pad(class_sizes, (0, max(0, counts.shape[1] - len(class_sizes))))[: counts.shape[1]]
+    n_needed = counts.sum(axis=0) if overlap == "never" else counts.max(axis=0)
+    if (n_needed > class_sizes).any():
+        short = int(np.argmax(n_needed > class_sizes))
+        who, fewer = ("one client asks", "")
+        if overlap == "never":
+            who, fewer = ("all clients ask", ", or the number of clients")
         raise ValueError(
-            f"class {short} has {have[short]} examples and {by} for {asked[short]};"
+            f"class {short} has {class_sizes[short]} examples and {who} for {n_needed[short]};"
             f" lower the examples or classes per client{fewer}"
         )
 
@@ -135,23 +137,24 @@ def deal_classes(rng: np.random.Generator, wants: np.ndarray, n_classes: int) ->
     client, label = np.repeat(np.arange(len(wants)), wants), rng.permutation(multiset)
     holds = np.zeros((len(wants), n_classes), np.int64)
     np.add.at(holds, (client, label), 1)
-    first, repeated = np.cumsum(wants) - wants, np.flatnonzero(holds[client, label] > 1).tolist()  # ascending
+    first_slot, repeated = np.cumsum(wants) - wants, np.flatnonzero(holds[client, label] > 1).tolist()  # ascending
     while repeated:
-        slot, other = repeated[rng.integers(len(repeated))], int(rng.integers(total))
-        one, two = client[slot], client[other]
-        if not (holds[one, label[other]] or holds[two, label[slot]]):
+        slot, other_slot = repeated[rng.integers(len(repeated))], int(rng.integers(total))
+        client_a, client_b = client[slot], client[other_slot]
+        if not (holds[client_a, label[other_slot]] or holds[client_b, label[slot]]):
             # Only these two clients' slots can change; a search through all would be quadratic in the clients.
-            holds[[one, one, two, two], [label[slot], label[other], label[other], label[slot]]] += [-1, 1, -1, 1]
-            label[slot], label[other] = label[other], label[slot]
-            for mine in (first[one], first[two]):
-                own = slice(mine, mine + wants[client[mine]])
-                left, right = bisect_left(repeated, own.start), bisect_left(repeated, own.stop)
-                repeated[left:right] = (own.start + np.flatnonzero(holds[client[mine], label[own]] > 1)).tolist()
+            labels = [label[slot], label[other_slot], label[other_slot], label[slot]]
+            holds[[client_a, client_a, client_b, client_b], labels] += [-1, 1, -1, 1]
+            label[slot], label[other_slot] = label[other_slot], label[slot]
+            for begin in (first_slot[client_a], first_slot[client_b]):
+                slots = slice(begin, begin + wants[client[begin]])
+                low, high = bisect_left(repeated, slots.start), bisect_left(repeated, slots.stop)
+                repeated[low:high] = (slots.start + np.flatnonzero(holds[client[begin], label[slots]] > 1)).tolist()
     return holds.astype(bool)
 
 
 def own_pool(pool: Examples, owned: list[np.ndarray]) -> tuple[Examples, list[np.ndarray]]:
     """A copy of the owned rows, ordered by owner, which can be changed client by client; and each client's new rows."""
     rows = np.concatenate(owned)
-    ranges = np.split(np.arange(len(rows)), np.cumsum([len(piece) for piece in owned])[:-1])
+    ranges = np.split(np.arange(len(rows)), np.cumsum([len(client_rows) for client_rows in owned])[:-1])
     return on_host(np.asarray(pool.x)[rows], np.asarray(pool.y)[rows]), ranges

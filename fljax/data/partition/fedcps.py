@@ -47,21 +47,21 @@ def few_shot(
     check_range("gamma", gamma, 0, 1)
     rng, split = generator(seed), split_of(val_fraction, test_fraction)
     labels = np.asarray(pool.y)
-    every = stock(labels)
-    have = every[every > 0]
-    check_whole("classes", classes, 1, len(have), ", the number of classes")
-    check_whole("few_classes", few_classes, 1, len(have), ", the number of classes")
+    class_sizes = stock(labels)
+    sizes_present = class_sizes[class_sizes > 0]
+    check_whole("classes", classes, 1, len(sizes_present), ", the number of classes")
+    check_whole("few_classes", few_classes, 1, len(sizes_present), ", the number of classes")
     wants = np.full(n_clients, classes)
     wants[rng.choice(n_clients, round(gamma * n_clients), replace=False)] = few_classes
-    holds = deal_classes(rng, wants, len(have))
+    holds = deal_classes(rng, wants, len(sizes_present))
     if consecutive:
-        offset = (np.arange(len(have)) - np.arange(n_clients)[:, None]) % len(have)
+        offset = (np.arange(len(sizes_present)) - np.arange(n_clients)[:, None]) % len(sizes_present)
         holds = offset < wants[:, None]
-    clients_of_class = np.maximum(holds.sum(axis=0), -(-n_clients * classes // len(have)))
-    quota = min(len(labels) // (n_clients * classes), int((have // clients_of_class).min()))
+    clients_of_class = np.maximum(holds.sum(axis=0), -(-n_clients * classes // len(sizes_present)))
+    quota = min(len(labels) // (n_clients * classes), int((sizes_present // clients_of_class).min()))
     if quota < 1:
         raise ValueError(f"too few images for {n_clients} clients with {classes} classes each; use fewer of either")
-    owned = take(rng, labels, over_all(holds * quota, every))
+    owned = take(rng, labels, over_all(holds * quota, class_sizes))
     return build(pool, owned, split, seed, stratify=False)
 
 
@@ -95,66 +95,69 @@ def dirichlet_prior(
     check_range("alpha", alpha, 1e-6, 1e9)
     rng, split = generator(seed), split_of(val_fraction, test_fraction)
     labels = np.asarray(pool.y)
-    have = stock(labels)
-    prior = rng.dirichlet(np.full(len(have), alpha), size=n_clients)
-    counts = _hand_out(rng, prior, have, len(labels) // n_clients)
+    class_sizes = stock(labels)
+    prior = rng.dirichlet(np.full(len(class_sizes), alpha), size=n_clients)
+    counts = _hand_out(rng, prior, class_sizes, len(labels) // n_clients)
     return build(pool, take(rng, labels, counts), split, seed, stratify=False)
 
 
-def _hand_out(rng: np.random.Generator, prior: np.ndarray, have: np.ndarray, size: int) -> np.ndarray:
+def _hand_out(rng: np.random.Generator, prior: np.ndarray, class_sizes: np.ndarray, size: int) -> np.ndarray:
     """(clients, classes) counts, drawn one image at a time until every client has ``size``."""
-    which, draw = rng.random((len(prior) * size, 2)).T
-    client = _turns(which, len(prior), size)
-    counts, left, at = np.zeros(prior.shape, np.int64), have.astype(np.int64), 0
-    then = left  # when a class was last used up: drawing again until another class comes is the prior without it
-    while at < len(client):
-        who = client[at : at + _AT_ONCE]
-        label = _drawn(_cumulative(prior[who], then), draw[at : at + _AT_ONCE])
-        label = label[: _until_used_up(label, left)]
-        np.add.at(counts, (who[: len(label)], label), 1)
-        left = left - np.bincount(label, minlength=len(left))
-        then = then if left[label[-1]] else left
-        at += len(label)
+    client_draws, class_draws = rng.random((len(prior) * size, 2)).T
+    clients = _clients_of_draws(client_draws, len(prior), size)
+    counts, remaining, begin = np.zeros(prior.shape, np.int64), class_sizes.astype(np.int64), 0
+    # The stock when a class was last used up: drawing again until another class comes is the prior without that class.
+    remaining_before = remaining
+    while begin < len(clients):
+        next_clients = clients[begin : begin + _AT_ONCE]
+        labels = _classes_of_draws(
+            _cumulative(prior[next_clients], remaining_before), class_draws[begin : begin + _AT_ONCE]
+        )
+        labels = labels[: _until_used_up(labels, remaining)]
+        np.add.at(counts, (next_clients[: len(labels)], labels), 1)
+        remaining = remaining - np.bincount(labels, minlength=len(remaining))
+        remaining_before = remaining_before if remaining[labels[-1]] else remaining
+        begin += len(labels)
     return counts
 
 
-def _turns(which: np.ndarray, n_clients: int, size: int) -> np.ndarray:
-    """The client of each draw ``which`` in [0, 1), among the clients that have fewer than ``size`` images so far."""
-    room, unfilled, n_unfilled = [size] * n_clients, list(range(n_clients)), n_clients
-    turns = []
-    for one in which.tolist():
-        place = int(one * n_unfilled)
-        client = unfilled[place]
-        turns.append(client)
+def _clients_of_draws(draws: np.ndarray, n_clients: int, size: int) -> np.ndarray:
+    """The client of each draw in [0, 1), among the clients that have fewer than ``size`` images so far."""
+    room, not_full, n_not_full = [size] * n_clients, list(range(n_clients)), n_clients
+    clients = []
+    for draw in draws.tolist():
+        place = int(draw * n_not_full)
+        client = not_full[place]
+        clients.append(client)
         room[client] -= 1
         if not room[client]:
-            n_unfilled -= 1
-            unfilled[place] = unfilled[n_unfilled]
-    return np.array(turns, np.int64)
+            n_not_full -= 1
+            not_full[place] = not_full[n_not_full]
+    return np.array(clients, np.int64)
 
 
-def _drawn(cumulative: np.ndarray, draw: np.ndarray) -> np.ndarray:
+def _classes_of_draws(cumulative: np.ndarray, draws: np.ndarray) -> np.ndarray:
     """The class of each draw in [0, 1) by its own cumulative prior: `bisect.bisect_right` for all at once."""
-    row, low, high = np.arange(len(draw)), np.zeros(len(draw), np.int64), np.full(len(draw), cumulative.shape[1] - 1)
+    row, low, high = np.arange(len(draws)), np.zeros(len(draws), np.int64), np.full(len(draws), cumulative.shape[1] - 1)
     while (low < high).any():
         middle = (low + high) // 2
-        below = draw < cumulative[row, middle]
-        low, high = np.where(below | (low == high), low, middle + 1), np.where(below, middle, high)
+        is_below = draws < cumulative[row, middle]
+        low, high = np.where(is_below | (low == high), low, middle + 1), np.where(is_below, middle, high)
     return low
 
 
-def _until_used_up(label: np.ndarray, left: np.ndarray) -> int:
+def _until_used_up(labels: np.ndarray, remaining: np.ndarray) -> int:
     """The number of draws up to and with the first that takes the last image of a class; all if none does."""
-    by_class = np.argsort(label, kind="stable")
-    label, n_of_class = label[by_class], np.bincount(label, minlength=len(left))
-    nth = np.arange(len(label)) - (np.cumsum(n_of_class) - n_of_class)[label]
-    return 1 + int(by_class[nth + 1 == left[label]].min(initial=len(label) - 1))
+    by_class = np.argsort(labels, kind="stable")
+    labels, n_of_class = labels[by_class], np.bincount(labels, minlength=len(remaining))
+    nth = np.arange(len(labels)) - (np.cumsum(n_of_class) - n_of_class)[labels]
+    return 1 + int(by_class[nth + 1 == remaining[labels]].min(initial=len(labels) - 1))
 
 
-def _cumulative(prior: np.ndarray, left: np.ndarray) -> np.ndarray:
+def _cumulative(prior: np.ndarray, remaining: np.ndarray) -> np.ndarray:
     """Cumulative priors over the classes with images left; a client without mass there draws by the images left."""
-    mass = np.where(left > 0, prior, 0.0)
-    mass = np.where(mass.sum(axis=1, keepdims=True) > 0, mass, left)
+    mass = np.where(remaining > 0, prior, 0.0)
+    mass = np.where(mass.sum(axis=1, keepdims=True) > 0, mass, remaining)
     stops = np.cumsum(mass, axis=1)
     last = stops.shape[1] - 1 - np.argmax((mass > 0)[:, ::-1], axis=1)
     stops = stops / np.where(stops[:, -1:] > 0, stops[:, -1:], 1.0)  # a mass may be as little as 1e-320

@@ -57,8 +57,8 @@ def rotated_groups(
     def rotated(x: np.ndarray, y: np.ndarray, g: int) -> tuple[np.ndarray, np.ndarray]:
         return rotate(x, 360 * g / n_groups), y
 
-    dealt = _Dealt(seed, n_groups, examples, n_public, val_fraction)
-    return _in_groups(train, test, n_clients, dealt, rotated, lambda x: x if side is None else resize(x, side))
+    settings = _Settings(seed, n_groups, examples, n_public, val_fraction)
+    return _in_groups(train, test, n_clients, settings, rotated, lambda x: x if side is None else resize(x, side))
 
 
 def permuted_label_groups(
@@ -89,22 +89,22 @@ def permuted_label_groups(
         val_fraction: share of each client's examples for validation.
     """
     check_examples(train, test)
-    names = np.unique(np.concatenate([np.flatnonzero(stock(np.asarray(part.y))) for part in (train, test)]))
+    classes = np.unique(np.concatenate([np.flatnonzero(stock(np.asarray(part.y))) for part in (train, test)]))
     check_clients(n_clients, min(len(train.y), len(test.y)))
-    check_groups(n_groups, min(n_clients, factorial(len(names))))
+    check_groups(n_groups, min(n_clients, factorial(len(classes))))
     generator(seed)
-    rng, orders = np.random.default_rng([seed, 0x6E616D65]), {tuple(names): None}
+    rng, orders = np.random.default_rng([seed, 0x6E616D65]), {tuple(classes): None}
     while len(orders) < n_groups:  # no two groups have the same permutation
-        orders[tuple(rng.permutation(names))] = None
-    called = np.array([*orders])
+        orders[tuple(rng.permutation(classes))] = None
+    new_labels = np.array([*orders])
 
     def renamed(x: np.ndarray, y: np.ndarray, g: int) -> tuple[np.ndarray, np.ndarray]:
-        return x, called[g][np.searchsorted(names, y)].astype(y.dtype)
+        return x, new_labels[g][np.searchsorted(classes, y)].astype(y.dtype)
 
-    return _in_groups(train, test, n_clients, _Dealt(seed, n_groups, examples, n_public, val_fraction), renamed)
+    return _in_groups(train, test, n_clients, _Settings(seed, n_groups, examples, n_public, val_fraction), renamed)
 
 
-class _Dealt(NamedTuple):
+class _Settings(NamedTuple):
     """How images are split among the clients of groups."""
 
     seed: int
@@ -118,31 +118,31 @@ def _in_groups(
     train: Examples,
     test: Examples,
     n_clients: int,
-    how: _Dealt,
+    settings: _Settings,
     change: Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]],
     prepare: Callable[[np.ndarray], np.ndarray] = lambda x: x,
 ) -> Federation:
     """Train and test images split evenly by class, changed by ``prepare(x)`` and per client ``change(x, y, group)``."""
     check_examples(train, test)
-    rng, split = generator(how.seed), split_of(how.val_fraction)
-    test, public = set_aside(test, how.n_public, how.seed)
+    rng, split = generator(settings.seed), split_of(settings.val_fraction)
+    test, public = set_aside(test, settings.n_public, settings.seed)
     if public is not None:
         public = on_host(prepare(np.asarray(public.x)), public.y)
     check_clients(n_clients, min(len(train.y), len(test.y)))
-    check_groups(how.n_groups, n_clients)
+    check_groups(settings.n_groups, n_clients)
     owned = deal_evenly(rng, np.asarray(train.y), n_clients)
-    if (examples := how.examples) is not None:
+    if (examples := settings.examples) is not None:
         check_whole("examples", examples, 1, len(train.y) // n_clients, ", the training images per client")
         owned = [rows[np.arange(examples) * len(rows) // examples] for rows in owned]
     test_owned = [rows + len(train.y) for rows in deal_evenly(rng, np.asarray(test.y), n_clients)]
     pool, rows = own_pool(merge(train, test), owned + test_owned)
     x, y = prepare(np.asarray(pool.x)), np.array(pool.y)
-    group = np.arange(n_clients) * how.n_groups // n_clients
+    group = np.arange(n_clients) * settings.n_groups // n_clients
     for client, g in enumerate(group.tolist()):
-        for mine in (rows[client], rows[n_clients + client]):
-            x[mine], y[mine] = change(x[mine], y[mine], g)
+        for client_rows in (rows[client], rows[n_clients + client]):
+            x[client_rows], y[client_rows] = change(x[client_rows], y[client_rows], g)
     return build(
-        on_host(x, y), rows[:n_clients], split, how.seed, group=group, public=public, test_owned=rows[n_clients:]
+        on_host(x, y), rows[:n_clients], split, settings.seed, group=group, public=public, test_owned=rows[n_clients:]
     )
 
 
@@ -187,27 +187,27 @@ def dominant_label_groups(
     test, public = set_aside(test, n_public, seed)
     check_range("beta", beta, 0, 1)
     labels, test_labels = np.asarray(train.y), np.asarray(test.y)
-    every, test_every = stock(labels), stock(test_labels)
-    have = every[every > 0]
+    class_sizes, test_class_sizes = stock(labels), stock(test_labels)
+    sizes_present = class_sizes[class_sizes > 0]
     check_clients(n_clients, min(len(train.y), len(test.y)))
-    limit = f", for {n_clients} clients and {len(have)} classes"
-    check_whole("n_groups", n_groups, 1, min(n_clients, len(have)), limit)
+    limit = f", for {n_clients} clients and {len(sizes_present)} classes"
+    check_whole("n_groups", n_groups, 1, min(n_clients, len(sizes_present)), limit)
     group = np.arange(n_clients) * n_groups // n_clients
-    dominant = rng.choice(len(have), n_groups, replace=False)[group]
+    dominant = rng.choice(len(sizes_present), n_groups, replace=False)[group]
     if examples is None:
-        counts = _largest(rng, have, dominant, beta)
+        counts = _largest(rng, sizes_present, dominant, beta)
     else:
         owners = 1 if overlap else n_clients
         check_whole("examples", examples, 1, len(labels) // owners, f", of {len(labels)} training images")
-        counts = _counts(rng, have, dominant, beta, examples)
-    owned = take(rng, labels, over_all(counts, every), "if short" if overlap else "never")
-    test_counts = _largest(rng, _of_the_same(every, test_every), dominant, beta)
-    test_rows = take(rng, test_labels, over_all(test_counts, every))
+        counts = _counts(rng, sizes_present, dominant, beta, examples)
+    owned = take(rng, labels, over_all(counts, class_sizes), "if short" if overlap else "never")
+    test_counts = _largest(rng, _test_sizes(class_sizes, test_class_sizes), dominant, beta)
+    test_rows = take(rng, test_labels, over_all(test_counts, class_sizes))
     test_owned = [rows + len(labels) for rows in test_rows]
     return build(merge(train, test), owned, split, seed, group=group, public=public, test_owned=test_owned)
 
 
-def _of_the_same(train: np.ndarray, test: np.ndarray) -> np.ndarray:
+def _test_sizes(train: np.ndarray, test: np.ndarray) -> np.ndarray:
     """Test examples per class, for the classes that have training examples; both arguments are as of `stock`."""
     labels = np.flatnonzero(train)
     test = np.pad(test, (0, max(0, len(train) - len(test))))[labels]
@@ -217,18 +217,18 @@ def _of_the_same(train: np.ndarray, test: np.ndarray) -> np.ndarray:
     return test
 
 
-def _counts(rng: np.random.Generator, have: np.ndarray, dominant: np.ndarray, beta: float, n: int) -> np.ndarray:
+def _counts(rng: np.random.Generator, class_sizes: np.ndarray, dominant: np.ndarray, beta: float, n: int) -> np.ndarray:
     """(clients, classes) counts of n examples; the remainder goes to the classes with the largest stock left."""
-    n_major, n_minor, n_over = _whole_shares(len(have), beta, n)
-    counts = np.full((len(dominant), len(have)), n_minor)
+    n_major, n_minor, n_remainder = _whole_shares(len(class_sizes), beta, n)
+    counts = np.full((len(dominant), len(class_sizes)), n_minor)
     counts[np.arange(len(dominant)), dominant] = n_major
     tie = rng.random(counts.shape)
     # Smallest key first. A client that has all of a class takes no more of it (inf); the dominant class (NaN) is last.
-    key = np.where(n_minor < have, counts.sum(axis=0) - have, np.inf)
-    for client, label in enumerate(dominant.tolist() if n_over else ()):
-        first = key - tie[client]
-        first[label] = np.nan
-        extra = first.argsort(kind="stable")[:n_over]
+    key = np.where(n_minor < class_sizes, counts.sum(axis=0) - class_sizes, np.inf)
+    for client, label in enumerate(dominant.tolist() if n_remainder else ()):
+        order = key - tie[client]
+        order[label] = np.nan
+        extra = order.argsort(kind="stable")[:n_remainder]
         counts[client, extra] += 1
         key[extra] += 1
     return counts
@@ -240,27 +240,27 @@ def _whole_shares(n_classes: int, beta: float, n: int) -> tuple[int, int, int]:
     return n_major, *divmod(n - n_major, max(n_classes - 1, 1))
 
 
-def _largest(rng: np.random.Generator, have: np.ndarray, dominant: np.ndarray, beta: float) -> np.ndarray:
+def _largest(rng: np.random.Generator, class_sizes: np.ndarray, dominant: np.ndarray, beta: float) -> np.ndarray:
     """The counts of the largest equal clients that the stock allows without overlap."""
-    beta = beta if len(have) > 1 else 1.0  # there is no other class to take the rest from
-    share = np.full((len(dominant), len(have)), (1 - beta) / max(len(have) - 1, 1))
+    beta = beta if len(class_sizes) > 1 else 1.0  # there is no other class to take the rest from
+    share = np.full((len(dominant), len(class_sizes)), (1 - beta) / max(len(class_sizes) - 1, 1))
     share[np.arange(len(dominant)), dominant] = beta
-    asked = share.sum(axis=0)
-    largest = int((have[asked > 0] / asked[asked > 0]).min())
-    for n in range(min(largest + len(have), int(have.sum()) // len(dominant)), 0, -1):
-        if not _may_suffice(have, dominant, beta, n):
+    total_share = share.sum(axis=0)
+    largest = int((class_sizes[total_share > 0] / total_share[total_share > 0]).min())
+    for n in range(min(largest + len(class_sizes), int(class_sizes.sum()) // len(dominant)), 0, -1):
+        if not _may_suffice(class_sizes, dominant, beta, n):
             rng.random(share.shape)  # as `_counts` draws, so that a seed's rows do not depend on this shortcut
             continue
-        counts = _counts(rng, have, dominant, beta, n)
-        if (counts.sum(axis=0) <= have).all():
+        counts = _counts(rng, class_sizes, dominant, beta, n)
+        if (counts.sum(axis=0) <= class_sizes).all():
             return counts
     raise ValueError(f"too few examples for {len(dominant)} clients with beta={beta}; use fewer clients")
 
 
-def _may_suffice(have: np.ndarray, dominant: np.ndarray, beta: float, n: int) -> bool:
+def _may_suffice(class_sizes: np.ndarray, dominant: np.ndarray, beta: float, n: int) -> bool:
     """False if n examples per client exceed the stock for any choice of remainders; `_counts` goes client by client."""
-    n_major, n_minor, n_over = _whole_shares(len(have), beta, n)
-    members = np.bincount(dominant, minlength=len(have))
-    others = len(dominant) - members
-    left = have - n_major * members - n_minor * others
-    return bool((left >= 0).all() and np.minimum(left, others).sum() >= n_over * len(dominant))
+    n_major, n_minor, n_remainder = _whole_shares(len(class_sizes), beta, n)
+    n_dominant = np.bincount(dominant, minlength=len(class_sizes))
+    n_others = len(dominant) - n_dominant
+    remaining = class_sizes - n_major * n_dominant - n_minor * n_others
+    return bool((remaining >= 0).all() and np.minimum(remaining, n_others).sum() >= n_remainder * len(dominant))

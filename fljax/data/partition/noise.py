@@ -44,6 +44,6 @@ def noisy_features(
     rng, split = generator(seed), split_of(val_fraction, test_fraction)
     pool, owned = own_pool(train, np.array_split(rng.permutation(len(train.y)), n_clients))
     x = np.asarray(pool.x)  # `own_pool` has made a copy
-    for client, mine in enumerate(owned):
-        x[mine] = with_noise(rng, x[mine], sigma * client / max(n_clients - 1, 1))
+    for client, rows in enumerate(owned):
+        x[rows] = with_noise(rng, x[rows], sigma * client / max(n_clients - 1, 1))
     return build(on_host(x, pool.y), owned, split, seed, public=test if public else None)

@@ -117,8 +117,8 @@ def writers(
     style = strength * np.stack([rng.permutation(levels) for _ in range(5)], axis=1)[group]
     style = np.clip(style + jitter * rng.standard_normal(style.shape), -2, 2)
     x = np.asarray(pool.x)
-    for mine, hand in zip(owned, style, strict=True):
-        x[mine] = rewrite(x[mine], hand)
+    for rows, client_style in zip(owned, style, strict=True):
+        x[rows] = rewrite(x[rows], client_style)
     return build(on_host(x, pool.y), owned, split, seed, group=group, public=public)
 
 

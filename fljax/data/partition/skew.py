@@ -44,13 +44,13 @@ def dirichlet(
     check_whole("min_size", min_size, 1, len(train.y) // n_clients, ", the examples per client")
     rng, split = generator(seed), split_of(val_fraction, test_fraction)
     labels = np.asarray(train.y)
-    have = stock(labels)
+    class_sizes = stock(labels)
     n_drawn, fewest = 0, n_clients
     # If many clients are too small in each of the first draws, a draw that suits all clients is not to be expected.
     while n_drawn < (_DRAWS if fewest < _MANY else _FEW_DRAWS):
-        share = rng.dirichlet(np.full(n_clients, beta), size=len(have))
-        cuts = np.floor(np.cumsum(share, axis=1) * have[:, None]).astype(np.int64)
-        cuts[:, -1] = have  # floor of a sum of shares just below 1 would lose a row
+        share = rng.dirichlet(np.full(n_clients, beta), size=len(class_sizes))
+        cuts = np.floor(np.cumsum(share, axis=1) * class_sizes[:, None]).astype(np.int64)
+        cuts[:, -1] = class_sizes  # floor of a sum of shares just below 1 would lose a row
         counts = np.diff(cuts, axis=1, prepend=0).T
         n_drawn, fewest = n_drawn + 1, min(fewest, int((counts.sum(axis=1) < min_size).sum()))
         if fewest == 0:
@@ -92,14 +92,14 @@ def classes_per_client(
     check_clients(n_clients, len(train.y))
     rng, split = generator(seed), split_of(val_fraction, test_fraction)
     labels = np.asarray(train.y)
-    every = stock(labels)
-    have = every[every > 0]
-    check_whole("classes", classes, 1, len(have), ", the number of classes")
-    holds = deal_classes(rng, np.full(n_clients, classes), len(have))
-    counts = holds * (have // holds.sum(axis=0))
-    for label, left in enumerate(have - counts.sum(axis=0)):
-        counts[rng.choice(np.flatnonzero(holds[:, label]), left, replace=False), label] += 1
-    owned = take(rng, labels, over_all(counts, every))
+    class_sizes = stock(labels)
+    sizes_present = class_sizes[class_sizes > 0]
+    check_whole("classes", classes, 1, len(sizes_present), ", the number of classes")
+    holds = deal_classes(rng, np.full(n_clients, classes), len(sizes_present))
+    counts = holds * (sizes_present // holds.sum(axis=0))
+    for label, remainder in enumerate(sizes_present - counts.sum(axis=0)):
+        counts[rng.choice(np.flatnonzero(holds[:, label]), remainder, replace=False), label] += 1
+    owned = take(rng, labels, over_all(counts, class_sizes))
     return build(train, owned, split, seed, public=test if public else None)
 
 
@@ -135,7 +135,7 @@ def shards(
     rng, split = generator(seed), split_of(val_fraction, test_fraction)
     pieces = np.array_split(by_label(rng, np.asarray(train.y)), n_shards * n_clients)
     dealt = rng.permutation(len(pieces)).reshape(n_clients, n_shards)
-    owned = [np.concatenate([pieces[i] for i in own]) for own in dealt]
+    owned = [np.concatenate([pieces[i] for i in numbers]) for numbers in dealt]
     return build(train, owned, split, seed, public=test if public else None)
 
 
@@ -169,8 +169,8 @@ def similarity(
     check_range("share", share, 0, 1)
     check_clients(n_clients, len(train.y))
     rng, split = generator(seed), split_of(val_fraction, test_fraction)
-    order, n_alike = rng.permutation(len(train.y)), round(share * len(train.y))
-    alike, rest = order[:n_alike], order[n_alike:]
-    rest = rest[by_label(rng, np.asarray(train.y)[rest])]
-    parts = zip(np.array_split(alike, n_clients), reversed(np.array_split(rest, n_clients)), strict=True)
-    return build(train, [np.concatenate(own) for own in parts], split, seed, public=test if public else None)
+    order, n_uniform = rng.permutation(len(train.y)), round(share * len(train.y))
+    uniform, by_class = order[:n_uniform], order[n_uniform:]
+    by_class = by_class[by_label(rng, np.asarray(train.y)[by_class])]
+    parts = zip(np.array_split(uniform, n_clients), reversed(np.array_split(by_class, n_clients)), strict=True)
+    return build(train, [np.concatenate(pair) for pair in parts], split, seed, public=test if public else None)

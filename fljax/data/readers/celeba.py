@@ -45,9 +45,13 @@ def read(folder: Path) -> tuple[UserExamples, UserExamples]:
     for name in names:  # before any of them is opened
         inside(folder / _IMAGES, name, lists[0])
     columns = []
-    for split, chosen in (("train", [n for i, n in enumerate(names) if i % 5 != 4]), ("test", names[4::5])):
+    for split, in_split in (("train", [n for i, n in enumerate(names) if i % 5 != 4]), ("test", names[4::5])):
         key = f"celeb_a/folder/{split}-{fingerprint(folder, lists)}"
-        columns.append(cached(key, lambda c=chosen: _decode(folder, c, identity, smiling), -(-len(chosen) // _ROWS)))
+        columns.append(
+            cached(
+                key, lambda in_split=in_split: _decode(folder, in_split, identity, smiling), -(-len(in_split) // _ROWS)
+            )
+        )
     return join(*columns)
 
 
@@ -83,25 +87,25 @@ def _identities(file: Path) -> dict[str, str]:
 
 def _smiling(file: Path) -> dict[str, int]:
     lines = _lines(file)
-    count, head = (lines[0].strip(), lines[1].split()) if len(lines) > 1 else ("", [])
-    if not count.isdecimal() or "Smiling" not in head:
+    count, attributes = (lines[0].strip(), lines[1].split()) if len(lines) > 1 else ("", [])
+    if not count.isdecimal() or "Smiling" not in attributes:
         raise ValueError(f"{file} does not begin with a count and the names of the attributes; get it again")
     rows = [line.split() for line in lines[2:] if line.strip()]
     if len(count) > 18 or len(rows) != int(count):
         raise ValueError(f"{file} has {len(rows)} images, but its first line says {count[:20]}; get it again")
-    column = 1 + head.index("Smiling")
+    column = 1 + attributes.index("Smiling")
     if bad := next(
-        (i for i, row in enumerate(rows, 3) if len(row) != 1 + len(head) or row[column] not in ("1", "-1")), 0
+        (i for i, row in enumerate(rows, 3) if len(row) != 1 + len(attributes) or row[column] not in ("1", "-1")), 0
     ):
-        raise ValueError(f"{file} line {bad} is not an image and {len(head)} values of 1 or -1; get it again")
+        raise ValueError(f"{file} line {bad} is not an image and {len(attributes)} values of 1 or -1; get it again")
     return _each_once(file, rows, {row[0]: int(row[column] == "1") for row in rows})
 
 
-def _each_once(file: Path, rows: list[list[str]], found: dict[str, Any]) -> dict[str, Any]:
-    if len(found) != len(rows):
-        twice = next(name for name, n in Counter(row[0] for row in rows).items() if n > 1)
-        raise ValueError(f"{file} names the image {short(twice)} twice; get it again")
-    return found
+def _each_once(file: Path, rows: list[list[str]], by_name: dict[str, Any]) -> dict[str, Any]:
+    if len(by_name) != len(rows):
+        repeated = next(name for name, n in Counter(row[0] for row in rows).items() if n > 1)
+        raise ValueError(f"{file} names the image {short(repeated)} twice; get it again")
+    return by_name
 
 
 def _lines(file: Path) -> list[str]:

@@ -18,8 +18,8 @@ def read(name: str) -> tuple[UserExamples, UserExamples]:
     """30 users with x (n, 60) float32, 10 classes; the last tenth of each user's examples is for test, as there."""
     x, y, user = logistic_users(**DRAWN[name], seed=0)  # pyright: ignore[reportArgumentType] - by their names
     size = np.bincount(user)
-    place = np.arange(len(user)) - (np.cumsum(size) - size)[user]
-    is_test = place >= (0.9 * size).astype(np.int64)[user]
+    position = np.arange(len(user)) - (np.cumsum(size) - size)[user]
+    is_test = position >= (0.9 * size).astype(np.int64)[user]
     names = tuple(f"f_{i:05d}" for i in range(len(size)))
     train, test = (with_users(x[rows], y[rows], user[rows], names) for rows in (~is_test, is_test))
     return train, test

@@ -76,16 +76,16 @@ def _sqlite_rows(file: Path, split: str) -> Iterator[Chunk]:
     DecodeError = installed("google.protobuf.message", file).DecodeError
     tf_example_pb2 = installed("tensorflow_datasets.proto", file).tf_example_pb2  # slow to import
 
-    ask = "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ?"
-    expect = "SELECT client_id, num_examples FROM client_metadata WHERE split_name = ?"
-    found: Counter[str] = Counter()
+    examples_query = "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ?"
+    counts_query = "SELECT client_id, num_examples FROM client_metadata WHERE split_name = ?"
+    counts: Counter[str] = Counter()
     try:
         with contextlib.closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
-            expected = {str(user): count for user, count in database.execute(expect, (split,))}
-            rows = database.execute(ask, (split,))
+            expected = {str(user): count for user, count in database.execute(counts_query, (split,))}
+            rows = database.execute(examples_query, (split,))
             while batch := rows.fetchmany(_ROWS):
                 users = [str(user) for user, _ in batch]
-                found.update(users)
+                counts.update(users)
                 if bad := [proto for _, proto in batch if not isinstance(proto, bytes)]:
                     raise ValueError(f"{file} has {short(bad[0])} instead of a record of bytes; get it again")
                 features = [tf_example_pb2.Example.FromString(proto).features.feature for _, proto in batch]
@@ -94,8 +94,8 @@ def _sqlite_rows(file: Path, split: str) -> Iterator[Chunk]:
                 yield _chunk(pixels, labels, users, file)
     except (sqlite3.Error, DecodeError, IndexError) as error:
         raise ValueError(f"{file} is not a whole emnist_all.sqlite ({error}); get it again") from error
-    if wrong := [user for user in expected.keys() | found.keys() if expected.get(user, 0) != found[user]]:
-        user = min(wrong)
+    if wrong_users := [user for user in expected.keys() | counts.keys() if expected.get(user, 0) != counts[user]]:
+        user = min(wrong_users)
         raise ValueError(
-            f"{file}: {split} user {user} has {found[user]} examples, but should have {short(expected.get(user))}"
+            f"{file}: {split} user {user} has {counts[user]} examples, but should have {short(expected.get(user))}"
         )

@@ -38,12 +38,12 @@ def read(folder: Path, name: str, n_classes: int, prefix: str = "") -> tuple[Exa
             labels out of range.
     """
     labels = _file(folder, f"{prefix}train-labels-idx1-ubyte")
-    known = _LABELS_MD5.get(_md5(labels), name) if labels else name
-    if known != name:
-        raise ValueError(f"{folder} has the files of {known}, not of {name}; use the name {known}")
-    test = "t10k" if _file(folder, f"{prefix}t10k-images-idx3-ubyte") else "test"
-    train, last = (_pair(folder, f"{prefix}{part}", n_classes) for part in ("train", test))
-    return train, last
+    actual_name = _LABELS_MD5.get(_md5(labels), name) if labels else name
+    if actual_name != name:
+        raise ValueError(f"{folder} has the files of {actual_name}, not of {name}; use the name {actual_name}")
+    test_prefix = "t10k" if _file(folder, f"{prefix}t10k-images-idx3-ubyte") else "test"
+    train_set, test_set = (_pair(folder, f"{prefix}{part}", n_classes) for part in ("train", test_prefix))
+    return train_set, test_set
 
 
 def read_array(file: Path, n_axes: int) -> np.ndarray:
@@ -72,10 +72,10 @@ def _shape(file: Path, header: bytes, n_axes: int) -> tuple[int, ...]:
 
 
 def _pair(folder: Path, part: str, n_classes: int) -> Examples:
-    files = [_file(folder, f"{part}-{what}") for what in ("images-idx3-ubyte", "labels-idx1-ubyte")]
-    for file, what in zip(files, ("images-idx3-ubyte", "labels-idx1-ubyte"), strict=True):
+    files = [_file(folder, f"{part}-{suffix}") for suffix in ("images-idx3-ubyte", "labels-idx1-ubyte")]
+    for file, suffix in zip(files, ("images-idx3-ubyte", "labels-idx1-ubyte"), strict=True):
         if file is None:
-            raise FileNotFoundError(f"{folder} has no {part}-{what}, plain or .gz; put it beside the others")
+            raise FileNotFoundError(f"{folder} has no {part}-{suffix}, plain or .gz; put it beside the others")
     images, labels = (read_array(file, n_axes) for file, n_axes in zip(files, (3, 1), strict=True) if file)
     if len(images) != len(labels):
         raise ValueError(f"{files[0]} has {len(images)} images and {files[1]} {len(labels)} labels; get both again")
@@ -93,10 +93,10 @@ def _file(folder: Path, name: str) -> Path | None:
 
 def _md5(file: Path) -> str:
     """The MD5 of the decompressed content."""
-    digest, left = hashlib.md5(usedforsecurity=False), MOST_ARRAY
+    digest, n_bytes_left = hashlib.md5(usedforsecurity=False), MOST_ARRAY
     with Unpacked(file) as stream:
         while block := stream.read(1 << 20):
             digest.update(block)
-            if (left := left - len(block)) < 0:
+            if (n_bytes_left := n_bytes_left - len(block)) < 0:
                 raise ValueError(f"{file} has more than {MOST_ARRAY:,} bytes decompressed; at most so many are read")
     return digest.hexdigest()

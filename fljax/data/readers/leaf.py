@@ -8,7 +8,7 @@ from fljax.data.readers.limits import read_object
 from fljax.data.shown import short
 
 
-class OfUser(NamedTuple):
+class LeafUser(NamedTuple):
     """A user's examples as in the file."""
 
     user: str
@@ -21,7 +21,7 @@ def find_shards(folder: Path) -> Path | None:
     return next((place for place in (folder, folder / "data") if any(place.glob("train/*.json"))), None)
 
 
-def users_of(file: Path) -> list[OfUser]:
+def users_of(file: Path) -> list[LeafUser]:
     """The users of a file, in its order.
 
     Raises:
@@ -33,18 +33,18 @@ def users_of(file: Path) -> list[OfUser]:
         raise ValueError(f"{file} is not a whole LEAF shard: users, num_samples or user_data is missing; get it again")
     if bad := [user for user in users if not isinstance(user, str)]:
         raise ValueError(f"{file} lists the user {short(bad[0])}, which is not a text; get it again")
-    if twice := next((user for user, n in Counter(users).items() if n > 1), None):
-        raise ValueError(f"{file} lists user {short(twice)} twice; get it again")
+    if repeated := next((user for user, n in Counter(users).items() if n > 1), None):
+        raise ValueError(f"{file} lists user {short(repeated)} twice; get it again")
     if len(users) != len(sizes) or set(users) != set(data):
         raise ValueError(f"{file} lists {len(users)} users, {len(sizes)} sizes and data of {len(data)}; get it again")
-    return [_of_user(file, user, size, data[user]) for user, size in zip(users, sizes, strict=True)]
+    return [_leaf_user(file, user, size, data[user]) for user, size in zip(users, sizes, strict=True)]
 
 
-def _of_user(file: Path, user: str, size: Any, data: Any) -> OfUser:
+def _leaf_user(file: Path, user: str, size: Any, data: Any) -> LeafUser:
     x, y = (data.get(name) if isinstance(data, dict) else None for name in ("x", "y"))
     if not isinstance(x, list) or not isinstance(y, list):
         raise ValueError(f"{file}: user {short(user)} has no lists x and y; get it again")
     if isinstance(size, bool) or not isinstance(size, int) or (len(x), len(y)) != (size, size):
-        text = f"{len(x)} examples, {len(y)} labels, but should have {short(size)}"
-        raise ValueError(f"{file}: user {user if user.isprintable() else short(user)} has {text}")
-    return OfUser(user, x, y)
+        sizes = f"{len(x)} examples, {len(y)} labels, but should have {short(size)}"
+        raise ValueError(f"{file}: user {user if user.isprintable() else short(user)} has {sizes}")
+    return LeafUser(user, x, y)

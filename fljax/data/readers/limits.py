@@ -38,24 +38,24 @@ def read_object(file: Path, what: str, most: int = MOST_JSON) -> dict[str, Any]:
     check_size(file, file.stat().st_size, most)
     content = file.read_bytes()
     try:
-        found = json.loads(content, object_pairs_hook=_each_once)
+        value = json.loads(content, object_pairs_hook=_each_once)
     except RecursionError:
         raise ValueError(f"{file} is not a {what}: it is nested hundreds deep; get it again") from None
     except (ValueError, MemoryError) as error:
         wrong = "" if content.lstrip()[:1] in (b"{", b"[") else f" but {kind(content[:4])}"
         raise ValueError(f"{file} is not a whole {what}{wrong} ({error}); get it again") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{file} is not a {what}: a {type(found).__name__}, not an object; get it again")
-    return found
+    if not isinstance(value, dict):
+        raise ValueError(f"{file} is not a {what}: a {type(value).__name__}, not an object; get it again")
+    return value
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    by_name = dict(pairs)
+    if len(by_name) != len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {short(twice)} twice in one object")
-    return found
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {short(repeated)} twice in one object")
+    return by_name
 
 
 def check_size(file: Path, size: int, most: int) -> None:
@@ -71,8 +71,8 @@ def inside(folder: Path, name: str, source: Path) -> Path:
         ValueError: the name is absolute, contains ``..`` or a zero byte, or is empty.
     """
     parts = {*PurePosixPath(name).parts, *PureWindowsPath(name).parts}
-    absolute = PurePosixPath(name).is_absolute() or PureWindowsPath(name).anchor
-    if absolute or ".." in parts or not parts or "\0" in name:
+    is_absolute = PurePosixPath(name).is_absolute() or PureWindowsPath(name).anchor
+    if is_absolute or ".." in parts or not parts or "\0" in name:
         raise ValueError(f"{source} names {short(name)}, which is not a file inside {folder}; get it again")
     return folder / name
 

@@ -64,45 +64,46 @@ def prepare(name: str, folder: Path) -> Path:
 
 
 def _columns(path: Path, name: str, splits: tuple[str, ...], n_classes: int) -> dict[str, np.ndarray]:
-    again = f"prepare {name} again"
+    remedy = f"prepare {name} again"
     info = read_object(path / "dataset_info.json", "dataset_info.json", _MOST_METADATA)
-    if (form := info.get("fileFormat", "tfrecord")) != "array_record":
+    if (file_format := info.get("fileFormat", "tfrecord")) != "array_record":
+        shown = file_format if file_format == "tfrecord" else short(file_format)
         raise ValueError(
-            f"{path} is prepared as {form if form == 'tfrecord' else short(form)}, which needs TensorFlow to read;"
+            f"{path} is prepared as {shown}, which needs TensorFlow to read;"
             f" prepare it as array_record: fljax data prepare {name}"
         )
-    sizes = _sizes(path / "dataset_info.json", info, again)
+    sizes = _sizes(path / "dataset_info.json", info, remedy)
     if missing := [split for split in splits if split not in sizes]:
-        raise ValueError(f"{path} has no split {missing[0]!r} but {short(', '.join(sizes))}; {again}")
-    _check_features(path / "features.json", again)
+        raise ValueError(f"{path} has no split {missing[0]!r} but {short(', '.join(sizes))}; {remedy}")
+    _check_features(path / "features.json", remedy)
     records = list(path.glob("*array_record*"))
     key = f"{name}/{path.name}/{'-'.join(splits)}-{fingerprint(path, records)}"
     n_chunks = sum(-(-sizes[split] // _ROWS) for split in splits)
     return cached(key, lambda: _chunks(path, name, splits, n_classes, sizes), n_chunks)
 
 
-def _sizes(file: Path, info: dict[str, Any], again: str) -> dict[str, int]:
+def _sizes(file: Path, info: dict[str, Any], remedy: str) -> dict[str, int]:
     """The number of examples of each split.
 
     Raises:
         ValueError: the file does not describe its splits, or names files of another folder.
     """
-    found: dict[str, int] = {}
-    given = info.get("splits")
-    for split in given if isinstance(given, list) else [None]:
+    sizes: dict[str, int] = {}
+    splits = info.get("splits")
+    for split in splits if isinstance(splits, list) else [None]:
         split: Any = split if isinstance(split, dict) else {}
         name, shards = split.get("name"), split.get("shardLengths")
-        counted = isinstance(shards, list) and all(str(n).isdecimal() and len(str(n)) < 16 for n in shards)
-        if not counted or not isinstance(name, str):
-            raise ValueError(f"{file} does not describe its splits, which are {short(given)}; {again}")
+        are_counts = isinstance(shards, list) and all(str(n).isdecimal() and len(str(n)) < 16 for n in shards)
+        if not are_counts or not isinstance(name, str):
+            raise ValueError(f"{file} does not describe its splits, which are {short(splits)}; {remedy}")
         for part in (name, split.get("filepathTemplate") or name):
             inside(file.parent, str(part), file)
-        found[name] = sum(int(n) for n in shards)
+        sizes[name] = sum(int(n) for n in shards)
     inside(file.parent, str(info.get("name") or "unnamed"), file)
-    return found
+    return sizes
 
 
-def _check_features(file: Path, again: str) -> None:
+def _check_features(file: Path, remedy: str) -> None:
     """Raises ValueError unless all features are TensorFlow Datasets' own, because it imports the classes they name."""
     waiting: list[Any] = [read_object(file, "features.json", _MOST_METADATA)] if file.exists() else []
     while waiting:
@@ -111,7 +112,7 @@ def _check_features(file: Path, again: str) -> None:
             for key in ("type", "pythonClassName"):
                 name = value.get(key)
                 if isinstance(name, str) and "." in name and not name.startswith("tensorflow_datasets.core.features."):
-                    raise ValueError(f"{file} names {short(name)}, not a feature of TensorFlow Datasets; {again}")
+                    raise ValueError(f"{file} names {short(name)}, not a feature of TensorFlow Datasets; {remedy}")
             waiting += value.values()
         elif isinstance(value, list):
             waiting += value
