@@ -24,19 +24,22 @@ class Where(NamedTuple):
 class BadCellsError(ValueError):
     """Invalid values of one column."""
 
-    def __init__(self, said: str, name: str, where: str, n: int) -> None:
-        super().__init__(said)
+    def __init__(self, message: str, name: str, where: str, n: int) -> None:
+        super().__init__(message)
         self.name, self.where, self.n = name, where, n
 
 
-def check_none(bad: Sequence[BadCellsError], most: int = 5) -> None:
+def check_none(errors: Sequence[BadCellsError], most: int = 5) -> None:
     """Raises ValueError with the fault of the first column, and the places of faults in up to ``most`` others."""
-    if not bad:
+    if not errors:
         return
-    shown = [f"column {one.name!r} at {one.where}{f' and {one.n - 1} more' * (one.n > 1)}" for one in bad[1 : 1 + most]]
-    others = [f"{n} more columns"] if (n := len(bad) - 1 - len(shown)) else []
-    also = f"; also {', '.join([*shown, *others])}" if shown else ""
-    raise ValueError(f"{bad[0]}{also}")
+    places = [
+        f"column {error.name!r} at {error.where}{f' and {error.n - 1} more' * (error.n > 1)}"
+        for error in errors[1 : 1 + most]
+    ]
+    remainder = [f"{n} more columns"] if (n := len(errors) - 1 - len(places)) else []
+    also_text = f"; also {', '.join([*places, *remainder])}" if places else ""
+    raise ValueError(f"{errors[0]}{also_text}")
 
 
 def and_more(n: int) -> str:

@@ -41,8 +41,8 @@ def fingerprint(source: Path, files: Iterable[Path]) -> str:
     """A short digest of the files' place, sizes and times, so that changed files get a new cache entry."""
     digest = hashlib.sha256(str(source.resolve()).encode())
     for file in sorted(files):
-        state = file.stat()
-        digest.update(f"{file.name} {state.st_size} {state.st_mtime_ns}".encode())
+        stat = file.stat()
+        digest.update(f"{file.name} {stat.st_size} {stat.st_mtime_ns}".encode())
     return digest.hexdigest()[:12]
 
 
@@ -62,26 +62,26 @@ def cached(key: str, chunks: Callable[[], Iterable[Chunk]], n_chunks: int | None
         return _open(entry)
     shutil.rmtree(entry, ignore_errors=True)
     entry.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(entry)
-    aside = Path(tempfile.mkdtemp(prefix=_prefix(entry) + f"{os.getpid()}-", dir=entry.parent))
+    _remove_partial_entries(entry)
+    partial_entry = Path(tempfile.mkdtemp(prefix=_prefix(entry) + f"{os.getpid()}-", dir=entry.parent))
     try:
-        _write(aside, _shown(chunks(), key, n_chunks))
+        _write(partial_entry, _with_progress_bar(chunks(), key, n_chunks))
         with contextlib.suppress(OSError):  # another process was faster: its entry is equal
-            aside.rename(entry)
+            partial_entry.rename(entry)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(partial_entry, ignore_errors=True)
     return _open(entry)
 
 
 def _open(entry: Path) -> dict[str, np.ndarray]:
     files = sorted(entry.glob("*.npy"))
-    kept = json.loads(entry.joinpath(_CHECKSUMS).read_bytes())
-    if kept != {file.stem: checksums(file) for file in files}:
+    expected = json.loads(entry.joinpath(_CHECKSUMS).read_bytes())
+    if expected != {file.stem: checksums(file) for file in files}:
         raise ValueError(f"{entry} has changed since it was written; delete it, and it is decoded again")
     return {file.stem: np.load(file, mmap_mode="r", allow_pickle=False) for file in files}
 
 
-def _write(aside: Path, chunks: Iterable[Chunk]) -> None:
+def _write(partial_entry: Path, chunks: Iterable[Chunk]) -> None:
     """Appends each column to its file; the header, whose room is reserved, is rewritten with the final length."""
     headers, length = {}, 0
     with contextlib.ExitStack() as stack:
@@ -89,7 +89,7 @@ def _write(aside: Path, chunks: Iterable[Chunk]) -> None:
         for chunk in chunks:
             for name, column in chunk.items():
                 if name not in files:
-                    files[name] = stack.enter_context(open(aside / f"{name}.npy", "wb"))
+                    files[name] = stack.enter_context(open(partial_entry / f"{name}.npy", "wb"))
                     headers[name] = npy.header_data_from_array_1_0(np.empty((0, *column.shape[1:]), column.dtype))
                     npy.write_array_header_1_0(files[name], headers[name])
                 files[name].write(np.ascontiguousarray(column, npy.descr_to_dtype(headers[name]["descr"])).data)
@@ -99,11 +99,11 @@ def _write(aside: Path, chunks: Iterable[Chunk]) -> None:
         for name, file in files.items():
             file.seek(0)
             npy.write_array_header_1_0(file, headers[name] | {"shape": (length, *headers[name]["shape"][1:])})
-    found = {name: checksums(aside / f"{name}.npy") for name in files}
-    aside.joinpath(_CHECKSUMS).write_text(json.dumps(found))
+    sums = {name: checksums(partial_entry / f"{name}.npy") for name in files}
+    partial_entry.joinpath(_CHECKSUMS).write_text(json.dumps(sums))
 
 
-def _shown(chunks: Iterable[Chunk], key: str, n_chunks: int | None) -> Iterable[Chunk]:
+def _with_progress_bar(chunks: Iterable[Chunk], key: str, n_chunks: int | None) -> Iterable[Chunk]:
     if not sys.stderr.isatty():
         return chunks
     from rich.console import Console
@@ -115,14 +115,14 @@ def _prefix(entry: Path) -> str:
     return f".partial-{entry.name}-{socket.gethostname()}-"
 
 
-def _sweep(entry: Path) -> None:
+def _remove_partial_entries(entry: Path) -> None:
     """Removes incomplete copies of this entry that killed processes of this machine left behind."""
-    for left in entry.parent.iterdir():
-        if not left.name.startswith(_prefix(entry)):
+    for path in entry.parent.iterdir():
+        if not path.name.startswith(_prefix(entry)):
             continue
-        pid = left.name.removeprefix(_prefix(entry)).split("-")[0]
+        pid = path.name.removeprefix(_prefix(entry)).split("-")[0]
         if pid.isdigit() and not _alive(int(pid)):
-            shutil.rmtree(left, ignore_errors=True)
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _alive(pid: int) -> bool:

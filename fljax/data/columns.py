@@ -33,24 +33,24 @@ def features_of(
     if len(columns) == 1 and name not in categories and _holds_arrays(first):
         x = first if first.ndim > 1 else _arrays(first, name, where)
         return (x[..., None] if x.dtype == np.uint8 and x.ndim == 3 else x), ()  # grey images have one channel
-    found: dict[str, np.ndarray] = {}
-    bad: list[BadCellsError] = []
+    features: dict[str, np.ndarray] = {}
+    errors: list[BadCellsError] = []
     for name, column in columns.items():
         try:
             if name in categories:
-                made = _each(column, name, categories[name], where)
+                of_column = _indicators(column, name, categories[name], where)
             else:
-                made = {name: numbers_of(column, name, where, may_be_empty=may_be_empty)}
+                of_column = {name: numbers_of(column, name, where, may_be_empty=may_be_empty)}
         except BadCellsError as error:
-            bad.append(error)
+            errors.append(error)
             continue
-        if twice := [one for one in made if one in found or (one != name and one in columns)]:
+        if repeated := [one for one in of_column if one in features or (one != name and one in columns)]:
             raise ValueError(
-                f"a category of column {name!r} and another column are both called {twice[0]!r}; rename one"
+                f"a category of column {name!r} and another column are both called {repeated[0]!r}; rename one"
             )
-        found |= made
-    check_none(bad)
-    return np.stack(list(found.values()), axis=1), tuple(found)
+        features |= of_column
+    check_none(errors)
+    return np.stack(list(features.values()), axis=1), tuple(features)
 
 
 def texts_of(column: np.ndarray, name: str, where: Where) -> list[str]:
@@ -67,8 +67,8 @@ def texts_of(column: np.ndarray, name: str, where: Where) -> list[str]:
     return [str(text) for text in column]
 
 
-def _each(column: np.ndarray, name: str, known: Sequence[str], where: Where) -> dict[str, np.ndarray]:
-    """A feature of 0 and 1 for each word of a column of categories: the ``known`` words, or all that occur, sorted.
+def _indicators(column: np.ndarray, name: str, allowed: Sequence[str], where: Where) -> dict[str, np.ndarray]:
+    """A feature of 0 and 1 for each word of a column of categories: the ``allowed`` words, or all that occur, sorted.
 
     Raises:
         ValueError: a row has no word or an unknown one (the first is named), there are more words than half of the
@@ -80,15 +80,15 @@ def _each(column: np.ndarray, name: str, known: Sequence[str], where: Where) -> 
     if (missing := text == "").any():
         place, n = where.row(int(np.argmax(missing))), int(missing.sum())
         raise BadCellsError(f"{place}, column {name!r} is empty{and_more(n)}; name the category", name, place, n)
-    words = sorted(known) or np.unique(text).tolist()
+    words = sorted(allowed) or np.unique(text).tolist()
     place = np.minimum(np.searchsorted(words, text), len(words) - 1)
-    if (strange := np.array(words)[place] != text).any():
-        i, n = int(np.argmax(strange)), int(strange.sum())
-        said = (
+    if (is_unknown := np.array(words)[place] != text).any():
+        i, n = int(np.argmax(is_unknown)), int(is_unknown.sum())
+        message = (
             f"{where.row(i)}, column {name!r} is {short(str(text[i]))}{and_more(n)}; choose one of {', '.join(words)}"
         )
-        raise BadCellsError(said, name, where.row(i), n)
-    if not known and len(words) > max(2, len(text) // 2):
+        raise BadCellsError(message, name, where.row(i), n)
+    if not allowed and len(words) > max(2, len(text) // 2):
         raise ValueError(
             f"column {name!r} has {len(words)} categories in {len(text)} rows; leave it out, or group them"
         )
@@ -118,7 +118,7 @@ def _arrays(column: np.ndarray, name: str, where: Where) -> np.ndarray:
 
 def _plain(value: Any) -> Any:
     """Arrays of arrays, which Parquet makes of lists of lists, as lists."""
-    return [_plain(one) for one in value] if isinstance(value, np.ndarray) and value.dtype == object else value
+    return [_plain(part) for part in value] if isinstance(value, np.ndarray) and value.dtype == object else value
 
 
 def text_of(column: np.ndarray) -> np.ndarray:

@@ -39,18 +39,18 @@ def _prepared(name: str, n_classes: int) -> Source:
 
 def _idx(name: str, n_classes: int, *subfolders: str, prefix: str = "") -> Source:
     def find(folder: Path) -> Path | None:
-        found = (idx.find(folder / sub, prefix) for sub in (*subfolders, name))
-        return next((place for place in found if place), idx.find(folder, prefix) if _own(folder, name) else None)
+        places = (idx.find(folder / subfolder, prefix) for subfolder in (*subfolders, name))
+        return next((place for place in places if place), idx.find(folder, prefix) if _may_hold(folder, name) else None)
 
     return Source(find, partial(idx.read, name=name, n_classes=n_classes, prefix=prefix))
 
 
-def _own(folder: Path, name: str) -> bool:
+def _may_hold(folder: Path, name: str) -> bool:
     """Whether IDX files in ``folder`` may be ``name``: they carry no name, but Debian's folder has Fashion-MNIST."""
     return folder != _DEBIAN or name == "fashion_mnist"
 
 
-def _in(name: str, find: Callable[[Path], Path | None]) -> Callable[[Path], Path | None]:
+def _also_in_subfolder(name: str, find: Callable[[Path], Path | None]) -> Callable[[Path], Path | None]:
     return lambda folder: find(folder) or find(folder / name)
 
 
@@ -75,14 +75,14 @@ DATASETS: dict[str, Dataset] = {
     ),
     "femnist": Dataset(
         (
-            Source(_in("femnist", find_shards), femnist.read_json),
-            Source(_in("femnist", femnist.find_sqlite), femnist.read_sqlite),
+            Source(_also_in_subfolder("femnist", find_shards), femnist.read_json),
+            Source(_also_in_subfolder("femnist", femnist.find_sqlite), femnist.read_sqlite),
         ),
         _FEMNIST,
     ),
     "celeb_a": Dataset(
         (
-            Source(_in("celeba", celeba.find), celeba.read),
+            Source(_also_in_subfolder("celeba", celeba.find), celeba.read),
             Source(partial(tfds.find, name="celeb_a"), tfds.read_celeb_a),
         ),
         f"the CelebA folder, in a folder that you name, or {_PREPARE.format('celeb_a')}",
@@ -112,16 +112,17 @@ def load(name: str, folder: str | Path | None = None) -> Splits:
     if name in drawn.DRAWN:
         return drawn.read(name)
     if name == "mnist_fashion":
-        return _both(load("mnist", folder), load("fashion_mnist", folder))
-    place = _find(name, folder)
-    if place is None:
+        return _mnist_and_fashion(load("mnist", folder), load("fashion_mnist", folder))
+    found = _find(name, folder)
+    if found is None:
         _refuse_pickle(name, folder)
         where = ", ".join(str(root) for root in _roots(folder))
         raise FileNotFoundError(f"{name} is not in {where}; get it by: {DATASETS[name].get}")
-    train, test = place[0].read(place[1])
+    source, path = found
+    train, test = source.read(path)
     if train.x.shape[1:] != test.x.shape[1:]:
         sizes = f"{train.x.shape[1:]} and test images {test.x.shape[1:]}"
-        raise ValueError(f"{place[1]} has training images {sizes} (height, width, channels); get {name} again")
+        raise ValueError(f"{path} has training images {sizes} (height, width, channels); get {name} again")
     return train, test  # pyright: ignore[reportReturnType] - both of one kind
 
 
@@ -129,10 +130,11 @@ def available() -> list[tuple[str, str]]:
     """(name, the place of its files, or how to get it) of each data set; reads no data."""
     rows = [("digits", "inside scikit-learn"), *((name, "drawn, needs no file") for name in drawn.DRAWN)]
     for name, dataset in DATASETS.items():
-        place = _find(name, None)
-        rows.append((name, str(place[1]) if place else f"not found: {dataset.get}"))
-    both = all(_find(name, None) for name in ("mnist", "fashion_mnist"))
-    return [*rows, ("mnist_fashion", "mnist and fashion_mnist" if both else "not found: needs mnist and fashion_mnist")]
+        found = _find(name, None)
+        rows.append((name, str(found[1]) if found else f"not found: {dataset.get}"))
+    has_both = all(_find(name, None) for name in ("mnist", "fashion_mnist"))
+    where = "mnist and fashion_mnist" if has_both else "not found: needs mnist and fashion_mnist"
+    return [*rows, ("mnist_fashion", where)]
 
 
 def prepare(name: str, folder: str | Path | None = None) -> Path:
@@ -157,8 +159,8 @@ def _check_name(name: str) -> None:
 def _roots(folder: str | Path | None) -> list[Path]:
     if folder is not None:
         return [Path(folder)]
-    mine = [Path(root) for root in (os.environ.get("FLJAX_DATA"), os.environ.get("TFDS_DATA_DIR")) if root]
-    return [*mine, Path.home() / "tensorflow_datasets", _DEBIAN]
+    from_environment = [Path(root) for root in (os.environ.get("FLJAX_DATA"), os.environ.get("TFDS_DATA_DIR")) if root]
+    return [*from_environment, Path.home() / "tensorflow_datasets", _DEBIAN]
 
 
 def _find(name: str, folder: str | Path | None) -> tuple[Source, Path] | None:
@@ -178,12 +180,12 @@ def _refuse_pickle(name: str, folder: str | Path | None) -> None:
         )
 
 
-def _both(first: Splits, second: Splits) -> Splits:
-    if first[0].x.shape[1:] != second[0].x.shape[1:]:
-        sizes = f"{first[0].x.shape[1:]} and those of fashion_mnist {second[0].x.shape[1:]}"
+def _mnist_and_fashion(mnist: Splits, fashion_mnist: Splits) -> Splits:
+    if mnist[0].x.shape[1:] != fashion_mnist[0].x.shape[1:]:
+        sizes = f"{mnist[0].x.shape[1:]} and those of fashion_mnist {fashion_mnist[0].x.shape[1:]}"
         raise ValueError(f"images of mnist are {sizes} (height, width, channels); mnist_fashion needs equal ones")
     train, test = (
         on_host(np.concatenate([a.x, b.x]), np.concatenate([np.asarray(a.y), np.asarray(b.y) + 10]))
-        for a, b in zip(first, second, strict=True)
+        for a, b in zip(mnist, fashion_mnist, strict=True)
     )
     return train, test

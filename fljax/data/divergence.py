@@ -14,8 +14,8 @@ def symmetric_kld(counts: np.ndarray, floor: float = FLOOR) -> np.ndarray:
     p = _probabilities(counts, floor)
     log = np.log(p)
     cross = p @ log.T  # cross[i, j] = sum_c p_i log p_j
-    own = np.diag(cross)
-    return (own[:, None] + own[None] - cross - cross.T) / 2
+    negative_entropy = np.diag(cross)
+    return (negative_entropy[:, None] + negative_entropy[None] - cross - cross.T) / 2
 
 
 def mean_kld(counts: np.ndarray, floor: float = FLOOR) -> float:

@@ -44,11 +44,12 @@ def counts_of(federation: Federation) -> tuple[np.ndarray, str]:
         return np.asarray(class_histogram(data, n_classes(federation))), "class"
     y, index, size = (np.asarray(value) for value in (data.pool.y, data.index, data.size))
     y = y.reshape(len(y), -1)
-    own = [y[rows[:n]] for rows, n in zip(index, size, strict=True)]
+    by_client = [y[rows[:n]] for rows, n in zip(index, size, strict=True)]
     if y.shape[1] > 1 and np.isin(y, (0, 1)).all():
-        return np.stack([labels.sum(axis=0) for labels in own]).astype(int), "label"
-    edges = np.quantile(np.concatenate(own)[:, 0], np.linspace(0, 1, 11)[1:-1])
-    return np.stack([np.bincount(np.searchsorted(edges, one[:, 0]), minlength=10) for one in own]), "tenth of targets"
+        return np.stack([labels.sum(axis=0) for labels in by_client]).astype(int), "label"
+    edges = np.quantile(np.concatenate(by_client)[:, 0], np.linspace(0, 1, 11)[1:-1])
+    tenths = [np.bincount(np.searchsorted(edges, targets[:, 0]), minlength=10) for targets in by_client]
+    return np.stack(tenths), "tenth of targets"
 
 
 def bubbles(axes: Axes, counts: np.ndarray, group: np.ndarray | None, kind: str) -> None:

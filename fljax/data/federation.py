@@ -60,17 +60,17 @@ def build(
     check_choices(build, {"seed": seed})
     if not (hasattr(pool, "x") and hasattr(pool, "y")):
         raise ValueError(f"pool is of type {type(pool).__name__}, not Examples; give fljax.Examples(x, y)")
-    given, pool = pool, as_arrays(pool)
-    warn_of_scale(given.x)
+    raw_x, pool = pool.x, as_arrays(pool)
+    warn_of_scale(raw_x)
     rng = np.random.default_rng(seed)
     labels = np.asarray(pool.y)
     stratify = stratify and are_classes(labels)
     train, val, test = (client_data(pool, part) for part in split_rows(rng, labels, owned, split, stratify))
     if test_owned is not None:
-        given = owned_rows(test_owned)
+        test_rows = owned_rows(test_owned)
         test_pool = pool if test_pool is None else as_arrays(test_pool)
-        check_owned("test_owned", given, len(test_pool.y))
-        test = client_data(test_pool, given)
+        check_owned("test_owned", test_rows, len(test_pool.y))
+        test = client_data(test_pool, test_rows)
     federation = Federation(
         train=train,
         val=val if split[1] > 0 else None,
@@ -158,7 +158,7 @@ def n_classes(federation: Federation) -> int:
 
 def check_split(split: tuple[float, float, float]) -> None:
     """Raises ValueError unless ``split`` is three fractions that sum to 1, with that of train above 0."""
-    are_numbers = isinstance(split, tuple | list | np.ndarray) and all(isinstance(one, Real) for one in split)
+    are_numbers = isinstance(split, tuple | list | np.ndarray) and all(isinstance(fraction, Real) for fraction in split)
     are_shares = are_numbers and len(split) == 3 and min(split) >= 0 and split[0] > 0
     if not (are_shares and abs(sum(split) - 1) <= 1e-6):  # which NaN is not
         raise ValueError(f"split={split}: give fractions of train (above 0), validation and test that sum to 1")

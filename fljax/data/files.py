@@ -50,22 +50,22 @@ def read_own(
     if not path.exists():
         raise ValueError(f"there is no {path}; give a .csv, .tsv, .parquet, .npz or .json file, or a folder of images")
     if path.is_dir() or path.suffix == ".json":
-        if columns is not None and (given := [name for name, value in columns._asdict().items() if value]):
+        if columns is not None and (given_roles := [name for name, value in columns._asdict().items() if value]):
             kind = "a folder" if path.is_dir() else "LEAF's JSON"
-            raise ValueError(f"{path} is {kind}, but a column is given for {', '.join(given)}; leave it out")
+            raise ValueError(f"{path} is {kind}, but a column is given for {', '.join(given_roles)}; leave it out")
         is_json = path.is_file() or find_shards(path) is not None
-        return _of_task(read_leaf(path, words) if is_json else read_images(path), task, path)
+        return _for_task(read_leaf(path, words) if is_json else read_images(path), task, path)
     if path.suffix == ".npz":
-        return _named(_of_task(read_npz(path, columns, task), task, path))
+        return _with_class_names(_for_task(read_npz(path, columns, task), task, path))
     if path.suffix not in TABLES:
         raise ValueError(
             f"{path} is a {path.suffix or 'nameless'} file; give .csv, .tsv, .parquet, .npz, .json or a folder"
         )
     if columns is None or not columns.label:
         with naming(path):
-            there = there_are("the columns", table_in(path).columns)
+            listing = there_are("the columns", table_in(path).columns)
         what = "the labels: --label-column or Columns(label=...); and that of the clients, if any"
-        raise ValueError(f"{path}: name the column of {what}: --client-column; {there}")
+        raise ValueError(f"{path}: name the column of {what}: --client-column; {listing}")
     return read_table(path, columns, task, words)
 
 
@@ -81,9 +81,9 @@ def read_npz(path: Path, columns: Columns | None = None, task: TaskChoice = "aut
         ValueError: an array is missing or is a pickled object, or as `fljax.data.own.own_data`.
     """
     with naming(path):
-        found = arrays_in(path, columns, needed=("x", "y"))
-        y = found["y"].astype(np.float64) if task == "regression" and found["y"].dtype.kind in "iu" else found["y"]
-        return own_data(found["x"], y, found["client"], part=found["part"])
+        arrays = arrays_in(path, columns, needed=("x", "y"))
+        y = arrays["y"].astype(np.float64) if task == "regression" and arrays["y"].dtype.kind in "iu" else arrays["y"]
+        return own_data(arrays["x"], y, arrays["client"], part=arrays["part"])
 
 
 def arrays_in(path: Path, columns: Columns | None, needed: Sequence[str]) -> dict[str, Any]:
@@ -92,24 +92,27 @@ def arrays_in(path: Path, columns: Columns | None, needed: Sequence[str]) -> dic
     Raises:
         ValueError: as `read_npz`.
     """
-    named = {} if columns is None else _as_arrays(columns)
-    wanted = {what: (named[what],) if what in named else usual for what, usual in ARRAYS.items()}
+    given_names = {} if columns is None else _names_by_role(columns)
+    names_by_role = {
+        role: (given_names[role],) if role in given_names else usual_names for role, usual_names in ARRAYS.items()
+    }
     try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            there = file.files
-            found = {
-                what: next((file[name] for name in names if name in there), None) for what, names in wanted.items()
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            stored_names = file.files
+            arrays = {
+                role: next((file[name] for name in names if name in stored_names), None)
+                for role, names in names_by_role.items()
             }
     except MemoryError:
         raise
     except Exception as error:  # a damaged archive fails wherever zip, zlib or NumPy notices it
         raise ValueError(f"cannot be read as arrays: {' '.join(str(error).split())[:200]}") from None
-    for what, array in found.items():
-        if array is None and (what in named or what in needed):
-            raise ValueError(f"has no array {wanted[what][0]}; it has {', '.join(there)}")
+    for role, array in arrays.items():
+        if array is None and (role in given_names or role in needed):
+            raise ValueError(f"has no array {names_by_role[role][0]}; it has {', '.join(stored_names)}")
         if array is not None and array.ndim == 0:
-            raise ValueError(f"the array {named.get(what, what)} is one number; give one row per example")
-    return found
+            raise ValueError(f"the array {given_names.get(role, role)} is one number; give one row per example")
+    return arrays
 
 
 def array_names(path: Path) -> list[str]:
@@ -134,7 +137,7 @@ def n_bytes_unpacked(path: Path) -> int:
         return 0
 
 
-def _as_arrays(columns: Columns) -> dict[str, str]:
+def _names_by_role(columns: Columns) -> dict[str, str]:
     """The arrays that the columns name: key of `ARRAYS` -> name."""
     if columns.ignored:
         raise ValueError("only columns of a table can be ignored; arrays that are not named are not read")
@@ -143,23 +146,25 @@ def _as_arrays(columns: Columns) -> dict[str, str]:
     if columns.categories or columns.text is not None:
         what = "categories" if columns.categories else "texts"
         raise ValueError(f"{what} must be columns of a table; give numbers in the arrays")
-    given = {"x": columns.features, "y": columns.label, "client": columns.client, "part": columns.part}
-    lists = {what: (names,) if isinstance(names, str) else names for what, names in given.items() if names}
-    if several := [names for names in lists.values() if len(names) > 1]:
+    given_names = {"x": columns.features, "y": columns.label, "client": columns.client, "part": columns.part}
+    names_by_role = {
+        role: (names,) if isinstance(names, str) else names for role, names in given_names.items() if names
+    }
+    if several := [names for names in names_by_role.values() if len(names) > 1]:
         raise ValueError(f"{', '.join(several[0])} are several arrays for one thing; name one array")
-    return {what: name for what, (name,) in lists.items()}
+    return {role: name for role, (name,) in names_by_role.items()}
 
 
-def _of_task(data: OwnData, task: TaskChoice, path: Path) -> OwnData:
+def _for_task(data: OwnData, task: TaskChoice, path: Path) -> OwnData:
     """The data with labels for the task: whole numbers of any type may be targets or classes, and several labels of 0
     and 1 may be targets."""
-    check_choices(_of_task, {"task": task})
+    check_choices(_for_task, {"task": task})
     y = np.asarray(data.examples.y)
     if task == "classification" and y.ndim == 1 and y.dtype.kind == "f" and are_whole(y):
         y = y.astype(np.int64)
         data = data._replace(examples=on_host(np.asarray(data.examples.x), y))
-    several = y.ndim == 2 and np.isin(y, (0, 1)).all()
-    kind = "classification" if are_classes(y) else "labels" if several else "regression"
+    are_binary = y.ndim == 2 and np.isin(y, (0, 1)).all()
+    kind = "classification" if are_classes(y) else "labels" if are_binary else "regression"
     if task in ("auto", kind):
         return data
     if task == "regression" and not data.classes:
@@ -167,7 +172,7 @@ def _of_task(data: OwnData, task: TaskChoice, path: Path) -> OwnData:
     raise ValueError(f"{path}: its labels are {y.dtype} of shape {y.shape}, for {kind}, not for {task}")
 
 
-def _named(data: OwnData) -> OwnData:
+def _with_class_names(data: OwnData) -> OwnData:
     """The data; classes whose numbers do not count from 0 get names, as in a table."""
     y = np.asarray(data.examples.y)
     if data.classes or not are_classes(y) or y.ndim > 1 or counts_classes(y):

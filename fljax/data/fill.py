@@ -22,23 +22,23 @@ def fills(federation: Federation, empty: np.ndarray, fill: Fill) -> np.ndarray:
         The values; 0 for a column that is empty in all these examples.
     """
     rows = _rows_of(federation.train)
-    x, counts = np.asarray(federation.train.pool.x, np.float64)[rows], ~empty[rows]
-    of = {"median": np.median, "mean": np.mean}[fill]
-    columns = zip(x.T, counts.T, strict=True)
-    return np.array([of(column[own]) if own.any() else 0.0 for column, own in columns], np.float32)
+    x, is_counted = np.asarray(federation.train.pool.x, np.float64)[rows], ~empty[rows]
+    statistic = {"median": np.median, "mean": np.mean}[fill]
+    columns = zip(x.T, is_counted.T, strict=True)
+    return np.array([statistic(column[mask]) if mask.any() else 0.0 for column, mask in columns], np.float32)
 
 
 def filled(federation: Federation, empty: np.ndarray, values: np.ndarray) -> Federation:
     """The federation with ``values`` (features,) in the cells that are ``empty`` (rows, features)."""
-    made = {}
+    pools = {}
 
-    def of(data: ClientData) -> ClientData:  # splits that share a pool still share it
-        if id(data.pool) not in made:
-            made[id(data.pool)] = data.pool._replace(x=jnp.where(empty, values, data.pool.x))
-        return data._replace(pool=made[id(data.pool)])
+    def filled_data(data: ClientData) -> ClientData:  # splits that share a pool still share it
+        if id(data.pool) not in pools:
+            pools[id(data.pool)] = data.pool._replace(x=jnp.where(empty, values, data.pool.x))
+        return data._replace(pool=pools[id(data.pool)])
 
-    val = None if federation.val is None else of(federation.val)
-    return federation._replace(train=of(federation.train), val=val, test=of(federation.test))
+    val = None if federation.val is None else filled_data(federation.val)
+    return federation._replace(train=filled_data(federation.train), val=val, test=filled_data(federation.test))
 
 
 def _rows_of(data: ClientData) -> np.ndarray:

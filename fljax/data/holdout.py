@@ -55,15 +55,15 @@ def some_clients(federation: Federation, n_clients: int, seed: int = 0) -> Feder
     return clients_of(federation, some_of(federation.train.n_clients, n_clients, seed))
 
 
-def some_of(there: int, n_clients: int, seed: int = 0) -> np.ndarray:
-    """The numbers, in order, of the clients that `some_clients` chooses of ``there``.
+def some_of(n_all: int, n_clients: int, seed: int = 0) -> np.ndarray:
+    """The numbers, in order, of the clients that `some_clients` chooses of ``n_all``.
 
     Raises:
         ValueError: as `some_clients`.
     """
-    if not 1 <= n_clients <= there:
-        raise ValueError(f"n_clients={n_clients}: the data has {there} clients; choose 1 to {there}, or 0 for all")
-    return np.sort(np.random.default_rng(seed).permutation(there)[:n_clients])
+    if not 1 <= n_clients <= n_all:
+        raise ValueError(f"n_clients={n_clients}: the data has {n_all} clients; choose 1 to {n_all}, or 0 for all")
+    return np.sort(np.random.default_rng(seed).permutation(n_all)[:n_clients])
 
 
 def check_new_clients(new_clients: float) -> None:
@@ -74,20 +74,20 @@ def check_new_clients(new_clients: float) -> None:
 
 def clients_of(federation: Federation, ids: np.ndarray | Array) -> Federation:
     """The federation of the clients ``ids`` only."""
-    place = jnp.asarray(ids)
+    clients = jnp.asarray(ids)
     return federation._replace(
-        train=select(federation.train, place),
-        val=None if federation.val is None else select(federation.val, place),
-        test=select(federation.test, place),
-        triggered=None if federation.triggered is None else select(federation.triggered, place),
-        group=None if federation.group is None else federation.group[place],
-        there=None if federation.there is None else federation.there[place],
-        stages=_stages(federation.stages, place),
+        train=select(federation.train, clients),
+        val=None if federation.val is None else select(federation.val, clients),
+        test=select(federation.test, clients),
+        triggered=None if federation.triggered is None else select(federation.triggered, clients),
+        group=None if federation.group is None else federation.group[clients],
+        there=None if federation.there is None else federation.there[clients],
+        stages=_stages_of(federation.stages, clients),
     )
 
 
-def _stages(stages: Stages | None, place: Array) -> Stages | None:
+def _stages_of(stages: Stages | None, clients: Array) -> Stages | None:
     if stages is None:
         return None
-    of_all: Any = stages._replace(begins=None)  # pyright: ignore[reportArgumentType]
-    return jax.tree.map(lambda rows: rows[:, place], of_all)._replace(begins=stages.begins)
+    tables: Any = stages._replace(begins=None)  # pyright: ignore[reportArgumentType]
+    return jax.tree.map(lambda rows: rows[:, clients], tables)._replace(begins=stages.begins)

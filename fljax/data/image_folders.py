@@ -35,22 +35,22 @@ def read_images(folder: Path) -> OwnData:
     ]
     if not files:
         raise ValueError(f"{folder} has no images; put them in CLIENT/CLASS/NAME.png, or train/CLIENT/CLASS/NAME.png")
-    *names, found = zip(*files, strict=True)
+    *names, paths = zip(*files, strict=True)
     part, client, label = map(np.array, names)
-    return own_data(images_in(found), label, client, part=part if "" not in roots else None)
+    return own_data(images_in(paths), label, client, part=part if "" not in roots else None)
 
 
 def _roots(folder: Path) -> dict[str, Path]:
     """Split -> the folder of its clients; the split is "" if the clients' folders are not in splits."""
     if not (folder / "train").is_dir():
         return {"": folder}
-    there = [found.name for found in _folders(folder)]
-    known = ("train", "val", *VALIDATION, "test")
-    if other := [name for name in there if name not in known]:
+    subfolders = [path.name for path in _folders(folder)]
+    split_names = ("train", "val", *VALIDATION, "test")
+    if unknown_names := [name for name in subfolders if name not in split_names]:
         raise ValueError(
-            f"{folder} has the folder {other[0]} beside train; name it train, val or test, or move it away"
+            f"{folder} has the folder {unknown_names[0]} beside train; name it train, val or test, or move it away"
         )
-    return {name: folder / name for name in known if name in there}
+    return {name: folder / name for name in split_names if name in subfolders}
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -79,13 +79,13 @@ def _image(file: Path) -> np.ndarray:
     Raises:
         ValueError: it cannot be read, or has numbers of more than 16 bits, whose range is unknown.
     """
-    with opened_image(file, FORMATS) as opened:
-        kind, mode = opened.format, opened.mode
-        wide = mode in ("I", "F") or mode.startswith("I;")
-        image = np.asarray(opened if wide or mode in ("L", "RGB") else opened.convert("RGB"))
-    if mode == "F" or (mode == "I" and kind != "PNG"):  # Pillow opens a PNG of 16 bits as I or as I;16
+    with opened_image(file, FORMATS) as image_file:
+        file_format, mode = image_file.format, image_file.mode
+        is_wide = mode in ("I", "F") or mode.startswith("I;")
+        image = np.asarray(image_file if is_wide or mode in ("L", "RGB") else image_file.convert("RGB"))
+    if mode == "F" or (mode == "I" and file_format != "PNG"):  # Pillow opens a PNG of 16 bits as I or as I;16
         what = "floating-point numbers" if mode == "F" else "whole numbers of 32 bits"
         raise ValueError(f"{file} has {what}; give images of 8 or 16 bits, or the numbers as an .npz")
-    if wide:
+    if is_wide:
         image = (image >> 8).astype(np.uint8)
     return image[..., None] if image.ndim == 2 else image

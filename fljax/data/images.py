@@ -44,7 +44,7 @@ def affine(x: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     flat = stack.reshape(-1, *shape[2:]).astype(np.float32)
     offset = centre - full @ centre
     out = scipy.ndimage.affine_transform(flat, full, offset, order=1)  # pyright: ignore[reportArgumentType]
-    return np.moveaxis(_like(x, out).reshape(shape), 1, 3)
+    return np.moveaxis(_in_dtype_of(x, out).reshape(shape), 1, 3)
 
 
 def resize(x: np.ndarray, side: int) -> np.ndarray:
@@ -60,7 +60,7 @@ def resize(x: np.ndarray, side: int) -> np.ndarray:
     for start in range(0, len(x), _CHUNK):
         part = jnp.asarray(x[start : start + _CHUNK], jnp.float32)
         shape = (part.shape[0], side, side, part.shape[3])
-        out[start : start + _CHUNK] = _like(x, np.asarray(jax.image.resize(part, shape, "linear")))
+        out[start : start + _CHUNK] = _in_dtype_of(x, np.asarray(jax.image.resize(part, shape, "linear")))
     return out
 
 
@@ -68,7 +68,7 @@ def thicken(x: np.ndarray, amount: float) -> np.ndarray:
     """Bright strokes made thicker (0 to 1) or thinner (-1 to 0): a blend with the 3 by 3 maximum or minimum."""
     extreme = scipy.ndimage.maximum_filter if amount > 0 else scipy.ndimage.minimum_filter
     blend = (1 - abs(amount)) * x.astype(np.float32) + abs(amount) * extreme(x, size=(1, 3, 3, 1))
-    return _like(x, blend)
+    return _in_dtype_of(x, blend)
 
 
 def gamma_curve(x: np.ndarray, gamma: float) -> np.ndarray:
@@ -77,7 +77,7 @@ def gamma_curve(x: np.ndarray, gamma: float) -> np.ndarray:
     return curve[x]
 
 
-def _like(x: np.ndarray, values: np.ndarray) -> np.ndarray:
+def _in_dtype_of(x: np.ndarray, values: np.ndarray) -> np.ndarray:
     return np.clip(np.round(values), 0, 255).astype(np.uint8) if x.dtype == np.uint8 else values.astype(x.dtype)
 
 

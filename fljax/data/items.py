@@ -29,7 +29,7 @@ def arrays_of(data: Any, whose: str) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(f"{whose} has a {type(data).__name__}; {_ALLOWED}")
     else:
         items = [data[i] for i in range(len(data))]  # by index: iterating over a PyTorch data set need not end
-        x, y = (_together(items, part, whose) for part in range(2))
+        x, y = (_stacked(items, part, whose) for part in range(2))
     if not (x.ndim and y.ndim):
         raise ValueError(f"{whose} has x of shape {x.shape} and y of shape {y.shape}; {_ALLOWED}")
     if not len(x):
@@ -49,7 +49,7 @@ def as_array(name: str, values: Any) -> np.ndarray:
         raise ValueError(f"{name}: examples have different shapes; give an array (examples, ...)") from None
 
 
-def _together(items: Sequence[Any], part: int, whose: str) -> np.ndarray:
+def _stacked(items: Sequence[Any], part: int, whose: str) -> np.ndarray:
     """The x (0) or the y (1) of all items, (examples, ...)."""
     parts = []
     for i, item in enumerate(items):

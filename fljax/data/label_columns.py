@@ -30,11 +30,11 @@ def labels_of(columns: Sequence[np.ndarray], names: Sequence[str], task: TaskCho
         if len(columns) > 1:
             raise ValueError(f"classes need one label column, not {', '.join(names)}")
         return _classes_or_targets(columns[0], names[0], task, where)
-    made = [numbers_of(column, name, where, _NO_TARGET) for column, name in zip(columns, names, strict=True)]
-    targets = np.stack(made, axis=1)
-    binary = np.isin(targets, (0, 1)).all()
-    if task == "labels" or (task == "auto" and binary):
-        if not binary:
+    numbers = [numbers_of(column, name, where, _NO_TARGET) for column, name in zip(columns, names, strict=True)]
+    targets = np.stack(numbers, axis=1)
+    are_binary = np.isin(targets, (0, 1)).all()
+    if task == "labels" or (task == "auto" and are_binary):
+        if not are_binary:
             raise ValueError(f"columns {', '.join(names)}: several labels of an example must each be 0 or 1")
         return targets.astype(np.int32)
     return targets[:, 0] if len(columns) == 1 else targets
@@ -44,11 +44,13 @@ def _classes_or_targets(column: np.ndarray, name: str, task: TaskChoice, where: 
     """(examples,) int or text: classes; float: targets."""
     text = text_of(column)
     numbers = np.array([as_number(value) for value in text])
-    missing, no_number = text == "", np.isin(text, ("nan", "None"))
-    if (np.isfinite(numbers) | missing | no_number).all():  # otherwise they are names of classes
-        missing |= no_number
-    if missing.any():
-        raise ValueError(f"{where.row(int(np.argmax(missing)))}, column {name!r} is empty; give each example a label")
+    is_missing, is_nan_text = text == "", np.isin(text, ("nan", "None"))
+    if (np.isfinite(numbers) | is_missing | is_nan_text).all():  # otherwise they are names of classes
+        is_missing |= is_nan_text
+    if is_missing.any():
+        raise ValueError(
+            f"{where.row(int(np.argmax(is_missing)))}, column {name!r} is empty; give each example a label"
+        )
     n_values = len(np.unique(text))
     if n_values == 1:
         raise ValueError(

@@ -37,8 +37,8 @@ def as_labels(y: Any) -> np.ndarray:
         return labels.astype(np.int32)
     if np.issubdtype(labels.dtype, np.floating):
         return labels.astype(np.float32)
-    named = "; fljax.federation_from_arrays accepts names of classes" if labels.dtype.kind in "USO" else ""
-    raise ValueError(f"labels have dtype {labels.dtype}; give whole numbers, or floating-point targets{named}")
+    advice = "; fljax.federation_from_arrays accepts names of classes" if labels.dtype.kind in "USO" else ""
+    raise ValueError(f"labels have dtype {labels.dtype}; give whole numbers, or floating-point targets{advice}")
 
 
 def are_classes(y: np.ndarray | Array) -> bool:
@@ -49,10 +49,10 @@ def are_classes(y: np.ndarray | Array) -> bool:
 def check_classes(y: np.ndarray | Array) -> None:
     """Raises ValueError if labels are not classes, for methods and partitions that need classes."""
     if not are_classes(y):
-        given = "whole numbers" if y.ndim == 1 else "one class for each example"
+        needed = "whole numbers" if y.ndim == 1 else "one class for each example"
         raise ValueError(
             f"labels are {y.dtype} of shape {y.shape}, not classes, which this method or partition needs; "
-            f"choose another, or give {given}"
+            f"choose another, or give {needed}"
         )
 
 

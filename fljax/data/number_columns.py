@@ -41,21 +41,21 @@ def numbers_of(
         numbers = column.astype(np.float64)
     except (TypeError, ValueError):
         numbers = np.array([as_number(value) for value in column])
-    bad = ~np.isfinite(numbers) | (np.abs(numbers) > np.finfo(np.float32).max)
+    is_bad = ~np.isfinite(numbers) | (np.abs(numbers) > np.finfo(np.float32).max)
     if may_be_empty:
-        bad[bad] = [not is_empty(value) for value in column[bad]]
-    if bad.any():
-        raise _bad_cells(column, bad, name, where, of_words)
+        is_bad[is_bad] = [not is_empty(value) for value in column[is_bad]]
+    if is_bad.any():
+        raise _bad_cells(column, is_bad, name, where, of_words)
     return numbers.astype(np.float32)
 
 
-def _bad_cells(column: np.ndarray, bad: np.ndarray, name: str, where: Where, of_words: str) -> BadCellsError:
-    i, n = int(np.argmax(bad)), int(bad.sum())
+def _bad_cells(column: np.ndarray, is_bad: np.ndarray, name: str, where: Where, of_words: str) -> BadCellsError:
+    i, n = int(np.argmax(is_bad)), int(is_bad.sum())
     value = column[i]
-    empty = is_empty(value)
-    what = "empty" if empty else f"{short(str(value))}, not a finite number"
-    is_word = isinstance(value, str) and not empty
-    fill = ", fill it (--fill median, Columns(fill=...))" if empty and not of_words else ""
+    is_blank = is_empty(value)
+    what = "empty" if is_blank else f"{short(str(value))}, not a finite number"
+    is_word = isinstance(value, str) and not is_blank
+    fill = ", fill it (--fill median, Columns(fill=...))" if is_blank and not of_words else ""
     words = f"; {of_words or _other_roles(where)}" if is_word else ""
     remedy = f"correct it{fill}, or leave the row or the column out{words}"
     remedy = remedy if where.is_of_run else "correct it, or leave the row out"

@@ -54,11 +54,11 @@ class OwnData(NamedTuple):
         if self.client is None:
             raise ValueError("the data does not name its clients; give client ids, or use a partition")
         check_split(split)
-        kept, owned = self._owned(min_size)
+        names, owned = self._owned(min_size)
         if self.part is None:
-            self._check_sizes(owned, kept, sum(share > 0 for share in split))
+            self._check_sizes(owned, names, sum(share > 0 for share in split))
             return self.filled(build(self.examples, owned, split, seed, stratify=stratify))
-        return self.filled(self._by_part(owned, kept))
+        return self.filled(self._by_part(owned, names))
 
     def fills(self, federation: Federation) -> np.ndarray | None:
         """(features,) the value that fills each column's empty cells, from a federation's training examples."""
@@ -85,15 +85,15 @@ class OwnData(NamedTuple):
         x, y = np.asarray(self.examples.x), np.asarray(self.examples.y)
         if self.part is not None:
             check_halves(self.part)
-            chosen = self.part == "test"
+            is_test = self.part == "test"
         else:
             if not 0 < test_fraction < 1:
                 raise ValueError(f"test_fraction={test_fraction} is out of its range; choose 0 < test_fraction < 1")
             if (n := len(y)) < 2:
                 raise ValueError(f"the data has {n} example, but a partition needs one to train and one to test on")
-            chosen = np.zeros(n, bool)
-            chosen[np.random.default_rng(seed).permutation(n)[: min(max(1, round(test_fraction * n)), n - 1)]] = True
-        return on_host(x[~chosen], y[~chosen]), on_host(x[chosen], y[chosen])
+            is_test = np.zeros(n, bool)
+            is_test[np.random.default_rng(seed).permutation(n)[: min(max(1, round(test_fraction * n)), n - 1)]] = True
+        return on_host(x[~is_test], y[~is_test]), on_host(x[is_test], y[is_test])
 
     def kept(self, min_size: int) -> tuple[str, ...]:
         """Names of the clients that have at least ``min_size`` examples, in the order of the federation."""
@@ -103,31 +103,31 @@ class OwnData(NamedTuple):
         assert self.client is not None
         size = np.bincount(self.client, minlength=len(self.clients))
         rows = np.split(np.argsort(self.client, kind="stable"), np.cumsum(size)[:-1])
-        kept = [i for i in range(len(self.clients)) if size[i] >= max(min_size, 1)]
-        if not kept:
+        clients = [i for i in range(len(self.clients)) if size[i] >= max(min_size, 1)]
+        if not clients:
             raise ValueError(f"min_size={min_size}: no client has so many examples; the largest has {size.max()}")
-        return [self.clients[i] for i in kept], [rows[i] for i in kept]
+        return [self.clients[i] for i in clients], [rows[i] for i in clients]
 
-    def _check_sizes(self, owned: Rows, names: Sequence[str], wanted: int) -> None:
+    def _check_sizes(self, owned: Rows, names: Sequence[str], n_splits: int) -> None:
         for name, rows in zip(names, owned, strict=True):
-            if len(rows) < wanted:
+            if len(rows) < n_splits:
                 raise ValueError(
-                    f"client {name!r} has {len(rows)} examples, too few for {wanted} splits; "
-                    f"min_size={wanted} (--partition.min-size {wanted}) leaves such clients out"
+                    f"client {name!r} has {len(rows)} examples, too few for {n_splits} splits; "
+                    f"min_size={n_splits} (--partition.min-size {n_splits}) leaves such clients out"
                 )
 
     def _by_part(self, owned: Rows, names: Sequence[str]) -> Federation:
         assert self.part is not None
-        somebody = np.unique(self.part[np.concatenate(owned)])
-        wanted = ["train", "val"] if "val" in somebody else ["train"]  # a client without test examples is not tested
+        parts = np.unique(self.part[np.concatenate(owned)])
+        needed = ["train", "val"] if "val" in parts else ["train"]  # a client without test examples is not tested
         for name, rows in zip(names, owned, strict=True):
-            if missing := [one for one in wanted if not (self.part[rows] == one).any()]:
+            if missing := [part for part in needed if not (self.part[rows] == part).any()]:
                 or_none = ", or mark no example as val" if missing[0] == "val" else ""
                 raise ValueError(f"client {name!r} has no {missing[0]} examples; add some, or leave it out{or_none}")
         pool = as_arrays(self.examples)
         warn_of_scale(self.examples.x)
-        train, val, test = (client_data(pool, [rows[self.part[rows] == one] for rows in owned]) for one in PARTS)
-        federation = Federation(train, val if "val" in wanted else None, test, None, None)
+        train, val, test = (client_data(pool, [rows[self.part[rows] == part] for rows in owned]) for part in PARTS)
+        federation = Federation(train, val if "val" in needed else None, test, None, None)
         validate(federation)
         return federation
 
@@ -204,22 +204,22 @@ def federation_from_clients(
         ValueError: no clients; a client's examples are neither of these, or of another shape or type than the first
             client's; or as `own_data`.
     """
-    given = dict(clients) if isinstance(clients, Mapping) else dict(enumerate(clients))
-    if not given:
+    examples_of = dict(clients) if isinstance(clients, Mapping) else dict(enumerate(clients))
+    if not examples_of:
         raise ValueError("no clients; give a pair of arrays (x, y) for each")
-    named = {name: arrays_of(one, f"client {name!r}") for name, one in given.items()}
-    first, labels = next(iter(named.values()))
-    for name, (x, y) in named.items():
+    arrays = {name: arrays_of(examples, f"client {name!r}") for name, examples in examples_of.items()}
+    first, labels = next(iter(arrays.values()))
+    for name, (x, y) in arrays.items():
         if len(x) != len(y):
             raise ValueError(f"client {name!r} has {len(x)} examples and {len(y)} labels; give a label for each")
         if x.shape[1:] != first.shape[1:] or x.dtype != first.dtype:
             raise ValueError(f"client {name!r} has examples {_kind(x)}, the first client {_kind(first)}; give one kind")
-        if (kind := _kind_of_labels(y)) != (wanted := _kind_of_labels(labels)):
-            raise ValueError(f"client {name!r} has labels {kind} and the first client {wanted}; give all the same")
-    xs, ys = zip(*named.values(), strict=True)
+        if (kind := _kind_of_labels(y)) != (first_kind := _kind_of_labels(labels)):
+            raise ValueError(f"client {name!r} has labels {kind} and the first client {first_kind}; give all the same")
+    xs, ys = zip(*arrays.values(), strict=True)
     client = np.repeat(np.arange(len(xs)), [len(x) for x in xs])
     data = own_data(np.concatenate(xs), np.concatenate([_joinable(y) for y in ys]), client)
-    named_data = data._replace(clients=tuple(str(name) for name in named))
+    named_data = data._replace(clients=tuple(str(name) for name in arrays))
     return named_data.federation(split, seed=seed)
 
 
@@ -229,8 +229,8 @@ def _kind(x: np.ndarray) -> str:
 
 def _kind_of_labels(y: np.ndarray) -> str:
     """The kind of labels, of which only equal kinds are joined: whole or bool, floating-point, or names."""
-    what = {"b": "whole numbers", "i": "whole numbers", "u": "whole numbers", "f": "floating-point numbers"}
-    return f"of shape {y.shape[1:]} that are {what.get(y.dtype.kind, 'names')}"
+    words = {"b": "whole numbers", "i": "whole numbers", "u": "whole numbers", "f": "floating-point numbers"}
+    return f"of shape {y.shape[1:]} that are {words.get(y.dtype.kind, 'names')}"
 
 
 def _joinable(y: np.ndarray) -> np.ndarray:

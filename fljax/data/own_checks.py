@@ -19,8 +19,8 @@ def parts_of(part: Any) -> np.ndarray:
     if array.ndim != 1:
         raise ValueError(f"part has shape {array.shape}; give one for each example")
     array = np.where(np.isin(array, VALIDATION), "val", array)
-    if (bad := ~np.isin(array, PARTS)).any():
-        i = int(np.argmax(bad))
+    if (is_unknown := ~np.isin(array, PARTS)).any():
+        i = int(np.argmax(is_unknown))
         raise ValueError(f"part of example {i} is {str(array[i])!r}; choose one of {', '.join(PARTS)}")
     return array
 
@@ -54,9 +54,9 @@ def check_finite(x: np.ndarray, client: np.ndarray, clients: Sequence[str]) -> N
     """Raises ValueError for the first example with a number that is not finite, naming its client."""
     if not np.issubdtype(x.dtype, np.floating):
         return
-    good = np.isfinite(x).reshape(len(x), -1)
-    if not good.all():
-        row, column = np.argwhere(~good)[0]
+    is_finite = np.isfinite(x).reshape(len(x), -1)
+    if not is_finite.all():
+        row, column = np.argwhere(~is_finite)[0]
         where = f", column {column}" if x.ndim > 1 else ""
         value = x.reshape(len(x), -1)[row, column]
         whose = clients[int(client[row])]

@@ -35,10 +35,10 @@ class Layout(NamedTuple):
         if x.ndim != 2 or x.shape[1] != sum(sizes):
             raise ValueError(f"packed examples have shape (batch, {sum(sizes)}), not {x.shape}")
         parts = jnp.split(x, np.cumsum(sizes)[:-1], axis=1)
-        found = (part.reshape(len(x), *shape) for part, shape in zip(parts, self.shapes, strict=True))
+        shaped = (part.reshape(len(x), *shape) for part, shape in zip(parts, self.shapes, strict=True))
         return {
-            name: jnp.round(part).astype(jnp.int32) if whole else part
-            for name, part, whole in zip(self.names, found, self.whole, strict=True)
+            name: jnp.round(part).astype(jnp.int32) if is_whole else part
+            for name, part, is_whole in zip(self.names, shaped, self.whole, strict=True)
         }
 
 
@@ -63,12 +63,12 @@ def pack(inputs: Mapping[str, Any]) -> tuple[np.ndarray, Layout]:
         if array.dtype.kind not in "iu" or not array.size:
             continue
         low, high = int(array.min()), int(array.max())
-        if (most := max(-low, high)) > _LARGEST:  # not `abs`, which leaves the least number of a type negative
-            raise ValueError(f"input {name!r} has {most}; give whole numbers up to {_LARGEST}")
+        if (largest := max(-low, high)) > _LARGEST:  # not `abs`, which leaves the least number of a type negative
+            raise ValueError(f"input {name!r} has {largest}; give whole numbers up to {_LARGEST}")
     flat = [_floats(array).reshape(len(array), math.prod(array.shape[1:])) for array in arrays.values()]
-    whole = tuple(array.dtype.kind in "iu" and array.dtype != np.uint8 for array in arrays.values())
+    is_whole = tuple(array.dtype.kind in "iu" and array.dtype != np.uint8 for array in arrays.values())
     return np.concatenate(flat, axis=1), Layout(
-        tuple(arrays), tuple(array.shape[1:] for array in arrays.values()), whole
+        tuple(arrays), tuple(array.shape[1:] for array in arrays.values()), is_whole
     )
 
 

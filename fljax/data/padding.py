@@ -33,19 +33,19 @@ def same_shapes(federations: Sequence[Federation]) -> list[Federation]:
             raise ValueError(f"federation {i} is {kind} and federation 0 {kinds[0]}; these must be equal")
     if federations[0].stages is not None:
         raise ValueError("the federations change over the rounds; pad them first and add the drift afterwards")
-    known: list[Examples] = []
-    pools = [_pools(federation, known) for federation in federations]
-    longest = {name: max(len(own[name].y) for own in pools if name in own) for name in pools[0]}
-    made: dict[tuple[int, int], Examples] = {}
+    distinct_pools: list[Examples] = []
+    pools = [_pools(federation, distinct_pools) for federation in federations]
+    longest = {name: max(len(split_pools[name].y) for split_pools in pools if name in split_pools) for name in pools[0]}
+    padded_pools: dict[tuple[int, int], Examples] = {}
     result = []
-    for federation, own in zip(federations, pools, strict=True):
-        long = {name: _long(pool, longest[name], made) for name, pool in own.items()}
+    for federation, split_pools in zip(federations, pools, strict=True):
+        padded = {name: _padded_pool(pool, longest[name], padded_pools) for name, pool in split_pools.items()}
         splits = {
-            name: ClientData(long[name], _wide(data, _capacity(federations, name)), data.size)
+            name: ClientData(padded[name], _padded_index(data, _capacity(federations, name)), data.size)
             for name in ("train", "val", "test")
             if (data := getattr(federation, name)) is not None
         }
-        result.append(federation._replace(**splits, public=long.get("public")))
+        result.append(federation._replace(**splits, public=padded.get("public")))
     return result
 
 
@@ -62,34 +62,34 @@ def _kind(federation: Federation) -> tuple[Any, ...]:
     )
 
 
-def _pools(federation: Federation, known: list[Examples]) -> dict[str, Examples]:
+def _pools(federation: Federation, distinct: list[Examples]) -> dict[str, Examples]:
     """The pool of each split; of equal pools, always the first."""
 
-    def first(pool: Examples) -> Examples:
-        for other in known:
-            if other is pool or _equal(other, pool):
-                return other
-        known.append(pool)
+    def first_equal(pool: Examples) -> Examples:
+        for pool_before in distinct:
+            if pool_before is pool or _are_equal(pool_before, pool):
+                return pool_before
+        distinct.append(pool)
         return pool
 
     splits = {name: getattr(federation, name) for name in ("train", "val", "test")}
-    found = {name: first(data.pool) for name, data in splits.items() if data is not None}
-    return found if federation.public is None else found | {"public": first(federation.public)}
+    pools = {name: first_equal(data.pool) for name, data in splits.items() if data is not None}
+    return pools if federation.public is None else pools | {"public": first_equal(federation.public)}
 
 
-def _equal(one: Examples, other: Examples) -> bool:
-    same = one.x.shape == other.x.shape and one.y.shape == other.y.shape and one.x.dtype == other.x.dtype
-    return same and all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in zip(one, other, strict=True))
+def _are_equal(first: Examples, second: Examples) -> bool:
+    same = first.x.shape == second.x.shape and first.y.shape == second.y.shape and first.x.dtype == second.x.dtype
+    return same and all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in zip(first, second, strict=True))
 
 
-def _long(pool: Examples, length: int, made: dict[tuple[int, int], Examples]) -> Examples:
+def _padded_pool(pool: Examples, length: int, padded_pools: dict[tuple[int, int], Examples]) -> Examples:
     """``pool`` padded with zeros to ``length`` rows. One object per pool, because splits may share it."""
-    if (key := (id(pool), length)) not in made:
-        made[key] = Examples(*(_padded(part, length) for part in pool)) if length > len(pool.y) else pool
-    return made[key]
+    if (key := (id(pool), length)) not in padded_pools:
+        padded_pools[key] = Examples(*(_padded_rows(part, length) for part in pool)) if length > len(pool.y) else pool
+    return padded_pools[key]
 
 
-def _padded(rows: Any, length: int) -> Any:
+def _padded_rows(rows: Any, length: int) -> Any:
     return jnp.pad(rows, [(0, length - rows.shape[0]), *[(0, 0)] * (rows.ndim - 1)])
 
 
@@ -97,5 +97,5 @@ def _capacity(federations: Sequence[Federation], name: str) -> int:
     return max(getattr(federation, name).index.shape[1] for federation in federations)
 
 
-def _wide(data: ClientData, capacity: int) -> Any:
+def _padded_index(data: ClientData, capacity: int) -> Any:
     return jnp.pad(data.index, [(0, 0), (0, capacity - data.index.shape[1])])

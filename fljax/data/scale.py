@@ -22,9 +22,9 @@ def warn_of_scale(x: Any) -> None:
     """
     if x.ndim < 3 or x.dtype == np.uint8 or not x.size:
         return
-    seen = np.asarray(x[:: max(1, len(x) // _LOOKED_AT)][:_LOOKED_AT])
-    low, high = float(seen.min()), float(seen.max())
-    may_be_tokens = x.ndim == 3 and seen.dtype.kind in "iu" and not 0 <= low <= high <= 255
+    sample = np.asarray(x[:: max(1, len(x) // _LOOKED_AT)][:_LOOKED_AT])
+    low, high = float(sample.min()), float(sample.max())
+    may_be_tokens = x.ndim == 3 and sample.dtype.kind in "iu" and not 0 <= low <= high <= 255
     if may_be_tokens or not _USUAL < max(-low, high) < np.inf:
         return
     text = f"x goes from {low:g} to {high:g} as {x.dtype} and is not scaled; training then mostly fails"

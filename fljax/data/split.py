@@ -20,16 +20,16 @@ def split_rows(
     Raises:
         ValueError: there are no clients, a row is not in the pool, or a client has a row twice or too few rows.
     """
-    everyone = owned_rows(owned)
-    rows, size = everyone
+    all_owned = owned_rows(owned)
+    rows, size = all_owned
     if not len(size):
         raise ValueError("owned has 0 clients; give the rows of at least one")
-    check_owned("owned", everyone, len(labels))
-    wanted = sum(fraction > 0 for fraction in split)
-    if (short := size < wanted).any():
-        i = int(np.argmax(short))
+    check_owned("owned", all_owned, len(labels))
+    n_splits = sum(fraction > 0 for fraction in split)
+    if (is_too_small := size < n_splits).any():
+        i = int(np.argmax(is_too_small))
         raise ValueError(
-            f"client {i} has {size[i]} examples, too few for {wanted} splits; leave it out, or use fewer clients "
+            f"client {i} has {size[i]} examples, too few for {n_splits} splits; leave it out, or use fewer clients "
             "or a larger minimum"
         )
     begin = np.cumsum(size) - size
@@ -67,8 +67,8 @@ def _spread(start: np.ndarray, size: np.ndarray, count: np.ndarray) -> np.ndarra
     """
     client = np.repeat(np.arange(len(size)), count)
     nth = np.arange(len(client)) - (np.cumsum(count) - count)[client]
-    place = ((nth + start[client]) * size[client] / np.maximum(count, 1)[client]).astype(np.int64)
-    return (np.cumsum(size) - size)[client] + place
+    position = ((nth + start[client]) * size[client] / np.maximum(count, 1)[client]).astype(np.int64)
+    return (np.cumsum(size) - size)[client] + position
 
 
 def client_data(pool: Examples, owned: Rows | Owned) -> ClientData:

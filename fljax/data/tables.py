@@ -52,8 +52,8 @@ class Columns(NamedTuple):
 
     def others(self, there: Iterable[str]) -> tuple[str, ...]:
         """The columns in ``there`` without another role: the features, if no features are named."""
-        known = (*self.special, *self.ignored)
-        return tuple(name for name in there if name and name not in known)  # an index column has no name
+        special = (*self.special, *self.ignored)
+        return tuple(name for name in there if name and name not in special)  # an index column has no name
 
 
 def as_columns(columns: Any) -> Columns:
@@ -63,12 +63,12 @@ def as_columns(columns: Any) -> Columns:
         ValueError: ``columns`` are not `Columns`.
     """
     check_kind("columns", columns, Columns, 'give fljax.Columns(("label",), client="client")')
-    several = {
-        name: (one,)
+    tuples = {
+        name: (value,)
         for name in ("label", "features", "categories", "ignored")
-        if isinstance(one := getattr(columns, name), str)
+        if isinstance(value := getattr(columns, name), str)
     }
-    return columns._replace(**several)
+    return columns._replace(**tuples)
 
 
 def from_frame(frame: Any, columns: Columns, task: TaskChoice = "auto", words: Words = USUAL) -> OwnData:
@@ -91,7 +91,7 @@ def from_frame(frame: Any, columns: Columns, task: TaskChoice = "auto", words: W
     columns = as_columns(columns)
     if not hasattr(frame, "columns"):
         raise ValueError(f"{said('frame', frame)} has no columns; give a pandas or polars frame")
-    return _of_columns(_frame_table(frame), columns, task, words)
+    return _as_own_data(_frame_table(frame), columns, task, words)
 
 
 def from_hugging_face(dataset: Any, columns: Columns, task: TaskChoice = "auto", words: Words = USUAL) -> OwnData:
@@ -107,9 +107,9 @@ def from_hugging_face(dataset: Any, columns: Columns, task: TaskChoice = "auto",
         raise ValueError(f"dataset is a dict of {parts}, not a datasets.Dataset; give one split, dataset['train']")
     if not hasattr(dataset, "with_format"):
         raise ValueError(f"{said('dataset', dataset)} is not a datasets.Dataset; for a frame use fljax.from_frame")
-    plain = dataset.with_format("numpy")
-    wanted = [*_features(dataset.column_names, columns), *columns.special]
-    return _of_columns(Table({name: np.asarray(plain[name][:]) for name in wanted}), columns, task, words)
+    in_numpy = dataset.with_format("numpy")
+    names_read = [*_feature_columns(dataset.column_names, columns), *columns.special]
+    return _as_own_data(Table({name: np.asarray(in_numpy[name][:]) for name in names_read}), columns, task, words)
 
 
 def read_table(path: Path, columns: Columns, task: TaskChoice = "auto", words: Words = USUAL) -> OwnData:
@@ -119,7 +119,7 @@ def read_table(path: Path, columns: Columns, task: TaskChoice = "auto", words: W
         ValueError: in one line that names the file and, for a value that is not a number, its line, column and client.
     """
     with naming(path):
-        return _of_columns(table_in(path), columns, task, words)
+        return _as_own_data(table_in(path), columns, task, words)
 
 
 def table_in(path: Path) -> Table:
@@ -140,11 +140,11 @@ def table_in(path: Path) -> Table:
 @contextmanager
 def _values_of_any_length() -> Iterator[None]:
     """A context in which Python's csv also reads values of more than 131,072 characters, such as a book."""
-    before = csv.field_size_limit(2**31 - 1)
+    old_limit = csv.field_size_limit(2**31 - 1)
     try:
         yield
     finally:
-        csv.field_size_limit(before)
+        csv.field_size_limit(old_limit)
 
 
 def _text_table(path: Path) -> Table:
@@ -172,7 +172,7 @@ def _text_table(path: Path) -> Table:
 
 
 def _separator(header: str) -> str:
-    return next((one for one in ",;\t|" if one in header), ",")
+    return next((character for character in ",;\t|" if character in header), ",")
 
 
 def _parquet_table(path: Path) -> Table:
@@ -201,35 +201,35 @@ def _check_names(names: Sequence[str]) -> None:
         raise ValueError("two columns have the same name")
 
 
-def _of_columns(table: Table, columns: Columns, task: TaskChoice, words: Words) -> OwnData:
-    check_choices(_of_columns, {"task": task})
-    there = table.columns
-    features = _features(list(there), columns)
-    if not len(there[features[0]]):
+def _as_own_data(table: Table, columns: Columns, task: TaskChoice, words: Words) -> OwnData:
+    check_choices(_as_own_data, {"task": task})
+    by_name = table.columns
+    features = _feature_columns(list(by_name), columns)
+    if not len(by_name[features[0]]):
         raise ValueError(NO_ROWS)
     client, where = clients_in(table, columns.client)
-    known: tuple[str, ...] = ()
+    vocabulary: tuple[str, ...] = ()
     if columns.fill not in (None, "median", "mean"):
         raise ValueError(f"fill={columns.fill!r} is unknown; choose 'median' or 'mean', or None")
     if columns.text is None:
         words_of = dict.fromkeys(columns.categories, ())
-        x, inputs = features_of({name: there[name] for name in features}, words_of, where, columns.fill is not None)
+        x, inputs = features_of({name: by_name[name] for name in features}, words_of, where, columns.fill is not None)
         if columns.fill is not None and not inputs:
             raise ValueError(f"column {features[0]!r} holds arrays, whose cells cannot be filled; leave fill out")
     else:
-        (x, known), inputs = as_words(texts_of(there[columns.text], columns.text, where), words), ()
-    y = labels_of([there[name] for name in columns.label], columns.label, task, where)
-    part = None if columns.part is None else _parts(there[columns.part], columns.part, where)
-    made = own_data(x if columns.fill is None else np.nan_to_num(x), y, client, part=part)
-    made = made._replace(inputs=inputs, words=known)
-    return made if columns.fill is None else made._replace(empty=np.isnan(x), fill=columns.fill)
+        (x, vocabulary), inputs = as_words(texts_of(by_name[columns.text], columns.text, where), words), ()
+    y = labels_of([by_name[name] for name in columns.label], columns.label, task, where)
+    part = None if columns.part is None else _parts(by_name[columns.part], columns.part, where)
+    data = own_data(x if columns.fill is None else np.nan_to_num(x), y, client, part=part)
+    data = data._replace(inputs=inputs, words=vocabulary)
+    return data if columns.fill is None else data._replace(empty=np.isnan(x), fill=columns.fill)
 
 
 def _parts(column: np.ndarray, name: str, where: Where) -> np.ndarray:
     """The split of each example; raises ValueError naming the first row with an unknown word."""
     part = text_of(column)
-    if (strange := ~np.isin(part, (*PARTS, *VALIDATION))).any():
-        i = int(np.argmax(strange))
+    if (is_unknown := ~np.isin(part, (*PARTS, *VALIDATION))).any():
+        i = int(np.argmax(is_unknown))
         raise ValueError(f"{where.row(i)}, column {name!r} is {short(str(part[i]))}; choose one of {', '.join(PARTS)}")
     return part
 
@@ -242,13 +242,13 @@ def clients_in(table: Table, column: str | None) -> tuple[np.ndarray | None, Whe
     """
     client = None if column is None else text_of(table.columns[column])
     where = Where(client, table.lines)
-    if client is not None and (missing := client == "").any():
-        raise ValueError(f"{where.row(int(np.argmax(missing)))}, column {column!r} is empty; name the client")
+    if client is not None and (is_empty := client == "").any():
+        raise ValueError(f"{where.row(int(np.argmax(is_empty)))}, column {column!r} is empty; name the client")
     return client, where
 
 
-def _features(there: Sequence[str], columns: Columns) -> tuple[str, ...]:
-    """The feature columns, of the columns in ``there``.
+def _feature_columns(names: Sequence[str], columns: Columns) -> tuple[str, ...]:
+    """The feature columns, of the columns called ``names``.
 
     Raises:
         ValueError: a column does not exist or has two roles, no feature is left, or the roles contradict each other.
@@ -261,21 +261,22 @@ def _features(there: Sequence[str], columns: Columns) -> tuple[str, ...]:
             raise ValueError(f"{text}; name no features, categories, ignored columns or fill")
         features = (columns.text,)
     if features is None:
-        features = columns.others(there)
+        features = columns.others(names)
     elif columns.ignored and columns.text is None:
         raise ValueError("features and ignored columns are named; name only one of them")
     for name in (*special, *features, *columns.ignored):
-        if name not in there:
-            raise ValueError(f"there is no column {name!r}; {there_are('the columns', there, name)}")
+        if name not in names:
+            raise ValueError(f"there is no column {name!r}; {there_are('the columns', names, name)}")
     if not features:
         raise ValueError("no column is left for the features")
-    if other := [name for name in columns.categories if name in columns.label]:
+    if misplaced := [name for name in columns.categories if name in columns.label]:
         raise ValueError(
-            f"the label {other[0]!r} is not a feature, its words are classes; leave it out of the categories"
+            f"the label {misplaced[0]!r} is not a feature, its words are classes; leave it out of the categories"
         )
-    if other := [name for name in columns.categories if name not in features]:
-        raise ValueError(f"the category column {other[0]!r} is not a feature; the features are {', '.join(features)}")
-    twice = [name for name, n in Counter([*features, *special, *columns.ignored]).items() if n > 1]
-    if twice:
-        raise ValueError(f"a column is named twice: {', '.join(twice)}; name it once, for one role")
+    if misplaced := [name for name in columns.categories if name not in features]:
+        all_names = ", ".join(features)
+        raise ValueError(f"the category column {misplaced[0]!r} is not a feature; the features are {all_names}")
+    repeated = [name for name, n in Counter([*features, *special, *columns.ignored]).items() if n > 1]
+    if repeated:
+        raise ValueError(f"a column is named twice: {', '.join(repeated)}; name it once, for one role")
     return features

@@ -28,15 +28,15 @@ def as_tokens(texts: np.ndarray, nexts: np.ndarray) -> tuple[np.ndarray, np.ndar
     if (short := int(lengths.min())) != (long := int(lengths.max())) or not long:
         raise ValueError(f"texts have {short} to {long} characters; bring them to one length, at least 1")
     codes = np.ascontiguousarray(texts, f"U{long}").view(np.uint32).reshape(len(texts), long)
-    after = np.ascontiguousarray(nexts, "U1").view(np.uint32)
-    known = np.unique(np.concatenate([np.unique(codes), after]))
-    letters = "".join(map(chr, known))
+    next_codes = np.ascontiguousarray(nexts, "U1").view(np.uint32)
+    codes_used = np.unique(np.concatenate([np.unique(codes), next_codes]))
+    letters = "".join(map(chr, codes_used))
     alphabet = LEAF_LETTERS if set(letters) <= set(LEAF_LETTERS) else letters
-    token = np.zeros(int(known.max()) + 1, np.int32)
-    token[[ord(letter) for letter in alphabet if ord(letter) < len(token)]] = [
-        i for i, letter in enumerate(alphabet) if ord(letter) < len(token)
+    token_of = np.zeros(int(codes_used.max()) + 1, np.int32)
+    token_of[[ord(letter) for letter in alphabet if ord(letter) < len(token_of)]] = [
+        i for i, letter in enumerate(alphabet) if ord(letter) < len(token_of)
     ]
-    return token[codes], token[after], tuple(alphabet)
+    return token_of[codes], token_of[next_codes], tuple(alphabet)
 
 
 def next_characters(texts: Mapping[str, str], length: int = 32, step: int = 4) -> OwnData:
@@ -62,10 +62,10 @@ def next_characters(texts: Mapping[str, str], length: int = 32, step: int = 4) -
         if len(text) <= length:
             raise ValueError(f"the text of {client!r} has {len(text)} characters; give more than length={length}")
     alphabet = sorted(set().union(*texts.values()))
-    number = {character: i for i, character in enumerate(alphabet)}
+    token_of = {character: i for i, character in enumerate(alphabet)}
     windows, nexts, clients = [], [], []
     for client, text in texts.items():
-        tokens = np.array([number[character] for character in text], np.int32)
+        tokens = np.array([token_of[character] for character in text], np.int32)
         begins = np.arange(0, len(tokens) - length, step)
         windows.append(tokens[begins[:, None] + np.arange(length)])
         nexts.append(tokens[begins + length])
@@ -81,10 +81,10 @@ def descriptions() -> dict[str, str]:
     """
     from importlib.resources import files
 
-    found = {}
+    texts = {}
     for file in sorted(files("sklearn.datasets.descr").iterdir(), key=lambda file: file.name):
         if file.name.endswith(".rst"):
             text = file.read_text(encoding="utf-8").lower()
             plain = (letter for letter in text if 32 <= ord(letter) < 127 or letter == "\n")
-            found[file.name.removesuffix(".rst")] = "".join(plain)
-    return found
+            texts[file.name.removesuffix(".rst")] = "".join(plain)
+    return texts

@@ -43,11 +43,11 @@ def encode(names: list[str], source: object = "the data") -> np.ndarray:
 
 def join(train: dict[str, np.ndarray], test: dict[str, np.ndarray]) -> tuple[UserExamples, UserExamples]:
     """Columns ``x, y, user`` (bytes) of both splits, with the users of both numbered in the order of their names."""
-    names, number = np.unique(np.concatenate([train["user"], test["user"]]), return_inverse=True)
+    names, user = np.unique(np.concatenate([train["user"], test["user"]]), return_inverse=True)
     texts = tuple(name.decode() for name in names.tolist())
     cut = len(train["y"])
-    first = with_users(train["x"], train["y"], number[:cut], texts)
-    return first, with_users(test["x"], test["y"], number[cut:], texts)
+    first = with_users(train["x"], train["y"], user[:cut], texts)
+    return first, with_users(test["x"], test["y"], user[cut:], texts)
 
 
 def _is_unicode(name: str) -> bool:

@@ -34,9 +34,9 @@ def validate(federation: Federation) -> None:
 def _check_group(group: np.ndarray, n_clients: int) -> None:
     if group.shape != (n_clients,):
         raise ValueError(f"group has shape {group.shape}; give one true group for each of {n_clients} clients")
-    found = f"{group.min()} to {group.max()}" if group.dtype.kind in "iuf" else f"values of type {group.dtype}"
+    values = f"{group.min()} to {group.max()}" if group.dtype.kind in "iuf" else f"values of type {group.dtype}"
     if group.dtype.kind not in "iu" or group.min() < 0:  # not all groups need occur
-        raise ValueError(f"group has {found}; number the groups 0, 1, 2, ..., or leave it out")
+        raise ValueError(f"group has {values}; number the groups 0, 1, 2, ..., or leave it out")
 
 
 def _check_split_of_clients(name: str, data: ClientData, n_clients: int) -> None:
@@ -50,17 +50,17 @@ def _check_split_of_clients(name: str, data: ClientData, n_clients: int) -> None
         raise ValueError(f"client {empty} has no {name} examples; use fewer clients, a larger split or more data")
     rows, n_examples = index[np.arange(index.shape[1]) < size[:, None]], data.pool.y.shape[0]
     check_rows(rows, n_examples)
-    owned = np.zeros(n_examples, bool)
-    owned[rows] = True
-    rows = np.flatnonzero(owned)
+    is_owned = np.zeros(n_examples, bool)
+    is_owned[rows] = True
+    rows = np.flatnonzero(is_owned)
     labels = np.asarray(data.pool.y)[rows]
     if are_classes(labels) and labels.min() < 0:
         raise ValueError(f"{name} has label {labels.min()}; labels must be 0, 1, 2, ...")
     for what, values in (("example", data.pool.x), ("target of example", data.pool.y)):
         if np.issubdtype(values.dtype, np.floating) and not _all_are_finite(values):
-            finite = np.isfinite(np.asarray(values).reshape(n_examples, -1)[rows]).all(axis=1)
-            if not finite.all():
-                row = rows[np.argmin(finite)]
+            is_finite = np.isfinite(np.asarray(values).reshape(n_examples, -1)[rows]).all(axis=1)
+            if not is_finite.all():
+                row = rows[np.argmin(is_finite)]
                 raise ValueError(f"{name} {what} {row} of the pool is not finite; correct it, or leave it out")
 
 
@@ -71,10 +71,10 @@ def _all_are_finite(values: Array | np.ndarray) -> bool:
         return bool(np.isfinite(values.sum() if on_accelerator else np.asarray(values).sum()))
 
 
-def _check_like(what: str, name: str, rows: Array, of_train: Array) -> None:
-    kind, wanted = ((str(part.dtype), *part.shape[1:]) for part in (rows, of_train))
-    if kind != wanted:
-        raise ValueError(f"{name} has {what} {kind} and train {wanted}; give all splits the same kind")
+def _check_like(what: str, name: str, values: Array, train_values: Array) -> None:
+    kind, train_kind = ((str(part.dtype), *part.shape[1:]) for part in (values, train_values))
+    if kind != train_kind:
+        raise ValueError(f"{name} has {what} {kind} and train {train_kind}; give all splits the same kind")
 
 
 class Owned(NamedTuple):
@@ -116,12 +116,12 @@ def check_owned(name: str, owned: Owned, n_examples: int) -> None:
     might be both trained and tested on."""
     check_rows_of(owned, n_examples)
     rows, size = owned
-    of_client = np.repeat(np.arange(len(size)), size) * max(n_examples, 1) + rows  # one number per (client, row)
-    of_client.sort()
-    if (twice := of_client[1:] == of_client[:-1]).any():
-        pair = of_client[int(np.argmax(twice))]
+    pairs = np.repeat(np.arange(len(size)), size) * max(n_examples, 1) + rows  # one number per (client, row)
+    pairs.sort()
+    if (is_repeated := pairs[1:] == pairs[:-1]).any():
+        pair = pairs[int(np.argmax(is_repeated))]
         client, row = divmod(int(pair), n_examples)
-        count = int((of_client == pair).sum())
+        count = int((pairs == pair).sum())
         raise ValueError(f"{name}[{client}] has row {row} {count} times; give each row of a client once")
 
 

@@ -43,13 +43,13 @@ def as_words(texts: Sequence[str], words: Words) -> tuple[np.ndarray, tuple[str,
     for name, value in words._asdict().items():
         if not (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
             raise ValueError(f"{said(f'words.{name}', value)}: choose a whole number of at least 1")
-    counted = _vectorizer(words.most)
+    vectorizer = _vectorizer(words.most)
     try:
-        counted.fit(texts)
+        vectorizer.fit(texts)
     except ValueError:
         raise ValueError("no text has a word") from None
-    known = sorted(counted.vocabulary_, key=counted.vocabulary_.__getitem__)
-    return tokens_of(texts, (*SPECIAL, *known), words.length), (*SPECIAL, *known)
+    vocabulary = sorted(vectorizer.vocabulary_, key=vectorizer.vocabulary_.__getitem__)
+    return tokens_of(texts, (*SPECIAL, *vocabulary), words.length), (*SPECIAL, *vocabulary)
 
 
 def tokens_of(texts: Sequence[str], words: Sequence[str], length: int) -> np.ndarray:
@@ -60,11 +60,11 @@ def tokens_of(texts: Sequence[str], words: Sequence[str], length: int) -> np.nda
         words: the word of each token, as `as_words` returns them; all others are unknown.
         length: words per example.
     """
-    split, known = _vectorizer().build_analyzer(), {word: i for i, word in enumerate(words) if i >= len(SPECIAL)}
+    analyze, token_of = _vectorizer().build_analyzer(), {word: i for i, word in enumerate(words) if i >= len(SPECIAL)}
     tokens = np.full((len(texts), length), PADDING, np.int32)
     for row, text in zip(tokens, texts, strict=True):
-        if found := split(text)[:length]:
-            row[-len(found) :] = [known.get(word, UNKNOWN) for word in found]
+        if first_words := analyze(text)[:length]:
+            row[-len(first_words) :] = [token_of.get(word, UNKNOWN) for word in first_words]
     return tokens
 
 
