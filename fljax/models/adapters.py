@@ -39,17 +39,17 @@ def only_trained(model: Model, base: Params, layers: tuple[str, ...]) -> Model:
     Raises:
         ValueError: the network has no such layers, or ``base`` are not its parameters.
     """
-    trainable = _checked(model, base)
+    trainable = _trainable_part(model, base)
     if not layers or not set(layers) <= set(model.layers):
         raise ValueError(f"layers={layers}: the network's layers are {model.layers}; name one or more of them")
-    held = {name: part for name, part in base.items() if name not in layers}
-    begin = {name: trainable[name] for name in layers}
+    fixed = {name: part for name, part in base.items() if name not in layers}
+    start = {name: trainable[name] for name in layers}
 
     def init(key: Key) -> Params:
-        return jax.tree.map(jnp.asarray, begin)
+        return jax.tree.map(jnp.asarray, start)
 
     def apply(params: Params, x: Array, key: Key | None) -> tuple[Array, Params]:
-        outputs, _ = model.apply(held | params, x, key)
+        outputs, _ = model.apply(fixed | params, x, key)
         return outputs, params
 
     ordered = tuple(name for name in model.layers if name in layers)
@@ -84,7 +84,7 @@ def lora(
     Raises:
         ValueError: the network has no such layers, ``base`` are not its parameters, or the layers have no kernel.
     """
-    trainable = _checked(model, base)
+    trainable = _trainable_part(model, base)
     check_choices(lora, {"rank": rank})
     if alpha is not None and not math.isfinite(real("alpha", alpha)):
         raise ValueError(f"alpha={alpha} is out of its range; choose a finite number")
@@ -120,7 +120,7 @@ def lora(
     return model._replace(init=init, apply=apply, layers=ordered, halves=None, about=about)
 
 
-def _checked(model: Model, base: Params) -> dict[str, Any]:
+def _trainable_part(model: Model, base: Params) -> dict[str, Any]:
     """The trainable part of ``base``.
 
     Raises:
@@ -129,8 +129,8 @@ def _checked(model: Model, base: Params) -> dict[str, Any]:
     check_kind("base", base, dict, "give the network's parameters, from model.init or fljax.load_run")
     trainable = split_statistics(base)[0]
     check_layers(list(trainable), model.layers)
-    wanted = jax.eval_shape(model.init, jax.random.key(0))
-    if jax.tree.map(lambda leaf: leaf.shape, wanted) != jax.tree.map(jnp.shape, base):
+    expected = jax.eval_shape(model.init, jax.random.key(0))
+    if jax.tree.map(lambda leaf: leaf.shape, expected) != jax.tree.map(jnp.shape, base):
         raise ValueError("the base's parameters have other shapes than the network's; give those of this network")
     return trainable
 

@@ -30,15 +30,15 @@ FLOATS = tuple(map(jnp.dtype, ("float32", "bfloat16", "float16", "float64")))
 
 def once(adapt: Callable[..., Model]) -> Callable[..., Model]:
     """``adapt`` that returns the same object for equal hashable arguments, so that a model compiles once."""
-    known = cache(adapt)
+    cached = cache(adapt)
 
     @wraps(adapt)
-    def adapted(*about_it: Any) -> Model:
+    def adapted(*arguments: Any) -> Model:
         try:
-            hash(about_it)
+            hash(arguments)
         except TypeError:  # such as nn.Sequential of a list: a new object each time
-            return adapt(*about_it)
-        return known(*about_it)
+            return adapt(*arguments)
+        return cached(*arguments)
 
     return adapted
 
@@ -54,56 +54,57 @@ def calling_mode(call: Callable[..., Any], name: str) -> Mode:
         ValueError: it has an argument without default that is neither the batch nor such a switch.
     """
     parameters = list(inspect.signature(call).parameters.values())[1:]
-    named = {p.name: p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-    switches = {arg: True for arg in TRAINING if arg in named} | {arg: False for arg in EVALUATION if arg in named}
-    needed = [p for p in named.values() if p.default is p.empty and p.name not in switches]
-    if not switches and len(needed) == 2 and needed[1].kind is not inspect.Parameter.KEYWORD_ONLY:
-        switches, needed = {needed[1].name: True}, needed[:1]
-    if len(needed) > 1:
-        unknown = ", ".join(p.name for p in needed[1:])
-        known = ", ".join((*TRAINING, *EVALUATION))
-        raise ValueError(f"{name} needs the arguments {unknown}; a network takes a batch and one of {known}")
+    by_name = {p.name: p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    switches = {arg: True for arg in TRAINING if arg in by_name} | {arg: False for arg in EVALUATION if arg in by_name}
+    required = [p for p in by_name.values() if p.default is p.empty and p.name not in switches]
+    if not switches and len(required) == 2 and required[1].kind is not inspect.Parameter.KEYWORD_ONLY:
+        switches, required = {required[1].name: True}, required[:1]
+    if len(required) > 1:
+        unknown_names = ", ".join(p.name for p in required[1:])
+        allowed = ", ".join((*TRAINING, *EVALUATION))
+        raise ValueError(f"{name} needs the arguments {unknown_names}; a network takes a batch and one of {allowed}")
     return lambda train: {arg: train == on_when for arg, on_when in switches.items()}
 
 
-def outputs_of(call: Callable[[Any], Any], empty: jax.ShapeDtypeStruct, name: str) -> tuple[Any, Any]:
-    """Shape and type of a network's outputs for a batch like ``empty``, without computing them, and its jaxpr.
+def outputs_of(call: Callable[[Any], Any], batch: jax.ShapeDtypeStruct, name: str) -> tuple[Any, Any]:
+    """Shape and type of a network's outputs for a batch of this shape and type, without computing them, and its jaxpr.
 
     Raises:
         ValueError: the network cannot be called with such a batch, or does not return one row of outputs per example;
             the message says so if it accepts only whole numbers.
     """
-    empty = jax.ShapeDtypeStruct((2, *empty.shape[1:]), empty.dtype)  # with one example, any shape could be a row
-    failed = f"{name} cannot be called with a batch of examples of shape {empty.shape[1:]}"
+    batch = jax.ShapeDtypeStruct((2, *batch.shape[1:]), batch.dtype)  # with one example, any shape could be a row
+    failure = f"{name} cannot be called with a batch of examples of shape {batch.shape[1:]}"
     try:
-        traced, outputs = jax.make_jaxpr(call, return_shape=True)(empty)
+        traced, outputs = jax.make_jaxpr(call, return_shape=True)(batch)
     except Exception as error:  # whatever a user's network raises
-        text = f"{failed}: {error}{_place(error)}"
-        if jnp.issubdtype(empty.dtype, jnp.floating) and _takes_tokens(call, empty):
-            text = f"{name} takes whole numbers, such as tokens, not {empty.dtype}: {TOKENS} ({error})"
+        text = f"{failure}: {error}{_place_in_user_code(error)}"
+        if jnp.issubdtype(batch.dtype, jnp.floating) and _takes_tokens(call, batch):
+            text = f"{name} takes whole numbers, such as tokens, not {batch.dtype}: {TOKENS} ({error})"
         raise ValueError(text) from error
     shape: tuple[int, ...] = getattr(outputs, "shape", ())
-    kind = getattr(outputs, "dtype", jnp.dtype(bool))
-    of_rows = len(shape) == 2 or (len(shape) > 2 and not jnp.issubdtype(empty.dtype, jnp.floating))  # of tokens
-    if not of_rows or shape[:1] != (2,) or not jnp.issubdtype(kind, jnp.floating):
-        given = "no array" if not shape else f"an array {shape} of {kind}"
-        raise ValueError(f"{failed}: for two examples it returns {given}; return outputs (examples, classes) of floats")
+    dtype = getattr(outputs, "dtype", jnp.dtype(bool))
+    are_rows = len(shape) == 2 or (len(shape) > 2 and not jnp.issubdtype(batch.dtype, jnp.floating))  # of tokens
+    if not are_rows or shape[:1] != (2,) or not jnp.issubdtype(dtype, jnp.floating):
+        returned = "no array" if not shape else f"an array {shape} of {dtype}"
+        text = f"{failure}: for two examples it returns {returned}"
+        raise ValueError(f"{text}; return outputs (examples, classes) of floats")
     return outputs, traced.jaxpr
 
 
-def _place(error: Exception) -> str:
+def _place_in_user_code(error: Exception) -> str:
     """The place in the user's own code where an error was raised; "" if no such code was involved."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
-    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    user_frames = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
+    return f" ({Path(user_frames[-1].filename).name}, line {user_frames[-1].lineno})" if user_frames else ""
 
 
 _LIBRARIES = (*map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")), str(Path(__file__).parents[1]))
 
 
-def _takes_tokens(call: Callable[[Any], Any], empty: jax.ShapeDtypeStruct) -> bool:
+def _takes_tokens(call: Callable[[Any], Any], batch: jax.ShapeDtypeStruct) -> bool:
     try:
-        jax.eval_shape(call, jax.ShapeDtypeStruct(empty.shape, jnp.int32))
+        jax.eval_shape(call, jax.ShapeDtypeStruct(batch.shape, jnp.int32))
     except Exception:
         return False
     return True
@@ -115,21 +116,22 @@ def about_inputs(input_shape: Sequence[int], input_dtype: DTypeLike) -> Descript
     return (shape, ("input_dtype", str(dtype))) if jnp.issubdtype(dtype, jnp.signedinteger) else (shape,)
 
 
-def check_layers(found: Sequence[str], given: Sequence[str] | None) -> tuple[str, ...]:
-    """``given``, or ``found`` if it is None, as a model's layers.
+def check_layers(existing: Sequence[str], layers: Sequence[str] | None) -> tuple[str, ...]:
+    """``layers``, or the network's ``existing`` layers if it is None, as a model's layers.
 
     Raises:
         ValueError: the names differ: a method that shares or compares layers would miss some.
     """
-    if given is None:
-        return tuple(found)
-    if unknown := [name for name in given if name not in found]:
-        raise ValueError(f"layers={tuple(given)}: the network has no {unknown[0]!r}; its layers are {tuple(found)}")
-    if missing := [name for name in found if name not in given]:
-        raise ValueError(f"layers={tuple(given)}: {missing[0]!r} is missing; the network's layers are {tuple(found)}")
-    if len(set(given)) < len(given):
-        raise ValueError(f"layers={tuple(given)}: a layer is named twice; name each once")
-    return tuple(given)
+    if layers is None:
+        return tuple(existing)
+    if unknown := [name for name in layers if name not in existing]:
+        raise ValueError(f"layers={tuple(layers)}: the network has no {unknown[0]!r}; its layers are {tuple(existing)}")
+    if missing := [name for name in existing if name not in layers]:
+        text = f"layers={tuple(layers)}: {missing[0]!r} is missing"
+        raise ValueError(f"{text}; the network's layers are {tuple(existing)}")
+    if len(set(layers)) < len(layers):
+        raise ValueError(f"layers={tuple(layers)}: a layer is named twice; name each once")
+    return tuple(layers)
 
 
 def check_free(model: Model, method: str, *names: str) -> None:
@@ -152,11 +154,11 @@ def check_model(model: Model) -> None:
 
 @cache
 def _check(init: Callable[[Key], Params], layers: tuple[str, ...]) -> None:
-    whole = jax.eval_shape(init, jax.random.key(0))
-    params = split_statistics(whole)[0]
+    variables = jax.eval_shape(init, jax.random.key(0))
+    params = split_statistics(variables)[0]
     if not isinstance(params, Mapping):
         raise ValueError(f"the model's parameters are a {type(params).__name__}; give a dict {{layer: parameters}}")
-    named_leaves(whole)
+    named_leaves(variables)
     for path, leaf in named_leaves(params).items():
         if leaf.dtype not in FLOATS:
             where = "".join(f"[{name!r}]" for name in path)

@@ -36,13 +36,13 @@ def as_defined() -> Iterator[None]:
 
     The forms that run have fewer products (Winograd's) or more (a pooling window's), and differ between devices.
     """
-    before = _as_defined.set(True)
+    token = _as_defined.set(True)
     try:
         # Keeps JAX's cached traces of jitted functions in this context apart from those that run.
         with set_xla_metadata(convolutions="as_defined"):
             yield
     finally:
-        _as_defined.reset(before)
+        _as_defined.reset(token)
 
 
 def is_as_defined() -> bool:

@@ -114,9 +114,9 @@ def _weight_gradient(window: Window, g: Array, x: Array) -> Array:
     def add(total: Array, part: tuple[Array, Array]) -> tuple[Array, None]:
         return total + _weight_gradient_at_once(window, *part).astype(total.dtype), None
 
-    nothing = jnp.zeros((*window.kernel, x.shape[3], g.shape[3]), at_least_float32(x).dtype)
+    zeros = jnp.zeros((*window.kernel, x.shape[3], g.shape[3]), at_least_float32(x).dtype)
     parts = g.reshape(n_images // n, n, *g.shape[1:]), x.reshape(n_images // n, n, *x.shape[1:])
-    return lax.scan(add, nothing, parts)[0].astype(x.dtype)
+    return lax.scan(add, zeros, parts)[0].astype(x.dtype)
 
 
 def _part(window: Window, n_images: int, n_pairs: int) -> int:
@@ -130,8 +130,8 @@ def _part(window: Window, n_images: int, n_pairs: int) -> int:
     pixels = window.out[0] * window.out[1]
     if jax.default_backend() != "cpu" or window.kernel[0] * window.kernel[1] * n_pairs < _LARGE_KERNEL:
         return n_images
-    most = max(_MOST_PIXELS // pixels, 1)
-    n = max(n for n in range(1, most + 1) if n_images % n == 0)
+    most_images = max(_MOST_PIXELS // pixels, 1)
+    n = max(n for n in range(1, most_images + 1) if n_images % n == 0)
     return n if n * pixels >= _FEWEST_PIXELS else n_images
 
 
@@ -247,8 +247,8 @@ def _input_gradient_halved(window: Window, w: Array, g: Array) -> Array:
     rows = at_least_float32(_product(columns, turned, 3, 0)).reshape(batch, height, columns.shape[2], kh, channels)
     padded = (jnp.pad(rows[:, :, :, i], ((0, 0), (i, kh - 1 - i), (0, 0), (0, 0))) for i in range(kh))
     (top, _), (left, _) = window.padding
-    whole = sum(padded, start=jnp.zeros((), rows.dtype)).astype(g.dtype)
-    return whole[:, top : top + window.size[0], left : left + window.size[1]]
+    image = sum(padded, start=jnp.zeros((), rows.dtype)).astype(g.dtype)
+    return image[:, top : top + window.size[0], left : left + window.size[1]]
 
 
 def _weight_gradient_matrix(window: Window, g: Array, x: Array) -> Array:

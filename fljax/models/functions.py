@@ -40,13 +40,13 @@ def from_functions(
 @once
 def _from_functions(init: Callable[[Key], Params], apply: Callable[..., Any], layers: tuple[str, ...] | None) -> Model:
     with_key = _with_key(apply)
-    found: list[str] = []
+    names: list[str] = []
 
     def note(key: Key) -> None:
         params = init(key)
         if not isinstance(params, dict):
             raise ValueError(f"init returns a {type(params).__name__}; return a dict {{layer: parameters}}")
-        found.extend(name for name in params if name != "batch_stats")  # in order; a traced dict is sorted
+        names.extend(name for name in params if name != "batch_stats")  # in order; a traced dict is sorted
 
     traced = jax.make_jaxpr(note)(jax.random.key(0))
 
@@ -55,7 +55,7 @@ def _from_functions(init: Callable[[Key], Params], apply: Callable[..., Any], la
         outputs, updated = outputs if isinstance(outputs, tuple) else (outputs, params)
         return outputs, params if key is None else updated
 
-    return Model(one_by_one(init, traced.jaxpr), applied, check_layers(found, layers))
+    return Model(one_by_one(init, traced.jaxpr), applied, check_layers(names, layers))
 
 
 def _with_key(apply: Callable[..., Any]) -> Callable[[Params, Array, Key | None], Any]:
@@ -65,17 +65,21 @@ def _with_key(apply: Callable[..., Any]) -> Callable[[Params, Array, Key | None]
         ValueError: it needs further arguments, which are named.
     """
     parameters = inspect.signature(apply).parameters
-    needed = {name: one.kind for name, one in parameters.items() if name == "key" or _is_needed(one)}
-    by_place = [name for name, kind in needed.items() if kind != inspect.Parameter.KEYWORD_ONLY]
-    key = "key" if "key" in needed and "key" not in by_place[:2] else (*by_place, None, None, None)[2]
-    if more := [name for name in needed if name not in (*by_place[:2], key)]:
-        raise ValueError(f"apply needs {', '.join(more)} besides params, x and key; give each a value in a lambda")
+    required = {
+        name: parameter.kind for name, parameter in parameters.items() if name == "key" or _is_needed(parameter)
+    }
+    by_place = [name for name, kind in required.items() if kind != inspect.Parameter.KEYWORD_ONLY]
+    key = "key" if "key" in required and "key" not in by_place[:2] else (*by_place, None, None, None)[2]
+    if extra_names := [name for name in required if name not in (*by_place[:2], key)]:
+        text = f"apply needs {', '.join(extra_names)} besides params, x and key"
+        raise ValueError(f"{text}; give each a value in a lambda")
     if key is None:
         return lambda params, x, _: apply(params, x)
-    if needed[key] == inspect.Parameter.POSITIONAL_ONLY:
+    if required[key] == inspect.Parameter.POSITIONAL_ONLY:
         return apply
     return lambda params, x, value: apply(params, x, **{key: value})
 
 
-def _is_needed(one: inspect.Parameter) -> bool:
-    return one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+def _is_needed(parameter: inspect.Parameter) -> bool:
+    is_variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    return parameter.default is parameter.empty and not is_variadic

@@ -75,19 +75,19 @@ def from_linen(
     _check_dtype(getattr(module, "dtype", None))
     if init is not None and init not in INITS:
         raise ValueError(f"init={init!r}: choose one of {', '.join(map(repr, INITS))}, or None for the module's own")
-    given = None if layers is None else tuple(layers)
-    return _adapt(module, tuple(input_shape), given, init or "own", halves, jnp.dtype(input_dtype))
+    layer_names = None if layers is None else tuple(layers)
+    return _adapt(module, tuple(input_shape), layer_names, init or "own", halves, jnp.dtype(input_dtype))
 
 
 def _check_dtype(dtype: DTypeLike | None) -> None:
     try:
-        known = dtype is None or jnp.dtype(dtype) in FLOATS
+        is_known = dtype is None or jnp.dtype(dtype) in FLOATS
     except (TypeError, SyntaxError):  # a word that names no type, or a number with more digits than Python reads
-        known = False
-    if dtype is None or (known and jax.dtypes.canonicalize_dtype(dtype) == dtype):
+        is_known = False
+    if dtype is None or (is_known and jax.dtypes.canonicalize_dtype(dtype) == dtype):
         return
-    wider = ", or set jax_enable_x64" if known else ""  # without it JAX would compute in float32
-    raise ValueError(f"dtype={dtype!r}: choose float32, bfloat16 or float16{wider}")
+    advice = ", or set jax_enable_x64" if is_known else ""  # without it JAX would compute in float32
+    raise ValueError(f"dtype={dtype!r}: choose float32, bfloat16 or float16{advice}")
 
 
 @once
@@ -100,10 +100,10 @@ def _adapt(
     input_dtype: DTypeLike,
 ) -> Model:
     mode = calling_mode(type(module).__call__, type(module).__name__)
-    empty = jax.ShapeDtypeStruct((1, *input_shape), input_dtype)
+    batch = jax.ShapeDtypeStruct((1, *input_shape), input_dtype)
 
     def init(key: Key) -> Params:
-        variables = module.init(key, jnp.zeros(empty.shape, empty.dtype), **mode(False))
+        variables = module.init(key, jnp.zeros(batch.shape, batch.dtype), **mode(False))
         trainable = variables["params"]
         if initial != "own":
             trainable = _drawn(key, _as_wide(trainable, getattr(module, "dtype", None)), initial)
@@ -126,15 +126,15 @@ def _adapt(
         apply(params, x, jax.random.key(0))
         return apply(params, x, None)[0]
 
-    found, vocabulary, n_outputs, traced = _parts(module, empty, mode)
+    layer_names, vocabulary, width, traced = _parts(module, batch, mode)
     if not type(module).__module__.startswith("fljax."):  # a user's module may fail in only one of the modes
-        outputs_of(both_modes, empty, type(module).__name__)
+        outputs_of(both_modes, batch, type(module).__name__)
     inputs = (*about_inputs(input_shape, input_dtype), *vocabulary)
-    about = (*_about(module, inputs), ("n_outputs", n_outputs), ("initial", initial))
-    return Model(one_by_one(init, traced), apply, check_layers(found, layers), halves, about=about)
+    about = (*_about(module, inputs), ("n_outputs", width), ("initial", initial))
+    return Model(one_by_one(init, traced), apply, check_layers(layer_names, layers), halves, about=about)
 
 
-def _parts(module: nn.Module, empty: jax.ShapeDtypeStruct, mode: Mode) -> tuple[tuple[str, ...], Description, int, Any]:
+def _parts(module: nn.Module, batch: jax.ShapeDtypeStruct, mode: Mode) -> tuple[tuple[str, ...], Description, int, Any]:
     """The weighted top-level submodules in the order of their first use, the vocabulary (if the module embeds the
     examples directly), the width of the output, and the jaxpr of initialisation and call.
 
@@ -142,13 +142,13 @@ def _parts(module: nn.Module, empty: jax.ShapeDtypeStruct, mode: Mode) -> tuple[
         ValueError: the module cannot be called, or keeps variables that would be lost.
     """
     names: list[str] = []
-    others: list[str] = []
-    known: list[int] = []
+    other_collections: list[str] = []
+    vocabularies: list[int] = []
 
     def note(x: Array) -> Array:
         def heed(call: Callable, args: Sequence[Any], kwargs: Mapping[str, Any], context: Any) -> Any:
             if isinstance(context.module, nn.Embed) and args and args[0] is x:  # not an embedding of positions
-                known.append(context.module.num_embeddings)
+                vocabularies.append(context.module.num_embeddings)
             return call(*args, **kwargs)
 
         keys = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
@@ -156,30 +156,30 @@ def _parts(module: nn.Module, empty: jax.ShapeDtypeStruct, mode: Mode) -> tuple[
             outputs, variables = module.init_with_output(keys, x, **mode(False))
         # In order here; a traced dict is sorted.
         names.extend(cast(dict, variables).get("params", ()))
-        others.extend(name for name in variables if name not in ("params", STATISTICS))
+        other_collections.extend(name for name in variables if name not in ("params", STATISTICS))
         return outputs
 
     network = type(module).__name__
-    outputs, traced = outputs_of(note, empty, network)
-    if others:
-        kept = f"only parameters and {STATISTICS!r} are kept between rounds"
-        raise ValueError(f"{network} keeps {', '.join(others)}; {kept}")
-    return tuple(names), (("vocabulary", min(known)),) if known else (), outputs.shape[-1], traced
+    outputs, traced = outputs_of(note, batch, network)
+    if other_collections:
+        allowed = f"only parameters and {STATISTICS!r} are kept between rounds"
+        raise ValueError(f"{network} keeps {', '.join(other_collections)}; {allowed}")
+    return tuple(names), (("vocabulary", min(vocabularies)),) if vocabularies else (), outputs.shape[-1], traced
 
 
 def _about(module: nn.Module, inputs: Description) -> Description:
     """The network's description: its name, and the fields of its module."""
     fields = [field.name for field in dataclasses.fields(module) if field.name not in ("parent", "name")]
-    own = ((name, _hashable(getattr(module, name, None))) for name in fields)
-    return (("network", type(module).__name__.lstrip("_")), *own, *inputs)  # of equal names, the last counts
+    values = ((name, _hashable(getattr(module, name, None))) for name in fields)
+    return (("network", type(module).__name__.lstrip("_")), *values, *inputs)  # of equal names, the last counts
 
 
 def _hashable(value: Any) -> Any:
     """A field's value; as text if it is mutable, without addresses, which differ between processes."""
-    return value if _hashes(value) else re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+    return value if _is_hashable(value) else re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
-def _hashes(value: Any) -> bool:
+def _is_hashable(value: Any) -> bool:
     try:
         hash(value)
     except TypeError:
@@ -199,23 +199,24 @@ def _drawn(key: Key, params: Params, initial: str) -> Params:
     All come from one vector of numbers of variance 1 ("lecun") or 1/3.
     """
     leaves, treedef = jax.tree_util.tree_flatten_with_path(params)
-    kernel_of = {path[:-1]: leaf for path, leaf in leaves if _is(path, "kernel")}
-    bias_of = {path[:-1]: leaf.shape for path, leaf in leaves if _is(path, "bias")}
-    anew = [
-        _is(path, "kernel") or (initial == "pytorch" and _is(path, "bias") and path[:-1] in kernel_of)
+    kernel_of = {path[:-1]: leaf for path, leaf in leaves if _ends_with(path, "kernel")}
+    bias_of = {path[:-1]: leaf.shape for path, leaf in leaves if _ends_with(path, "bias")}
+    are_new = [
+        _ends_with(path, "kernel") or (initial == "pytorch" and _ends_with(path, "bias") and path[:-1] in kernel_of)
         for path, _ in leaves
     ]
-    numbers = _unscaled(key, sum(leaf.size for (_, leaf), new in zip(leaves, anew, strict=True) if new), initial)
-    drawn, start = [], 0
-    for (path, leaf), new in zip(leaves, anew, strict=True):
-        if new:
+    n_numbers = sum(leaf.size for (_, leaf), is_new in zip(leaves, are_new, strict=True) if is_new)
+    numbers = _unscaled(key, n_numbers, initial)
+    new_leaves, start = [], 0
+    for (path, leaf), is_new in zip(leaves, are_new, strict=True):
+        if is_new:
             kernel, bias = kernel_of[path[:-1]], bias_of.get(path[:-1])
             scale = math.sqrt(n_outputs(kernel.shape, bias) / kernel.size)  # 1 / sqrt(fan in)
-            drawn.append((scale * numbers[start : start + leaf.size].reshape(leaf.shape)).astype(leaf.dtype))
+            new_leaves.append((scale * numbers[start : start + leaf.size].reshape(leaf.shape)).astype(leaf.dtype))
             start += leaf.size
         else:
-            drawn.append(leaf)
-    return jax.tree.unflatten(treedef, drawn)
+            new_leaves.append(leaf)
+    return jax.tree.unflatten(treedef, new_leaves)
 
 
 def _unscaled(key: Key, n: int, initial: str) -> Array:
@@ -225,5 +226,5 @@ def _unscaled(key: Key, n: int, initial: str) -> Array:
     return jax.random.truncated_normal(key, -2, 2, (n,), jnp.float32) / _STD_OF_TRUNCATED_NORMAL
 
 
-def _is(path: tuple[Any, ...], name: str) -> bool:
+def _ends_with(path: tuple[Any, ...], name: str) -> bool:
     return jax.tree_util.keystr(path[-1:], simple=True) == name

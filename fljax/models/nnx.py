@@ -75,37 +75,40 @@ def _adapt(
     mode = calling_mode(type(abstract).__call__, name)
     _, params, statistics, _ = _divided(abstract)
     paths = [path for path, _ in params], [path for path, _ in statistics]
-    found = [attribute for attribute in dict.fromkeys(attributes) if any(path[0] == attribute for path in paths[0])]
+    layer_names = [
+        attribute for attribute in dict.fromkeys(attributes) if any(path[0] == attribute for path in paths[0])
+    ]
 
     def init(key: Key) -> Params:
         _, params, statistics, _ = _divided(make(nnx.Rngs(key)))
         return join_statistics(_nested(params), {STATISTICS: _nested(statistics)} if statistics else {})
 
     def apply(params: Params, x: Array, key: Key | None) -> tuple[Array, Params]:
-        trainable, kept = split_statistics(params)
-        draws = jax.random.key(0) if key is None else key
+        trainable, running = split_statistics(params)
+        random_key = jax.random.key(0) if key is None else key
         module = nnx.eval_shape(lambda: make(nnx.Rngs(0)))  # shapes only; all variables are filled in below
         module.train() if key is not None else module.eval()
-        own = nnx.split(module, nnx.Param, nnx.BatchStat, nnx.RngState)
-        states = [_filled(own[1], paths[0], trainable), _filled(own[2], paths[1], kept.get(STATISTICS, {}))]
-        module = nnx.merge(own[0], *states, _seeded(own[3], draws))
+        graph, param_state, running_state, random_state = nnx.split(module, nnx.Param, nnx.BatchStat, nnx.RngState)
+        param_state = _filled(param_state, paths[0], trainable)
+        running_state = _filled(running_state, paths[1], running.get(STATISTICS, {}))
+        module = nnx.merge(graph, param_state, running_state, _seeded(random_state, random_key))
         outputs = module(x, **mode(key is not None))
         if key is None:
             return outputs, params
         updated = nnx.to_flat_state(nnx.state(module, nnx.BatchStat))
-        return outputs, join_statistics(trainable, {STATISTICS: _nested(list(updated))} if kept else {})
+        return outputs, join_statistics(trainable, {STATISTICS: _nested(list(updated))} if running else {})
 
-    empty = jax.ShapeDtypeStruct((1, *input_shape), input_dtype)
-    outputs, traced = outputs_of(lambda x: apply(init(jax.random.key(0)), x, None)[0], empty, name)
-    model = Model(one_by_one(init, traced), apply, check_layers(found, layers))
-    inputs = (*about_inputs(input_shape, input_dtype), *_vocabulary(make, empty, mode))
+    batch = jax.ShapeDtypeStruct((1, *input_shape), input_dtype)
+    outputs, traced = outputs_of(lambda x: apply(init(jax.random.key(0)), x, None)[0], batch, name)
+    model = Model(one_by_one(init, traced), apply, check_layers(layer_names, layers))
+    inputs = (*about_inputs(input_shape, input_dtype), *_vocabulary(make, batch, mode))
     sizes = (*inputs, ("n_outputs", outputs.shape[-1]))
     return model._replace(about=(("network", name), *sizes, ("arguments", UNTOLD)))  # only ``make`` knows them
 
 
-def _vocabulary(make: Callable[[nnx.Rngs], nnx.Module], empty: jax.ShapeDtypeStruct, mode: Mode) -> Description:
+def _vocabulary(make: Callable[[nnx.Rngs], nnx.Module], batch: jax.ShapeDtypeStruct, mode: Mode) -> Description:
     """The vocabulary of the module, if it embeds the examples directly."""
-    known: list[int] = []
+    vocabularies: list[int] = []
 
     def call(x: Array) -> Array:
         module = make(nnx.Rngs(0))
@@ -117,16 +120,16 @@ def _vocabulary(make: Callable[[nnx.Rngs], nnx.Module], empty: jax.ShapeDtypeStr
 
     def heeding(kind: type[nnx.Embed], x: Array) -> type[nnx.Embed]:
         class Heeding(kind):
-            def __call__(self, inputs: Array, *more: Any, **options: Any) -> Array:
+            def __call__(self, inputs: Array, *arguments: Any, **options: Any) -> Array:
                 if inputs is x:  # not an embedding of positions
-                    known.append(self.num_embeddings)
-                return super().__call__(inputs, *more, **options)
+                    vocabularies.append(self.num_embeddings)
+                return super().__call__(inputs, *arguments, **options)
 
         return Heeding
 
-    if jnp.issubdtype(empty.dtype, jnp.integer):
-        jax.eval_shape(call, empty)
-    return (("vocabulary", min(known)),) if known else ()
+    if jnp.issubdtype(batch.dtype, jnp.integer):
+        jax.eval_shape(call, batch)
+    return (("vocabulary", min(vocabularies)),) if vocabularies else ()
 
 
 def _divided(module: nnx.Module) -> tuple[Any, Flat, Flat, Flat]:
@@ -135,12 +138,12 @@ def _divided(module: nnx.Module) -> tuple[Any, Flat, Flat, Flat]:
     Raises:
         ValueError: the module keeps variables of another kind, which would be lost.
     """
-    graph, params, statistics, draws, rest = nnx.split(module, nnx.Param, nnx.BatchStat, nnx.RngState, ...)
-    if others := [type(variable).__name__ for _, variable in nnx.to_flat_state(rest)]:
-        kept = "only parameters and BatchStat are kept between rounds"
-        raise ValueError(f"{type(module).__name__} keeps {', '.join(sorted(set(others)))}; {kept}")
-    params, statistics, draws = (list(nnx.to_flat_state(state)) for state in (params, statistics, draws))
-    return graph, params, statistics, draws
+    graph, params, statistics, random_state, rest = nnx.split(module, nnx.Param, nnx.BatchStat, nnx.RngState, ...)
+    if unknown_kinds := [type(variable).__name__ for _, variable in nnx.to_flat_state(rest)]:
+        allowed = "only parameters and BatchStat are kept between rounds"
+        raise ValueError(f"{type(module).__name__} keeps {', '.join(sorted(set(unknown_kinds)))}; {allowed}")
+    params, statistics, random_state = (list(nnx.to_flat_state(state)) for state in (params, statistics, random_state))
+    return graph, params, statistics, random_state
 
 
 def _nested(flat: Flat) -> dict[str, Any]:
@@ -169,8 +172,8 @@ def _filled(state: Any, paths: list[tuple[Any, ...]], params: Mapping[str, Any])
 
 def _seeded(state: Any, key: Key) -> Any:
     """``state`` with each stream of random numbers restarted from its own key, derived from ``key``."""
-    begun = []
+    restarted = []
     for i, (path, variable) in enumerate(nnx.to_flat_state(state)):
         value = jax.random.fold_in(key, i) if isinstance(variable, nnx.RngKey) else jnp.zeros((), jnp.uint32)
-        begun.append((path, variable.replace(value)))
-    return nnx.from_flat_state(begun)
+        restarted.append((path, variable.replace(value)))
+    return nnx.from_flat_state(restarted)

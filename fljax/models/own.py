@@ -19,13 +19,13 @@ def maker(thing: Any) -> Any:
 
 
 def as_model(
-    made: Any, input_shape: tuple[int, ...], n_classes: int, settings: Mapping[str, Any], input_dtype: DTypeLike
+    source: Any, input_shape: tuple[int, ...], n_classes: int, settings: Mapping[str, Any], input_dtype: DTypeLike
 ) -> Any:
     """The `Model` from an object in a user's file.
 
     Args:
-        made: a `Model`; a linen module; a function or class that returns one of these, called with ``input_shape`` and
-            ``n_classes`` if it takes them; or a function or class that takes ``rngs`` and returns an nnx module.
+        source: a `Model`; a linen module; a function or class that returns one of these, called with ``input_shape``
+            and ``n_classes`` if it takes them; or a function or class that takes ``rngs`` and returns an nnx module.
         input_shape: shape of an example.
         n_classes: number of outputs that the data needs.
         settings: other arguments.
@@ -37,15 +37,16 @@ def as_model(
     Raises:
         ValueError: the network cannot be built or called so.
     """
-    if isinstance(made, nn.Module):
-        return from_linen(made, input_shape, input_dtype=input_dtype)
-    if isinstance(made, Model):
-        return made
-    takes = inspect.signature(maker(made)).parameters
-    anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values())
-    known = {"input_shape": input_shape, "n_classes": n_classes}
-    given = {name: value for name, value in known.items() if name in takes or anything} | dict(settings)
-    if "rngs" in takes:
-        return from_nnx(lambda rngs: made(rngs=rngs, **given), input_shape, input_dtype=input_dtype)
-    built = made(**given)
+    if isinstance(source, nn.Module):
+        return from_linen(source, input_shape, input_dtype=input_dtype)
+    if isinstance(source, Model):
+        return source
+    parameters = inspect.signature(maker(source)).parameters
+    takes_anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    offered = {"input_shape": input_shape, "n_classes": n_classes}
+    arguments = {name: value for name, value in offered.items() if name in parameters or takes_anything}
+    arguments |= settings
+    if "rngs" in parameters:
+        return from_nnx(lambda rngs: source(rngs=rngs, **arguments), input_shape, input_dtype=input_dtype)
+    built = source(**arguments)
     return from_linen(built, input_shape, input_dtype=input_dtype) if isinstance(built, nn.Module) else built

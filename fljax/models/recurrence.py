@@ -29,7 +29,7 @@ class LSTM(nn.Module):
         kernel = self.param("recurrent_kernel", nn.initializers.orthogonal(), shape, jnp.float32)
         driven = nn.Dense(4 * self.width, dtype=self.dtype, name="input")(x)
         # Evaluation needs no backward pass and may use forward-mode derivatives, which `recur` does not have.
-        run = recur if train else lambda *given: _forward(*given)[0]
+        run = recur if train else lambda *operands: _forward(*operands)[0]
         return run(driven.swapaxes(0, 1), kernel.astype(self.dtype)).swapaxes(0, 1)
 
 
@@ -50,25 +50,25 @@ def _forward(driven: Array, kernel: Array) -> tuple[Array, tuple[Array, ...]]:
         return (h, c), (h, c, squashed, i, f, g, o)
 
     zeros = _zeros(driven, kernel)
-    _, kept = lax.scan(step, (zeros, zeros), driven)
-    return kept[0], (*kept, kernel)
+    _, values = lax.scan(step, (zeros, zeros), driven)
+    return values[0], (*values, kernel)
 
 
-def _backward(kept: tuple[Array, ...], given: Array) -> tuple[Array, Array]:
+def _backward(residuals: tuple[Array, ...], d_out: Array) -> tuple[Array, Array]:
     """Uses the gates' values kept by the forward pass: their exponentials take longer than the rest of a step."""
-    h, c, *gates, kernel = kept
+    h, c, *gates, kernel = residuals
     zeros = _zeros(h, kernel)
-    back = lax.optimization_barrier(kernel.T)  # transposed once in memory, instead of in each step
+    kernel_transposed = lax.optimization_barrier(kernel.T)  # transposed once in memory, instead of in each step
 
-    def step(carry: tuple[Array, Array], of_step: tuple[Array, ...]) -> tuple[tuple[Array, Array], Array]:
-        (d_h, d_c), (given, c, squashed, i, f, g, o) = carry, of_step
-        d_h = d_h + given
+    def step(carry: tuple[Array, Array], values: tuple[Array, ...]) -> tuple[tuple[Array, Array], Array]:
+        (d_h, d_c), (d_out, c, squashed, i, f, g, o) = carry, values
+        d_h = d_h + d_out
         d_c = d_c + d_h * o * (1 - squashed * squashed)
         parts = d_c * g * i * (1 - i), d_c * c * f * (1 - f), d_c * i * (1 - g * g), d_h * squashed * o * (1 - o)
         d_gates = jnp.concatenate(parts, axis=-1)
-        return (d_gates @ back, d_c * f), d_gates
+        return (d_gates @ kernel_transposed, d_c * f), d_gates
 
-    _, d_gates = lax.scan(step, (zeros, zeros), (given, _before(c), *gates), reverse=True)
+    _, d_gates = lax.scan(step, (zeros, zeros), (d_out, _before(c), *gates), reverse=True)
     return d_gates, jnp.einsum("tbh,tbg->hg", _before(h), d_gates)
 
 
@@ -80,5 +80,5 @@ def _before(after: Array) -> Array:
     return jnp.concatenate([jnp.zeros_like(after[:1]), after[:-1]])
 
 
-def _zeros(of_steps: Array, kernel: Array) -> Array:
-    return jnp.zeros((of_steps.shape[1], kernel.shape[0]), of_steps.dtype)
+def _zeros(steps: Array, kernel: Array) -> Array:
+    return jnp.zeros((steps.shape[1], kernel.shape[0]), steps.dtype)

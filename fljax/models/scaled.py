@@ -60,8 +60,8 @@ def _is_unit(normalize: Any) -> bool:
 
 @cache
 def _wrap(model: Model, mean: Channels, deviation: Channels) -> Model:
-    known = (("mean", mean), ("deviation", deviation)) if model.about else ()  # else the network has no description
-    return _scaling(model, mean, deviation)._replace(about=(*model.about, *known))
+    numbers = (("mean", mean), ("deviation", deviation)) if model.about else ()  # else the network has no description
+    return _scaling(model, mean, deviation)._replace(about=(*model.about, *numbers))
 
 
 def _scaling(model: Model, mean: _PerChannel, deviation: _PerChannel) -> Model:
@@ -84,9 +84,9 @@ def _halves(halves: Halves, scaled: Callable[[Array], Array]) -> Halves:
     return halves._replace(encode=encode)
 
 
-def _by_channel(name: str, given: _PerChannel, x: Array) -> Array:
+def _by_channel(name: str, value: _PerChannel, x: Array) -> Array:
     """The numbers as an array that broadcasts with (batch, ..., channels)."""
-    numbers = jnp.asarray(given, x.dtype)
+    numbers = jnp.asarray(value, x.dtype)
     if numbers.ndim and numbers.shape != x.shape[-1:]:
         text = f"normalize has a {name} of {numbers.size} channels and the examples have {x.shape[-1]}"
         raise ValueError(f"{text}; give one number, or one per channel")
@@ -112,11 +112,11 @@ def _numbers(normalize: Any) -> tuple[Channels, Channels]:
     return mean, deviation
 
 
-def _channels(given: object) -> Channels:
-    if isinstance(given, np.ndarray | Array):
-        given = given.tolist()
-    if isinstance(given, tuple | list):
-        if not given:
+def _channels(numbers: object) -> Channels:
+    if isinstance(numbers, np.ndarray | Array):
+        numbers = numbers.tolist()
+    if isinstance(numbers, tuple | list):
+        if not numbers:
             raise ValueError("no channel")
-        return tuple(float(value) for value in given)
-    return float(given)  # pyright: ignore[reportArgumentType]
+        return tuple(float(number) for number in numbers)
+    return float(numbers)  # pyright: ignore[reportArgumentType]

@@ -37,14 +37,14 @@ def scored(model: Model, *scores: str | Callable[..., Array], **named: Callable[
         ValueError: a name is unknown, reserved or given twice, or a score is not a function of two or three arguments.
             A score for another task than the model's is rejected when it is tested.
     """
-    found = {score.name: score for score in scores_of(model.loss)}
-    given = [(None, score) for score in scores] + list(named.items())
-    for name, score in given:
-        made = _score(score, name)
-        if made.name in found:
-            raise ValueError(f"score {made.name!r} is given twice; leave one out, or give it another name")
-        found[made.name] = made
-    return model._replace(loss=_as_task(model)._replace(scores=tuple(found.values())))
+    by_name = {score.name: score for score in scores_of(model.loss)}
+    named_scores = [(None, score) for score in scores] + list(named.items())
+    for name, score in named_scores:
+        checked = _score(score, name)
+        if checked.name in by_name:
+            raise ValueError(f"score {checked.name!r} is given twice; leave one out, or give it another name")
+        by_name[checked.name] = checked
+    return model._replace(loss=_as_task(model)._replace(scores=tuple(by_name.values())))
 
 
 def validated(model: Model) -> Model:
@@ -75,20 +75,21 @@ def _as_task(model: Model) -> Task:
     return model.loss if isinstance(model.loss, Task) else Task(task_of(model.loss), model.loss)
 
 
-def _score(given: str | Callable[..., Array], name: str | None) -> Score:
-    if isinstance(given, str):
-        if given not in SCORES:
-            raise ValueError(unknown("score", given, SCORES))
-        name, given = given, SCORES[given]
-    if not callable(given):
-        raise ValueError(f"score {given!r} is not a function; give (outputs, y) -> (batch,), or a name in fljax.SCORES")
-    name = str(name or getattr(given, "__name__", ""))
+def _score(score: str | Callable[..., Array], name: str | None) -> Score:
+    if isinstance(score, str):
+        if score not in SCORES:
+            raise ValueError(unknown("score", score, SCORES))
+        name, score = score, SCORES[score]
+    if not callable(score):
+        raise ValueError(f"score {score!r} is not a function; give (outputs, y) -> (batch,), or a name in fljax.SCORES")
+    name = str(name or getattr(score, "__name__", ""))
     if not name.isidentifier():
         raise ValueError(f"a score is called {name!r}; give it a name: best_two=function")
     if name in CONTRACT:
         raise ValueError(f"score {name!r} has the name of a metric that all tests report; give it another name")
     try:
-        n_arguments = len([one for one in inspect.signature(given).parameters.values() if one.default is one.empty])
+        parameters = inspect.signature(score).parameters.values()
+        n_arguments = sum(parameter.default is parameter.empty for parameter in parameters)
     except (TypeError, ValueError):  # a function written in C has no signature
         n_arguments = 0
     if n_arguments not in (2, 3):
@@ -96,4 +97,4 @@ def _score(given: str | Callable[..., Array], name: str | None) -> Score:
             f"score {name!r} takes {n_arguments} arguments; give (outputs, y) -> (batch,), a value per example, or "
             "(outputs, y, is_there) -> (), a value for all of a client's examples"
         )
-    return Score(name, given, of_all=n_arguments == 3)
+    return Score(name, score, of_all=n_arguments == 3)

@@ -10,15 +10,15 @@ from fljax.models.window import Window
 def check_widths(**widths: int | tuple[int, ...]) -> None:
     """Raises ValueError, naming the argument, for a width that is not a whole number of at least 1, as in
     ``check_widths(hidden=(64, 0), n_classes=10)``."""
-    for name, given in widths.items():
-        each = given if isinstance(given, tuple | list) else (given,)
-        if not all(isinstance(one, Integral) and one >= 1 for one in each):
-            raise ValueError(f"{name}={given}: each width must be a whole number of at least 1")
+    for name, width in widths.items():
+        values = width if isinstance(width, tuple | list) else (width,)
+        if not all(isinstance(value, Integral) and value >= 1 for value in values):
+            raise ValueError(f"{name}={width}: each width must be a whole number of at least 1")
 
 
-def check_tuples(**given: tuple[int, ...]) -> None:
+def check_tuples(**tuples: tuple[int, ...]) -> None:
     """Raises ValueError, naming the argument, if it is not a tuple or list of numbers."""
-    for name, numbers in given.items():
+    for name, numbers in tuples.items():
         if isinstance(numbers, Integral):
             raise ValueError(f"{name}={numbers} is not a tuple; give one, such as ({numbers},)")
         if not isinstance(numbers, tuple | list):
@@ -83,8 +83,8 @@ def smallest_images(kernel: int, padding: str | Sequence[tuple[int, int]], pools
         ValueError: an unknown padding.
     """
     # An image as large as the kernel loses as many pixels as any image.
-    left = Window.of((1, kernel, kernel, 1), (kernel, kernel, 1, 1), 1, padding).out
-    height, width = (_smallest_side(kernel - side, pools) for side in left)
+    out = Window.of((1, kernel, kernel, 1), (kernel, kernel, 1, 1), 1, padding).out
+    height, width = (_smallest_side(kernel - side, pools) for side in out)
     return height, width
 
 

@@ -54,8 +54,8 @@ def task_of(loss: Losses) -> TaskName:
 
 def as_tested(task: Task, before: Losses) -> Task:
     """The task with the scores and the validation setting of the loss ``before``."""
-    kept = before if isinstance(before, Task) else task
-    return task._replace(scores=kept.scores, on_validation=kept.on_validation)
+    source = before if isinstance(before, Task) else task
+    return task._replace(scores=source.scores, on_validation=source.on_validation)
 
 
 def scores_of(loss: Losses) -> tuple[Score, ...]:
@@ -109,20 +109,20 @@ def as_float32(numbers: Any) -> np.ndarray:
         return np.asarray(numbers, np.float64).astype(np.float32)
 
 
-def _plain(name: str, given: float | Sequence[float] | np.ndarray | Array) -> float | tuple[float, ...]:
+def _plain(name: str, numbers: float | Sequence[float] | np.ndarray | Array) -> float | tuple[float, ...]:
     """A number as a float, several as a tuple of floats, which are hashable."""
     try:
-        values = np.asarray(given, np.float64)
+        values = np.asarray(numbers, np.float64)
     except (TypeError, ValueError):
-        raise ValueError(f"{name}={given!r}: give a number, or one per target") from None
+        raise ValueError(f"{name}={numbers!r}: give a number, or one per target") from None
     return float(values) if values.ndim == 0 else tuple(map(float, values.ravel()))
 
 
 @cache
 def _regression(model: Model, kind: str | Losses, mean: float | tuple, deviation: float | tuple) -> Model:
-    known = (("target_mean", mean), ("target_deviation", deviation)) if model.about else ()
-    made = _regressing(model, kind, mean, deviation)
-    return made._replace(about=(*made.about, *known))
+    description = (("target_mean", mean), ("target_deviation", deviation)) if model.about else ()
+    regressor = _regressing(model, kind, mean, deviation)
+    return regressor._replace(about=(*regressor.about, *description))
 
 
 def _regressing(
@@ -132,8 +132,8 @@ def _regressing(
         outputs, params = model.apply(params, x, key)
         for name, part in (("mean", mean), ("deviation", deviation)):
             if (width := _row(part).shape[1]) not in (1, outputs.shape[-1]):
-                given = f"{name} has {width} numbers and the network {outputs.shape[-1]} outputs"
-                raise ValueError(f"{given}; give one number, or one per output")
+                counts = f"{name} has {width} numbers and the network {outputs.shape[-1]} outputs"
+                raise ValueError(f"{counts}; give one number, or one per output")
         return outputs * _row(deviation) + _row(mean), params
 
     def loss(prediction: Array, y: Array) -> Array:
@@ -142,9 +142,9 @@ def _regressing(
         check_width(prediction, y)
         return kind(*((part - _row(mean)) / _row(deviation) for part in (prediction, as_targets(y))))
 
-    known = (("task", "regression"), ("loss", kind)) if model.about else ()
+    description = (("task", "regression"), ("loss", kind)) if model.about else ()
     task = as_tested(Task("regression", loss), model.loss)
-    return model._replace(apply=apply, loss=task, halves=None, about=(*model.about, *known))
+    return model._replace(apply=apply, loss=task, halves=None, about=(*model.about, *description))
 
 
 @cache
@@ -161,9 +161,9 @@ def multi_label(model: Model, loss: Losses | None = None) -> Model:
     """
     if loss is not None and not callable(loss):
         raise ValueError(f"loss={loss!r} is unknown; choose a function (outputs, y) -> (batch,), or None")
-    known = (("task", "labels"), *(() if loss is None else (("loss", loss),))) if model.about else ()
+    description = (("task", "labels"), *(() if loss is None else (("loss", loss),))) if model.about else ()
     task = as_tested(_LABELS if loss is None else Task("labels", loss), model.loss)
-    return model._replace(loss=task, about=(*model.about, *known))
+    return model._replace(loss=task, about=(*model.about, *description))
 
 
 def _logistic(outputs: Array, y: Array) -> Array:
@@ -196,6 +196,6 @@ def as_targets(y: Array) -> Array:
     return y[:, None] if y.ndim == 1 else y
 
 
-def _row(given: float | tuple[float, ...] | Array) -> Array:
+def _row(numbers: float | tuple[float, ...] | Array) -> Array:
     """(1, 1) or (1, outputs)."""
-    return jnp.asarray(given, jnp.float32).reshape(1, -1)
+    return jnp.asarray(numbers, jnp.float32).reshape(1, -1)

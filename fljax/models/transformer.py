@@ -25,14 +25,14 @@ class _Block(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, mask: Array, train: bool) -> Array:
-        still = not train
+        deterministic = not train
         y = _normed(x, "norm1", self.dtype)
         y = nn.MultiHeadDotProductAttention(self.n_heads, dtype=self.dtype, name="attention")(y, y, mask=mask)
-        x = x + nn.Dropout(self.dropout, deterministic=still)(y)
+        x = x + nn.Dropout(self.dropout, deterministic=deterministic)(y)
         y = _normed(x, "norm2", self.dtype)
         y = nn.Dense(4 * self.width, dtype=self.dtype, name="widen")(y)
         y = nn.Dense(self.width, dtype=self.dtype, name="narrow")(nn.gelu(y))
-        return x + nn.Dropout(self.dropout, deterministic=still)(y)
+        return x + nn.Dropout(self.dropout, deterministic=deterministic)(y)
 
 
 class _Transformer(nn.Module):
@@ -46,10 +46,10 @@ class _Transformer(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
-        n_places, near_zero = x.shape[1], nn.initializers.normal(0.02)
+        n_positions, near_zero = x.shape[1], nn.initializers.normal(0.02)
         y = nn.Embed(self.n_tokens, self.width, dtype=self.dtype, name="embed")(x)
-        place = nn.Embed(n_places, self.width, dtype=self.dtype, embedding_init=near_zero, name="place")
-        y = y + place(jnp.arange(n_places))[None]
+        position = nn.Embed(n_positions, self.width, dtype=self.dtype, embedding_init=near_zero, name="place")
+        y = y + position(jnp.arange(n_positions))[None]
         mask = nn.make_causal_mask(jnp.ones(x.shape, jnp.float32))
         for i in range(self.n_layers):
             y = _Block(self.width, self.n_heads, self.dropout, self.dtype, name=f"block{i + 1}")(y, mask, train)

@@ -24,12 +24,12 @@ class Window(NamedTuple):
         if min(strides) < 1:
             raise ValueError(f"strides={strides}: each must be at least 1")
         try:
-            named = padding in ("SAME", "VALID")
-            pads = lax.padtype_to_pads(x[1:3], kernel[:2], strides, padding) if named else padding
+            is_named = padding in ("SAME", "VALID")
+            pads = lax.padtype_to_pads(x[1:3], kernel[:2], strides, padding) if is_named else padding
             pads = ((int(pads[0][0]), int(pads[0][1])), (int(pads[1][0]), int(pads[1][1])))
         except (TypeError, IndexError, ValueError):
-            wanted = "'SAME', 'VALID' or ((top, bottom), (left, right))"
-            raise ValueError(f"padding={padding!r}: give {wanted}") from None
+            allowed = "'SAME', 'VALID' or ((top, bottom), (left, right))"
+            raise ValueError(f"padding={padding!r}: give {allowed}") from None
         if min(map(min, pads)) < 0:
             raise ValueError(f"padding={padding}: each side must be at least 0")
         window = cls((x[1], x[2]), (kernel[0], kernel[1]), strides, pads)

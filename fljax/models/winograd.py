@@ -77,10 +77,10 @@ def pays(window: Window, channels: int, features: int, dtype: jnp.dtype) -> bool
     Raises:
         ValueError: FLJAX_WINOGRAD is neither 0 nor 1.
     """
-    if (wanted := os.environ.get("FLJAX_WINOGRAD") or USUAL) not in ("0", "1"):
-        raise ValueError(f"FLJAX_WINOGRAD={wanted!r}: give 0 or 1, or leave it unset")
-    precise = jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits >= 32
-    if wanted == "0" or jax.default_backend() != "cpu" or not precise:
+    if (setting := os.environ.get("FLJAX_WINOGRAD") or USUAL) not in ("0", "1"):
+        raise ValueError(f"FLJAX_WINOGRAD={setting!r}: give 0 or 1, or leave it unset")
+    is_precise = jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits >= 32
+    if setting == "0" or jax.default_backend() != "cpu" or not is_precise:
         return False
     if window.strides != (1, 1) or not set(window.kernel) <= set(_POINTS) or min(channels, features) < _MANY:
         return False
@@ -163,8 +163,8 @@ def _sums(matrix: np.ndarray, parts: Sequence[Array]) -> list[Array]:
     out = []
     for row in matrix:
         used = [i for i, factor in enumerate(row) if factor]
-        total, *others = (parts[i] if row[i] == 1 else parts[i] * np.asarray(row[i], parts[i].dtype) for i in used)
-        for term in others:
+        total, *terms = (parts[i] if row[i] == 1 else parts[i] * np.asarray(row[i], parts[i].dtype) for i in used)
+        for term in terms:
             total = total + term
         out.append(total)
     return out
@@ -182,8 +182,8 @@ def _pixels(x: Array, axis: int, side: Side) -> list[Array]:
 
 def _overlapped(pixels: Sequence[Array], axis: int) -> Array:
     """The transpose of `_pixels`: adds the tiles' contributions to each pixel."""
-    nothing = [jnp.zeros_like(pixels[0])] * (-len(pixels) % _TILE)
-    padded = [*pixels, *nothing]
+    zeros = [jnp.zeros_like(pixels[0])] * (-len(pixels) % _TILE)
+    padded = [*pixels, *zeros]
     n_steps = len(padded) // _TILE
     total = jnp.zeros((), pixels[0].dtype)
     for step in range(n_steps):  # pixels that lie `step` tiles further
@@ -197,5 +197,5 @@ def _overlapped(pixels: Sequence[Array], axis: int) -> Array:
 
 def _cut(x: Array, begin: Sequence[int], size: Sequence[int]) -> Array:
     """``size`` rows and columns of the images from ``begin`` on; zeros outside the images."""
-    edges = ((-lo, lo + n - have, 0) for lo, n, have in zip(begin, size, x.shape[1:3], strict=True))
+    edges = ((-lo, lo + n - length, 0) for lo, n, length in zip(begin, size, x.shape[1:3], strict=True))
     return lax.pad(x, jnp.zeros((), x.dtype), ((0, 0, 0), *edges, (0, 0, 0)))
