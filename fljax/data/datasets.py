@@ -51,6 +51,7 @@ def _may_hold(folder: Path, name: str) -> bool:
 
 
 def _also_in_subfolder(name: str, find: Callable[[Path], Path | None]) -> Callable[[Path], Path | None]:
+    """``find`` in a folder or, if it finds nothing there, in its subfolder ``name``."""
     return lambda folder: find(folder) or find(folder / name)
 
 
