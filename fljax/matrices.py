@@ -107,7 +107,8 @@ def _rotated(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
         longer = jnp.square(b).sum(axis=0) - jnp.square(a).sum(axis=0)
         is_apart = across == 0
         zeta = longer / jnp.where(is_apart, 1.0, 2 * across)
-        tangent = jnp.where(zeta < 0, -1.0, 1.0) / (jnp.abs(zeta) + jnp.sqrt(1 + jnp.square(zeta)))
+        sign = jnp.where(zeta < 0, -1.0, jnp.ones_like(zeta))
+        tangent = sign / (jnp.abs(zeta) + jnp.sqrt(1 + jnp.square(zeta)))
         tangent = jnp.where(is_apart, 0.0, tangent)
         cosine = (1 / jnp.sqrt(1 + jnp.square(tangent)))[None]
         sine = cosine * tangent[None]
