@@ -44,11 +44,11 @@ def weighted_mean(stacked: Stacked, weight: Array, empty: Params | None = None) 
     """
     n = n_rows("stacked", stacked)
     check_vector("weight", weight, n, "stacked")
-    kept = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape[1:]), leaf.dtype), stacked)
+    empty_row = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape[1:]), leaf.dtype), stacked)
     if empty is not None:
-        kept = tree.broadcast(fallback("empty", empty, stacked), 1)
-    everyone = jnp.zeros(n, jnp.int32)
-    return tree.first(cluster_mean(stacked, weight, everyone, kept))
+        empty_row = tree.broadcast(fallback("empty", empty, stacked), 1)
+    label = jnp.zeros(n, jnp.int32)
+    return tree.first(cluster_mean(stacked, weight, label, empty_row))
 
 
 @checked(weight=WEIGHT)
@@ -86,20 +86,20 @@ def _means_of_few(stacked: Stacked, weight: Array, label: Array, empty: Stacked)
     much as any other.
     """
     n, n_clusters = weight.shape[0], n_rows("empty", empty)
-    place = rank(label, (label >= 0) & (label < n_clusters))
-    none = jax.tree.map(lambda leaf: jnp.zeros((n, *leaf.shape[1:]), leaf.dtype), empty)
-    mean = _means_of_all(stacked, weight, place, none)
-    has_weight = jnp.zeros(n, bool).at[place].max(weight > 0, mode="drop")
-    cluster = jnp.full(n, n_clusters, jnp.int32).at[place].set(label, mode="drop")
+    slot = rank(label, (label >= 0) & (label < n_clusters))
+    zeros = jax.tree.map(lambda leaf: jnp.zeros((n, *leaf.shape[1:]), leaf.dtype), empty)
+    mean = _means_of_all(stacked, weight, slot, zeros)
+    has_weight = jnp.zeros(n, bool).at[slot].max(weight > 0, mode="drop")
+    cluster = jnp.full(n, n_clusters, jnp.int32).at[slot].set(label, mode="drop")
     row = jnp.where(has_weight, cluster, n_clusters)  # one past the end: dropped
-    return jax.tree.map(lambda kept, new: kept.at[row].set(whole(new), mode="drop"), empty, mean)
+    return jax.tree.map(lambda old, new: old.at[row].set(whole(new), mode="drop"), empty, mean)
 
 
 def _means_of_all(stacked: Stacked, weight: Array, label: Array, empty: Stacked) -> Stacked:
     """`cluster_mean` as one matrix product."""
-    member = label[None, :] == jnp.arange(n_rows("empty", empty), dtype=jnp.int32)[:, None]
-    exact = weight if weight.dtype == "float64" else weight.astype(jnp.float32)
-    matrix = jnp.where(member, exact[None, :], 0)
+    is_member = label[None, :] == jnp.arange(n_rows("empty", empty), dtype=jnp.int32)[:, None]
+    wide_weight = weight if weight.dtype == "float64" else weight.astype(jnp.float32)
+    matrix = jnp.where(is_member, wide_weight[None, :], 0)
     mass = matrix.sum(axis=1)
     total = mix(matrix, stacked)
     divisor = jnp.where(mass > 0, mass, 1)
@@ -137,14 +137,14 @@ def mix(matrix: Array, stacked: Stacked) -> Stacked:
     if len(shape_of("matrix", matrix)) != 2 or matrix.shape[1] != n:
         raise ValueError(f"matrix has shape {matrix.shape}; expected (rows, {n}), one column per client")
     tree.check_real(matrix)
-    counts = jnp.any(matrix != 0, axis=0)
+    is_counted = jnp.any(matrix != 0, axis=0)
 
     def leaf_mix(leaf: Array) -> Array:
         tree.check_real(leaf)
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             return tree.rounded(leaf_mix(leaf.astype(jnp.float32)), leaf.dtype)
-        exact = matrix.astype(leaf.dtype if leaf.dtype.itemsize > 4 else jnp.float32)
-        flat = blocks.multiply(exact, tree.as_matrix(leaf), counts)
+        wide_matrix = matrix.astype(leaf.dtype if leaf.dtype.itemsize > 4 else jnp.float32)
+        flat = blocks.multiply(wide_matrix, tree.as_matrix(leaf), is_counted)
         return flat.reshape(matrix.shape[0], *leaf.shape[1:])
 
     return jax.tree.map(leaf_mix, stacked)
@@ -170,7 +170,7 @@ def mix_layers(matrices: dict[str, Array], stacked: Stacked) -> Stacked:
     check_kind("stacked", trainable, Mapping, "give a dict {layer: arrays}")
     if set(matrices) != set(trainable):
         raise ValueError(f"matrices are given for {sorted(matrices)}; the layers are {sorted(trainable)}")
-    (first, matrix), *others = matrices.items()
-    for name, other in others:
-        check_shape(f"matrices[{name!r}]", other, matrix.shape, f"that of matrices[{first!r}]")
+    (first_name, first_matrix), *other_matrices = matrices.items()
+    for name, matrix in other_matrices:
+        check_shape(f"matrices[{name!r}]", matrix, first_matrix.shape, f"that of matrices[{first_name!r}]")
     return tree.map_layers(lambda name, layer: mix(matrices[name], layer), stacked)

@@ -44,7 +44,7 @@ def _sizes(value: Array, mask: Array) -> Array:
     return segment_sum(mask.astype(jnp.int32), value, value.shape[0])
 
 
-def _slots(value: Array, mask: Array) -> Array:
+def _n_values(value: Array, mask: Array) -> Array:
     """Number of distinct values that `rank` gave."""
     return jnp.where(mask, value + 1, 0).max(initial=0)
 
@@ -74,8 +74,8 @@ def adjusted_rand(a: Array, b: Array, where: Array | None = None) -> Array:
     Example:
         >>> import jax.numpy as jnp
         >>> from fljax.server import adjusted_rand
-        >>> found, truth = jnp.array([1, 1, 0, 0]), jnp.array([0, 0, 1, 2])
-        >>> round(float(adjusted_rand(found, truth)), 4)
+        >>> clusters, groups = jnp.array([1, 1, 0, 0]), jnp.array([0, 0, 1, 2])
+        >>> round(float(adjusted_rand(clusters, groups)), 4)
         0.5714
     """
     a, b, mask = _ranked(a, b, where)
@@ -84,14 +84,14 @@ def adjusted_rand(a: Array, b: Array, where: Array | None = None) -> Array:
     def pairs(count: Array) -> Array:
         return (count * (count - 1) // 2).sum(dtype=jnp.int32)
 
-    together = pairs(_contingency(a, b, mask)[2])
-    in_a, in_b, everything = pairs(_sizes(a, mask)), pairs(_sizes(b, mask)), n * (n - 1) // 2
-    tp, fn, fp = together, in_a - together, in_b - together
-    tn = everything - in_a - fp  # integers up to here, so that differences are exact
+    in_both = pairs(_contingency(a, b, mask)[2])
+    in_a, in_b, all_pairs = pairs(_sizes(a, mask)), pairs(_sizes(b, mask)), n * (n - 1) // 2
+    tp, fn, fp = in_both, in_a - in_both, in_b - in_both
+    tn = all_pairs - in_a - fp  # integers up to here, so that differences are exact
     tp, fn, fp, tn = (x.astype(jnp.float32) for x in (tp, fn, fp, tn))
-    equal = (fn == 0) & (fp == 0)
-    score = 2 * (tp * tn - fn * fp) / jnp.where(equal, 1, (tp + fn) * (fn + tn) + (tp + fp) * (fp + tn))
-    return jnp.where(equal, 1, score)
+    is_equal = (fn == 0) & (fp == 0)
+    score = 2 * (tp * tn - fn * fp) / jnp.where(is_equal, 1, (tp + fn) * (fn + tn) + (tp + fp) * (fp + tn))
+    return jnp.where(is_equal, 1, score)
 
 
 def _entropy(count: Array, n: Array) -> Array:
@@ -120,8 +120,8 @@ def normalized_mutual_info(a: Array, b: Array, where: Array | None = None) -> Ar
     Example:
         >>> import jax.numpy as jnp
         >>> from fljax.server import normalized_mutual_info
-        >>> found, truth = jnp.array([1, 1, 0, 0]), jnp.array([0, 0, 1, 2])
-        >>> round(float(normalized_mutual_info(found, truth)), 4)
+        >>> clusters, groups = jnp.array([1, 1, 0, 0]), jnp.array([0, 0, 1, 2])
+        >>> round(float(normalized_mutual_info(clusters, groups)), 4)
         0.8
     """
     a, b, mask = _ranked(a, b, where)
@@ -133,8 +133,8 @@ def normalized_mutual_info(a: Array, b: Array, where: Array | None = None) -> Ar
     log = jnp.log1p(surplus / jnp.maximum(chance, 1))
     information = (count / jnp.maximum(n, 1) * log).sum()
     entropy = (_entropy(size_a, n) + _entropy(size_b, n)) / 2
-    trivial = entropy <= 0  # one cluster in both
-    return jnp.where(trivial, 1, jnp.clip(information / jnp.where(trivial, 1, entropy), 0, 1))
+    is_trivial = entropy <= 0  # one cluster in both
+    return jnp.where(is_trivial, 1, jnp.clip(information / jnp.where(is_trivial, 1, entropy), 0, 1))
 
 
 @checked()
@@ -191,7 +191,7 @@ def n_clusters(label: Array, where: Array | None = None) -> Array:
     """
     (n,) = check_axes("label", label, "n")
     member = everyone(n, where, "label") & (label >= 0)
-    return _slots(rank(label, member), member)
+    return _n_values(rank(label, member), member)
 
 
 @checked()
@@ -255,8 +255,8 @@ def churn(before: Array, after: Array, where: Array | None = None, *, most_clust
     size = max(a.shape[0], 1) if most_clusters is None else most_clusters  # not empty without clients
     table = jnp.zeros((size, size), jnp.float32).at[a, b].add(mask.astype(jnp.float32), mode="drop")
     # Slots that are empty on both sides are paired in advance; the Hungarian search would lose time on their ties.
-    spare = jnp.arange(size) >= jnp.maximum(_slots(a, mask), _slots(b, mask))
-    matched = optax.assignment.hungarian_algorithm(-table - jnp.diag(spare.astype(jnp.float32)))
-    kept = table[matched].sum().astype(jnp.int32)
+    is_spare = jnp.arange(size) >= jnp.maximum(_n_values(a, mask), _n_values(b, mask))
+    cells = optax.assignment.hungarian_algorithm(-table - jnp.diag(is_spare.astype(jnp.float32)))
+    n_unchanged = table[cells].sum().astype(jnp.int32)
     n = mask.sum(dtype=jnp.int32)
-    return jnp.where(n > 0, (n - kept) / jnp.maximum(n, 1), 0)
+    return jnp.where(n > 0, (n - n_unchanged) / jnp.maximum(n, 1), 0)

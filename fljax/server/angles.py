@@ -30,7 +30,7 @@ def principal_angles(basis: Array) -> Array:
     Raises:
         ValueError: the bases are not of shape (n, d, p).
     """
-    return jnp.sort(jnp.moveaxis(_of_pairs(basis), 0, -1))
+    return jnp.sort(jnp.moveaxis(_pairwise_angles(basis), 0, -1))
 
 
 def subspace_distance(basis: Array, angle: Literal["smallest", "sum"] = "smallest") -> Array:
@@ -39,10 +39,10 @@ def subspace_distance(basis: Array, angle: Literal["smallest", "sum"] = "smalles
     From the angles of `principal_angles`, but without keeping all of them in memory.
     """
     check_choices(subspace_distance, {"angle": angle})
-    return _of_pairs(basis, jnp.min if angle == "smallest" else jnp.sum)[0]
+    return _pairwise_angles(basis, jnp.min if angle == "smallest" else jnp.sum)[0]
 
 
-def _of_pairs(basis: Array, reduce: Callable[..., Array] | None = None) -> Array:
+def _pairwise_angles(basis: Array, reduce: Callable[..., Array] | None = None) -> Array:
     """The angles of all pairs, (p, n, n), or one number per pair if ``reduce`` is given, (1, n, n).
 
     Computed tile by tile in the upper triangle, so that the matrices ``U_i' U_j`` of a tile stay in cache.
@@ -56,15 +56,15 @@ def _of_pairs(basis: Array, reduce: Callable[..., Array] | None = None) -> Array
     upper = jnp.asarray(np.stack(np.triu_indices(n_tiles)), jnp.int32)
 
     def of_tile(i: Array, j: Array) -> Array:
-        across = tree.product(rows[i], rows[j].T).reshape(p, side, p, side).transpose(0, 2, 1, 3)
-        angles = jnp.degrees(jnp.arccos(jnp.clip(singular_values(across), 0.0, 1.0)))
+        products = tree.product(rows[i], rows[j].T).reshape(p, side, p, side).transpose(0, 2, 1, 3)
+        angles = jnp.degrees(jnp.arccos(jnp.clip(singular_values(products), 0.0, 1.0)))
         return angles if reduce is None else reduce(angles, axis=0, keepdims=True)
 
-    def put(tile: Array, made: Array) -> Array:
+    def put(tile: Array, matrix: Array) -> Array:
         i, j = upper[:, tile]
-        angles, first = of_tile(i, j), jnp.int32(0)
-        made = lax.dynamic_update_slice(made, angles.transpose(0, 2, 1), (first, j * side, i * side))
-        return lax.dynamic_update_slice(made, angles, (first, i * side, j * side))
+        angles, zero = of_tile(i, j), jnp.int32(0)
+        matrix = lax.dynamic_update_slice(matrix, angles.transpose(0, 2, 1), (zero, j * side, i * side))
+        return lax.dynamic_update_slice(matrix, angles, (zero, i * side, j * side))
 
     start = jnp.zeros((p if reduce is None else 1, n_tiles * side, n_tiles * side), basis.dtype)
     return lax.fori_loop(0, upper.shape[1], put, start)[:, :n, :n]

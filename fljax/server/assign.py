@@ -87,8 +87,8 @@ def soft_weights(share: Array, size: Array) -> Array:
     n, _ = check_axes("share", share, "clients", "clusters")
     check_vector("size", size, n, "share")
     share = tree.at_least_float32(jnp.asarray(share))
-    held = jnp.where(size > 0, size, 0).astype(share.dtype)
-    mass = jnp.where(held[None, :] > 0, share.T * held[None, :], 0)
+    n_examples = jnp.where(size > 0, size, 0).astype(share.dtype)
+    mass = jnp.where(n_examples[None, :] > 0, share.T * n_examples[None, :], 0)
     total = mass.sum(axis=1, keepdims=True)
     return mass / jnp.where(total > 0, total, 1)
 
@@ -112,11 +112,11 @@ def responsibilities(loss: Array, mixture: Array) -> Array:
     shape = shape_of("loss", loss)
     check_shape("mixture", mixture, (*shape[:-2], shape[-1]), "a weight per client and learner of loss")
     prior = mixture[..., None, :]
-    finite = jnp.isfinite(loss)
+    is_finite = jnp.isfinite(loss)
     log_prior = jnp.log(jnp.where(prior > 0, prior, 1))
-    score = jnp.where(finite & (prior > 0), log_prior - jnp.where(finite, loss, 0), -jnp.inf)
-    known = jnp.any(score > -jnp.inf, axis=-1, keepdims=True)
-    return jnp.where(known, jax.nn.softmax(jnp.where(known, score, 0), axis=-1), prior)
+    score = jnp.where(is_finite & (prior > 0), log_prior - jnp.where(is_finite, loss, 0), -jnp.inf)
+    has_score = jnp.any(score > -jnp.inf, axis=-1, keepdims=True)
+    return jnp.where(has_score, jax.nn.softmax(jnp.where(has_score, score, 0), axis=-1), prior)
 
 
 def mixture_weights(responsibility: Array, weight: Array, empty: Array) -> Array:
@@ -137,7 +137,7 @@ def mixture_weights(responsibility: Array, weight: Array, empty: Array) -> Array
     check_shape("weight", weight, shape[:-1], "a weight per example of responsibility")
     check_shape("empty", empty, (*shape[:-2], shape[-1]), "an entry per client and learner of responsibility")
     responsibility = tree.at_least_float32(responsibility)
-    counted = weight.astype(responsibility.dtype)[..., None]
-    total = jnp.where(counted > 0, counted * responsibility, 0).sum(axis=-2)
-    mass = counted.sum(axis=-2)
+    example_weight = weight.astype(responsibility.dtype)[..., None]
+    total = jnp.where(example_weight > 0, example_weight * responsibility, 0).sum(axis=-2)
+    mass = example_weight.sum(axis=-2)
     return jnp.where(mass > 0, total / jnp.where(mass > 0, mass, 1), empty)

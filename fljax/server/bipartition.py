@@ -80,10 +80,10 @@ def best_bipartition(
     halves = cut_k(agglomerate(-similarity, linkage, member, label), 2, member, label)
     cluster = rank(label, member)
     side = member & (halves > segment_min(halves, cluster, n)[cluster])
-    across = (cluster[:, None] == cluster[None, :]) & (side[:, None] != side[None, :]) & member[:, None]
-    nearest = jnp.where(across, similarity, -jnp.inf).max(axis=1)
-    cross = segment_max(nearest, cluster, n)[cluster]
-    has_two = segment_max(across.any(axis=1).astype(jnp.int32), cluster, n)[cluster] > 0
+    is_across = (cluster[:, None] == cluster[None, :]) & (side[:, None] != side[None, :]) & member[:, None]
+    largest = jnp.where(is_across, similarity, -jnp.inf).max(axis=1)
+    cross = segment_max(largest, cluster, n)[cluster]
+    has_two = segment_max(is_across.any(axis=1).astype(jnp.int32), cluster, n)[cluster] > 0
     return Bipartition(side, jnp.where(member & has_two, cross, jnp.inf))
 
 

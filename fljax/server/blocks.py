@@ -29,43 +29,43 @@ def width(rows: int, entries: int = ENTRIES) -> int:
     return max(64, entries // max(rows, 1) // 64 * 64)
 
 
-def add_blocks(part: Callable[..., Any], total: Any, x: Array, *given: Array, columns: int) -> Any:
-    """``total`` plus ``part(block, *given)`` for all consecutive column blocks of ``x``.
+def add_blocks(part: Callable[..., Any], total: Any, x: Array, *arguments: Array, columns: int) -> Any:
+    """``total`` plus ``part(block, *arguments)`` for all consecutive column blocks of ``x``.
 
     The loop has a static length, so it works under jit and vmap and can be differentiated in both modes. The last,
     narrower block is handled outside the loop; nothing is padded.
 
     Args:
-        part: ``(block (n, width), *given)`` -> a summand with the structure and shapes of ``total``.
+        part: ``(block (n, width), *arguments)`` -> a summand with the structure and shapes of ``total``.
         total: any pytree.
         x: (n, p), one row per client.
-        *given: other arguments of ``part`` that may have gradients; whole on every device.
+        *arguments: other arguments of ``part`` that may have gradients; whole on every device.
         columns: width of a block, static.
     """
     n_devices, (n, p) = _n_devices(), x.shape
     if n_devices == 1 or p < 2 * columns:  # without a loop XLA does as well
-        return _add_blocks(lambda block: part(block, *given), total, (_blocks_of(x),), p, columns)
+        return _add_blocks(lambda block: part(block, *arguments), total, (_blocks_of(x),), p, columns)
     share = p // n_devices
 
-    def of_a_device(x: Array, *given: Array) -> Any:
-        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), total)
+    def of_a_device(x: Array, *arguments: Array) -> Any:
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), total)
         blocks = (_blocks_of_all(x, n, share),)
-        return lax.psum(_add_blocks(lambda block: part(block, *given), nothing, blocks, share, columns), CLIENTS)
+        return lax.psum(_add_blocks(lambda block: part(block, *arguments), zeros, blocks, share, columns), CLIENTS)
 
-    specs = (PartitionSpec(CLIENTS), *[PartitionSpec()] * len(given))
+    specs = (PartitionSpec(CLIENTS), *[PartitionSpec()] * len(arguments))
     spread = jax.shard_map(of_a_device, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
-    found = _plus(total, spread(_padded(x, n_devices), *given))
-    return _plus(found, part(whole(x[:, share * n_devices :]), *given)) if p % n_devices else found
+    summed = _plus(total, spread(_padded(x, n_devices), *arguments))
+    return _plus(summed, part(whole(x[:, share * n_devices :]), *arguments)) if p % n_devices else summed
 
 
-def add_blocks_by_row(part: Callable[..., Array], total: Array, x: Array, *beside: Array, columns: int) -> Array:
+def add_blocks_by_row(part: Callable[..., Array], total: Array, x: Array, *others: Array, columns: int) -> Array:
     """`add_blocks` if the rows of ``x`` do not affect each other: each device processes its own, without an exchange.
 
     Args:
         part: takes a block (n, width) of ``x`` and one (rows_i, width) of each other matrix, returns (n, ...).
         total: (n, ...).
         x: (n, p), one row per client.
-        *beside: (rows_i, p), whole on every device.
+        *others: (rows_i, p), whole on every device.
         columns: width of a block, static.
 
     Returns:
@@ -73,15 +73,15 @@ def add_blocks_by_row(part: Callable[..., Array], total: Array, x: Array, *besid
     """
     n_devices, (n, p) = _n_devices(), x.shape
 
-    def of_a_device(total: Array, x: Array, *beside: Array) -> Array:
-        return _add_blocks(part, total, tuple(map(_blocks_of, (x, *beside))), p, columns)
+    def of_a_device(total: Array, x: Array, *others: Array) -> Array:
+        return _add_blocks(part, total, tuple(map(_blocks_of, (x, *others))), p, columns)
 
     if n_devices == 1 or p < 2 * columns:
-        return of_a_device(total, x, *beside)
-    own, all_of_it = PartitionSpec(CLIENTS), PartitionSpec()
-    specs = (own, own, *[all_of_it] * len(beside))
-    spread = jax.shard_map(of_a_device, in_specs=specs, out_specs=own, check_vma=False)
-    return spread(_padded(total, n_devices), _padded(x, n_devices), *beside)[:n]
+        return of_a_device(total, x, *others)
+    by_client, on_every_device = PartitionSpec(CLIENTS), PartitionSpec()
+    specs = (by_client, by_client, *[on_every_device] * len(others))
+    spread = jax.shard_map(of_a_device, in_specs=specs, out_specs=by_client, check_vma=False)
+    return spread(_padded(total, n_devices), _padded(x, n_devices), *others)[:n]
 
 
 def _add_blocks(part: Callable[..., Any], total: Any, matrices: tuple[Blocks, ...], p: int, columns: int) -> Any:
@@ -90,16 +90,16 @@ def _add_blocks(part: Callable[..., Any], total: Any, matrices: tuple[Blocks, ..
     def add(begin: Array | int, width: int, total: Any) -> Any:
         return _plus(total, part(*(blocks(begin, width) for blocks in matrices)))
 
-    n_blocks, rest = divmod(p, columns)
+    n_blocks, n_rest = divmod(p, columns)
     if n_blocks > 1:
         total = lax.fori_loop(0, n_blocks, lambda i, total: add(i * columns, columns, total), total)
     elif n_blocks == 1:
         total = add(0, columns, total)
-    return add(n_blocks * columns, rest, total) if rest else total
+    return add(n_blocks * columns, n_rest, total) if n_rest else total
 
 
-def _plus(total: Any, more: Any) -> Any:
-    return jax.tree.map(jnp.add, total, more)
+def _plus(total: Any, summand: Any) -> Any:
+    return jax.tree.map(jnp.add, total, summand)
 
 
 def map_columns(
@@ -158,19 +158,19 @@ def _blocks_of_all(x: Array, n: int, share: int) -> Blocks:
     The parts that other devices send are kept as received, and each block is assembled on demand, as a copy in cache.
     XLA's all-to-all, which would assemble everything at once, took twice as long on two devices of a CPU.
     """
-    n_devices, me, own = n_client_devices(), lax.axis_index(CLIENTS), x.shape[0]
+    n_devices, me, n_own = n_client_devices(), lax.axis_index(CLIENTS), x.shape[0]
     parts = [(me, x, me * share)]
     for step in range(1, n_devices):
-        there, giver = (me + step) % n_devices, (me - step) % n_devices
-        given = lax.dynamic_slice_in_dim(x, there * share, share, axis=1)
+        receiver, sender = (me + step) % n_devices, (me - step) % n_devices
+        sent = lax.dynamic_slice_in_dim(x, receiver * share, share, axis=1)
         pairs = [(device, (device + step) % n_devices) for device in range(n_devices)]
-        parts.append((giver, lax.ppermute(given, CLIENTS, pairs), jnp.zeros_like(me)))
+        parts.append((sender, lax.ppermute(sent, CLIENTS, pairs), jnp.zeros_like(me)))
 
     def blocks(begin: Array | int, width: int) -> Array:
-        block = jnp.zeros((own * n_devices, width), x.dtype)
+        block = jnp.zeros((n_own * n_devices, width), x.dtype)
         for device, rows, offset in parts:
             piece = lax.dynamic_slice_in_dim(rows, offset + begin, width, axis=1)
-            block = lax.dynamic_update_slice_in_dim(block, piece, device * own, axis=0)
+            block = lax.dynamic_update_slice_in_dim(block, piece, device * n_own, axis=0)
         return lax.optimization_barrier(block)[:n]
 
     return blocks
@@ -178,12 +178,12 @@ def _blocks_of_all(x: Array, n: int, share: int) -> Blocks:
 
 def _padded(x: Array, *multiples: int) -> Array:
     """``x`` with zeros appended, so that the lengths of its first axes are multiples of ``multiples``."""
-    more = [(0, -size % multiple) for size, multiple in zip(x.shape, multiples, strict=False)]
-    return jnp.pad(x, more + [(0, 0)] * (x.ndim - len(more))) if any(after for _, after in more) else x
+    padding = [(0, -size % multiple) for size, multiple in zip(x.shape, multiples, strict=False)]
+    return jnp.pad(x, padding + [(0, 0)] * (x.ndim - len(padding))) if any(after for _, after in padding) else x
 
 
-def multiply(matrix: Array, x: Array, counts: Array) -> Array:
-    """``matrix @ x`` over the rows of ``x`` where ``counts``; the other rows have no effect, even if they are NaN.
+def multiply(matrix: Array, x: Array, is_counted: Array) -> Array:
+    """``matrix @ x`` over the rows of ``x`` where ``is_counted``; the other rows have no effect, even if they are NaN.
 
     Selecting first would copy all of ``x`` (a matrix product does not fuse with a selection). In blocks, the copy stays
     in cache: measured 3 to 10 times faster for a few rows and never slower.
@@ -191,14 +191,14 @@ def multiply(matrix: Array, x: Array, counts: Array) -> Array:
     Args:
         matrix: (rows, n).
         x: (n, p).
-        counts: (n,) bool.
+        is_counted: (n,) bool.
 
     Returns:
         (rows, p), in the dtype of ``x``.
     """
 
-    def block(x: Array, matrix: Array = matrix, counts: Array = counts) -> Array:
-        part = jnp.where(counts[:, None], x, 0).astype(matrix.dtype)
+    def block(x: Array, matrix: Array = matrix, is_counted: Array = is_counted) -> Array:
+        part = jnp.where(is_counted[:, None], x, 0).astype(matrix.dtype)
         return tree.product(matrix, part)
 
     rows, (n, p) = matrix.shape[0], x.shape
@@ -206,13 +206,15 @@ def multiply(matrix: Array, x: Array, counts: Array) -> Array:
     if n_devices > 1 and n % n_devices == 0 and rows <= n // n_devices:
         # Few rows: adding up the devices' partial products moves less data than exchanging the columns of all clients.
 
-        def of_a_device(matrix: Array, x: Array, counts: Array) -> Array:
-            own = _map_columns(lambda x: block(x, matrix, counts), _blocks_of(x), p, rows, columns, matrix.dtype)
-            return lax.psum(own, CLIENTS)
+        def of_a_device(matrix: Array, x: Array, is_counted: Array) -> Array:
+            partial_product = _map_columns(
+                lambda x: block(x, matrix, is_counted), _blocks_of(x), p, rows, columns, matrix.dtype
+            )
+            return lax.psum(partial_product, CLIENTS)
 
         specs = (PartitionSpec(None, CLIENTS), PartitionSpec(CLIENTS), PartitionSpec(CLIENTS))
         spread = jax.shard_map(of_a_device, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
-        return spread(matrix, x, counts).astype(x.dtype)
+        return spread(matrix, x, is_counted).astype(x.dtype)
     if n_devices > 1 and p < 2 * columns:
         return block(x).astype(x.dtype)  # without a loop XLA does as well
     return map_columns(block, x, rows, columns)

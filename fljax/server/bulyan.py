@@ -40,25 +40,25 @@ def bulyan(stacked: Stacked, n_attackers: ArrayLike, where: Array | None = None,
     square = symmetric_distances(lax.stop_gradient(stacked), where)
     m = where.sum(dtype=jnp.int32)
     n_chosen = jnp.clip(m - 2 * f, jnp.minimum(m, 1), m)
-    n_kept = jnp.clip(n_chosen - 2 * f, 1, jnp.maximum(n_chosen, 1))
+    n_averaged = jnp.clip(n_chosen - 2 * f, 1, jnp.maximum(n_chosen, 1))
 
-    def choose(i: Array, chosen: Array) -> Array:
-        score, reach = scores_and_reach(square, where & ~chosen, f)
+    def choose(i: Array, is_chosen: Array) -> Array:
+        score, reach = scores_and_reach(square, where & ~is_chosen, f)
         reach = jnp.where(score == score.min(), reach, jnp.inf)
-        return jnp.where(i < n_chosen, chosen.at[jnp.argmin(reach)].set(True), chosen)
+        return jnp.where(i < n_chosen, is_chosen.at[jnp.argmin(reach)].set(True), is_chosen)
 
-    chosen = lax.fori_loop(0, n, choose, jnp.zeros(n, bool))
+    is_chosen = lax.fori_loop(0, n, choose, jnp.zeros(n, bool))
     return by_coordinate(
-        lambda column: _near_median(tree.at_least_float32(column), chosen, n_kept), stacked, chosen, empty
+        lambda column: _near_median(tree.at_least_float32(column), is_chosen, n_averaged), stacked, is_chosen, empty
     )
 
 
-def _near_median(column: Array, chosen: Array, n_kept: Array) -> Array:
-    """(width,) the mean of the ``n_kept`` chosen entries nearest to their median, from (n, width)."""
-    n = jnp.maximum(chosen.sum(), 1)
-    value = jnp.sort(jnp.where(chosen[:, None], column, jnp.inf), axis=0)
-    median = (value[(n - 1) // 2] + value[n // 2]) / 2
-    order = jnp.argsort(jnp.abs(value - median[None]), axis=0, stable=True)
-    near = jnp.arange(value.shape[0])[:, None] < n_kept
-    kept = jnp.where(near, jnp.take_along_axis(value, order, axis=0), 0)
-    return kept.sum(axis=0) / n_kept.astype(value.dtype)
+def _near_median(column: Array, is_chosen: Array, n_averaged: Array) -> Array:
+    """(width,) the mean of the ``n_averaged`` chosen entries nearest to their median, from (n, width)."""
+    n = jnp.maximum(is_chosen.sum(), 1)
+    values = jnp.sort(jnp.where(is_chosen[:, None], column, jnp.inf), axis=0)
+    median = (values[(n - 1) // 2] + values[n // 2]) / 2
+    order = jnp.argsort(jnp.abs(values - median[None]), axis=0, stable=True)
+    is_near = jnp.arange(values.shape[0])[:, None] < n_averaged
+    nearest = jnp.where(is_near, jnp.take_along_axis(values, order, axis=0), 0)
+    return nearest.sum(axis=0) / n_averaged.astype(values.dtype)

@@ -27,20 +27,20 @@ def check_shape(name: str, value: Array, shape: tuple[int, ...], meaning: str) -
 
 def check_statistics(statistics: Params, layers: Sequence[str]) -> None:
     """Raises ValueError if running statistics belong to no layer, so that it is unknown which layer they follow."""
-    for held in statistics.values():
-        if alone := [name for name in held if name not in layers]:
+    for subtrees in statistics.values():
+        if extra := [name for name in subtrees if name not in layers]:
             raise ValueError(
-                f"{alone[0]!r} has running statistics but no parameters, so it is not a layer; give it a scale, or put "
+                f"{extra[0]!r} has running statistics but no parameters, so it is not a layer; give it a scale, or put "
                 "it into the module of a layer"
             )
 
 
 def is_key(key: Any) -> bool:
     """Whether ``key`` is one random key, typed or raw (the older form of JAX)."""
-    kind, shape = getattr(key, "dtype", None), getattr(key, "shape", None)
-    if kind is None or shape is None:
+    dtype, shape = getattr(key, "dtype", None), getattr(key, "shape", None)
+    if dtype is None or shape is None:
         return False
-    return shape == () if jnp.issubdtype(kind, jax.dtypes.prng_key) else kind == "uint32" and len(shape) == 1
+    return shape == () if jnp.issubdtype(dtype, jax.dtypes.prng_key) else dtype == "uint32" and len(shape) == 1
 
 
 def check_key(key: Any) -> None:
@@ -100,35 +100,35 @@ def n_rows(name: str, stacked: Stacked) -> int:
     shapes = _shapes(name, stacked)
     if not shapes:
         raise ValueError(f"{name} has no leaves; give at least one array")
-    (first, shape), *_ = shapes.items()
-    for leaf, other in shapes.items():
-        if not other:
+    (first_leaf, first_shape), *_ = shapes.items()
+    for leaf, shape in shapes.items():
+        if not shape:
             raise ValueError(f"{leaf} is one number, without an axis of rows; expected (rows, ...)")
-        if other[0] != shape[0]:
-            raise ValueError(f"{leaf} has shape {other}; expected {shape[0]} rows, as many as {first}")
-    return shape[0]
+        if shape[0] != first_shape[0]:
+            raise ValueError(f"{leaf} has shape {shape}; expected {first_shape[0]} rows, as many as {first_leaf}")
+    return first_shape[0]
 
 
-def check_alike(name: str, given: Stacked, other: str, known: Stacked) -> None:
-    """Raises ValueError unless ``given`` has the leaves of ``known``, with rows of the same shapes."""
-    check_leaves(name, given, {leaf: ("rows", *shape[1:]) for leaf, shape in _shapes("", known).items()}, other)
+def check_alike(name: str, params: Stacked, other: str, reference: Stacked) -> None:
+    """Raises ValueError unless ``params`` has the leaves of ``reference``, with rows of the same shapes."""
+    check_leaves(name, params, {leaf: ("rows", *shape[1:]) for leaf, shape in _shapes("", reference).items()}, other)
 
 
-def check_same(name: str, given: Params, other: str, known: Params) -> None:
-    """Raises ValueError unless ``given`` has the leaves of ``known``, with the same shapes."""
-    check_leaves(name, given, _shapes("", known), other)
+def check_same(name: str, params: Params, other: str, reference: Params) -> None:
+    """Raises ValueError unless ``params`` has the leaves of ``reference``, with the same shapes."""
+    check_leaves(name, params, _shapes("", reference), other)
 
 
-def check_leaves(name: str, given: Params, expected: dict[str, tuple[Any, ...]], other: str) -> None:
-    """Raises ValueError unless ``given`` has the leaves and shapes in ``expected``; "rows" stands for any length.
+def check_leaves(name: str, params: Params, expected: dict[str, tuple[Any, ...]], other: str) -> None:
+    """Raises ValueError unless ``params`` has the leaves and shapes in ``expected``; "rows" stands for any length.
 
     Args:
-        name: the name of ``given``.
-        given: a pytree.
+        name: the name of ``params``.
+        params: a pytree.
         expected: path in the pytree -> shape.
         other: the name of the argument from which ``expected`` follows.
     """
-    shapes = _shapes("", given)
+    shapes = _shapes("", params)
     if shapes.keys() != expected.keys():
         raise ValueError(f"{name} has the leaves {_list(shapes)}; expected {_list(expected)}, those of {other}")
     for leaf, shape in expected.items():

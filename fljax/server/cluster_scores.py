@@ -47,17 +47,17 @@ def silhouette(distance: Array, label: Array, where: Array | None = None) -> Arr
     check_vector("label", label, n, "distance")
     distance = tree.at_least_float32(distance)  # sums in narrower types would overflow
     mask = everyone(n, where, "distance")
-    own = rank(label, mask)
-    size = segment_sum(mask.astype(distance.dtype), own, n)
-    clean = jnp.where(mask[:, None] & mask[None, :], distance, 0)
-    total = segment_sum(clean.T, own, n).T  # (n, clusters): sum of distances to each cluster
+    cluster = rank(label, mask)
+    size = segment_sum(mask.astype(distance.dtype), cluster, n)
+    masked = jnp.where(mask[:, None] & mask[None, :], distance, 0)
+    total = segment_sum(masked.T, cluster, n).T  # (n, clusters): sum of distances to each cluster
     client = jnp.arange(n)
-    inside = total[client, own] / jnp.maximum(size[own] - 1, 1)
-    other = (size > 0)[None, :] & (jnp.arange(n)[None, :] != own[:, None])
-    outside = jnp.where(other, total / jnp.maximum(size, 1)[None, :], jnp.inf).min(axis=1)
+    inside = total[client, cluster] / jnp.maximum(size[cluster] - 1, 1)
+    is_other = (size > 0)[None, :] & (jnp.arange(n)[None, :] != cluster[:, None])
+    outside = jnp.where(is_other, total / jnp.maximum(size, 1)[None, :], jnp.inf).min(axis=1)
     larger = jnp.maximum(inside, outside)
-    defined = mask & (size[own] > 1) & jnp.isfinite(outside) & (larger > 0)
-    score = jnp.where(defined, (outside - inside) / jnp.where(defined, larger, 1), 0)
+    is_defined = mask & (size[cluster] > 1) & jnp.isfinite(outside) & (larger > 0)
+    score = jnp.where(is_defined, (outside - inside) / jnp.where(is_defined, larger, 1), 0)
     return score.sum() / jnp.maximum(mask.sum(), 1).astype(distance.dtype)
 
 
@@ -89,17 +89,18 @@ def davies_bouldin(x: Array, label: Array, n_clusters: Positive) -> Array:
     """
     n, _ = check_axes("x", x, "n", "d")
     label = cluster_numbers("label", label, n, "x")
-    counts = (label >= 0) & (label < n_clusters)
-    x = jnp.where(counts[:, None], tree.at_least_float32(x), 0)  # points that do not count may be NaN
-    x = x - x.sum(0, keepdims=True) / jnp.maximum(counts.sum(), 1).astype(x.dtype)  # a common offset costs precision
+    is_counted = (label >= 0) & (label < n_clusters)
+    x = jnp.where(is_counted[:, None], tree.at_least_float32(x), 0)  # points that do not count may be NaN
+    # A common offset costs precision.
+    x = x - x.sum(0, keepdims=True) / jnp.maximum(is_counted.sum(), 1).astype(x.dtype)
     member = jax.nn.one_hot(label, n_clusters, axis=0, dtype=jnp.float32)  # other labels get zeros
     size = member.sum(1)
     share = member / jnp.maximum(size, 1)[:, None]
     center = tree.product(share, x)
     spread = (share * _length(x[None] - center[:, None])).sum(1)
-    apart = _length(center[:, None] - center[None])
-    ratio = (spread[:, None] + spread[None]) / jnp.where(apart > 0, apart, 1)
-    ratio = jnp.where(jnp.eye(n_clusters, dtype=bool), 0.0, jnp.where(apart > 0, ratio, jnp.inf))
+    distance = _length(center[:, None] - center[None])
+    ratio = (spread[:, None] + spread[None]) / jnp.where(distance > 0, distance, 1)
+    ratio = jnp.where(jnp.eye(n_clusters, dtype=bool), 0.0, jnp.where(distance > 0, ratio, jnp.inf))
     return jnp.where((size > 0).all(), ratio.max(1).mean(), jnp.inf)
 
 

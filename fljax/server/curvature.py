@@ -53,8 +53,8 @@ def observe(curve: LossCurve, loss: Array) -> LossCurve:
     window = curve.losses.shape[0] - 2
     losses, count = jnp.append(curve.losses[1:], loss), curve.count + 1
     # l_w(t) - l_w(t-1) = (l(t) - l(t-window)) / window: differences of means would lose precision.
-    fall, before = losses[-1] - losses[1], losses[-2] - losses[0]
-    slope, bend = fall / window, (fall - before) / window
+    fall, previous_fall = losses[-1] - losses[1], losses[-2] - losses[0]
+    slope, bend = fall / window, (fall - previous_fall) / window
     radius = jnp.where(bend > SLACK, (1 + slope**2) ** 1.5 / jnp.maximum(bend, SLACK), STRAIGHT)
     radius = jnp.where(count >= window + 2, radius, 0.0)
     return LossCurve(losses, jnp.append(curve.radii[1:], radius), count)
@@ -71,6 +71,6 @@ def period_ended(curve: LossCurve, rule: PeriodEnd = "minimum") -> Array:
         ValueError: ``rule`` is unknown.
     """
     check_choices(period_ended, {"rule": rule})
-    before, radius, after = curve.radii[0], curve.radii[1], curve.radii[2:]
-    least = (radius > 0) & (radius < STRAIGHT) & (after > radius).all()
-    return least & (before > radius) if rule == "minimum" else least
+    radius_before, radius, radii_after = curve.radii[0], curve.radii[1], curve.radii[2:]
+    is_least = (radius > 0) & (radius < STRAIGHT) & (radii_after > radius).all()
+    return is_least & (radius_before > radius) if rule == "minimum" else is_least

@@ -59,41 +59,41 @@ def dbscan(
     check_one(eps=eps, min_samples=min_samples)
     mask = everyone(n, where, "distance")
     distance = tree.at_least_float32(distance)  # an integer eps would be truncated, or overflow
-    near = (distance <= jnp.asarray(eps, distance.dtype)) & mask[:, None] & mask[None, :]
+    is_near = (distance <= jnp.asarray(eps, distance.dtype)) & mask[:, None] & mask[None, :]
     if within is not None:
         check_vector("within", within, n, "distance")
-        near &= (within[:, None] == within[None, :]) & (within >= 0)[:, None]
-    near = whole(near | (jnp.eye(n, dtype=bool) & mask[:, None]))
-    core = whole((near.sum(axis=0, dtype=jnp.int32) >= min_samples) & mask)
-    first = _first_connected(near, core)
-    joined = _lowest_neighbour(near, jnp.where(core, first, n))
-    return canonical(jnp.where(joined < n, joined, -1))
+        is_near &= (within[:, None] == within[None, :]) & (within >= 0)[:, None]
+    is_near = whole(is_near | (jnp.eye(n, dtype=bool) & mask[:, None]))
+    is_core = whole((is_near.sum(axis=0, dtype=jnp.int32) >= min_samples) & mask)
+    component = _first_connected(is_near, is_core)
+    cluster = _lowest_neighbour(is_near, jnp.where(is_core, component, n))
+    return canonical(jnp.where(cluster < n, cluster, -1))
 
 
-def _lowest_neighbour(near: Array, value: Array) -> Array:
+def _lowest_neighbour(is_near: Array, value: Array) -> Array:
     """(n,) the smallest ``value`` among the neighbours of each client; n if it has none."""
-    # `near` is symmetric: reducing over the first axis reads memory in order.
-    return jnp.where(near, value[:, None], value.shape[0]).min(axis=0)
+    # `is_near` is symmetric: reducing over the first axis reads memory in order.
+    return jnp.where(is_near, value[:, None], value.shape[0]).min(axis=0)
 
 
-def _first_connected(near: Array, core: Array) -> Array:
+def _first_connected(is_near: Array, is_core: Array) -> Array:
     """The lowest index in each core client's connected component of core clients; its own index for others.
 
     Every client points to a client of equal or lower index in its component. An iteration hooks each tree of pointers
     onto the lowest neighbouring tree and then shortens all pointers, so that the number of iterations grows with log n,
     not with the diameter (Zhang, Azad and Hu, FastSV, SIAM PP 2020).
     """
-    n = core.shape[0]
-    own = jnp.arange(n, dtype=jnp.int32)
+    n = is_core.shape[0]
+    index = jnp.arange(n, dtype=jnp.int32)
 
     def advance(carry: tuple[Array, Array]) -> tuple[Array, Array]:
         parent, _ = carry
         grandparent = parent[parent]
-        lowest = _lowest_neighbour(near, jnp.where(core, grandparent, n))
-        lowest = jnp.where(core, lowest, own)
+        lowest = _lowest_neighbour(is_near, jnp.where(is_core, grandparent, n))
+        lowest = jnp.where(is_core, lowest, index)
         hooked = parent.at[parent].min(lowest)
         hooked = jnp.minimum(jnp.minimum(hooked, lowest), grandparent)
         hooked = hooked[hooked]
         return hooked, jnp.any(hooked != parent)
 
-    return jax.lax.while_loop(lambda carry: carry[1], advance, (own, jnp.bool_(True)))[0]
+    return jax.lax.while_loop(lambda carry: carry[1], advance, (index, jnp.bool_(True)))[0]

@@ -9,7 +9,7 @@ from jax import Array
 from fljax.server import blocks
 from fljax.server.checks import check_alike, cluster_numbers, n_rows
 from fljax.server.entry import checked
-from fljax.server.gram import among, compared, rows, sum_pairs, trainable_matrices
+from fljax.server.gram import mask_pairs, matrices_and_mask, sum_pairs, trainable_layers, trainable_matrices
 from fljax.types import Stacked
 
 
@@ -30,9 +30,9 @@ def model_discrepancy(x: Stacked, where: Array | None = None, layers: tuple[str,
     Returns:
         (n, n) in [0, 1].
     """
-    mats, where = rows(x, where, layers)
-    mats = tuple(_learning(mat, where) for mat in mats)
-    low, span = _range(mats)
+    matrices, where = matrices_and_mask(x, where, layers)
+    matrices = tuple(_learning(matrix, where) for matrix in matrices)
+    low, span = _range(matrices)
 
     def scaled(block: Array, low: Array, span: Array) -> Array:
         return jnp.where(where[:, None], (block - low) / span, 0)
@@ -40,9 +40,9 @@ def model_discrepancy(x: Stacked, where: Array | None = None, layers: tuple[str,
     def pair(a: Array, b: Array) -> Array:
         return jnp.abs(a[:, None] - b[None, :]).sum(axis=-1)
 
-    total = sum_pairs(pair, scaled, mats, low, span, columns=blocks.width(where.shape[0], 2**18))
-    mean = jnp.minimum(total / sum(mat.shape[1] for mat in mats), 1)
-    return among(mean, where)
+    total = sum_pairs(pair, scaled, matrices, low, span, columns=blocks.width(where.shape[0], 2**18))
+    mean = jnp.minimum(total / sum(matrix.shape[1] for matrix in matrices), 1)
+    return mask_pairs(mean, where)
 
 
 @checked()
@@ -63,30 +63,30 @@ def layer_discrepancy(stacked: Stacked, centers: Stacked, label: Array, layers: 
         ValueError: a layer is unknown, ``centers`` has other leaves or shapes, lengths differ, or labels are not
             integers.
     """
-    check_alike("centers", compared(centers, layers), "stacked", compared(stacked, layers))
+    check_alike("centers", trainable_layers(centers, layers), "stacked", trainable_layers(stacked, layers))
     label = cluster_numbers("label", label, n_rows("stacked", stacked), "stacked")
     n_clusters = n_rows("centers", centers)
     member = jax.nn.one_hot(label, n_clusters, dtype=bool)
-    counts, mine = member.any(axis=1), jnp.clip(label, 0, n_clusters - 1)
+    is_counted, cluster = member.any(axis=1), jnp.clip(label, 0, n_clusters - 1)
 
     def layer(name: str) -> Array:
-        own, shared = trainable_matrices(stacked, (name,)), trainable_matrices(centers, (name,))
-        own = tuple(_learning(mat, counts) for mat in own)
-        (low, span), (low_center, span_center) = _range(own), _range(shared)
-        total = jnp.zeros(label.shape[0], jnp.promote_types(own[0].dtype, shared[0].dtype))
-        for mat, center in zip(own, shared, strict=True):
-            apart = (mat - low) / span - ((center - low_center) / span_center)[mine]
-            total += jnp.abs(_learning(apart, counts)).sum(axis=1)
-        mean = total / sum(mat.shape[1] for mat in own)
+        client_matrices, center_matrices = trainable_matrices(stacked, (name,)), trainable_matrices(centers, (name,))
+        client_matrices = tuple(_learning(matrix, is_counted) for matrix in client_matrices)
+        (low, span), (low_center, span_center) = _range(client_matrices), _range(center_matrices)
+        total = jnp.zeros(label.shape[0], jnp.promote_types(client_matrices[0].dtype, center_matrices[0].dtype))
+        for matrix, center in zip(client_matrices, center_matrices, strict=True):
+            difference = (matrix - low) / span - ((center - low_center) / span_center)[cluster]
+            total += jnp.abs(_learning(difference, is_counted)).sum(axis=1)
+        mean = total / sum(matrix.shape[1] for matrix in client_matrices)
         return jnp.where(member, mean[:, None], 0).sum(axis=0) / jnp.maximum(member.sum(axis=0), 1).astype(mean.dtype)
 
     return jnp.stack([layer(name) for name in layers], axis=1)
 
 
-def _range(mats: tuple[Array, ...]) -> tuple[Array, Array]:
+def _range(matrices: tuple[Array, ...]) -> tuple[Array, Array]:
     """(n, 1) smallest entry of every row over all matrices, and the range to its largest entry (1 if that is 0)."""
-    low = jnp.stack([mat.min(axis=1) for mat in mats]).min(axis=0)
-    span = jnp.stack([mat.max(axis=1) for mat in mats]).max(axis=0) - low
+    low = jnp.stack([matrix.min(axis=1) for matrix in matrices]).min(axis=0)
+    span = jnp.stack([matrix.max(axis=1) for matrix in matrices]).max(axis=0) - low
     return low[:, None], jnp.where(span > 0, span, 1)[:, None]
 
 

@@ -15,7 +15,7 @@ from fljax import tree
 from fljax.server import blocks
 from fljax.server.checks import check_alike
 from fljax.server.entry import checked
-from fljax.server.gram import compared, gram, rows, squared, trainable_matrices
+from fljax.server.gram import gram, matrices_and_mask, squared, trainable_layers, trainable_matrices
 from fljax.types import Stacked
 
 
@@ -68,7 +68,7 @@ def pairwise_squared_l2(x: Stacked, where: Array | None = None, layers: tuple[st
     Returns:
         (n, n), 0 or more.
     """
-    return squared(*rows(x, where, layers))
+    return squared(*matrices_and_mask(x, where, layers))
 
 
 @checked()
@@ -97,14 +97,14 @@ def cross_squared_l2(x: Stacked, centers: Stacked, layers: tuple[str, ...] | Non
     Raises:
         ValueError: a layer is unknown, or ``centers`` has other leaves or shapes.
     """
-    check_alike("centers", compared(centers, layers), "x", compared(x, layers))
-    points, middles = trainable_matrices(x, layers), trainable_matrices(centers, layers)
-    kind = jnp.promote_types(points[0].dtype, middles[0].dtype)
-    total = jnp.zeros((points[0].shape[0], middles[0].shape[0]), kind)
+    check_alike("centers", trainable_layers(centers, layers), "x", trainable_layers(x, layers))
+    point_matrices, center_matrices = trainable_matrices(x, layers), trainable_matrices(centers, layers)
+    dtype = jnp.promote_types(point_matrices[0].dtype, center_matrices[0].dtype)
+    total = jnp.zeros((point_matrices[0].shape[0], center_matrices[0].shape[0]), dtype)
 
-    def part(point: Array, middle: Array) -> Array:
-        return jnp.square(point.astype(kind)[:, None] - middle.astype(kind)[None, :]).sum(axis=-1)
+    def part(point: Array, center: Array) -> Array:
+        return jnp.square(point.astype(dtype)[:, None] - center.astype(dtype)[None, :]).sum(axis=-1)
 
-    for point, middle in zip(points, middles, strict=True):
-        total = blocks.add_blocks_by_row(part, total, point, middle, columns=blocks.width(point.shape[0]))
+    for point, center in zip(point_matrices, center_matrices, strict=True):
+        total = blocks.add_blocks_by_row(part, total, point, center, columns=blocks.width(point.shape[0]))
     return total

@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 from fljax import tree
 from fljax.server.checks import check_axes, check_one, everyone, shape_of
 from fljax.server.entry import POSITIVE, checked
-from fljax.server.gram import among
+from fljax.server.gram import mask_pairs
 
 
 @jax.jit
@@ -30,7 +30,7 @@ def js_divergence(probabilities: Array, where: Array | None = None) -> Array:
     """
     if len(shape_of("probabilities", probabilities)) < 2:
         raise ValueError(f"probabilities has shape {probabilities.shape}; expected (n, batch, classes) or (n, classes)")
-    probabilities = _counted(tree.at_least_float32(probabilities), where)  # 1e-12 is 0 in float16
+    probabilities = _with_ones(tree.at_least_float32(probabilities), where)  # 1e-12 is 0 in float16
     p = jnp.maximum(tree.as_matrix(probabilities), 1e-12)
     batch = max(probabilities[0, ..., 0].size, 1)
 
@@ -39,7 +39,7 @@ def js_divergence(probabilities: Array, where: Array | None = None) -> Array:
         return (row[None, :] * jnp.log(row[None, :] / middle) + p * jnp.log(p / middle)).sum(axis=1) / 2
 
     mean = lax.map(to_all, p) / batch
-    return among(jnp.clip(mean, 0, jnp.log(2.0)), where)
+    return mask_pairs(jnp.clip(mean, 0, jnp.log(2.0)), where)
 
 
 @checked(smoothing=POSITIVE)
@@ -62,7 +62,7 @@ def label_kld(histogram: Array, smoothing: ArrayLike = 1e-4, where: Array | None
     """
     check_axes("histogram", histogram, "n", "classes")
     check_one(smoothing=smoothing)
-    count = _counted(histogram.astype(jnp.float32), where)
+    count = _with_ones(histogram.astype(jnp.float32), where)
     total = count.sum(axis=1, keepdims=True)
     share = count / jnp.where(total > 0, total, 1) + jnp.asarray(smoothing, jnp.float32)
     p = share / share.sum(axis=1, keepdims=True)
@@ -71,10 +71,10 @@ def label_kld(histogram: Array, smoothing: ArrayLike = 1e-4, where: Array | None
     def to_all(row: tuple[Array, Array]) -> Array:
         return ((row[0][None, :] - p) * (row[1][None, :] - log_p)).sum(axis=1) / 2
 
-    return among(lax.map(to_all, (p, log_p)), where)
+    return mask_pairs(lax.map(to_all, (p, log_p)), where)
 
 
-def _counted(x: Array, where: Array | None) -> Array:
+def _with_ones(x: Array, where: Array | None) -> Array:
     """``x`` (n, ...) with ones in the rows that do not count: a NaN there would make gradients NaN."""
     if where is None:
         return x

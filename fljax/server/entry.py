@@ -30,7 +30,7 @@ WEIGHT = at_least(0, "the clients' weights")
 POSITIVE = Number(meaning="a positive number", above=0, infinite=True)
 
 
-def checked(**stated: Number) -> Callable[[F], F]:
+def checked(**ranges: Number) -> Callable[[F], F]:
     """Decorator of a jitted function: refuses numbers out of their range, static choices that its annotations do not
     allow, and arrays of text; accepts ``layers`` as a list.
 
@@ -45,21 +45,21 @@ def checked(**stated: Number) -> Callable[[F], F]:
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            given = signature.bind(*args, **kwargs)
-            check_choices(function, given.arguments)
-            for name, number in stated.items():
-                value = given.arguments.get(name)
+            bound = signature.bind(*args, **kwargs)
+            check_choices(function, bound.arguments)
+            for name, number in ranges.items():
+                value = bound.arguments.get(name)
                 is_mask = str(getattr(value, "dtype", "")) == "bool"  # its values are 0 and 1
                 if value is not None and not is_mask:
                     check_number(name, value, number, stacked=True)
-            for name, value in given.arguments.items():
+            for name, value in bound.arguments.items():
                 if isinstance(value, np.ndarray) and value.dtype.kind in "OSU":
                     raise ValueError(
                         f"{name} has dtype {value.dtype}; give numbers, of names np.unique(..., return_inverse=True)[1]"
                     )
-            if isinstance(given.arguments.get("layers"), list):
-                given.arguments["layers"] = tuple(given.arguments["layers"])
-            return function(*given.args, **given.kwargs)
+            if isinstance(bound.arguments.get("layers"), list):
+                bound.arguments["layers"] = tuple(bound.arguments["layers"])
+            return function(*bound.args, **bound.kwargs)
 
         return call  # pyright: ignore[reportReturnType]
 

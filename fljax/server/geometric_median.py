@@ -50,7 +50,7 @@ def geometric_median(
         One model.
     """
     check_one(n_steps=n_steps, tolerance=tolerance)
-    n, given = n_rows("stacked", stacked), stacked
+    n, original = n_rows("stacked", stacked), stacked
     stacked = jax.tree.map(tree.at_least_float32, stacked)
     where = everyone(n, where, "stacked")
     where &= is_within_reach(stacked)
@@ -62,57 +62,63 @@ def geometric_median(
         square = cross_squared_l2(stacked, tree.broadcast(center, 1))[:, 0]
         return tree.root(jnp.where(weight > 0, square, 0))
 
-    def middle(apart: Array) -> Array:
-        order = jnp.where(weight > 0, apart, jnp.inf).argsort()
-        return apart[order[(jnp.cumsum(weight[order]) >= weight.sum() / 2).argmax()]]
+    def middle(distances: Array) -> Array:
+        order = jnp.where(weight > 0, distances, jnp.inf).argsort()
+        return distances[order[(jnp.cumsum(weight[order]) >= weight.sum() / 2).argmax()]]
 
     def cond(carry: tuple[Params, Array, Array, Array]) -> Array:
         _, _, step, goes_on = carry
         return (step < jnp.asarray(n_steps, jnp.int32)) & goes_on
 
     def body(carry: tuple[Params, Array, Array, Array]) -> tuple[Params, Array, Array, Array]:
-        begun, apart, step, _ = carry
-        center = _weiszfeld(stacked, weight, begun, apart, 1e-6 * middle(apart))
-        nearer = distance(center)
-        before, after, typical = (weight * apart).sum(), (weight * nearer).sum(), middle(nearer)
-        gains = before - after > tolerance * jnp.maximum(before, 1e-30)
+        old_center, distances, step, _ = carry
+        center = _weiszfeld(stacked, weight, old_center, distances, 1e-6 * middle(distances))
+        new_distances = distance(center)
+        old_objective, new_objective = (weight * distances).sum(), (weight * new_distances).sum()
+        median = middle(new_distances)
+        is_lower = old_objective - new_objective > tolerance * jnp.maximum(old_objective, 1e-30)
         # The other clients' share of such an objective is below its rounding error, so the step's length decides.
-        is_of_few = after > 100 * weight.sum() * typical
-        went, is_at = (tree.root(tree.squared_norm(x)) for x in (tree.subtract(center, begun), center))
-        return center, nearer, step + 1, gains | (is_of_few & (went > jnp.maximum(1e-3 * typical, 1e-6 * is_at)))
+        is_of_few = new_objective > 100 * weight.sum() * median
+        moved, norm = (tree.root(tree.squared_norm(x)) for x in (tree.subtract(center, old_center), center))
+        return (
+            center,
+            new_distances,
+            step + 1,
+            is_lower | (is_of_few & (moved > jnp.maximum(1e-3 * median, 1e-6 * norm))),
+        )
 
     start = weighted_mean(stacked, weight, empty)
-    center, apart, *_ = lax.while_loop(cond, body, (start, distance(start), jnp.int32(0), jnp.bool_(True)))
-    nearest = tree.take(stacked, jnp.where(weight > 0, apart, jnp.inf).argmin())
-    is_cheaper = (weight * _less_far(stacked, nearest, center, distance(nearest), apart)).sum() > 0
+    center, distances, *_ = lax.while_loop(cond, body, (start, distance(start), jnp.int32(0), jnp.bool_(True)))
+    nearest = tree.take(stacked, jnp.where(weight > 0, distances, jnp.inf).argmin())
+    is_cheaper = (weight * _distance_difference(stacked, nearest, center, distance(nearest), distances)).sum() > 0
 
     def chosen(leaf: Array, a: Array, b: Array) -> Array:
         return tree.rounded(jnp.where(is_cheaper, a, b), leaf.dtype)
 
-    return jax.tree.map(chosen, given, nearest, center)
+    return jax.tree.map(chosen, original, nearest, center)
 
 
-def _weiszfeld(stacked: Stacked, weight: Array, center: Params, apart: Array, meets: Array) -> Params:
-    """The mean by w / distance of the clients further than ``meets``, held back by the weight of the nearer clients."""
-    away = apart > meets
-    pull = jnp.where(away, weight / jnp.where(away, apart, 1), 0)
+def _weiszfeld(stacked: Stacked, weight: Array, center: Params, distances: Array, radius: Array) -> Params:
+    """The mean by w / distance of the clients further than ``radius``, held back by the nearer clients' weight."""
+    is_away = distances > radius
+    pull = jnp.where(is_away, weight / jnp.where(is_away, distances, 1), 0)
     target = weighted_mean(stacked, pull, center)
     force = pull.sum() * tree.root(tree.squared_norm(tree.subtract(target, center)))
-    held = jnp.where(away, 0, weight).sum()
-    leaves = force > held
-    stay = jnp.where(leaves, held / jnp.where(leaves, force, 1), jnp.where(held > 0, 1, 0))
-    return jax.tree.map(lambda a, b: (1 - stay).astype(a.dtype) * a + stay.astype(a.dtype) * b, target, center)
+    near_weight = jnp.where(is_away, 0, weight).sum()
+    is_left = force > near_weight
+    share = jnp.where(is_left, near_weight / jnp.where(is_left, force, 1), jnp.where(near_weight > 0, 1, 0))
+    return jax.tree.map(lambda a, b: (1 - share).astype(a.dtype) * a + share.astype(a.dtype) * b, target, center)
 
 
-def _less_far(stacked: Stacked, a: Params, b: Params, from_a: Array, from_b: Array) -> Array:
+def _distance_difference(stacked: Stacked, a: Params, b: Params, to_a: Array, to_b: Array) -> Array:
     """``|x_i - b| - |x_i - a|``, as ``(a - b)(2 x_i - a - b)`` divided by the sum of both distances: for a distant
     client, subtracting them leaves no correct digit."""
 
     def part(x: Array, a: Array, b: Array) -> Array:
         return ((a - b) * ((x - a) + (x - b))).sum(axis=1)
 
-    total = jnp.zeros_like(from_a)
-    parts = [trainable_matrices(each, None) for each in (stacked, tree.broadcast(a, 1), tree.broadcast(b, 1))]
-    for x, *others in zip(*parts, strict=True):
-        total = blocks.add_blocks_by_row(part, total, x, *others, columns=blocks.width(x.shape[0]))
-    return jnp.where(from_a + from_b > 0, total / jnp.where(from_a + from_b > 0, from_a + from_b, 1), 0)
+    total = jnp.zeros_like(to_a)
+    matrices = [trainable_matrices(models, None) for models in (stacked, tree.broadcast(a, 1), tree.broadcast(b, 1))]
+    for x, *points in zip(*matrices, strict=True):
+        total = blocks.add_blocks_by_row(part, total, x, *points, columns=blocks.width(x.shape[0]))
+    return jnp.where(to_a + to_b > 0, total / jnp.where(to_a + to_b > 0, to_a + to_b, 1), 0)

@@ -35,9 +35,9 @@ def intra_bound(gamma: Array, other: Array | None = None) -> Array:
         (0.714, 0.5)
     """
     other = gamma if other is None else other
-    informed = jnp.maximum(gamma, other) < 1
-    a, b = (jnp.where(informed, x, 0) for x in (gamma, other))
-    return jnp.where(informed, jnp.sqrt((1 - a * a) * (1 - b * b)) - a * b, -1)
+    is_informed = jnp.maximum(gamma, other) < 1
+    a, b = (jnp.where(is_informed, x, 0) for x in (gamma, other))
+    return jnp.where(is_informed, jnp.sqrt((1 - a * a) * (1 - b * b)) - a * b, -1)
 
 
 @partial(jax.jit, static_argnames="n_groups")
@@ -71,9 +71,9 @@ def cross_bound(intra: Array, n_groups: int = 2) -> Array:
     if n_groups < 2:
         raise ValueError(f"n_groups={n_groups} cannot be separated; choose n_groups >= 2")
     angle = math.pi / (n_groups - 1)
-    reached = intra >= math.cos(angle)
-    h = jnp.where(reached, jnp.clip(intra, -1, 1), 0)
-    return jnp.where(reached, math.cos(angle) * h + math.sin(angle) * jnp.sqrt(1 - h * h), 1)
+    is_reached = intra >= math.cos(angle)
+    h = jnp.where(is_reached, jnp.clip(intra, -1, 1), 0)
+    return jnp.where(is_reached, math.cos(angle) * h + math.sin(angle) * jnp.sqrt(1 - h * h), 1)
 
 
 @jax.jit

@@ -91,13 +91,13 @@ def _last_alike(height: Array, level: Array, steps: Array, step: Array | float) 
     Found by bisection: thresholds only fall, and a merge is made if its height is at most the threshold.
     """
     largest = _largest(height)
-    made = height <= level * largest
+    is_made = height <= level * largest
 
-    def raised(i: int, found: Array) -> Array:
-        """``found`` plus a power of two, if that many steps make the same merges; else ``found``."""
-        more = found + (jnp.int32(2**30) >> i)
-        at = threshold(more, step)
-        alike = (more > found) & (at > 0) & ((height <= at * largest) == made).all()
-        return jnp.where(alike, more, found)
+    def raised(i: int, n_steps: Array) -> Array:
+        """``n_steps`` plus a power of two, if that many steps make the same merges; else ``n_steps``."""
+        trial = n_steps + (jnp.int32(2**30) >> i)
+        trial_level = threshold(trial, step)
+        is_alike = (trial > n_steps) & (trial_level > 0) & ((height <= trial_level * largest) == is_made).all()
+        return jnp.where(is_alike, trial, n_steps)
 
     return lax.fori_loop(0, 31, raised, steps)

@@ -11,7 +11,7 @@ from fljax.choices import Positive
 from fljax.keys import descend
 from fljax.server.checks import check_key
 from fljax.server.entry import checked
-from fljax.server.gram import rows
+from fljax.server.gram import matrices_and_mask
 from fljax.types import Key, Stacked
 
 
@@ -40,34 +40,34 @@ def hopkins(key: Key, x: Stacked, n_probes: Positive, n_draws: Positive = 20, wh
         ValueError: n_probes or n_draws below 1.
     """
     check_key(key)
-    mats, where = rows(x, where, None)
-    points = jnp.concatenate(mats, axis=1)
+    matrices, where = matrices_and_mask(x, where, None)
+    points = jnp.concatenate(matrices, axis=1)
     low = jnp.where(where[:, None], points, jnp.inf).min(axis=0)
     high = jnp.where(where[:, None], points, -jnp.inf).max(axis=0)
     points = jnp.where(where[:, None], points, 0)
 
-    def nearest(places: Array, allowed: Array) -> Array:
+    def nearest(places: Array, is_allowed: Array) -> Array:
         """The distance of each place to its nearest allowed point, one place at a time: (m, d), (m, n) -> (m,)."""
 
-        def one(place: Array, allowed: Array) -> Array:
+        def one(place: Array, is_allowed: Array) -> Array:
             square = jnp.square(points - place[None, :]).sum(axis=1)
-            return jnp.sqrt(jnp.where(allowed, square, jnp.inf).min())
+            return jnp.sqrt(jnp.where(is_allowed, square, jnp.inf).min())
 
-        return jax.lax.map(lambda args: one(*args), (places, allowed))
+        return jax.lax.map(lambda args: one(*args), (places, is_allowed))
 
     (n, d), m = points.shape, min(n_probes, points.shape[0])
 
     def draw(number: Array) -> Array:
         # The random generator and the nearest-point search are compiled once, though both are used twice.
         uniform = partial(jax.random.uniform, shape=(max(n, m * d),), dtype=jnp.float32)
-        for_point, for_place = jax.vmap(uniform)(descend(key, number, np.arange(2)))
-        probe = jnp.argsort(jnp.where(where, for_point[:n], jnp.inf))[:m]
-        places = low[None, :] + for_place[: m * d].reshape(m, d) * (high - low)[None, :]
-        used = where[probe]
-        others = where[None, :] & (probe[:, None] != jnp.arange(n)[None, :])
-        allowed = jnp.concatenate([others, jnp.broadcast_to(where[None, :], others.shape)])
-        v, z = jnp.split(nearest(jnp.concatenate([points[probe], places]), allowed), 2)
-        sum_v, sum_z = jnp.where(used, v, 0).sum(), jnp.where(used, z, 0).sum()
+        point_numbers, place_numbers = jax.vmap(uniform)(descend(key, number, np.arange(2)))
+        probe = jnp.argsort(jnp.where(where, point_numbers[:n], jnp.inf))[:m]
+        places = low[None, :] + place_numbers[: m * d].reshape(m, d) * (high - low)[None, :]
+        is_used = where[probe]
+        is_other = where[None, :] & (probe[:, None] != jnp.arange(n)[None, :])
+        is_allowed = jnp.concatenate([is_other, jnp.broadcast_to(where[None, :], is_other.shape)])
+        v, z = jnp.split(nearest(jnp.concatenate([points[probe], places]), is_allowed), 2)
+        sum_v, sum_z = jnp.where(is_used, v, 0).sum(), jnp.where(is_used, z, 0).sum()
         total = sum_v + sum_z
         return jnp.where(total > 0, sum_z / jnp.where(total > 0, total, 1), 0.5)
 

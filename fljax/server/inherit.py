@@ -41,6 +41,6 @@ def inherit(rows: Any, old: Array, new: Array) -> Any:
     (n_clients,), n_clusters = check_axes("old", old, "clients"), n_rows("rows", rows)
     old, new = cluster_numbers("old", old, n_clients, "old"), cluster_numbers("new", new, n_clients, "old")
     client = jnp.arange(n_clients, dtype=jnp.int32)
-    first = segment_min(client, jnp.where((new < 0) | (old < 0), n_clusters, new), n_clusters)
-    inherited = old[jnp.minimum(first, n_clients - 1)]
-    return tree.take(rows, jnp.where(first < n_clients, inherited, jnp.arange(n_clusters, dtype=jnp.int32)))
+    first_member = segment_min(client, jnp.where((new < 0) | (old < 0), n_clusters, new), n_clusters)
+    old_cluster = old[jnp.minimum(first_member, n_clients - 1)]
+    return tree.take(rows, jnp.where(first_member < n_clients, old_cluster, jnp.arange(n_clusters, dtype=jnp.int32)))

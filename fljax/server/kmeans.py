@@ -16,7 +16,7 @@ from fljax.placement import whole
 from fljax.server.aggregate import cluster_mean, weighted_mean
 from fljax.server.checks import check_key, check_one
 from fljax.server.entry import checked
-from fljax.server.gram import centred, rows, squared
+from fljax.server.gram import centred, matrices_and_mask, squared
 from fljax.server.labels import canonical
 from fljax.types import Key, Stacked
 
@@ -79,20 +79,22 @@ def kmeans(
     """
     check_key(key)
     check_one(n_steps=n_steps)
-    mats, where = rows(x, where, None)
-    compact = sum(mat.shape[1] for mat in mats) > where.shape[0]
-    known = whole(squared(mats, where) if compact else centred(jnp.concatenate(mats, axis=1), where))
-    geometry = partial(_pairwise if compact else _direct, where=where, n_clusters=n_clusters)
+    matrices, where = matrices_and_mask(x, where, None)
+    is_compact = sum(matrix.shape[1] for matrix in matrices) > where.shape[0]
+    representation = whole(
+        squared(matrices, where) if is_compact else centred(jnp.concatenate(matrices, axis=1), where)
+    )
+    geometry = partial(_pairwise if is_compact else _direct, where=where, n_clusters=n_clusters)
 
-    still = geometry(lax.stop_gradient(known))
+    fixed = geometry(lax.stop_gradient(representation))
     # One after another, each restart reads the points at each step but ends once it has converged; with squared
     # distances, a step of all restarts is one matrix product. On an accelerator, side by side is always faster.
-    alone = not compact and jax.default_backend() == "cpu"
-    label = _best_restart(key, still, where, n_clusters, n_init, jnp.asarray(n_steps, jnp.int32), alone)
-    inertia = _own(geometry(known).to_means(label), label).sum()
-    everyone = where.astype(jnp.float32)
+    is_sequential = not is_compact and jax.default_backend() == "cpu"
+    label = _best_restart(key, fixed, where, n_clusters, n_init, jnp.asarray(n_steps, jnp.int32), is_sequential)
+    inertia = _own_distance(geometry(representation).to_means(label), label).sum()
+    weight = where.astype(jnp.float32)
     x = jax.tree.map(_as_floats, x)
-    centers = cluster_mean(x, everyone, label, empty=tree.broadcast(weighted_mean(x, everyone), n_clusters))
+    centers = cluster_mean(x, weight, label, empty=tree.broadcast(weighted_mean(x, weight), n_clusters))
     return KMeans(centers, canonical(label), inertia)
 
 
@@ -102,23 +104,23 @@ def _as_floats(leaf: Array) -> Array:
 
 
 def _best_restart(
-    key: Key, geometry: Geometry, where: Array, n_clusters: int, n_init: int, n_steps: Array, alone: bool
+    key: Key, geometry: Geometry, where: Array, n_clusters: int, n_init: int, n_steps: Array, is_sequential: bool
 ) -> Array:
-    """Canonical labels of the restart with the lowest inertia; ``alone``: restarts run one after another."""
+    """Canonical labels of the restart with the lowest inertia; ``is_sequential``: restarts run one after another."""
 
-    def restart(luck: Array) -> tuple[Array, Array]:
-        seeds = plus_plus(luck, geometry.to_points, where)
+    def restart(uniforms: Array) -> tuple[Array, Array]:
+        seeds = plus_plus(uniforms, geometry.to_points, where)
         start = _assign(geometry.to_points(seeds).T, where)
         label = _lloyd(geometry, start, where, n_clusters, n_steps)
-        return label, _own(geometry.to_means(label), label).sum()
+        return label, _own_distance(geometry.to_means(label), label).sum()
 
     # All random numbers at once: each further draw would take longer to compile than the rest of k-means.
-    luck = 1 - jax.random.uniform(key, (n_init, n_clusters, 2 + int(math.log(n_clusters))), jnp.float32)
-    label, inertia = lax.map(restart, luck) if alone else jax.vmap(restart)(luck)
+    uniforms = 1 - jax.random.uniform(key, (n_init, n_clusters, 2 + int(math.log(n_clusters))), jnp.float32)
+    label, inertia = lax.map(restart, uniforms) if is_sequential else jax.vmap(restart)(uniforms)
     return canonical(label[jnp.argmin(inertia)])
 
 
-def plus_plus(luck: Array, to_points: Callable[[Array], Array], where: Array) -> Array:
+def plus_plus(uniforms: Array, to_points: Callable[[Array], Array], where: Array) -> Array:
     """Indices of seeds by greedy k-means++.
 
     Candidates for a seed are drawn with probability proportional to the squared distance to the nearest seed so far;
@@ -126,30 +128,30 @@ def plus_plus(luck: Array, to_points: Callable[[Array], Array], where: Array) ->
     ``2 + floor(log n_clusters)`` candidates.
 
     Args:
-        luck: (n_clusters, candidates) random numbers, uniform in (0, 1].
+        uniforms: (n_clusters, candidates) random numbers, uniform in (0, 1].
         to_points: (m,) indices -> (m, n) squared distances to all points.
         where: (n,) bool, the points that count.
 
     Returns:
         (n_clusters,) int32; indices repeat if there are fewer distinct points.
     """
-    first = _draw(where.astype(jnp.float32), luck[0, :1], where)
-    near = jnp.where(where, to_points(first)[0], 0)
+    first_seed = _draw(where.astype(jnp.float32), uniforms[0, :1], where)
+    nearest = jnp.where(where, to_points(first_seed)[0], 0)
 
-    def step(near: Array, luck: Array) -> tuple[Array, Array]:
-        drawn = _draw(near, luck, where)
-        nearer = jnp.where(where[None, :], jnp.minimum(near[None, :], to_points(drawn)), 0)
-        best = jnp.argmin(nearer.sum(axis=1))
-        return nearer[best], drawn[best]
+    def step(nearest: Array, uniforms: Array) -> tuple[Array, Array]:
+        candidates = _draw(nearest, uniforms, where)
+        nearest_with = jnp.where(where[None, :], jnp.minimum(nearest[None, :], to_points(candidates)), 0)
+        chosen = jnp.argmin(nearest_with.sum(axis=1))
+        return nearest_with[chosen], candidates[chosen]
 
-    _, rest = lax.scan(step, near, luck[1:])
-    return jnp.concatenate([first, rest])
+    _, further_seeds = lax.scan(step, nearest, uniforms[1:])
+    return jnp.concatenate([first_seed, further_seeds])
 
 
-def _draw(mass: Array, luck: Array, where: Array) -> Array:
+def _draw(mass: Array, uniforms: Array, where: Array) -> Array:
     """(m,) indices with probability proportional to ``mass``, uniform if it is all zero, from (m,) random numbers."""
     total = jnp.cumsum(jnp.where(mass.sum() > 0, mass, where.astype(mass.dtype)))
-    return jnp.argmax(total[None, :] >= (luck * total[-1])[:, None], axis=1).astype(jnp.int32)
+    return jnp.argmax(total[None, :] >= (uniforms * total[-1])[:, None], axis=1).astype(jnp.int32)
 
 
 def _lloyd(geometry: Geometry, label: Array, where: Array, n_clusters: int, n_steps: Array) -> Array:
@@ -172,19 +174,19 @@ def _assign(distance: Array, where: Array) -> Array:
     return jnp.where(where, jnp.argmin(distance, axis=1).astype(jnp.int32), -1)
 
 
-def _own(distance: Array, label: Array) -> Array:
+def _own_distance(distance: Array, label: Array) -> Array:
     """(n,) each point's distance to its own cluster, 0 for label -1."""
-    mine = jnp.take_along_axis(distance, jnp.maximum(label, 0)[:, None], axis=1)[:, 0]
-    return jnp.where(label >= 0, mine, 0)
+    own_distance = jnp.take_along_axis(distance, jnp.maximum(label, 0)[:, None], axis=1)[:, 0]
+    return jnp.where(label >= 0, own_distance, 0)
 
 
 def _refill(distance: Array, label: Array, n_clusters: int) -> Array:
     """Labels after empty clusters, in order, took the points farthest from their centers, unless at distance 0."""
-    empty = ~jax.nn.one_hot(label, n_clusters, dtype=bool).any(axis=0)
-    far, point = lax.top_k(_own(distance, label), min(n_clusters, label.shape[0]))
-    cluster = jnp.argsort(~empty).astype(jnp.int32)[: far.shape[0]]
-    wanted = (jnp.arange(far.shape[0]) < empty.sum()) & (far > 0)
-    return label.at[point].set(jnp.where(wanted, cluster, label[point]))
+    is_empty = ~jax.nn.one_hot(label, n_clusters, dtype=bool).any(axis=0)
+    distances, point = lax.top_k(_own_distance(distance, label), min(n_clusters, label.shape[0]))
+    cluster = jnp.argsort(~is_empty).astype(jnp.int32)[: distances.shape[0]]
+    is_taken = (jnp.arange(distances.shape[0]) < is_empty.sum()) & (distances > 0)
+    return label.at[point].set(jnp.where(is_taken, cluster, label[point]))
 
 
 def _pairwise(square: Array, where: Array, n_clusters: int) -> Geometry:

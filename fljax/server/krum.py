@@ -47,11 +47,11 @@ def scores_and_reach(square: Array, where: Array, n_attackers: ArrayLike) -> tup
     """`krum_scores` from squared distances (n, n), and each client's sum over all other participants."""
     n = where.shape[0]
     pairs = where[:, None] & where[None, :] & ~jnp.eye(n, dtype=bool)
-    ranked = jnp.sort(jnp.where(pairs, square, jnp.inf), axis=1)
+    sorted_square = jnp.sort(jnp.where(pairs, square, jnp.inf), axis=1)
     m = where.sum()
     n_near = jnp.clip(m - jnp.asarray(n_attackers, jnp.int32) - 2, 1, jnp.maximum(m - 1, 1))
-    near = jnp.arange(n, dtype=n_near.dtype) < n_near
-    score = jnp.where(near[None, :] & (ranked < jnp.inf), ranked, 0).sum(axis=1)
+    is_near = jnp.arange(n, dtype=n_near.dtype) < n_near
+    score = jnp.where(is_near[None, :] & (sorted_square < jnp.inf), sorted_square, 0).sum(axis=1)
     reach = jnp.where(pairs, square, 0).sum(axis=1)
     return jnp.where(where, score, jnp.inf), jnp.where(where, reach, jnp.inf)
 
@@ -90,7 +90,7 @@ def multi_krum(
     where = everyone(n_rows("stacked", stacked), where, "stacked") & is_within_reach(stacked)
     score, reach = scores_and_reach(symmetric_distances(lax.stop_gradient(stacked), where), where, n_attackers)
     index = jnp.arange(score.shape[0])
-    nearer = (reach[None] < reach[:, None]) | ((reach[None] == reach[:, None]) & (index[None] < index[:, None]))
-    before = (score[None] < score[:, None]) | ((score[None] == score[:, None]) & nearer)
-    weight = (before.sum(axis=1) < jnp.asarray(n_selected, index.dtype)) & (score < jnp.inf)
+    is_nearer = (reach[None] < reach[:, None]) | ((reach[None] == reach[:, None]) & (index[None] < index[:, None]))
+    is_before = (score[None] < score[:, None]) | ((score[None] == score[:, None]) & is_nearer)
+    weight = (is_before.sum(axis=1) < jnp.asarray(n_selected, index.dtype)) & (score < jnp.inf)
     return weighted_mean(stacked, weight, empty)

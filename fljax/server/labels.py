@@ -28,19 +28,19 @@ def rank(label: Array, where: Array) -> Array:
 
 def _by_pairs(label: Array, where: Array) -> Array:
     n, position = label.shape[0], jnp.arange(label.shape[0], dtype=jnp.int32)
-    alike = (label[:, None] == label[None, :]) & where[None, :]
-    first = jnp.where(alike, position[None, :], n).min(axis=1, initial=n)
-    begins = where & (first == position)
-    earlier = begins[None, :] & (position[None, :] < first[:, None])  # groups that begin before the entry's own
-    return earlier.sum(axis=1, dtype=jnp.int32)
+    is_alike = (label[:, None] == label[None, :]) & where[None, :]
+    first = jnp.where(is_alike, position[None, :], n).min(axis=1, initial=n)
+    is_first = where & (first == position)
+    is_earlier = is_first[None, :] & (position[None, :] < first[:, None])  # groups that begin before the entry's own
+    return is_earlier.sum(axis=1, dtype=jnp.int32)
 
 
 def _by_sort(label: Array, where: Array) -> Array:
     n, position = label.shape[0], jnp.arange(label.shape[0], dtype=jnp.int32)
     order = jnp.lexsort((label, ~where)).astype(jnp.int32)  # stable: equal labels stay in the order of their index
     ordered = label[order]
-    starts = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
-    start = jax.lax.cummax(jnp.where(starts, position, 0))
+    is_start = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
+    start = jax.lax.cummax(jnp.where(is_start, position, 0))
     first = jnp.zeros(n, jnp.int32).at[order].set(order[start])  # the lowest-index entry with the same label
     return (jnp.cumsum(whole((first == position) & where), dtype=jnp.int32) - 1)[first]
 

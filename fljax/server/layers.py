@@ -77,7 +77,7 @@ def select_layers(
     """
     mask = shared_mask(model_layers, shared, on_false, boundary)
     check_same("on_true", on_true, "on_false", on_false)
-    return jax.tree.map(lambda chosen, a, b: jnp.where(_trailing(chosen, a), a, b), mask, on_true, on_false)
+    return jax.tree.map(lambda chosen, a, b: jnp.where(_on_last_axes(chosen, a), a, b), mask, on_true, on_false)
 
 
 def shared_size(
@@ -134,46 +134,46 @@ def shared_mask(
     trainable, statistics = tree.split_statistics(params)
     _check_names(model_layers, trainable, statistics)
     depth = {name: index for index, name in enumerate(model_layers)}
-    whole, fraction = _parts(shared, len(model_layers), boundary)
+    n_whole, fraction = _whole_and_fraction(shared, len(model_layers), boundary)
 
     def cover(name: str, layer: Params) -> Params:
-        full, partial = depth[name] < whole, whole == depth[name]
+        is_full, is_next = depth[name] < n_whole, n_whole == depth[name]
         leaves, structure = jax.tree.flatten(layer)
         if boundary == "unit-fraction":
             if scalars := [
                 jax.tree_util.keystr(path) for path, leaf in jax.tree.leaves_with_path(layer) if not leaf.ndim
             ]:
                 raise ValueError(f"{name}{scalars[0]} is one number, without channels; choose another boundary")
-            return structure.unflatten([full | (partial & _first(fraction, leaf.shape[-1])) for leaf in leaves])
-        taken = _first(fraction, len(leaves))
-        return structure.unflatten([full | (partial & taken[place]) for place in _places(layer)])
+            return structure.unflatten([is_full | (is_next & _first_mask(fraction, leaf.shape[-1])) for leaf in leaves])
+        is_covered = _first_mask(fraction, len(leaves))
+        return structure.unflatten([is_full | (is_next & is_covered[place]) for place in _leaf_positions(layer)])
 
     def whole_layer(name: str, layer: Params) -> Params:
-        return jax.tree.map(lambda _: depth[name] < whole, layer)
+        return jax.tree.map(lambda _: depth[name] < n_whole, layer)
 
     masks = {name: cover(name, layer) for name, layer in trainable.items()}
-    moved = {
+    statistics_masks = {
         collection: {name: whole_layer(name, layer) for name, layer in layers.items()}
         for collection, layers in statistics.items()
     }
-    return tree.join_statistics(masks, moved)
+    return tree.join_statistics(masks, statistics_masks)
 
 
-def _parts(shared: ArrayLike, n_layers: int, boundary: Boundary) -> tuple[Array, Array]:
+def _whole_and_fraction(shared: ArrayLike, n_layers: int, boundary: Boundary) -> tuple[Array, Array]:
     """Number of whole shared layers, and the fraction of the next one, both () float32."""
     count = jnp.clip(jnp.asarray(shared, jnp.float32), 0, n_layers)
     if boundary == "nearest-half":
         count = jnp.floor(2 * count + 0.5) / 2
-    whole = jnp.floor(count)
-    return whole, jnp.zeros_like(whole) if boundary == "floor" else count - whole
+    n_whole = jnp.floor(count)
+    return n_whole, jnp.zeros_like(n_whole) if boundary == "floor" else count - n_whole
 
 
-def _first(fraction: Array, n: int) -> Array:
+def _first_mask(fraction: Array, n: int) -> Array:
     """(n,) bool: True for the first ``floor(fraction n)`` of n."""
     return jnp.arange(n) < jnp.floor(fraction * n + 1e-3).astype(jnp.int32)
 
 
-def _places(layer: Params) -> list[int]:
+def _leaf_positions(layer: Params) -> list[int]:
     """The position of each leaf if tensors are ordered by submodule, with biases last in each submodule."""
     paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(layer)[0]]
     parent = [path.rpartition("[")[0] for path in paths]
@@ -181,7 +181,7 @@ def _places(layer: Params) -> list[int]:
     return [order.index(i) for i in range(len(paths))]
 
 
-def _trailing(mask: Array, leaf: Array) -> Array:
+def _on_last_axes(mask: Array, leaf: Array) -> Array:
     return mask.reshape((1,) * (leaf.ndim - mask.ndim) + mask.shape)
 
 

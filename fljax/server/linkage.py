@@ -71,10 +71,10 @@ def linkage(distance: Array, method: Method, where: Array | None = None, within:
         pair &= (within[:, None] == within[None, :]) & (within >= 0)[:, None]
     if n == 1:
         return jnp.zeros((0, 4), distance.dtype)
-    apart = whole(jax.lax.stop_gradient(jnp.where(pair & ~jnp.isnan(distance), distance, jnp.inf)))
+    masked = whole(jax.lax.stop_gradient(jnp.where(pair & ~jnp.isnan(distance), distance, jnp.inf)))
     start = _Chain(
-        distance=apart,
-        row=apart[0],
+        distance=masked,
+        row=masked[0],
         target=jnp.int32(0),
         size=jnp.ones(n, distance.dtype),
         node=jnp.arange(n, dtype=jnp.int32),
@@ -93,38 +93,38 @@ def _step(c: _Chain, method: Method) -> _Chain:
     """Finds the nearest neighbour of the chain's end; merges the two if mutual, else appends it to the chain."""
     n = c.size.shape[0]
     slot = jnp.arange(n, dtype=jnp.int32)
-    x, before = c.chain[c.length - 1], c.chain[jnp.maximum(c.length - 2, 0)]
+    x, previous = c.chain[c.length - 1], c.chain[jnp.maximum(c.length - 2, 0)]
     # Writing the previous step's row before reading lets XLA keep the matrix in place; the other order copies it.
     distance = jax.lax.dynamic_update_slice(c.distance, c.row[None, :], (c.target, jnp.int32(0)))
     distance = jax.lax.dynamic_update_slice(distance, c.row[:, None], (jnp.int32(0), c.target))
     row = distance[x]
     largest = jnp.finfo(row.dtype).max  # a slot at distance inf is still nearer than an unused one
-    key = jnp.where((c.size > 0) & (slot != x), jnp.minimum(row, largest), jnp.inf)
+    candidates = jnp.where((c.size > 0) & (slot != x), jnp.minimum(row, largest), jnp.inf)
     # The first minimum, as by `argmin`, but from two reductions that a CPU vectorises.
-    nearest = jnp.where(key == key.min(), slot, n).min()
-    mutual = (c.length > 1) & (key[before] <= key[nearest])
-    y = jnp.where(mutual, before, nearest)
+    nearest = jnp.where(candidates == candidates.min(), slot, n).min()
+    is_mutual = (c.length > 1) & (candidates[previous] <= candidates[nearest])
+    y = jnp.where(is_mutual, previous, nearest)
     low, high = jnp.minimum(x, y), jnp.maximum(x, y)
 
     size = c.size[x] + c.size[y]
     merged = _merged_row(row, distance[y], c.size[x], c.size[y], method)
     merge = jnp.stack([c.node[low].astype(row.dtype), c.node[high].astype(row.dtype), row[y], size])
-    record = jnp.where(mutual, c.n_merges, n)  # n: past the end, dropped
-    sizes = jnp.where(mutual, jnp.where(slot == low, 0, jnp.where(slot == high, size, c.size)), c.size)
-    left = jnp.where(mutual, c.length - 2, c.length)
-    restart = left == 0
-    entry = jnp.where(restart, jnp.where(sizes > 0, slot, n).min(), y)
-    push = restart | ~mutual
+    merge_row = jnp.where(is_mutual, c.n_merges, n)  # n: past the end, dropped
+    sizes = jnp.where(is_mutual, jnp.where(slot == low, 0, jnp.where(slot == high, size, c.size)), c.size)
+    length = jnp.where(is_mutual, c.length - 2, c.length)
+    is_empty = length == 0
+    next_slot = jnp.where(is_empty, jnp.where(sizes > 0, slot, n).min(), y)
+    is_appended = is_empty | ~is_mutual
     return _Chain(
         distance=distance,
-        row=jnp.where(mutual, merged, row),  # without a merge, the same row is written again: cheaper than a branch
-        target=jnp.where(mutual, high, x),
+        row=jnp.where(is_mutual, merged, row),  # without a merge, the same row is written again: cheaper than a branch
+        target=jnp.where(is_mutual, high, x),
         size=sizes,
-        node=c.node.at[jnp.where(mutual, high, n)].set(n + c.n_merges, mode="drop"),
-        chain=c.chain.at[jnp.where(push, left, n)].set(entry, mode="drop"),
-        length=left + push.astype(jnp.int32),
-        merges=c.merges.at[record].set(merge, mode="drop"),
-        n_merges=c.n_merges + mutual.astype(jnp.int32),
+        node=c.node.at[jnp.where(is_mutual, high, n)].set(n + c.n_merges, mode="drop"),
+        chain=c.chain.at[jnp.where(is_appended, length, n)].set(next_slot, mode="drop"),
+        length=length + is_appended.astype(jnp.int32),
+        merges=c.merges.at[merge_row].set(merge, mode="drop"),
+        n_merges=c.n_merges + is_mutual.astype(jnp.int32),
     )
 
 
@@ -141,7 +141,7 @@ def _merged_row(a: Array, b: Array, size_a: Array, size_b: Array, method: Method
 def _ordered(merges: Array, n: int) -> Array:
     """Merges in order of height, nodes renumbered accordingly, the lower node first."""
     order = jnp.argsort(merges[:, 2], stable=True)  # parts are found before their merge, at most as high
-    place = jnp.zeros(n - 1, jnp.int32).at[order].set(jnp.arange(n - 1, dtype=jnp.int32))
+    position = jnp.zeros(n - 1, jnp.int32).at[order].set(jnp.arange(n - 1, dtype=jnp.int32))
     node = merges[order, :2].astype(jnp.int32)
-    node = jnp.where(node < n, node, n + place[jnp.maximum(node - n, 0)])
+    node = jnp.where(node < n, node, n + position[jnp.maximum(node - n, 0)])
     return jnp.concatenate([jnp.sort(node, axis=1).astype(merges.dtype), merges[order, 2:]], axis=1)

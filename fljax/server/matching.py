@@ -60,8 +60,8 @@ def match_units(params: Params, reference: Params, layers: tuple[str, ...]) -> O
         ValueError: layers do not form a chain or are not those of the model, or ``reference`` has other shapes.
     """
     kernels = _kernel_layers(params, layers)
-    own, other = (tree.trainable(model) for model in (params, reference))
-    check_same("reference", other, "params", own)
+    trainable, trainable_reference = (tree.trainable(model) for model in (params, reference))
+    check_same("reference", trainable_reference, "params", trainable)
     orders: list[Array] = []
     for name in kernels[:-1]:
         incoming = _move_inputs(params[name]["kernel"], orders[-1] if orders else None, name)
@@ -95,18 +95,18 @@ def permute_units(params: Params, orders: Orders, layers: tuple[str, ...]) -> Pa
         check_shape(f"orders[{i}]", order, params[name]["kernel"].shape[-1:], f"one entry per unit of layer {name}")
     order_of = dict(zip(kernels, (*orders, None), strict=True))
     trainable, statistics = tree.split_statistics(params)
-    moved, current = {}, None
-    stats = {collection: dict(held) for collection, held in statistics.items()}
+    permuted, current_order = {}, None
+    stats = {collection: dict(subtrees) for collection, subtrees in statistics.items()}
     for name in layers:
         layer = dict(trainable[name])
         if name in order_of:
-            layer["kernel"] = _move_inputs(layer["kernel"], current, name)
-            current = order_of[name]
-        moved[name] = _move_outputs(layer, current)
-        for held in stats.values():
-            if name in held:
-                held[name] = _move_outputs(held[name], current)
-    return tree.join_statistics(moved, stats)
+            layer["kernel"] = _move_inputs(layer["kernel"], current_order, name)
+            current_order = order_of[name]
+        permuted[name] = _move_outputs(layer, current_order)
+        for subtrees in stats.values():
+            if name in subtrees:
+                subtrees[name] = _move_outputs(subtrees[name], current_order)
+    return tree.join_statistics(permuted, stats)
 
 
 def match(params: Params, reference: Params, layers: tuple[str, ...]) -> Params:
@@ -168,42 +168,47 @@ def matched_members(
     check_vector("weight", weight, n, "stacked")
     label = cluster_numbers("label", label, n, "stacked")
     empty = fallback("empty", empty, stacked, n_clusters)
-    counts = (weight > 0) & (label >= 0) & (label < n_clusters)
-    mine = jnp.clip(label, 0, n_clusters - 1)
-    still = lax.stop_gradient(tree.where(counts, stacked, tree.take(empty, mine)))
-    member = counts[None, :] & jax.nn.one_hot(mine, n_clusters, dtype=bool, axis=0)
-    reference = tree.where(member.any(axis=1), tree.take(still, jnp.argmax(member, axis=1)), empty)
+    is_counted = (weight > 0) & (label >= 0) & (label < n_clusters)
+    cluster = jnp.clip(label, 0, n_clusters - 1)
+    fixed_models = lax.stop_gradient(tree.where(is_counted, stacked, tree.take(empty, cluster)))
+    is_member = is_counted[None, :] & jax.nn.one_hot(cluster, n_clusters, dtype=bool, axis=0)
+    reference = tree.where(is_member.any(axis=1), tree.take(fixed_models, jnp.argmax(is_member, axis=1)), empty)
 
     # Running statistics are permuted with their units, but do not affect the matching.
-    still, reference, empty = (tree.trainable(models) for models in (still, reference, empty))
-    given = jnp.where(counts, weight, 0).astype(jnp.float32)
-    so_far = jnp.cumsum(jnp.where(member, given[None, :], 0.0), axis=1)[mine, jnp.arange(n)]  # including the member
-    total = jnp.zeros(n_clusters, jnp.float32).at[mine].add(given)[mine]
-    first_share, share = (given / jnp.maximum(of, 1e-30) for of in (so_far, total))
+    fixed_models, reference, empty = (tree.trainable(models) for models in (fixed_models, reference, empty))
+    member_weight = jnp.where(is_counted, weight, 0).astype(jnp.float32)
+    so_far = jnp.cumsum(jnp.where(is_member, member_weight[None, :], 0.0), axis=1)  # including the member
+    weight_so_far = so_far[cluster, jnp.arange(n)]
+    total_weight = jnp.zeros(n_clusters, jnp.float32).at[cluster].add(member_weight)[cluster]
+    first_share, share = (member_weight / jnp.maximum(mass, 1e-30) for mass in (weight_so_far, total_weight))
 
     def placed(
         mean: Stacked, member: tuple[Params, Params, Array, Array, Array]
     ) -> tuple[Stacked, tuple[Params, Orders]]:
-        model, before, cluster, out, share = member
+        model, previous, cluster, removed, added = member
         center = tree.take(mean, cluster)
         # If a member has nearly all of its cluster's weight, the other members are lost in rounding.
-        out = jnp.where(out < NEARLY_ALL, out, 0.0)
-        others = jax.tree.map(lambda mean, own: ((mean - out * own) / (1 - out)).astype(mean.dtype), center, before)
-        order = match_units(model, others, layers)
-        after = permute_units(model, order, layers)
-        moved = jax.tree.map(lambda rest, own: (rest + share * (own - rest)).astype(rest.dtype), others, after)
-        return jax.tree.map(lambda leaf, row: leaf.at[cluster].set(row), mean, moved), (after, order)
+        removed = jnp.where(removed < NEARLY_ALL, removed, 0.0)
+        others_mean = jax.tree.map(
+            lambda mean, leaf: ((mean - removed * leaf) / (1 - removed)).astype(mean.dtype), center, previous
+        )
+        order = match_units(model, others_mean, layers)
+        permuted = permute_units(model, order, layers)
+        new_center = jax.tree.map(
+            lambda mean, leaf: (mean + added * (leaf - mean)).astype(mean.dtype), others_mean, permuted
+        )
+        return jax.tree.map(lambda leaf, row: leaf.at[cluster].set(row), mean, new_center), (permuted, order)
 
     def sweep(k: Array, carry: tuple[Stacked, Stacked, Orders]) -> tuple[Stacked, Stacked, Orders]:
-        mean, before, _ = carry
-        out, back = jnp.where(k > 0, share, 0.0), jnp.where(k > 0, share, first_share)
-        after, found = lax.scan(placed, mean, (still, before, mine, out, back))[1]
-        return cluster_mean(after, weight, label, empty), after, found
+        mean, previous, _ = carry
+        removed, added = jnp.where(k > 0, share, 0.0), jnp.where(k > 0, share, first_share)
+        permuted, orders = lax.scan(placed, mean, (fixed_models, previous, cluster, removed, added))[1]
+        return cluster_mean(permuted, weight, label, empty), permuted, orders
 
-    one = tree.first(still)
-    order = jax.eval_shape(lambda: match_units(one, one, layers))
+    first_model = tree.first(fixed_models)
+    order = jax.eval_shape(lambda: match_units(first_model, first_model, layers))
     unmatched = jax.tree.map(lambda units: jnp.zeros((n, *units.shape), units.dtype), order)
-    orders = lax.fori_loop(0, n_sweeps, sweep, (reference, still, unmatched))[2]
+    orders = lax.fori_loop(0, n_sweeps, sweep, (reference, fixed_models, unmatched))[2]
     return jax.vmap(lambda model, order: permute_units(model, order, layers))(stacked, orders)
 
 
@@ -241,13 +246,13 @@ def _unit_rows(layer: Params, kernel: Array) -> Array:
     return jnp.concatenate([incoming, layer["bias"][None]] if "bias" in layer else [incoming]).T
 
 
-def _assign(own: Array, reference: Array) -> Array:
-    """(units,) the unit of ``own`` assigned to every unit of ``reference``, with the least total squared L2 distance.
+def _assign(unit_rows: Array, reference: Array) -> Array:
+    """(units,) the unit of ``unit_rows`` assigned to each of ``reference``, with the least total squared L2 distance.
 
     Squared norms are the same in every assignment, so inner products decide; centring keeps them accurate.
     """
     mean = reference.mean(axis=0, keepdims=True)
-    cost = -tree.product(reference - mean, (own - mean).T)
+    cost = -tree.product(reference - mean, (unit_rows - mean).T)
     row, column = optax.assignment.hungarian_algorithm(cost)
     return jnp.zeros(cost.shape[0], jnp.int32).at[row].set(column.astype(jnp.int32))
 

@@ -31,8 +31,8 @@ class ServerNumbers(NamedTuple):
 
 def server_numbers(hyper: Any) -> ServerNumbers:
     """The server's hyperparameters from a method's Hyper, with ``server_lr`` as lr; defaults for those it lacks."""
-    given = {field: getattr(hyper, field) for field in ("beta1", "beta2", "tau") if hasattr(hyper, field)}
-    return ServerNumbers(hyper.server_lr, **given)
+    numbers = {field: getattr(hyper, field) for field in ("beta1", "beta2", "tau") if hasattr(hyper, field)}
+    return ServerNumbers(hyper.server_lr, **numbers)
 
 
 def server_optimizer(name: str, numbers: ServerNumbers) -> optax.GradientTransformation:
@@ -77,6 +77,6 @@ def server_step(
     trainable, _ = tree.split_statistics(theta)
     goal, statistics = tree.split_statistics(mean)
     with jax.numpy_dtype_promotion("standard"):  # optax raises float betas to an int count
-        updates, moved = optimizer.update(tree.subtract(trainable, goal), optimizer_state, trainable)
+        updates, new_state = optimizer.update(tree.subtract(trainable, goal), optimizer_state, trainable)
     params = tree.join_statistics(optax.apply_updates(trainable, updates), statistics)
-    return params, tree.as_before(moved, optimizer_state)
+    return params, tree.as_before(new_state, optimizer_state)

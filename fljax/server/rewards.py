@@ -38,15 +38,16 @@ def gaussian_rewards(losses: Array, taken: Array, together: Array) -> Array:
     check_shape("taken", taken, shape, "an entry per loss")
     check_shape("together", together, (shape[0], shape[0]), "an entry per pair of clients in losses")
     taken = taken & together.any(axis=0)[:, None]  # the losses of others may be NaN
-    losses, real, among = jnp.where(taken, losses, 0.0), taken.astype(jnp.float32), together.astype(jnp.float32)
-    count = jnp.maximum(tree.product(among, real), 1.0)
-    mean = tree.product(among, losses) / count
-    away = losses - mean
+    losses = jnp.where(taken, losses, 0.0)
+    step_weight, client_weight = taken.astype(jnp.float32), together.astype(jnp.float32)
+    count = jnp.maximum(tree.product(client_weight, step_weight), 1.0)
+    mean = tree.product(client_weight, losses) / count
+    difference = losses - mean
     # For equal losses, a rounded mean leaves differences of rounding size, which would be about one sigma each.
-    off = jnp.square(jnp.where(jnp.abs(away) > _ROUNDING * jnp.abs(mean), away, 0.0)) * real
-    variance = tree.product(among, off) / count
-    found = jnp.exp(-off / (2 * jnp.maximum(variance, 1e-16)))
-    return (found * real).sum(1) / jnp.maximum(real.sum(1), 1.0)
+    squared = jnp.square(jnp.where(jnp.abs(difference) > _ROUNDING * jnp.abs(mean), difference, 0.0)) * step_weight
+    variance = tree.product(client_weight, squared) / count
+    reward = jnp.exp(-squared / (2 * jnp.maximum(variance, 1e-16)))
+    return (reward * step_weight).sum(1) / jnp.maximum(step_weight.sum(1), 1.0)
 
 
 def row_affinity(reward: Array, member: Array, beta: Scalar) -> Array:
@@ -72,5 +73,5 @@ def row_affinity(reward: Array, member: Array, beta: Scalar) -> Array:
     check_vector("member", member, check_square("reward", reward), "reward")
     check_one(beta=beta)
     reward = jnp.where(member[None] & member[:, None], reward, 0.0)
-    between = jnp.square(jnp.diagonal(reward)[:, None] - reward.T)  # column k of the rows k and j
-    return jnp.exp(-beta * jnp.maximum(pairwise_squared_l2(reward) - between - between.T, 0.0))
+    column_square = jnp.square(jnp.diagonal(reward)[:, None] - reward.T)  # column k of the rows k and j
+    return jnp.exp(-beta * jnp.maximum(pairwise_squared_l2(reward) - column_square - column_square.T, 0.0))

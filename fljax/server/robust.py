@@ -108,13 +108,13 @@ def clip_norm(stacked: Stacked, max_norm: ArrayLike) -> Stacked:
     trainable, statistics = tree.split_statistics(stacked)
     square = sum(jnp.square(tree.at_least_float32(mat)).sum(axis=1) for mat in blocks.matrices(trainable))
     limit = jnp.broadcast_to(jnp.asarray(max_norm, square.dtype), square.shape)
-    over = square > jnp.square(limit)
-    scale = jnp.where(over, limit / jnp.sqrt(jnp.where(over, square, 1)), 1)
-    fits = jnp.not_equal(square, jnp.inf)  # inf times 0 would be NaN
+    is_over = square > jnp.square(limit)
+    scale = jnp.where(is_over, limit / jnp.sqrt(jnp.where(is_over, square, 1)), 1)
+    is_finite = jnp.not_equal(square, jnp.inf)  # inf times 0 would be NaN
 
     def clip(leaf: Array) -> Array:
-        exact = tree.at_least_float32(leaf)  # a scale of 1e-7 would be rounded in float16
-        clipped = jnp.where(tree.along(fits, leaf), exact * tree.along(scale, leaf).astype(exact.dtype), 0)
+        wide = tree.at_least_float32(leaf)  # a scale of 1e-7 would be rounded in float16
+        clipped = jnp.where(tree.along(is_finite, leaf), wide * tree.along(scale, leaf).astype(wide.dtype), 0)
         return tree.rounded(clipped, leaf.dtype)
 
     return tree.join_statistics(jax.tree.map(clip, trainable), statistics)
@@ -134,9 +134,9 @@ def by_coordinate(f: Callable[[Array], Array], stacked: Stacked, where: Array, e
     # Small leaves are joined: one loop for all of them, since one loop per leaf would dominate the compilation time.
     small = [i for i, matrix in enumerate(flat) if matrix.shape[1] < columns and matrix.dtype == flat[0].dtype]
     ends = list(itertools.accumulate(flat[i].shape[1] for i in small))
-    together = jnp.split(walk(jnp.concatenate([flat[i] for i in small], axis=1)), ends[:-1]) if small else []
-    rows = dict(zip(small, together, strict=True))
-    out = [(rows[i] if i in rows else walk(flat[i])).reshape(leaf.shape[1:]) for i, leaf in enumerate(leaves)]
-    found = jax.tree.unflatten(structure, out)
-    kept = jax.tree.map(jnp.zeros_like, found) if empty is None else empty
-    return jax.tree.map(lambda a, b: jnp.where(where.any(), a, b), found, kept)
+    joined = jnp.split(walk(jnp.concatenate([flat[i] for i in small], axis=1)), ends[:-1]) if small else []
+    row_of = dict(zip(small, joined, strict=True))
+    out = [(row_of[i] if i in row_of else walk(flat[i])).reshape(leaf.shape[1:]) for i, leaf in enumerate(leaves)]
+    model = jax.tree.unflatten(structure, out)
+    no_client_model = jax.tree.map(jnp.zeros_like, model) if empty is None else empty
+    return jax.tree.map(lambda a, b: jnp.where(where.any(), a, b), model, no_client_model)

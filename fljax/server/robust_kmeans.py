@@ -116,8 +116,8 @@ def robust_cluster_mean(
 
 def _draw(key: Key, x: Stacked, n_clusters: int, where: Array) -> Stacked:
     """Random distinct points that count, repeated if there are too few; zeros if there are none."""
-    ticket = jnp.where(where, jax.random.uniform(key, where.shape, jnp.float32), jnp.inf)
-    seeds = jnp.argsort(ticket)[jnp.arange(n_clusters) % jnp.maximum(where.sum(), 1)]
+    uniforms = jnp.where(where, jax.random.uniform(key, where.shape, jnp.float32), jnp.inf)
+    seeds = jnp.argsort(uniforms)[jnp.arange(n_clusters) % jnp.maximum(where.sum(), 1)]
     start = tree.take(x, seeds)
     return tree.where(where[seeds], start, jax.tree.map(jnp.zeros_like, start))
 
@@ -127,8 +127,8 @@ def _assign(x: Stacked, centers: Stacked, where: Array) -> Array:
 
 
 def _own_square(x: Stacked, centers: Stacked, label: Array) -> Array:
-    mine = jnp.take_along_axis(cross_squared_l2(x, centers), jnp.maximum(label, 0)[:, None], axis=1)[:, 0]
-    return jnp.where(label >= 0, mine, 0)
+    own_square = jnp.take_along_axis(cross_squared_l2(x, centers), jnp.maximum(label, 0)[:, None], axis=1)[:, 0]
+    return jnp.where(label >= 0, own_square, 0)
 
 
 def _reorder(centers: Stacked, label: Array, n_clusters: int) -> Stacked:

@@ -42,10 +42,10 @@ def separation_gap(similarity: Array, group: Array, where: Array | None = None) 
     check_vector("group", group, n, "similarity")
     similarity = tree.at_least_float32(similarity)  # differences in narrower types would overflow
     mask = everyone(n, where, "similarity")
-    pair = mask[:, None] & mask[None, :] & ~jnp.eye(n, dtype=bool)
-    same = group[:, None] == group[None, :]
-    intra = jnp.where(pair & same, similarity, jnp.inf).min()
-    cross = jnp.where(pair & ~same, similarity, -jnp.inf).max()
+    is_pair = mask[:, None] & mask[None, :] & ~jnp.eye(n, dtype=bool)
+    is_same = group[:, None] == group[None, :]
+    intra = jnp.where(is_pair & is_same, similarity, jnp.inf).min()
+    cross = jnp.where(is_pair & ~is_same, similarity, -jnp.inf).max()
     return intra - cross
 
 
@@ -102,8 +102,8 @@ def first_separation(gap: Array) -> Array:
     """
     if not shape_of("gap", gap) or gap.shape[0] == 0:
         raise ValueError(f"gap has shape {gap.shape}; expected (rounds, ...) with at least one round")
-    apart = (gap > 0) & jnp.isfinite(gap)
-    return jnp.where(apart.any(axis=0), apart.argmax(axis=0) + 1, 0).astype(jnp.int32)
+    is_apart = (gap > 0) & jnp.isfinite(gap)
+    return jnp.where(is_apart.any(axis=0), is_apart.argmax(axis=0) + 1, 0).astype(jnp.int32)
 
 
 @jax.jit
@@ -134,13 +134,13 @@ def pairwise_correlation(a: Array, b: Array, where: Array | None = None) -> Arra
     check_shape("b", b, (n, n), "the shape of a")
     a, b = tree.at_least_float32(a), tree.at_least_float32(b)
     mask = everyone(n, where, "a")
-    pair = jnp.triu(mask[:, None] & mask[None, :], k=1)
-    count = jnp.maximum(pair.sum(), 1)
+    is_pair = jnp.triu(mask[:, None] & mask[None, :], k=1)
+    count = jnp.maximum(is_pair.sum(), 1)
 
     def centred(x: Array) -> Array:
-        lowest = jnp.where(pair, x, jnp.inf).min()
-        shifted = jnp.where(pair, x - lowest, 0)  # exactly 0 for a constant matrix, however its mean is rounded
-        return jnp.where(pair, shifted - shifted.sum() / count.astype(x.dtype), 0)
+        lowest = jnp.where(is_pair, x, jnp.inf).min()
+        shifted = jnp.where(is_pair, x - lowest, 0)  # exactly 0 for a constant matrix, however its mean is rounded
+        return jnp.where(is_pair, shifted - shifted.sum() / count.astype(x.dtype), 0)
 
     def unit(x: Array) -> Array:
         largest = jnp.abs(x).max()

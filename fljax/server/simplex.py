@@ -52,29 +52,29 @@ def simplex_weights(points: Array, variance: Array, where: Array | None = None, 
     check_vector("variance", variance, n, "points")
     check_one(tolerance=tolerance)
     # Whole on every device: they are small, and a loop over spread rows would need an exchange per step.
-    points, variance, may = whole(points), whole(variance), everyone(n, where, "points")
-    n_may = jnp.maximum(may.sum(), 1).astype(jnp.float32)
-    mean = jnp.where(may[:, None], points, 0).sum(0) / n_may
+    points, variance, is_allowed = whole(points), whole(variance), everyone(n, where, "points")
+    n_allowed = jnp.maximum(is_allowed.sum(), 1).astype(jnp.float32)
+    mean = jnp.where(is_allowed[:, None], points, 0).sum(0) / n_allowed
     # Subtracting the same vector from all points changes no distance, and keeps the precision of small ones.
-    h, v = points.astype(jnp.float32) - mean[None], jnp.where(may, variance, 0).astype(jnp.float32)
-    taken = jnp.where(may[:, None], h, 0)
-    product, wanted = tree.product(taken, taken.T), tree.product(h, taken.T)
-    scale = (jnp.diagonal(product) + v).sum() / n_may
+    h, v = points.astype(jnp.float32) - mean[None], jnp.where(is_allowed, variance, 0).astype(jnp.float32)
+    allowed_h = jnp.where(is_allowed[:, None], h, 0)
+    product, target = tree.product(allowed_h, allowed_h.T), tree.product(h, allowed_h.T)
+    scale = (jnp.diagonal(product) + v).sum() / n_allowed
     # A step of 1 / L: half the Hessian of every row is K + diag(v), whose eigenvalues are at most its largest row sum.
     step = 1 / jnp.maximum((jnp.abs(product).sum(1) + v).max(), jnp.finfo(jnp.float32).tiny)
 
     def slope(weights: Array) -> Array:
         """Half the gradient."""
-        return tree.product(weights, product) + weights * v[None] - wanted
+        return tree.product(weights, product) + weights * v[None] - target
 
     def projected(weights: Array) -> Array:
-        inside = jnp.where(may[None], weights, -jnp.float32(1e6))
+        allowed_weights = jnp.where(is_allowed[None], weights, -jnp.float32(1e6))
         with jax.numpy_dtype_promotion("standard"):  # optax's projection needs it
-            return jax.vmap(projection_simplex)(inside).astype(jnp.float32)
+            return jax.vmap(projection_simplex)(allowed_weights).astype(jnp.float32)
 
     def gap(weights: Array) -> Array:
         g = slope(weights)
-        return 2 * ((g * weights).sum(1) - jnp.where(may[None], g, jnp.inf).min(1))
+        return 2 * ((g * weights).sum(1) - jnp.where(is_allowed[None], g, jnp.inf).min(1))
 
     def goes_on(walk: _Walk) -> Array:
         return (walk.gap > tolerance * scale).any() & (walk.n_steps < MOST_STEPS)
@@ -83,15 +83,15 @@ def simplex_weights(points: Array, variance: Array, where: Array | None = None, 
         # A converged row stays, so that its weights do not depend on how long other rows take.
         is_open = (walk.gap > tolerance * scale)[:, None]
         weights = jnp.where(is_open, projected(walk.ahead - step * slope(walk.ahead)), walk.weights)
-        moved = weights - walk.weights
-        uphill = ((walk.ahead - weights) * moved).sum(1, keepdims=True) > 0
-        inertia = jnp.where(uphill, 1.0, (1 + jnp.sqrt(1 + 4 * jnp.square(walk.inertia))) / 2)
-        ahead = weights + jnp.where(uphill, 0.0, (walk.inertia - 1) / inertia) * moved
-        now = jnp.where(is_open[:, 0], gap(weights), walk.gap)
-        return _Walk(weights, ahead, inertia, now, walk.n_steps + 1)
+        move = weights - walk.weights
+        is_uphill = ((walk.ahead - weights) * move).sum(1, keepdims=True) > 0
+        inertia = jnp.where(is_uphill, 1.0, (1 + jnp.sqrt(1 + 4 * jnp.square(walk.inertia))) / 2)
+        ahead = weights + jnp.where(is_uphill, 0.0, (walk.inertia - 1) / inertia) * move
+        row_gap = jnp.where(is_open[:, 0], gap(weights), walk.gap)
+        return _Walk(weights, ahead, inertia, row_gap, walk.n_steps + 1)
 
-    alone = (v + jnp.diagonal(product))[None] - 2 * wanted  # the value of each single row, minus |h_i|^2
-    begin = jax.nn.one_hot(jnp.argmin(jnp.where(may[None], alone, jnp.inf), axis=1), n, dtype=jnp.float32)
+    single_value = (v + jnp.diagonal(product))[None] - 2 * target  # the value of each single row, minus |h_i|^2
+    begin = jax.nn.one_hot(jnp.argmin(jnp.where(is_allowed[None], single_value, jnp.inf), axis=1), n, dtype=jnp.float32)
     start = _Walk(begin, begin, jnp.ones((n, 1), jnp.float32), gap(begin), jnp.int32(0))
-    found = lax.while_loop(goes_on, further, start)
-    return jnp.where(may.any(), found.weights, jnp.eye(n, dtype=jnp.float32))
+    result = lax.while_loop(goes_on, further, start)
+    return jnp.where(is_allowed.any(), result.weights, jnp.eye(n, dtype=jnp.float32))

@@ -44,12 +44,12 @@ def spectral_embedding(affinity: Array, n_components: Positive, where: Array | N
     """
     n = check_square("affinity", affinity)
     mask = everyone(n, where, "affinity")
-    among = jnp.where(mask[:, None] & mask[None] & ~jnp.eye(n, dtype=bool), affinity, 0)
-    among = tree.at_least_float32(among)
-    degree = among.sum(1)
+    masked = jnp.where(mask[:, None] & mask[None] & ~jnp.eye(n, dtype=bool), affinity, 0)
+    masked = tree.at_least_float32(masked)
+    degree = masked.sum(1)
     root = jnp.sqrt(jnp.where(degree > 0, degree, 1))
     # Eigenvalues of the clients that count are at least -1, so those of the others, -2, come last.
-    normal = among / (root[:, None] * root[None]) - jnp.diag(jnp.where(mask, 0, 2).astype(among.dtype))
+    normal = masked / (root[:, None] * root[None]) - jnp.diag(jnp.where(mask, 0, 2).astype(masked.dtype))
     vectors = eigh(normal)[1][:, ::-1][:, :n_components] / root[:, None]
     vectors = jnp.pad(vectors, ((0, 0), (0, n_components - vectors.shape[1])))
     return jnp.where(mask[:, None] & (jnp.arange(n_components) < mask.sum())[None], vectors, 0)
@@ -85,13 +85,13 @@ def spectral_labels(affinity: Array, n_clusters: Positive, where: Array | None =
     mask = everyone(check_square("affinity", affinity), where, "affinity")
     rows = spectral_embedding(affinity, n_clusters, mask)
 
-    def pivot(left: Array, _: None) -> tuple[Array, Array]:
+    def pivot(remaining: Array, _: None) -> tuple[Array, Array]:
         """The rows made orthogonal to the longest row, and the index of the longest row."""
-        place = jnp.argmax(jnp.square(left).sum(1))
-        along = left[place] / jnp.maximum(jnp.linalg.norm(left[place]), 1e-30)
-        return left - tree.product(left, along)[:, None] * along[None], place
+        longest = jnp.argmax(jnp.square(remaining).sum(1))
+        direction = remaining[longest] / jnp.maximum(jnp.linalg.norm(remaining[longest]), 1e-30)
+        return remaining - tree.product(remaining, direction)[:, None] * direction[None], longest
 
-    places = lax.scan(pivot, rows, None, length=n_clusters)[1]
-    u, _, v = svd(rows[places].T)
-    turned = tree.product(rows, tree.product(u, v))
-    return jnp.where(mask, jnp.argmax(jnp.abs(turned), axis=1).astype(jnp.int32), -1)
+    pivots = lax.scan(pivot, rows, None, length=n_clusters)[1]
+    u, _, v = svd(rows[pivots].T)
+    rotated = tree.product(rows, tree.product(u, v))
+    return jnp.where(mask, jnp.argmax(jnp.abs(rotated), axis=1).astype(jnp.int32), -1)

@@ -34,8 +34,8 @@ def cut(tree: Array, height: Array | float, where: Array | None = None) -> Array
     """
     n_clients("tree", tree)
     check_one(height=height)
-    made = (tree[:, 2] <= jnp.asarray(height, tree.dtype)) & jnp.isfinite(tree[:, 2])
-    return _label(tree, made, where)
+    is_made = (tree[:, 2] <= jnp.asarray(height, tree.dtype)) & jnp.isfinite(tree[:, 2])
+    return _label(tree, is_made, where)
 
 
 @checked(k=count_from(1, "number of clusters"))
@@ -68,20 +68,20 @@ def cut_k(tree: Array, k: Array | int, where: Array | None = None, within: Array
     n = n_clients("tree", tree)
     check_one(k=k)
     mask = everyone(n, where, "clients")
-    finite = jnp.isfinite(tree[:, 2])
+    is_finite = jnp.isfinite(tree[:, 2])
     if within is None:
-        return _label(tree, finite & (jnp.arange(n - 1) < mask.sum() - k), where)
+        return _label(tree, is_finite & (jnp.arange(n - 1) < mask.sum() - k), where)
     check_vector("within", within, n, "clients")
     cluster = rank(within, mask & (within >= 0))
     size = jax.ops.segment_sum(jnp.ones(n, jnp.int32), cluster, n)
-    below = jnp.concatenate([jnp.arange(n, dtype=jnp.int32), tree[:, 0].astype(jnp.int32)])
-    of_merge = jnp.where(finite, cluster[_end(below, n)[n:]], n)
-    order = jnp.argsort(of_merge, stable=True)
+    child = jnp.concatenate([jnp.arange(n, dtype=jnp.int32), tree[:, 0].astype(jnp.int32)])
+    merge_cluster = jnp.where(is_finite, cluster[_end(child, n)[n:]], n)
+    order = jnp.argsort(merge_cluster, stable=True)
     position = jnp.arange(n - 1, dtype=jnp.int32)
-    ordered = of_merge[order]
+    ordered = merge_cluster[order]
     first = jnp.searchsorted(ordered, ordered).astype(jnp.int32)
     ordinal = jnp.zeros(n - 1, jnp.int32).at[order].set(position - first)  # number of earlier merges in its cluster
-    return _label(tree, finite & (ordinal < size[of_merge] - k), where)
+    return _label(tree, is_finite & (ordinal < size[merge_cluster] - k), where)
 
 
 def cut_at_or_k(tree: Array, height: Array | float, k: int | None, where: Array | None = None) -> Array:
@@ -97,13 +97,13 @@ def n_clients(name: str, tree: Array) -> int:
     return shape[0] + 1
 
 
-def _label(tree: Array, made: Array, where: Array | None) -> Array:
-    """The clusters if exactly the merges ``made`` are made."""
+def _label(tree: Array, is_made: Array, where: Array | None) -> Array:
+    """The clusters if exactly the merges where ``is_made`` are made."""
     n = n_clients("tree", tree)
-    part = tree[:, :2].astype(jnp.int32)
-    into = n + jnp.arange(n - 1, dtype=jnp.int32)[:, None]
-    above = jnp.arange(2 * n - 1, dtype=jnp.int32).at[part].set(jnp.where(made[:, None], into, part))
-    return canonical(_end(above, n)[:n], where)
+    children = tree[:, :2].astype(jnp.int32)
+    parent = n + jnp.arange(n - 1, dtype=jnp.int32)[:, None]
+    pointer = jnp.arange(2 * n - 1, dtype=jnp.int32).at[children].set(jnp.where(is_made[:, None], parent, children))
+    return canonical(_end(pointer, n)[:n], where)
 
 
 def _end(pointer: Array, n: int) -> Array:
