@@ -20,7 +20,7 @@ from jax import Array
 
 from fljax import tree
 from fljax.client.gaussian import Gaussian, divergence, draws, halves_of
-from fljax.client.objectives import Loss, batch_mean, of_each
+from fljax.client.objectives import Loss, batch_mean, checked_losses
 from fljax.models.calling import check_free
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, averaging, mean, method, train
@@ -81,7 +81,7 @@ def simple(model: Model, hyper: FedSRHyper) -> Loss:
         network, references = tree.select(params, model.layers), params[REFERENCES]
         mu, sigma = halves.encode(network, batch.x)
         z = draws(key, Gaussian(mu, sigma), 1)[0]
-        cross_entropy = of_each(model.loss(halves.classify(network, z), batch.y), batch.weight)
+        cross_entropy = checked_losses(model.loss(halves.classify(network, z), batch.y), batch.weight)
         length = jnp.sqrt(jnp.square(z).sum(axis=-1) + 1e-12)  # differentiable at 0
         scaled = Gaussian(references["scale"] * mu, jnp.abs(references["scale"]) * sigma)
         reference = Gaussian(references["mu"][batch.y], jax.nn.softplus(references["rho"])[batch.y])

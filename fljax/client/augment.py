@@ -32,13 +32,13 @@ def augmented(augment: Augment) -> Callable[[Loss, Any], Loss]:
 
     def term(loss: Loss, hyper: Any) -> Loss:
         def seen(params: Params, batch: Batch, key: Key, start: Params, *own: Any) -> tuple[Array, Params]:
-            key, drawn = jax.random.split(key)
-            keys = descend(drawn, jnp.arange(len(batch.x)))  # independent of the batch's size
+            key, key_augment = jax.random.split(key)
+            keys = descend(key_augment, jnp.arange(len(batch.x)))  # independent of the batch's size
             x = jax.vmap(lambda key, x: augment(key, x, hyper))(keys, batch.x)
             if (x.shape, x.dtype) != (batch.x.shape, batch.x.dtype):
-                name, given, wanted = getattr(augment, "__name__", "augment"), x.shape[1:], batch.x.shape[1:]
+                name, shape, expected = getattr(augment, "__name__", "augment"), x.shape[1:], batch.x.shape[1:]
                 raise ValueError(
-                    f"{name} gave an example of shape {given} and type {x.dtype}; give {wanted} and {batch.x.dtype}, "
+                    f"{name} gave an example of shape {shape} and type {x.dtype}; give {expected} and {batch.x.dtype}, "
                     "those of its input"
                 )
             return loss(params, batch._replace(x=x), key, *own)
@@ -60,14 +60,14 @@ def crop(key: Key, x: Array, hyper: Any) -> Array:
     It equals the image shifted by up to that many whole pixels in each direction; all shifts are equally likely.
     """
     _check_image("crop", x)
-    most = _pixels(hyper.crop_padding)
-    shift = jax.random.randint(key, (2,), -most, most + 1, jnp.int32)
-    moved = jnp.roll(x, shift, (0, 1))
+    max_shift = _pixels(hyper.crop_padding)
+    shift = jax.random.randint(key, (2,), -max_shift, max_shift + 1, jnp.int32)
+    shifted = jnp.roll(x, shift, (0, 1))
     for axis in (0, 1):
-        came_from = jnp.arange(x.shape[axis]) - shift[axis]
-        is_inside = (came_from >= 0) & (came_from < x.shape[axis])
-        moved = jnp.where(_along(axis, is_inside, x), moved, 0)
-    return moved
+        source = jnp.arange(x.shape[axis]) - shift[axis]
+        is_inside = (source >= 0) & (source < x.shape[axis])
+        shifted = jnp.where(_along(axis, is_inside, x), shifted, 0)
+    return shifted
 
 
 def cutout(key: Key, x: Array, hyper: Any) -> Array:
@@ -78,9 +78,9 @@ def cutout(key: Key, x: Array, hyper: Any) -> Array:
     _check_image("cutout", x)
     size, is_cut = _pixels(hyper.cutout_size), jnp.bool_(True)
     for axis, key_axis in enumerate(jax.random.split(key)):
-        first = jax.random.randint(key_axis, (), 0, x.shape[axis], jnp.int32) - size // 2
-        place = jnp.arange(x.shape[axis])
-        is_cut = is_cut & _along(axis, (place >= first) & (place < first + size), x)
+        begin = jax.random.randint(key_axis, (), 0, x.shape[axis], jnp.int32) - size // 2
+        position = jnp.arange(x.shape[axis])
+        is_cut = is_cut & _along(axis, (position >= begin) & (position < begin + size), x)
     return jnp.where(is_cut, 0, x)
 
 

@@ -34,10 +34,10 @@ def gradient_variance(
         mean, total = carry
         # Squares overflow float16 from 256 on, and bfloat16 has too few digits for small updates of a mean.
         gradient = jax.tree.map(tree.at_least_float32, gradient)
-        before = tree.subtract(gradient, mean)
-        mean = jax.tree.map(lambda m, d: m + d / (i + 1).astype(d.dtype), mean, before)
-        after = tree.subtract(gradient, mean)
-        product = sum(map(jnp.vdot, jax.tree.leaves(before), jax.tree.leaves(after)))
+        deviation_before = tree.subtract(gradient, mean)
+        mean = jax.tree.map(lambda m, d: m + d / (i + 1).astype(d.dtype), mean, deviation_before)
+        deviation_after = tree.subtract(gradient, mean)
+        product = sum(map(jnp.vdot, jax.tree.leaves(deviation_before), jax.tree.leaves(deviation_after)))
         return mean, total + jnp.asarray(product, jnp.float32)
 
     def finish(carry: tuple[Params, Array], count: Array, trainable: Params) -> Array:

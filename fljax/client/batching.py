@@ -31,10 +31,10 @@ def batching(
     evaluation too (its ``reads_batch`` is True, as in `fljax.models.norm.Norm` "untracked"), batches have
     ``batch_size`` places, however long the rows are: a client's score must not depend on other clients' data.
     """
-    found: list[bool] = []
+    reads_batch: list[bool] = []
 
     def listen(call: Callable[..., Any], args: tuple, kwargs: dict, context: nn.module.InterceptorContext) -> Any:
-        found.append(bool(getattr(context.module, "reads_batch", False)))
+        reads_batch.append(bool(getattr(context.module, "reads_batch", False)))
         return call(*args, **kwargs)
 
     def of_first(params: Stacked, pool: Any) -> Any:
@@ -43,5 +43,5 @@ def batching(
             return score(jax.tree.map(lambda leaf: leaf[0], params), example)
 
     result = jax.eval_shape(of_first, models.params if isinstance(models, ModelTable) else models, data.pool)
-    is_mixing = any(found)
+    is_mixing = any(reads_batch)
     return Batching(batch_size if is_mixing else min(batch_size, data.index.shape[1]), is_mixing, result)

@@ -12,8 +12,8 @@ from fljax.client.measure import client_sums
 from fljax.client.objectives import Loss, batch_mean
 from fljax.types import Batch, ClientData, Key, Model, ModelTable, Params, Stacked
 
-Of = Callable[[Params, Array], Array]
-"""``of(params, x) -> (batch, d)``: the outputs that are averaged."""
+Outputs = Callable[[Params, Array], Array]
+"""``outputs(params, x) -> (batch, d)``: the outputs that are averaged."""
 
 
 class ClassSums(NamedTuple):
@@ -28,11 +28,11 @@ class ClassSums(NamedTuple):
         return self.total / jnp.maximum(self.count, 1.0)[..., None]
 
 
-def class_sums(of: Of, models: Stacked | ModelTable, data: ClientData, n_classes: int) -> ClassSums:
-    """Sums of ``of`` per class, with each client's model in evaluation mode."""
+def class_sums(outputs: Outputs, models: Stacked | ModelTable, data: ClientData, n_classes: int) -> ClassSums:
+    """Sums of ``outputs`` per class, with each client's model in evaluation mode."""
 
     def score(params: Params, batch: Batch) -> Array:
-        value = of(params, batch.x)
+        value = outputs(params, batch.x)
         with_count = jnp.concatenate([value, jnp.ones_like(value[:, :1])], axis=1)
         return (jax.nn.one_hot(batch.y, n_classes, dtype=jnp.float32)[:, :, None] * with_count[:, None]).reshape(
             value.shape[0], -1
@@ -56,8 +56,8 @@ def pulled_to_prototypes(model: Model, lam: Array | float) -> Loss:
 
     def loss(params: Params, batch: Batch, key: Key, prototypes: Params) -> tuple[Array, Params]:
         seen = see(model, params, batch.x, key)
-        away = jnp.square(seen.features - prototypes["mean"][batch.y]).mean(1) * prototypes["known"][batch.y]
-        value = model.loss(seen.logits, batch.y) + lam * away
+        distance = jnp.square(seen.features - prototypes["mean"][batch.y]).mean(1) * prototypes["known"][batch.y]
+        value = model.loss(seen.logits, batch.y) + lam * distance
         return batch_mean(value, batch.weight), seen.params
 
     return loss

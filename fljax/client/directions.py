@@ -30,16 +30,16 @@ def main_directions(data: ClientData, n: Positive) -> Array:
     check_choices(main_directions, {"n": n})
 
     def one(pool: Examples, index: Array, size: Array) -> Array:
-        counts = (jnp.arange(index.shape[0]) < size).astype(jnp.float32)
-        x = minibatch(pool, index, counts).x.reshape(index.shape[0], -1)
-        x = jnp.where(counts[:, None] > 0, x, 0.0)
-        few_features = x.shape[1] < x.shape[0]
-        squared, vectors = eigh(tree.product(x.T, x) if few_features else tree.product(x, x.T))
-        squared, vectors = squared[::-1][:n], vectors[:, ::-1][:, :n]
-        real = squared > 1e-6 * squared[0]
-        if not few_features:
-            vectors = tree.product(x.T, vectors) / jnp.sqrt(jnp.where(real, squared, 1.0))[None]
-        found = jnp.where(real[None], vectors, 0.0)
-        return jnp.pad(found, ((0, 0), (0, n - found.shape[1])))
+        is_example = (jnp.arange(index.shape[0]) < size).astype(jnp.float32)
+        x = minibatch(pool, index, is_example).x.reshape(index.shape[0], -1)
+        x = jnp.where(is_example[:, None] > 0, x, 0.0)
+        has_few_features = x.shape[1] < x.shape[0]
+        eigenvalues, vectors = eigh(tree.product(x.T, x) if has_few_features else tree.product(x, x.T))
+        eigenvalues, vectors = eigenvalues[::-1][:n], vectors[:, ::-1][:, :n]
+        is_above_noise = eigenvalues > 1e-6 * eigenvalues[0]
+        if not has_few_features:
+            vectors = tree.product(x.T, vectors) / jnp.sqrt(jnp.where(is_above_noise, eigenvalues, 1.0))[None]
+        directions = jnp.where(is_above_noise[None], vectors, 0.0)
+        return jnp.pad(directions, ((0, 0), (0, n - directions.shape[1])))
 
     return map_clients(one, data)

@@ -37,19 +37,19 @@ def of_each_example(
         (clients, capacity, ...), at least float32: ``[i, j]`` is the value for example ``data.index[i, j]``, and
         ``fill`` past a client's size; or the results of ``then``, stacked.
     """
-    how, capacity = batching(f, models, data, batch_size), data.index.shape[1]
-    shape, dtype = how.result.shape[1:], jnp.promote_types(how.result.dtype, jnp.float32)
+    batches, capacity = batching(f, models, data, batch_size), data.index.shape[1]
+    shape, dtype = batches.result.shape[1:], jnp.promote_types(batches.result.dtype, jnp.float32)
 
     def one(pool: Examples, index: Array, size: Array, params: Params) -> Array:
-        def step(i: Array, made: Array) -> Array:
-            rows, weight = batch_rows(index, size, i, how.size)
+        def step(i: Array, values: Array) -> Array:
+            rows, weight = batch_rows(index, size, i, batches.size)
             value = f(params, minibatch(pool, rows, weight)).astype(dtype)
             # Past the client's last example, a batch repeats its examples.
             is_own = (weight > 0).reshape(-1, *[1] * len(shape))
-            return lax.dynamic_update_slice_in_dim(made, jnp.where(is_own, value, fill), i * how.size, axis=0)
+            return lax.dynamic_update_slice_in_dim(values, jnp.where(is_own, value, fill), i * batches.size, axis=0)
 
-        whole = -(-capacity // how.size) * how.size
-        made = lax.fori_loop(0, -(-size // how.size), step, jnp.full((whole, *shape), fill, dtype))[:capacity]
-        return made if then is None else then(made, pool.y[index], jnp.arange(capacity) < size)
+        n_places = -(-capacity // batches.size) * batches.size
+        values = lax.fori_loop(0, -(-size // batches.size), step, jnp.full((n_places, *shape), fill, dtype))[:capacity]
+        return values if then is None else then(values, pool.y[index], jnp.arange(capacity) < size)
 
     return map_clients(one, data, models)

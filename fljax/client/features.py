@@ -36,27 +36,27 @@ def see(
     Raises:
         ValueError: no flax module has the name of the network's last layer, or the layer does not make its outputs.
     """
-    caught: list[Array] = []
+    inputs: list[Array] = []
     widths: list[int] = []
 
     def listen(call: Callable[..., Any], args: tuple, kwargs: dict, context: nn.module.InterceptorContext) -> Any:
         if context.module.path != (model.layers[-1],) or context.method_name != "__call__":
             return call(*args, **kwargs)
-        caught.append(tree.at_least_float32(args[0]))
-        made = call(change(args[0]), *args[1:], **kwargs)
-        widths.append(made.shape[-1])
-        return made
+        inputs.append(tree.at_least_float32(args[0]))
+        outputs = call(change(args[0]), *args[1:], **kwargs)
+        widths.append(outputs.shape[-1])
+        return outputs
 
-    own = {name: leaf for name, leaf in params.items() if name in (*model.layers, tree.STATISTICS)}
+    layers = {name: leaf for name, leaf in params.items() if name in (*model.layers, tree.STATISTICS)}
     with nn.intercept_methods(listen):
-        logits, updated = model.apply(own, x, key)
-    if not caught:
+        logits, updated = model.apply(layers, x, key)
+    if not inputs:
         raise ValueError(
             f"{dict(model.about).get('network', 'the model')}: no flax module {model.layers[-1]!r} of linen, and this "
             "method reads the input of the last layer; make the network by fljax.from_linen or fljax.MODELS"
         )
     check_last(model, widths[-1], logits.shape[-1])
-    return Seen(caught[-1], logits, params | updated)
+    return Seen(inputs[-1], logits, params | updated)
 
 
 def client_features(model: Model, models: ModelTable, data: ClientData) -> Array:
@@ -73,8 +73,8 @@ def linear(layer: Params, features: Array) -> Array:
 
 def dense(key: Key, d_in: int, d_out: int) -> dict[str, Array]:
     """A dense layer, initialised as in PyTorch: uniform in ``[-d_in ** -0.5, d_in ** -0.5]``."""
-    drawn = jax.random.uniform(key, (d_in + 1, d_out), jnp.float32, minval=-(d_in**-0.5), maxval=d_in**-0.5)
-    return {"kernel": drawn[:d_in], "bias": drawn[d_in]}
+    uniform = jax.random.uniform(key, (d_in + 1, d_out), jnp.float32, minval=-(d_in**-0.5), maxval=d_in**-0.5)
+    return {"kernel": uniform[:d_in], "bias": uniform[d_in]}
 
 
 def dense_and_norm(key: Key, d_in: int, d_out: int) -> dict[str, Array]:

@@ -38,8 +38,8 @@ def fine_tune(
     Returns:
         One row per client; a client whose result is not finite keeps its initial model.
     """
-    alone = work._replace(terms=())
-    return tree.own(train_clients(client_keys(key, data), start, data, loss, optimizer, alone).params)
+    plain_work = work._replace(terms=())
+    return tree.own(train_clients(client_keys(key, data), start, data, loss, optimizer, plain_work).params)
 
 
 def adapt(
@@ -64,21 +64,21 @@ def adapt(
     check_loss(loss)
 
     def train(pool: Examples, index: Array, size: Array, key: Key, start: Params) -> Params:
-        of_a_pass = jnp.maximum(n_batches(size, batch_size), 1)
+        batches_per_pass = jnp.maximum(n_batches(size, batch_size), 1)
 
         def step(i: Array, carry: tuple[Params, Any]) -> tuple[Params, Any]:
-            order = shuffled(jax.random.fold_in(key, i // of_a_pass), index, size)
-            rows, weight = batch_rows(order, size, i % of_a_pass, batch_size)
+            order = shuffled(jax.random.fold_in(key, i // batches_per_pass), index, size)
+            rows, weight = batch_rows(order, size, i % batches_per_pass, batch_size)
             key_step = jax.random.fold_in(key, n_steps + i)
             return sgd_step(loss, optimizer, *carry, minibatch(pool, rows, weight), key_step)[1:]
 
-        begun = (start, optimizer.init(tree.trainable(start)))
-        adapted = lax.fori_loop(0, jnp.where(size > 0, n_steps, 0), step, begun)[0]
+        initial = (start, optimizer.init(tree.trainable(start)))
+        adapted = lax.fori_loop(0, jnp.where(size > 0, n_steps, 0), step, initial)[0]
         # Finite parameters may still give an infinite loss.
         batch = minibatch(pool, *batch_rows(shuffled(key, index, size), size, jnp.int32(0), batch_size))
-        after = loss(adapted, batch, jax.random.fold_in(key, 2 * n_steps))[0]
-        ok = jnp.isfinite(after) & tree.is_finite(adapted)
-        return tree.where(ok, adapted, start)
+        loss_after = loss(adapted, batch, jax.random.fold_in(key, 2 * n_steps))[0]
+        is_ok = jnp.isfinite(loss_after) & tree.is_finite(adapted)
+        return tree.where(is_ok, adapted, start)
 
     return tree.own(map_clients(train, data, client_keys(key, data), start))
 

@@ -29,10 +29,10 @@ def frozen(loss: Loss, layers: tuple[str, ...]) -> Loss:
         return loss
 
     def partly(params: Params, batch: Batch, key: Key, *own: Any) -> tuple[Array, Params]:
-        if unknown := [name for name in layers if name not in params]:
-            raise ValueError(f"layers {unknown} are not in the model, which has {', '.join(params)}")
-        held = {name: jax.lax.stop_gradient(leaf) if name in layers else leaf for name, leaf in params.items()}
-        return loss(held, batch, key, *own)
+        if unknown_layers := [name for name in layers if name not in params]:
+            raise ValueError(f"layers {unknown_layers} are not in the model, which has {', '.join(params)}")
+        partly_frozen = {name: jax.lax.stop_gradient(leaf) if name in layers else leaf for name, leaf in params.items()}
+        return loss(partly_frozen, batch, key, *own)
 
     return partly
 
@@ -49,11 +49,11 @@ def still(optimizer: optax.GradientTransformation, layers: tuple[str, ...]) -> o
 
     inner = optax.with_extra_args_support(optimizer)
 
-    def update(updates: Any, state: optax.OptState, params: Any = None, **more: Any) -> tuple[Any, optax.OptState]:
-        moves, state = inner.update(updates, state, params, **more)
+    def update(updates: Any, state: optax.OptState, params: Any = None, **extra: Any) -> tuple[Any, optax.OptState]:
+        moves, state = inner.update(updates, state, params, **extra)
         moved: Any = moves
-        held = {name: jax.tree.map(jnp.zeros_like, moved[name]) for name in layers if name in moved}
-        return moved | held, state
+        zeros = {name: jax.tree.map(jnp.zeros_like, moved[name]) for name in layers if name in moved}
+        return moved | zeros, state
 
     kind = Elementwise if isinstance(optimizer, Elementwise) else optax.GradientTransformationExtraArgs
     return kind(optimizer.init, update)

@@ -10,7 +10,7 @@ from fljax import tree
 from fljax.choices import Positive, check_choices
 from fljax.client.local import batch_rows, n_batches
 from fljax.client.map import map_clients
-from fljax.client.objectives import Loss, check_found, check_loss
+from fljax.client.objectives import Loss, check_loss, check_result
 from fljax.data.federation import minibatch
 from fljax.types import ClientData, Examples, Key, ModelTable, Params, Stacked, Trained, Work
 
@@ -41,32 +41,32 @@ def client_gradients(
         trainable, statistics = tree.split_statistics(params)
         wide: Any = jax.tree.map(tree.at_least_float32, trainable)
         # In a narrow dtype, the gradient of a batch's sum may overflow where that of its mean does not.
-        of_mean = any(leaf.dtype.itemsize < 4 for leaf in jax.tree.leaves(trainable))
+        is_of_mean = any(leaf.dtype.itemsize < 4 for leaf in jax.tree.leaves(trainable))
 
         def step(i: Array, carry: tuple[Any, Params]) -> tuple[Any, Params]:
-            (so_far, statistics), (rows, weight) = carry, batch_rows(index, size, i, batch_size)
+            (sums, statistics), (rows, weight) = carry, batch_rows(index, size, i, batch_size)
             batch = minibatch(pool, rows, weight)
 
             def total(trainable: Params) -> tuple[Array, Params]:
                 params = tree.join_statistics(trainable, statistics)
-                value, updated = check_found(loss(params, batch, jax.random.fold_in(key, i)))
-                return value if of_mean else value * weight.sum(), tree.split_statistics(updated)[1]
+                value, updated = check_result(loss(params, batch, jax.random.fold_in(key, i)))
+                return value if is_of_mean else value * weight.sum(), tree.split_statistics(updated)[1]
 
             (value, statistics), gradient = jax.value_and_grad(total, has_aux=True)(trainable)
-            found: Any = value.astype(jnp.float32), jax.tree.map(tree.at_least_float32, gradient)
-            if of_mean:
-                found = jax.tree.map(lambda leaf: leaf * weight.sum(), found)
-            return jax.tree.map(jnp.add, so_far, found), statistics
+            summand: Any = value.astype(jnp.float32), jax.tree.map(tree.at_least_float32, gradient)
+            if is_of_mean:
+                summand = jax.tree.map(lambda leaf: leaf * weight.sum(), summand)
+            return jax.tree.map(jnp.add, sums, summand), statistics
 
         zero: Any = (jnp.float32(0), jax.tree.map(jnp.zeros_like, wide))
-        (value, gradient), after = lax.fori_loop(0, n_batches(size, batch_size), step, (zero, statistics))
+        (value, gradient), statistics_after = lax.fori_loop(0, n_batches(size, batch_size), step, (zero, statistics))
         n_examples = jnp.maximum(size, 1).astype(jnp.float32)
-        ok = tree.is_finite((value, gradient))
-        mean = tree.as_before(jax.tree.map(lambda g: jnp.where(ok, g / n_examples, 0.0), gradient), trainable)
+        is_ok = tree.is_finite((value, gradient))
+        mean = tree.as_before(jax.tree.map(lambda g: jnp.where(is_ok, g / n_examples, 0.0), gradient), trainable)
         if with_statistics:
-            after = tree.where(ok, after, statistics)
-            mean = tree.join_statistics(mean, after)
-        return Trained(mean, value / n_examples, ok)
+            statistics_after = tree.where(is_ok, statistics_after, statistics)
+            mean = tree.join_statistics(mean, statistics_after)
+        return Trained(mean, value / n_examples, is_ok)
 
     return map_clients(one, data, key, models)
 
@@ -74,5 +74,5 @@ def client_gradients(
 def check_one_step(work: Work, what: str) -> None:
     """Raises ValueError if ``work`` is more than one SGD step's gradient; ``what`` names the method."""
     if work.epochs != 1 or work.optimizer != "sgd":
-        given = f"epochs={work.epochs}, optimizer={work.optimizer!r}"
-        raise ValueError(f"{what} takes one step per round; use epochs=1, optimizer='sgd', not {given}")
+        settings = f"epochs={work.epochs}, optimizer={work.optimizer!r}"
+        raise ValueError(f"{what} takes one step per round; use epochs=1, optimizer='sgd', not {settings}")

@@ -12,7 +12,7 @@ from jax import Array, lax
 from fljax import tree
 from fljax.choices import check_kind
 from fljax.client.map import longest_beside, map_clients
-from fljax.client.objectives import Loss, check_found, check_loss
+from fljax.client.objectives import Loss, check_loss, check_result
 from fljax.client.optimizer import Elementwise, raised_by_optax
 from fljax.data.federation import minibatch
 from fljax.keys import descend
@@ -64,10 +64,10 @@ def train_clients(
     check_work(work)
     check_loss(loss)
     if not (hasattr(key, "dtype") and (jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.dtype == "uint32")):
-        given = f"has dtype {key.dtype}" if hasattr(key, "dtype") else f"is of type {type(key).__name__}"
-        raise ValueError(f"key {given}; give a random key for each client, as jax.random.split(key, n_clients)")
-    made = "make one by fljax.client.local_optimizer, or take one of optax, such as optax.sgd(0.1)"
-    check_kind("optimizer", optimizer, optax.GradientTransformation, made)
+        fault = f"has dtype {key.dtype}" if hasattr(key, "dtype") else f"is of type {type(key).__name__}"
+        raise ValueError(f"key {fault}; give a random key for each client, as jax.random.split(key, n_clients)")
+    remedy = "make one by fljax.client.local_optimizer, or take one of optax, such as optax.sgd(0.1)"
+    check_kind("optimizer", optimizer, optax.GradientTransformation, remedy)
     if work.terms:  # including those of dp_sgd, without which training would not be private
         raise ValueError(
             f"work.terms={work.terms}: train_clients does not add bricks' terms to the loss; call fljax.rounds.train, "
@@ -150,11 +150,11 @@ def shuffled(key: Key, index: Array, size: Array) -> Array:
     The order does not depend on the capacity: entry i's random number is the same for every length.
     """
     place = jnp.arange(index.shape[0], dtype=jnp.uint32)
-    number = jnp.where(place < size.astype(jnp.uint32), jax.random.bits(key, index.shape, jnp.uint32) & _LAST, _LAST)
+    numbers = jnp.where(place < size.astype(jnp.uint32), jax.random.bits(key, index.shape, jnp.uint32) & _LAST, _LAST)
     if index.shape[0] > _PACKED:
-        return index[jnp.argsort(number)]
+        return index[jnp.argsort(numbers)]
     # The low bits hold the position, which also breaks ties as a stable sort does: sorting one array is much faster.
-    return index[(jnp.sort(number | place) % np.uint32(_PACKED)).astype(jnp.int32)]
+    return index[(jnp.sort(numbers | place) % np.uint32(_PACKED)).astype(jnp.int32)]
 
 
 def batch_rows(order: Array, size: Array, step: Array, batch_size: int | None) -> tuple[Array, Array]:
@@ -164,8 +164,8 @@ def batch_rows(order: Array, size: Array, step: Array, batch_size: int | None) -
     ``batch_size`` None, a batch has as many places as ``order``, the capacity.
     """
     n_places = order.shape[0] if batch_size is None else batch_size
-    place = step * n_places + jnp.arange(n_places)
-    return order[place % jnp.maximum(size, 1)], (place < size).astype(jnp.float32)
+    position = step * n_places + jnp.arange(n_places)
+    return order[position % jnp.maximum(size, 1)], (position < size).astype(jnp.float32)
 
 
 def _train_client(
@@ -198,9 +198,9 @@ def _train_client(
     def transposed_loss(params: Params, *arguments: Any) -> tuple[Array, Params]:
         return loss(_transposed(params, is_transposed), *arguments)
 
-    alike = isinstance(optimizer, Elementwise)  # others may treat rows and columns differently
+    is_elementwise = isinstance(optimizer, Elementwise)  # others may treat rows and columns differently
     trainable, statistics = tree.split_statistics(start)
-    is_transposed = jax.tree.map(lambda leaf: alike and _is_narrow(leaf), trainable)
+    is_transposed = jax.tree.map(lambda leaf: is_elementwise and _is_narrow(leaf), trainable)
     is_transposed = tree.join_statistics(is_transposed, jax.tree.map(lambda leaf: False, statistics))
     begin = _transposed(start, is_transposed)
     carry = (begin, optimizer.init(tree.trainable(begin)), jnp.float32(0))
@@ -208,24 +208,26 @@ def _train_client(
     params = _transposed(params, is_transposed)
     mean_loss = total / jnp.maximum(n_processed, 1).astype(jnp.float32)
     # Concatenated: checking each leaf separately would take two or three kernels per leaf.
-    ok = jnp.concatenate([jnp.isfinite(leaf).reshape(-1) for leaf in jax.tree.leaves((params, total))]).all()
-    return Trained(tree.where(ok, params, start), mean_loss, ok)
+    is_ok = jnp.concatenate([jnp.isfinite(leaf).reshape(-1) for leaf in jax.tree.leaves((params, total))]).all()
+    return Trained(tree.where(is_ok, params, start), mean_loss, is_ok)
 
 
 def _passes(
     epoch: Callable[[Array, tuple, Array], tuple], carry: tuple, size: Array, work: Work, effort: Array | None
 ) -> tuple[tuple, Array]:
     """``carry`` after all epochs, or the share ``effort`` of the steps, and the number of examples processed, ()."""
-    a_pass = n_batches(size, work.batch_size)
+    per_pass = n_batches(size, work.batch_size)
     if effort is None:
-        return lax.scan(lambda c, i: (epoch(i, c, a_pass), None), carry, jnp.arange(work.epochs))[0], work.epochs * size
-    steps, whole = steps_taken(size, work, effort), jnp.maximum(a_pass, 1)
+        carry, _ = lax.scan(lambda c, i: (epoch(i, c, per_pass), None), carry, jnp.arange(work.epochs))
+        return carry, work.epochs * size
+    steps, divisor = steps_taken(size, work, effort), jnp.maximum(per_pass, 1)
 
     def part(number: Array, carry: tuple) -> tuple:
-        return epoch(number, carry, jnp.minimum(a_pass, steps - number * whole))
+        return epoch(number, carry, jnp.minimum(per_pass, steps - number * divisor))
 
-    n_processed = steps // whole * size + steps % whole * (work.batch_size or 0)  # a truncated pass has full batches
-    return lax.fori_loop(0, -(-steps // whole), part, carry), n_processed
+    # A truncated pass has full batches.
+    n_processed = steps // divisor * size + steps % divisor * (work.batch_size or 0)
+    return lax.fori_loop(0, -(-steps // divisor), part, carry), n_processed
 
 
 def _is_narrow(leaf: Array) -> bool:
@@ -254,7 +256,7 @@ def sgd_step(
     trainable, statistics = tree.split_statistics(params)
 
     def objective(trainable: Params) -> tuple[Array, Params]:
-        value, updated = check_found(loss(tree.join_statistics(trainable, statistics), batch, key, *own))
+        value, updated = check_result(loss(tree.join_statistics(trainable, statistics), batch, key, *own))
         return value, tree.split_statistics(updated)[1]
 
     (value, statistics), gradient = jax.value_and_grad(objective, has_aux=True)(trainable)
@@ -262,7 +264,7 @@ def sgd_step(
         # Some optimisers need the loss, such as those that lower the rate on a plateau.
         optimizer = optax.with_extra_args_support(optimizer)
         try:
-            updates, moved = optimizer.update(gradient, optimizer_state, trainable, value=value)
+            updates, new_state = optimizer.update(gradient, optimizer_state, trainable, value=value)
         except (AttributeError, TypeError) as error:
             if not raised_by_optax(error):  # but by the user's own transformation
                 raise
@@ -271,4 +273,4 @@ def sgd_step(
                 "optax.lookahead and optax.lbfgs do; give one that takes a plain step, such as optax.adam"
             ) from error
     params = tree.join_statistics(optax.apply_updates(trainable, updates), statistics)
-    return value, params, tree.as_before(moved, optimizer_state)
+    return value, params, tree.as_before(new_state, optimizer_state)

@@ -82,9 +82,9 @@ def check_rows(n_clients: int, per_client: tuple[Stacked | ModelTable, ...]) -> 
         rows = table.row if isinstance(table, ModelTable) else table
         for path, leaf in jax.tree_util.tree_flatten_with_path(rows)[0]:
             if (shape := jnp.shape(leaf))[:1] != (n_clients,):
-                named = jax.tree_util.keystr(path) or ("the row of a ModelTable" if rows is not table else "an array")
+                name = jax.tree_util.keystr(path) or ("the row of a ModelTable" if rows is not table else "an array")
                 raise ValueError(
-                    f"{named} has shape {shape} for {n_clients} clients; give a row for each, as models or keys "
+                    f"{name} has shape {shape} for {n_clients} clients; give a row for each, as models or keys "
                     f"(clients, ...); one model for all is fljax.tree.everyone(params, {n_clients})"
                 )
 
@@ -104,8 +104,8 @@ def longest_beside(data: ClientData, *per_client: Stacked | ModelTable, at_once:
 
     def longest(pool: Examples, index: Array, size: Array) -> Array:
         order = _order(size, chunk)
-        most = jnp.broadcast_to(size[order].max(axis=1, keepdims=True), order.shape)
-        return most.reshape(-1)[jnp.argsort(order.reshape(-1))]
+        largest = jnp.broadcast_to(size[order].max(axis=1, keepdims=True), order.shape)
+        return largest.reshape(-1)[jnp.argsort(order.reshape(-1))]
 
     chunk = _chunk(data, per_client, at_once)
     return over_devices(longest, (data.pool,), (data.index, data.size), chunk)
@@ -124,35 +124,35 @@ def _are_many_and_small(data: ClientData, per_client: tuple[Stacked | ModelTable
     False if a leaf has the axes of a convolution: convolutions with several clients' weights are slow there.
     """
     n_clients, n_places = data.index.shape
-    sizes = [_numbers_of_one(table) for table in per_client]
+    sizes = [_row_size(table) for table in per_client]
     n_inputs = n_places * math.prod(data.pool.x.shape[1:])
     return n_clients >= MANY and n_inputs <= SMALL_SPLIT and 0 < max(sizes, default=0) <= SMALL_MODEL
 
 
-def _numbers_of_one(table: Stacked | ModelTable) -> float:
+def _row_size(table: Stacked | ModelTable) -> float:
     """Number of floating-point numbers in one client's row; infinite if they may be a convolution's."""
     leaves = jax.tree.leaves(table.params if isinstance(table, ModelTable) else table)
     shapes = [leaf.shape[1:] for leaf in leaves if jnp.issubdtype(leaf.dtype, jnp.floating)]
     return math.inf if any(len(shape) > 2 for shape in shapes) else sum(map(math.prod, shapes))
 
 
-def over_devices(fn: Callable[..., Any], whole: tuple, per_row: tuple, multiple: int = 1) -> Any:
-    """``fn(*whole, *per_row)`` with the clients of ``per_row`` spread over the devices of the current mesh.
+def over_devices(fn: Callable[..., Any], shared: tuple, per_row: tuple, multiple: int = 1) -> Any:
+    """``fn(*shared, *per_row)`` with the clients of ``per_row`` spread over the devices of the current mesh.
 
-    ``whole`` starts with the pool, ``per_row`` with the index table and the sizes. Every device calls ``fn`` on its own
-    share, a multiple of ``multiple`` clients, padded with clients of size 0, whose results are dropped. Without a mesh
-    with an axis "clients", there is one share.
+    ``shared`` starts with the pool, ``per_row`` with the index table and the sizes. Every device calls ``fn`` on its
+    own share, a multiple of ``multiple`` clients, padded with clients of size 0, whose results are dropped. Without a
+    mesh with an axis "clients", there is one share.
     """
-    whole, per_row = jax.tree.map(_indexable, (whole, per_row))
+    shared, per_row = jax.tree.map(_indexable, (shared, per_row))
     n_clients, n_devices = per_row[1].shape[0], n_client_devices()
     if not n_clients:
         raise ValueError("data has 0 clients; give a split with at least one client")
-    padded = -(-n_clients // (n_devices * multiple)) * n_devices * multiple
-    per_row = _pad(per_row, padded - n_clients)
+    n_padded = -(-n_clients // (n_devices * multiple)) * n_devices * multiple
+    per_row = _pad(per_row, n_padded - n_clients)
     if n_devices > 1:
-        fn = _each_its_share(fn, len(whole), isinstance(whole[0], AtHome), padded // n_devices)
-    out = fn(*whole, *per_row)
-    return out if padded == n_clients else jax.tree.map(lambda leaf: leaf[:n_clients], out)
+        fn = _on_each_device(fn, len(shared), isinstance(shared[0], AtHome), n_padded // n_devices)
+    out = fn(*shared, *per_row)
+    return out if n_padded == n_clients else jax.tree.map(lambda leaf: leaf[:n_clients], out)
 
 
 def _indexable(leaf: Any) -> Any:
@@ -160,21 +160,21 @@ def _indexable(leaf: Any) -> Any:
     return jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf
 
 
-def _each_its_share(fn: Callable[..., Any], n_whole: int, at_home: bool, share: int) -> Callable[..., Any]:
+def _on_each_device(fn: Callable[..., Any], n_shared: int, is_at_home: bool, share: int) -> Callable[..., Any]:
     """``fn``, called on each device with its ``share`` clients; it returns the results of all clients."""
-    fn = _brought(fn, n_whole) if at_home else fn
+    fn = _with_fetched_rows(fn, n_shared) if is_at_home else fn
     if in_a_device():
 
         def call(*arguments: Any) -> Any:
             begin = lax.axis_index(CLIENTS) * share
-            own = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, begin, share), arguments[n_whole:])
-            out = fn(*arguments[:n_whole], *own)
+            own_rows = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, begin, share), arguments[n_shared:])
+            out = fn(*arguments[:n_shared], *own_rows)
             return jax.tree.map(lambda leaf: lax.all_gather(leaf, CLIENTS, tiled=True), out)
 
         return call
 
     def mapped(*arguments: Any) -> Any:
-        pool, rows = arguments[:n_whole], arguments[n_whole:]
+        pool, rows = arguments[:n_shared], arguments[n_shared:]
         # Otherwise XLA would also spread what the server computes from labels, since a device needs only its own
         # clients', and the devices would exchange the results of every operation.
         rows = jax.tree.map(lambda leaf: whole(leaf) if _is_of_the_server(leaf) else leaf, rows)
@@ -186,8 +186,8 @@ def _each_its_share(fn: Callable[..., Any], n_whole: int, at_home: bool, share: 
 
 def _is_of_the_server(leaf: Array) -> bool:
     """Whether ``leaf`` is labels, positions, keys or numbers, not a layer's bias, which stays where it was trained."""
-    of_a_model = leaf.ndim > 1 and jnp.issubdtype(leaf.dtype, jnp.floating)
-    return not of_a_model and math.prod(leaf.shape[1:]) <= FEW
+    is_of_model = leaf.ndim > 1 and jnp.issubdtype(leaf.dtype, jnp.floating)
+    return not is_of_model and math.prod(leaf.shape[1:]) <= FEW
 
 
 def pool_specs(value: Any) -> Any:
@@ -202,27 +202,27 @@ def pool_specs(value: Any) -> Any:
     return jax.tree.map(spec, value, is_leaf=lambda leaf: isinstance(leaf, AtHome))
 
 
-def _brought(fn: Callable[..., Any], n_whole: int) -> Callable[..., Any]:
+def _with_fetched_rows(fn: Callable[..., Any], n_shared: int) -> Callable[..., Any]:
     """``fn``, called with a pool of this device's clients only, whose rows come from the devices that hold them."""
 
-    def call(pool: AtHome, *rest: Any) -> Any:
-        index = rest[n_whole - 1]
-        n_rows, first = pool.x.shape[0], lax.axis_index(CLIENTS) * pool.x.shape[0]
+    def call(pool: AtHome, *arguments: Any) -> Any:
+        index = arguments[n_shared - 1]
+        n_rows, first_row = pool.x.shape[0], lax.axis_index(CLIENTS) * pool.x.shape[0]
 
         def mine(index: Array) -> tuple[Array, Array]:
-            here = (index >= first) & (index < first + n_rows)
-            return here, pool.x[jnp.clip(index - first, 0, n_rows - 1)]
+            is_here = (index >= first_row) & (index < first_row + n_rows)
+            return is_here, pool.x[jnp.clip(index - first_row, 0, n_rows - 1)]
 
         def from_all(index: Array) -> Array:
-            here, x = mine(lax.all_gather(index, CLIENTS))
-            x = jnp.where(here.reshape(*here.shape, *[1] * (x.ndim - here.ndim)), x, 0)
+            is_here, x = mine(lax.all_gather(index, CLIENTS))
+            x = jnp.where(is_here.reshape(*is_here.shape, *[1] * (x.ndim - is_here.ndim)), x, 0)
             return lax.psum_scatter(x, CLIENTS)
 
-        away = lax.psum((~mine(index)[0]).any().astype(jnp.int32), CLIENTS)
-        x = lax.cond(away > 0, from_all, lambda index: mine(index)[1], index)
-        own = Examples(x.reshape(-1, *x.shape[2:]), pool.y[index].reshape(-1))
-        place = jnp.arange(index.size, dtype=jnp.int32).reshape(index.shape)
-        return fn(own, *rest[: n_whole - 1], place, *rest[n_whole:])
+        n_away = lax.psum((~mine(index)[0]).any().astype(jnp.int32), CLIENTS)
+        x = lax.cond(n_away > 0, from_all, lambda index: mine(index)[1], index)
+        examples = Examples(x.reshape(-1, *x.shape[2:]), pool.y[index].reshape(-1))
+        position = jnp.arange(index.size, dtype=jnp.int32).reshape(index.shape)
+        return fn(examples, *arguments[: n_shared - 1], position, *arguments[n_shared:])
 
     return call
 
@@ -235,11 +235,11 @@ def _pad(per_row: tuple[Any, ...], n_more: int) -> tuple[Any, ...]:
     """``per_row`` with ``n_more`` copies of the first client, of size 0, so that they take no step and do not count."""
     if not n_more:
         return per_row
-    place = jnp.arange(per_row[1].shape[0] + n_more)
-    real = place < per_row[1].shape[0]
+    position = jnp.arange(per_row[1].shape[0] + n_more)
+    is_real = position < per_row[1].shape[0]
     # A gather: XLA's partitioner (jaxlib 0.10.2) misplaces rows of a concatenation whose parts do not fill a device.
-    index, size, *rows = jax.tree.map(lambda leaf: leaf[jnp.where(real, place, 0)], per_row)
-    return index, jnp.where(real, size, 0), *rows
+    index, size, *rows = jax.tree.map(lambda leaf: leaf[jnp.where(is_real, position, 0)], per_row)
+    return index, jnp.where(is_real, size, 0), *rows
 
 
 def _chunked(one: Callable[..., Any], at_once: int) -> Callable[..., Any]:
@@ -255,8 +255,8 @@ def _chunked(one: Callable[..., Any], at_once: int) -> Callable[..., Any]:
             return side_by_side((index, size, *rows))
         order = _order(size, at_once)
         out = lax.map(side_by_side, jax.tree.map(lambda leaf: leaf[order], (index, size, *rows)))
-        place = jnp.argsort(order.reshape(-1))
-        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[place], out)
+        position = jnp.argsort(order.reshape(-1))
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[position], out)
 
     return run
 

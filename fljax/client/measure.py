@@ -11,7 +11,7 @@ from fljax.choices import check_kind
 from fljax.client.batching import BATCH_SIZE, batching
 from fljax.client.local import batch_rows
 from fljax.client.map import check_rows, map_clients, over_devices
-from fljax.client.objectives import of_each
+from fljax.client.objectives import checked_losses
 from fljax.data.federation import minibatch
 from fljax.types import Batch, ClientData, Examples, Model, ModelTable, Params, Stacked
 
@@ -33,13 +33,13 @@ def client_sums(score: Score, models: Stacked | ModelTable, data: ClientData, ba
     """
     check_kind("data", data, ClientData, "give a split, as federation.train")
     check_rows(data.n_clients, (models,))
-    how = batching(score, models, data, batch_size)
-    if len(shape := getattr(how.result, "shape", ())) != 2:
-        given = f"an array {shape}" if hasattr(how.result, "shape") else f"a {type(how.result).__name__}"
-        raise ValueError(f"a score gave {given} for one example; give (batch, scores), as losses[:, None]")
-    n_scores, batch = shape[1], how.size
+    batches = batching(score, models, data, batch_size)
+    if len(shape := getattr(batches.result, "shape", ())) != 2:
+        kind = f"an array {shape}" if hasattr(batches.result, "shape") else f"a {type(batches.result).__name__}"
+        raise ValueError(f"a score gave {kind} for one example; give (batch, scores), as losses[:, None]")
+    n_scores, batch = shape[1], batches.size
     is_shared = isinstance(models, ModelTable) and tree.n_rows(models.params) < data.n_clients
-    if is_shared and not how.is_mixing:
+    if is_shared and not batches.is_mixing:
         return _sums_by_row(score, n_scores, models, data, batch_size)
 
     def one(pool: Examples, index: Array, size: Array, params: Params) -> Array:
@@ -93,7 +93,7 @@ def loss_score(model: Model) -> Score:
 
     def score(params: Params, batch: Batch) -> Array:
         logits, _ = model.apply(params, batch.x, None)
-        return of_each(model.loss(logits, batch.y), batch.weight)[:, None]
+        return checked_losses(model.loss(logits, batch.y), batch.weight)[:, None]
 
     return score
 
@@ -103,14 +103,14 @@ def _sums_by_row(score: Score, n_scores: int, models: ModelTable, data: ClientDa
 
     def own_clients(pool: Examples, params: Stacked, index: Array, size: Array, label: Array) -> Array:
         def one_row(sums: Array, row: Array) -> tuple[Array, None]:
-            held = ClientData(pool, index, jnp.where(label == row, size, 0))
-            return sums + _dense_sums(score, n_scores, tree.row(params, row), held, batch_size), None
+            holders = ClientData(pool, index, jnp.where(label == row, size, 0))
+            return sums + _dense_sums(score, n_scores, tree.row(params, row), holders, batch_size), None
 
         rows = jnp.arange(tree.n_rows(params))
         return lax.scan(one_row, jnp.zeros((size.shape[0], n_scores), jnp.float32), rows)[0]
 
-    held = models.row if tree.n_rows(models.params) > 1 else jnp.zeros_like(models.row)  # one row belongs to all
-    return over_devices(own_clients, (data.pool, models.params), (data.index, data.size, held))
+    row = models.row if tree.n_rows(models.params) > 1 else jnp.zeros_like(models.row)  # one row belongs to all
+    return over_devices(own_clients, (data.pool, models.params), (data.index, data.size, row))
 
 
 def _dense_sums(score: Score, n_scores: int, params: Params, data: ClientData, batch_size: int) -> Array:
@@ -119,14 +119,14 @@ def _dense_sums(score: Score, n_scores: int, params: Params, data: ClientData, b
     begin = end - data.size
 
     def step(i: Array, sums: Array) -> Array:
-        place = i * batch_size + jnp.arange(batch_size)
-        counts = place < end[-1]
-        client = jnp.minimum(jnp.searchsorted(end, place, side="right"), n_clients - 1)
+        position = i * batch_size + jnp.arange(batch_size)
+        is_counted = position < end[-1]
+        client = jnp.minimum(jnp.searchsorted(end, position, side="right"), n_clients - 1)
         # Past the end, the batch repeats its first example, so only the clients' own examples are read.
-        rows = data.index[client, place - begin[client]]
-        batch = minibatch(data.pool, jnp.where(counts, rows, rows[0]), counts.astype(jnp.float32))
-        scored = score(params, batch).astype(jnp.float32)
-        return sums.at[client].add(jnp.where(counts[:, None], scored, 0.0))
+        rows = data.index[client, position - begin[client]]
+        batch = minibatch(data.pool, jnp.where(is_counted, rows, rows[0]), is_counted.astype(jnp.float32))
+        scores = score(params, batch).astype(jnp.float32)
+        return sums.at[client].add(jnp.where(is_counted[:, None], scores, 0.0))
 
     zeros = jnp.zeros((n_clients, n_scores), jnp.float32)
     return lax.fori_loop(0, -(-end[-1] // batch_size), step, zeros)

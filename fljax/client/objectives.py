@@ -26,37 +26,37 @@ def check_loss(loss: Any) -> None:
         raise ValueError(f"loss is of type {type(loss).__name__}, not a function; {remedy}")
     try:
         inspect.signature(loss).bind_partial(None, None, None)
-        of_outputs = getattr(loss, "__module__", "").startswith("optax.")  # these would take the key for an axis
+        takes_outputs = getattr(loss, "__module__", "").startswith("optax.")  # these would take the key for an axis
     except TypeError:
-        of_outputs = True
-    if of_outputs:
+        takes_outputs = True
+    if takes_outputs:
         raise ValueError(f"loss does not take (params, batch, key), but perhaps outputs and labels; {remedy}")
 
 
-def check_found(found: Any) -> tuple[Array, Params]:
+def check_result(result: Any) -> tuple[Array, Params]:
     """The checked result of a `Loss` for a batch: (loss, params).
 
     Raises:
         ValueError: it is not a pair of one number and parameters.
     """
-    if not isinstance(found, tuple | list) or len(found) != 2:
-        kind = f"an array of shape {found.shape}" if hasattr(found, "shape") else f"a {type(found).__name__}"
+    if not isinstance(result, tuple | list) or len(result) != 2:
+        kind = f"an array of shape {result.shape}" if hasattr(result, "shape") else f"a {type(result).__name__}"
         raise ValueError(f"a loss gave {kind}; give a pair (loss, params), as training_loss does")
-    if jnp.shape(found[0]):
-        raise ValueError(f"a loss gave an array of shape {jnp.shape(found[0])}; give one number, the batch's mean")
-    return found[0], found[1]
+    if jnp.shape(result[0]):
+        raise ValueError(f"a loss gave an array of shape {jnp.shape(result[0])}; give one number, the batch's mean")
+    return result[0], result[1]
 
 
 def batch_mean(value: Array, weight: Array) -> Array:
     """Mean of ``value`` (batch,) over the examples that count; 0 if there are none.
 
     Raises:
-        ValueError: as `of_each`.
+        ValueError: as `checked_losses`.
     """
-    return jnp.vdot(of_each(value, weight), weight) / jnp.maximum(weight.sum(), 1e-12)
+    return jnp.vdot(checked_losses(value, weight), weight) / jnp.maximum(weight.sum(), 1e-12)
 
 
-def of_each(losses: Array, weight: Array) -> Array:
+def checked_losses(losses: Array, weight: Array) -> Array:
     """``losses``, checked to be (batch,), like ``weight``.
 
     Raises:
@@ -70,9 +70,10 @@ def of_each(losses: Array, weight: Array) -> Array:
 
 def with_gradient(value: Array, params: Params, gradient: Params) -> Array:
     """``value`` (), with ``gradient`` as its gradient with respect to ``params``: for steps not derived from a loss."""
-    here = jax.lax.stop_gradient(params)
-    along = tree.dot(jax.lax.stop_gradient(gradient), tree.subtract(params, here))  # 0, and its gradient ``gradient``
-    return jax.lax.stop_gradient(value) + along
+    fixed = jax.lax.stop_gradient(params)
+    # 0, and its gradient is ``gradient``.
+    linear = tree.dot(jax.lax.stop_gradient(gradient), tree.subtract(params, fixed))
+    return jax.lax.stop_gradient(value) + linear
 
 
 def training_loss(model: Model) -> Loss:
@@ -92,10 +93,10 @@ def proximal(loss: Loss, mu: Array | float) -> Loss:
     ``per_client`` argument.
     """
 
-    own_mu = pulled(loss)
+    pulled_loss = pulled(loss)
 
     def penalised(params: Params, batch: Batch, key: Key, anchor: Params, *own: Any) -> tuple[Array, Params]:
-        return own_mu(params, batch, key, anchor, mu, *own)
+        return pulled_loss(params, batch, key, anchor, mu, *own)
 
     return penalised
 
@@ -107,9 +108,9 @@ def pulled(loss: Loss, layers: tuple[str, ...] | None = None) -> Loss:
         return params if layers is None else tree.select(params, layers)
 
     def penalised(params: Params, batch: Batch, key: Key, anchor: Params, mu: Array, *own: Any) -> tuple[Array, Params]:
-        value, updated = check_found(loss(params, batch, key, *own))
-        still = jax.lax.stop_gradient(part(anchor))
-        return value + mu / 2 * tree.squared_norm(tree.subtract(part(params), still)), updated
+        value, updated = check_result(loss(params, batch, key, *own))
+        fixed_anchor = jax.lax.stop_gradient(part(anchor))
+        return value + mu / 2 * tree.squared_norm(tree.subtract(part(params), fixed_anchor)), updated
 
     return penalised
 

@@ -27,7 +27,7 @@ class Elementwise(optax.GradientTransformationExtraArgs):
 
     def __new__(cls, init: Callable[..., Any], update: Callable[..., Any]) -> "Elementwise":
         """From a transformation's two functions; if ``update`` takes further keyword arguments, it gets the loss."""
-        takes_more = any(one.kind is one.VAR_KEYWORD for one in inspect.signature(update).parameters.values())
+        takes_more = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(update).parameters.values())
         plain = optax.GradientTransformation(init, update)
         return super().__new__(cls, init, update if takes_more else optax.with_extra_args_support(plain).update)
 
@@ -48,7 +48,7 @@ def local_optimizer(hyper: Any, work: Work, round: Array) -> optax.GradientTrans
     lr, momentum, decay = hyper.lr_of(round), hyper.momentum, hyper.weight_decay
     max_norm = getattr(hyper, "max_norm", None)
     if callable(work.optimizer):
-        optimizer = _own(work.optimizer, lr, momentum, decay)
+        optimizer = _from_function(work.optimizer, lr, momentum, decay)
         return optimizer if max_norm is None else optax.chain(_clipped(max_norm), optimizer)
     if work.optimizer == "sgd":
         optimizer = _after_decay(decay, optax.sgd(lr, momentum=momentum))
@@ -58,8 +58,8 @@ def local_optimizer(hyper: Any, work: Work, round: Array) -> optax.GradientTrans
         if work.optimizer == "adam":
             optimizer = _after_decay(decay, _widened(optax.adam(lr)))
         else:
-            own = optax.adamw(lr, weight_decay=0.0 if decay is None else decay)  # pyright: ignore[reportArgumentType]
-            optimizer = _widened(own)
+            adamw = optax.adamw(lr, weight_decay=0.0 if decay is None else decay)  # pyright: ignore[reportArgumentType]
+            optimizer = _widened(adamw)
     elif isinstance(work.optimizer, optax.GradientTransformation):
         raise ValueError(
             "optimizer is a finished transformation, which has its own learning rate; give a function from the "
@@ -100,24 +100,24 @@ def _after_decay(decay: Any, optimizer: optax.GradientTransformation) -> optax.G
     return optimizer if decay is None else optax.chain(optax.add_decayed_weights(decay), optimizer)
 
 
-def _own(make: Any, lr: Any, momentum: Any, decay: Any) -> optax.GradientTransformation:
+def _from_function(make: Any, lr: Any, momentum: Any, decay: Any) -> optax.GradientTransformation:
     if momentum is not None or decay is not None:
-        given = "momentum" if momentum is not None else "weight_decay"
-        raise ValueError(f"{given} is given, but the optimizer is a function of the learning rate; set it inside")
-    name = getattr(make, "__name__", repr(make))
+        name = "momentum" if momentum is not None else "weight_decay"
+        raise ValueError(f"{name} is given, but the optimizer is a function of the learning rate; set it inside")
+    function_name = getattr(make, "__name__", repr(make))
     try:
         inspect.signature(make).bind(lr)
     except TypeError as error:
-        raise ValueError(f"optimizer {name} cannot be called with a learning rate alone: {error}") from None
+        raise ValueError(f"optimizer {function_name} cannot be called with a learning rate alone: {error}") from None
     except ValueError:  # the signature of a C function is unknown
         pass
-    made = make(lr)
-    if not (callable(getattr(made, "init", None)) and callable(getattr(made, "update", None))):
-        raise ValueError(f"optimizer {name} gives a {type(made).__name__}; give an optax transformation")
-    return made
+    optimizer = make(lr)
+    if not (callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None))):
+        raise ValueError(f"optimizer {function_name} gives a {type(optimizer).__name__}; give an optax transformation")
+    return optimizer
 
 
-def not_told(optimizer: optax.GradientTransformation, why: str) -> optax.GradientTransformation:
+def without_loss(optimizer: optax.GradientTransformation, why: str) -> optax.GradientTransformation:
     """``optimizer``, to which the loss is not passed; an optimiser that needs it is refused for the reason ``why``.
 
     Raises:

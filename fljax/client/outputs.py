@@ -23,8 +23,8 @@ def client_outputs(model: Model, models: Stacked | ModelTable, public: Examples,
         (clients, batch, classes) float32, each a distribution over the classes.
     """
     n_clients = (models.row if isinstance(models, ModelTable) else jax.tree.leaves(models)[0]).shape[0]
-    same = jnp.broadcast_to(rows, (n_clients, *rows.shape))
-    data = ClientData(public, same, jnp.full(n_clients, rows.shape[0], jnp.int32))
+    repeated_rows = jnp.broadcast_to(rows, (n_clients, *rows.shape))
+    data = ClientData(public, repeated_rows, jnp.full(n_clients, rows.shape[0], jnp.int32))
 
     def outputs(pool: Examples, index: Array, size: Array, params: Params) -> Array:
         batch = minibatch(pool, index, jnp.ones(index.shape, jnp.float32))

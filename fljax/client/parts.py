@@ -37,26 +37,28 @@ def train_parts(
             optimiser of ``work`` and ``hyper``.
     """
     statistics = tree.split_statistics(start.params[first])[1]
-    begun = {name: tree.trainable(part) for name, part in start.params.items()}
-    usual = local_optimizer(hyper, work, cohort.round)
-    optimizer = optax.multi_transform({name: steps.get(name, usual) for name in begun}, {name: name for name in begun})
-    optimizer = Elementwise(*optimizer) if isinstance(usual, Elementwise) else optimizer
-    table = start._replace(params=tree.join_statistics(begun, statistics))
+    trainable = {name: tree.trainable(part) for name, part in start.params.items()}
+    default = local_optimizer(hyper, work, cohort.round)
+    optimizer = optax.multi_transform(
+        {name: steps.get(name, default) for name in trainable}, {name: name for name in trainable}
+    )
+    optimizer = Elementwise(*optimizer) if isinstance(default, Elementwise) else optimizer
+    table = start._replace(params=tree.join_statistics(trainable, statistics))
 
-    def of_held(held: Params, batch: Batch, key: Key, *own: Any) -> tuple[Array, Params]:
-        parts, statistics = tree.split_statistics(held)
+    def of_held(params: Params, batch: Batch, key: Key, *own: Any) -> tuple[Array, Params]:
+        parts, statistics = tree.split_statistics(params)
         value, updated = loss(parts, statistics, batch, key, *own)
         return value, tree.join_statistics(parts, tree.split_statistics(updated)[1])
 
     trained = train_clients(cohort.key, table, cohort.data, of_held, optimizer, work, *own, effort=cohort.effort)
     parts, statistics = tree.split_statistics(trained.params)
-    whole = {
-        name: tree.join_statistics(part, statistics if name in _models(start.params) else {})
+    joined = {
+        name: tree.join_statistics(part, statistics if name in _names_with_statistics(start.params) else {})
         for name, part in parts.items()
     }
-    return trained._replace(params=whole)
+    return trained._replace(params=joined)
 
 
-def _models(parts: dict[str, Params]) -> set[str]:
+def _names_with_statistics(parts: dict[str, Params]) -> set[str]:
     """Names of the parts that have running statistics."""
     return {name for name, part in parts.items() if tree.split_statistics(part)[1]}

@@ -20,16 +20,16 @@ def sharpness_aware(loss: Loss, hyper: Any) -> Loss:
 
     def uphill(params: Params, batch: Batch, key: Key, start: Params, *own: Any) -> tuple[Array, Params]:
         trainable, statistics = tree.split_statistics(params)
-        here = jax.lax.stop_gradient(trainable)
+        fixed = jax.lax.stop_gradient(trainable)
 
         def value(w: Params) -> tuple[Array, Params]:
             return loss(tree.join_statistics(w, statistics), batch, key, *own)
 
-        (at, updated), gradient = jax.value_and_grad(value, has_aux=True)(here)
+        (loss_here, updated), gradient = jax.value_and_grad(value, has_aux=True)(fixed)
         step = hyper.rho * jax.lax.rsqrt(jnp.maximum(tree.squared_norm(gradient), 1e-24))
-        above = jax.tree.map(lambda w, g: w + step * g, here, gradient)
-        direction = jax.grad(value, has_aux=True)(above)[0]
-        kept = tree.split_statistics(jax.lax.stop_gradient(updated))[1]
-        return with_gradient(at, trainable, direction), tree.join_statistics(trainable, kept)
+        ascended = jax.tree.map(lambda w, g: w + step * g, fixed, gradient)
+        direction = jax.grad(value, has_aux=True)(ascended)[0]
+        new_statistics = tree.split_statistics(jax.lax.stop_gradient(updated))[1]
+        return with_gradient(loss_here, trainable, direction), tree.join_statistics(trainable, new_statistics)
 
     return uphill

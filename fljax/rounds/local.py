@@ -11,7 +11,7 @@ from fljax import tree
 from fljax.client.freeze import frozen, still
 from fljax.client.local import train_clients
 from fljax.client.objectives import Loss, proximal, training_loss
-from fljax.client.optimizer import local_optimizer, not_told
+from fljax.client.optimizer import local_optimizer, without_loss
 from fljax.rounds.cohort import everyone
 from fljax.rounds.wrapping import with_halves
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelTable, Params, Stacked, Trained, Work
@@ -52,7 +52,7 @@ def train(
     anchors = (start,) * len(work.terms)
     optimizer = local_optimizer(hyper, work, cohort.round)
     for why in (_WHY_NOT_TOLD[term] for term in work.terms if term in _WHY_NOT_TOLD):
-        optimizer = not_told(optimizer, why)
+        optimizer = without_loss(optimizer, why)
     optimizer = still(optimizer, held)
     rows, plain = (*anchors, *per_client), work._replace(terms=())
     loss = frozen(loss, held)

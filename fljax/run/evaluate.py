@@ -16,7 +16,7 @@ from fljax import tree
 from fljax.choices import check_kind
 from fljax.client.map import check_table
 from fljax.client.measure import Score, client_sums
-from fljax.client.objectives import of_each
+from fljax.client.objectives import checked_losses
 from fljax.models.task import as_targets, check_width, scores_of, task_of
 from fljax.run.check_network import check_tested
 from fljax.run.regression import Predict, evaluate_regression, mean_over
@@ -118,7 +118,7 @@ def _score(predict: Predict, loss: ExampleLoss) -> Score:
 
     def score(params: Params, batch: Batch) -> Array:
         logits = predict(params, batch.x)
-        losses = of_each(loss(logits, batch.y), batch.weight)
+        losses = checked_losses(loss(logits, batch.y), batch.weight)
         label, n_classes = jnp.argmax(logits, axis=-1), logits.shape[-1]
         label = jnp.where(jnp.isnan(losses), -1, label)  # argmax would choose the first class that is NaN
         hit = (label == batch.y).astype(jnp.float32)
@@ -135,7 +135,7 @@ def _label_score(predict: Predict, loss: ExampleLoss) -> Score:
     def score(params: Params, batch: Batch) -> Array:
         outputs = predict(params, batch.x)
         check_width(outputs, batch.y)  # a user's loss may not check it
-        losses = of_each(loss(outputs, batch.y), batch.weight)
+        losses = checked_losses(loss(outputs, batch.y), batch.weight)
         predicted, true = (outputs > 0).astype(jnp.float32), as_targets(batch.y)
         told = ~jnp.isnan(losses)  # NaN would count as predicting every label absent, which most are
         predicted = jnp.where(told[:, None], predicted, 0.0)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax.client.measure import Score, client_sums
-from fljax.client.objectives import of_each
+from fljax.client.objectives import checked_losses
 from fljax.data.federation import present
 from fljax.models.task import as_targets, difference
 from fljax.types import Batch, ClientData, ExampleLoss, Metrics, ModelTable, Params
@@ -65,7 +65,7 @@ def _score(predict: Predict, loss: ExampleLoss) -> Score:
         outputs = predict(params, batch.x)
         error = difference(outputs, batch.y)
         squared = jnp.square(error)
-        losses = of_each(loss(outputs, batch.y), batch.weight)
+        losses = checked_losses(loss(outputs, batch.y), batch.weight)
         means = jnp.stack([squared.mean(axis=1), jnp.abs(error).mean(axis=1), losses], axis=1)
         return jnp.concatenate([means, squared], axis=1)
 
