@@ -82,8 +82,8 @@ def attacked(algorithm: Algorithm, federation: Federation, attack: Attack) -> At
     federation = federation._replace(test=federation.test._replace(size=jnp.asarray(size)))
     federation = _in_every_stage(federation, ids, attack.poison is not None and not attack.start)
     # If clients never exchange data, sizes are not static: one program serves federations with other sizes.
-    moves = federation.stages is not None
-    sizes = tuple(np.asarray(federation.train.size)[list(ids)].tolist()) if moves else ()
+    is_changing = federation.stages is not None
+    sizes = tuple(np.asarray(federation.train.size)[list(ids)].tolist()) if is_changing else ()
     return Attacked(under(algorithm, attack, ids, first, sizes), federation, ids)
 
 
@@ -99,9 +99,9 @@ def _check_stages(federation: Federation, attack: Attack, ids: tuple[int, ...]) 
             f"{attack.name}: a trigger does not work with test data that change over the rounds, as attack_success "
             "would be computed on the initial data; choose another drift, such as leave or arrive, or another attack"
         )
-    tested, honest = size > 0, np.delete(size, ids, axis=1) > 0
-    if (alone := tested.any(axis=1) & ~honest.any(axis=1)).any():
-        begins = np.asarray(stages.begins)[alone][0]
+    is_tested, is_honest = size > 0, np.delete(size, ids, axis=1) > 0
+    if (only_attackers := is_tested.any(axis=1) & ~is_honest.any(axis=1)).any():
+        begins = np.asarray(stages.begins)[only_attackers][0]
         raise ValueError(
             f"{attack.name}: of the clients present from round {begins} on, only attackers have test examples; choose "
             "fewer attackers or a drift with a smaller share"
@@ -110,13 +110,15 @@ def _check_stages(federation: Federation, attack: Attack, ids: tuple[int, ...]) 
 
 def _in_every_stage(federation: Federation, ids: tuple[int, ...], is_poisoned: bool) -> Federation:
     """A federation that changes over the rounds; its attackers keep their poisoned data and are never tested."""
-    stages, them = federation.stages, jnp.asarray(ids, jnp.int32)
+    stages, attacker_ids = federation.stages, jnp.asarray(ids, jnp.int32)
     if stages is None:
         return federation
-    train, test = stages.train, stages.test._replace(size=stages.test.size.at[:, them].set(0))
+    train, test = stages.train, stages.test._replace(size=stages.test.size.at[:, attacker_ids].set(0))
     if is_poisoned:
-        index, size = federation.train.index[them], federation.train.size[them]
-        train = train._replace(index=train.index.at[:, them].set(index), size=train.size.at[:, them].set(size))
+        index, size = federation.train.index[attacker_ids], federation.train.size[attacker_ids]
+        train = train._replace(
+            index=train.index.at[:, attacker_ids].set(index), size=train.size.at[:, attacker_ids].set(size)
+        )
     return federation._replace(stages=stages._replace(train=train, test=test))
 
 
@@ -132,8 +134,8 @@ def under(algorithm: Algorithm, attack: Attack, ids: tuple[int, ...], first: int
     transform = NOTHING if attack.craft is None else updates.crafted(attack.craft, ids, attack.start)
     if transform is not NOTHING or (algorithm.round_exchange is None and attack.poison is None):
         algorithm = with_uplink(algorithm, transform)._replace(about=algorithm.about)
-    described = (*attack.about, ("attackers", ids))
-    choices = tuple((f"attack.{name}", value) for name, value in described)
+    description = (*attack.about, ("attackers", ids))
+    choices = tuple((f"attack.{name}", value) for name, value in description)
     about = algorithm.about
     return algorithm._replace(about=about._replace(choices=(*about.choices, *choices)))
 
@@ -142,12 +144,11 @@ def _poisoned_later(
     algorithm: Algorithm, ids: tuple[int, ...], start: int, first: int, sizes: tuple[int, ...]
 ) -> Algorithm:
     exchange = algorithm.round_exchange
-    if (
-        exchange is not None and exchange.chain is not None
-    ):  # the chain stays one transform: `buffered` counts before it
+    if exchange is not None and exchange.chain is not None:
+        # The chain stays one transform: `buffered` counts before it.
         inner, transform = exchange.chain
-        later = _poisoned_later(inner, ids, start, first, sizes)
-        return with_uplink(later, transform)._replace(about=algorithm.about)
+        poisoned = _poisoned_later(inner, ids, start, first, sizes)
+        return with_uplink(poisoned, transform)._replace(about=algorithm.about)
 
     def round(key: Key, hyper: Any, state: State, cohort: Cohort) -> Any:
         return algorithm.round(key, hyper, state, with_poison(cohort))
@@ -161,13 +162,13 @@ def _poisoned_later(
         if isinstance(data.pool, AtHome):
             raise ValueError(f"start={start}: the examples are split among devices; use start=0")
         capacity = data.index.shape[1]
-        mine = cohort.ids[:, None] == jnp.asarray(ids, jnp.int32)[None, :]
-        which = jnp.argmax(mine, axis=1).astype(jnp.int32)
-        place = first + capacity * which
-        rows = place[:, None] + jnp.arange(capacity, dtype=jnp.int32)[None, :]
-        acts: Array = mine.any(axis=1) & (cohort.round >= start)
-        index = jnp.where(acts[:, None], rows, data.index)
-        size = jnp.where(acts, jnp.asarray(sizes, jnp.int32)[which], data.size) if sizes else data.size
+        is_match = cohort.ids[:, None] == jnp.asarray(ids, jnp.int32)[None, :]
+        attacker = jnp.argmax(is_match, axis=1).astype(jnp.int32)
+        first_row = first + capacity * attacker
+        rows = first_row[:, None] + jnp.arange(capacity, dtype=jnp.int32)[None, :]
+        is_attacking: Array = is_match.any(axis=1) & (cohort.round >= start)
+        index = jnp.where(is_attacking[:, None], rows, data.index)
+        size = jnp.where(is_attacking, jnp.asarray(sizes, jnp.int32)[attacker], data.size) if sizes else data.size
         return cohort._replace(data=data._replace(index=index, size=size))
 
     if exchange is None:

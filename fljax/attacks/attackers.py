@@ -25,10 +25,10 @@ def attackers(federation: Federation, share: float, ids: Sequence[int] | None, p
     """
     n = federation.train.n_clients
     if ids is not None:
-        found = sorted(set(ids))
-        if found and not 0 <= found[0] <= found[-1] < n:
-            wrong = next(one for one in found if not 0 <= one < n)
-            raise ValueError(f"ids: client {wrong} attacks but there are {n}; give ids from 0 to {n - 1}")
+        attacker_ids = sorted(set(ids))
+        if attacker_ids and not 0 <= attacker_ids[0] <= attacker_ids[-1] < n:
+            unknown = next(client for client in attacker_ids if not 0 <= client < n)
+            raise ValueError(f"ids: client {unknown} attacks but there are {n}; give ids from 0 to {n - 1}")
     else:
         if not 0 <= share < 1:
             raise ValueError(
@@ -37,7 +37,7 @@ def attackers(federation: Federation, share: float, ids: Sequence[int] | None, p
         count = max(round(share * n), share > 0)
         order = np.arange(n) if federation.group is None else np.argsort(np.asarray(federation.group), kind="stable")
         places = np.arange(count) * n // max(count, 1) if placed == "spread" else np.arange(count)
-        found = sorted(int(one) for one in order[places])
-    if len(found) >= n:
-        raise ValueError(f"{len(found)} of {n} clients attack, and no client is honest; choose fewer")
-    return tuple(found)
+        attacker_ids = sorted(int(client) for client in order[places])
+    if len(attacker_ids) >= n:
+        raise ValueError(f"{len(attacker_ids)} of {n} clients attack, and no client is honest; choose fewer")
+    return tuple(attacker_ids)

@@ -20,7 +20,7 @@ Share = Annotated[float, Number(least=0, below=1)]
 PartOf = Annotated[float, Number(above=0, most=1)]
 
 
-def _who(
+def _attackers(
     *, share: Share = 0.2, ids: tuple[int, ...] | None = None, placed: Placed = "spread", start: Natural = 0
 ) -> None:
     """The attackers, and when they attack.
@@ -34,16 +34,16 @@ def _who(
 
 
 def _attack(make: Callable[..., dict[str, Any]]) -> Callable[..., Attack]:
-    """``make``, which returns an `Attack`'s fields, as a function that also takes the arguments of `_who`."""
+    """``make``, which returns an `Attack`'s fields, as a function that also takes the arguments of `_attackers`."""
 
-    def attack(fields: dict[str, Any], given: dict[str, Any]) -> Attack:
-        who = {name: given[name] for name in inspect.signature(_who).parameters}
-        return Attack(make.__name__, **who, **fields, about=(("attack", make.__name__), *given.items()))
+    def attack(fields: dict[str, Any], arguments: dict[str, Any]) -> Attack:
+        common = {name: arguments[name] for name in inspect.signature(_attackers).parameters}
+        return Attack(make.__name__, **common, **fields, about=(("attack", make.__name__), *arguments.items()))
 
-    def settle(given: dict[str, Any]) -> dict[str, Any]:
-        return given | {"ids": None if given["ids"] is None else client_ids(given["ids"])}
+    def settle(arguments: dict[str, Any]) -> dict[str, Any]:
+        return arguments | {"ids": None if arguments["ids"] is None else client_ids(arguments["ids"])}
 
-    return static_value(make, attack, beside=_who, settle=settle)
+    return static_value(make, attack, beside=_attackers, settle=settle)
 
 
 def none() -> Attack:
@@ -172,8 +172,8 @@ def model_replacement(
 
 
 ATTACKS: dict[str, Callable[..., Attack]] = {
-    made.__name__: made
-    for made in (
+    make.__name__: make
+    for make in (
         none,
         sign_flip,
         scaled,

@@ -34,20 +34,20 @@ def poisoned(federation: Federation, ids: tuple[int, ...], poison: Poison, n_cla
     if isinstance(poison, Backdoor):
         poison = poison._replace(bright=brightness(x))
     copies_x, copies_y = [x], [y]
-    for one in ids:
-        rows = index[one].copy()
-        rows[size[one] :] = rows[0]
+    for client in ids:
+        rows = index[client].copy()
+        rows[size[client] :] = rows[0]
         # fljax's poisons also draw for padding, so that results match existing folders; they change each example by
         # itself. A user's own poison sees only the client's examples.
-        given = rows if _is_ours(poison) else rows[: size[one]]
-        made = x[given], y[given]
-        if len(given):
-            result = poison(np.random.default_rng([seed, one]), *made, n_classes)
-            made = changed(f"poison: client {one}: it", result, *made)
-        copies_x.append(_filled(made[0], x[rows]))
-        copies_y.append(_filled(made[1], y[rows]))
-    whole = Examples(jnp.asarray(np.concatenate(copies_x)), jnp.asarray(np.concatenate(copies_y)))
-    return Poisoned(federation._replace(train=data._replace(pool=whole)), len(y))
+        copied_rows = rows if _is_ours(poison) else rows[: size[client]]
+        copies = x[copied_rows], y[copied_rows]
+        if len(copied_rows):
+            result = poison(np.random.default_rng([seed, client]), *copies, n_classes)
+            copies = changed(f"poison: client {client}: it", result, *copies)
+        copies_x.append(_filled(copies[0], x[rows]))
+        copies_y.append(_filled(copies[1], y[rows]))
+    grown_pool = Examples(jnp.asarray(np.concatenate(copies_x)), jnp.asarray(np.concatenate(copies_y)))
+    return Poisoned(federation._replace(train=data._replace(pool=grown_pool)), len(y))
 
 
 def _is_ours(poison: Poison) -> bool:
@@ -55,17 +55,17 @@ def _is_ours(poison: Poison) -> bool:
     return isinstance(poison, Backdoor) or function in (_label_flip, _feature_noise)
 
 
-def _filled(made: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """``made``, padded with its first row to the length of ``whole``; if ``made`` is empty, the rest of ``whole``."""
-    rest = whole[len(made) :]
-    return np.concatenate([made, np.broadcast_to(made[:1], rest.shape) if len(made) else rest])
+def _filled(copies: np.ndarray, originals: np.ndarray) -> np.ndarray:
+    """``copies``, padded with their first row to the number of ``originals``; the originals if there are no copies."""
+    rest = originals[len(copies) :]
+    return np.concatenate([copies, np.broadcast_to(copies[:1], rest.shape) if len(copies) else rest])
 
 
 def pointed_at(data: ClientData, ids: tuple[int, ...], first: int) -> ClientData:
     """``data`` of a whole federation, with the attackers' index at their poisoned examples."""
     index, capacity = np.asarray(data.index).copy(), data.index.shape[1]
-    for j, one in enumerate(ids):
-        index[one] = first + j * capacity + np.arange(capacity)
+    for j, client in enumerate(ids):
+        index[client] = first + j * capacity + np.arange(capacity)
     return data._replace(index=jnp.asarray(index))
 
 
@@ -112,9 +112,9 @@ class Backdoor(NamedTuple):
     ) -> tuple[np.ndarray, np.ndarray]:
         """See `Poison`."""
         _check_target(self.target, n_classes)
-        chosen = rng.random(len(y)) < self.share
+        is_chosen = rng.random(len(y)) < self.share
         x, y = x.copy(), y.copy()
-        x[chosen], y[chosen] = triggered(x[chosen], self.width, self.bright), self.target
+        x[is_chosen], y[is_chosen] = triggered(x[is_chosen], self.width, self.bright), self.target
         return x, y
 
 
@@ -153,12 +153,13 @@ def with_trigger(
     x, y = (np.asarray(leaf) for leaf in test.pool)
     index, size = np.asarray(test.index), np.asarray(test.size)
     rows = [
-        np.zeros(0, int) if i in ids else own[: size[i]][y[own[: size[i]]] != target] for i, own in enumerate(index)
+        np.zeros(0, int) if client in ids else client_rows[: size[client]][y[client_rows[: size[client]]] != target]
+        for client, client_rows in enumerate(index)
     ]
-    capacity = max(1, *(len(own) for own in rows))
-    table = np.stack([np.pad(own, (0, capacity - len(own))) for own in rows]).astype(np.int32)
+    capacity = max(1, *(len(client_rows) for client_rows in rows))
+    table = np.stack([np.pad(client_rows, (0, capacity - len(client_rows))) for client_rows in rows]).astype(np.int32)
     pool = Examples(jnp.asarray(triggered(x, width, bright)), jnp.full(len(y), target, jnp.int32))
-    return ClientData(pool, jnp.asarray(table), jnp.asarray([len(own) for own in rows], jnp.int32))
+    return ClientData(pool, jnp.asarray(table), jnp.asarray([len(client_rows) for client_rows in rows], jnp.int32))
 
 
 def _check_target(target: int | None, n_classes: int) -> None:

@@ -53,14 +53,16 @@ def crafted(craft: Craft, ids: tuple[int, ...], start: int) -> Transform:
     """
 
     def apply(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
-        is_one = (trip.ids[:, None] == jnp.asarray(ids, jnp.int32)[None, :]).any(axis=1)
-        came = message.weight > 0
-        seen = Seen(message.values, came & ~is_one, came & is_one, trip.key)
-        acts = (is_one & (trip.round >= start) & seen.honest.any())[:, None]
-        made, trained = craft(seen), message.values
-        check_like("craft gave an array of updates", made, trained[0] if getattr(made, "ndim", 2) == 1 else trained)
-        made = made if made.ndim == 2 else jnp.broadcast_to(made[None, :], message.values.shape)
-        return memory, message._replace(values=jnp.where(acts, made, message.values))
+        is_attacker = (trip.ids[:, None] == jnp.asarray(ids, jnp.int32)[None, :]).any(axis=1)
+        is_present = message.weight > 0
+        seen = Seen(message.values, is_present & ~is_attacker, is_present & is_attacker, trip.key)
+        is_attacking = (is_attacker & (trip.round >= start) & seen.honest.any())[:, None]
+        updates, trained = craft(seen), message.values
+        check_like(
+            "craft gave an array of updates", updates, trained[0] if getattr(updates, "ndim", 2) == 1 else trained
+        )
+        updates = updates if updates.ndim == 2 else jnp.broadcast_to(updates[None, :], message.values.shape)
+        return memory, message._replace(values=jnp.where(is_attacking, updates, message.values))
 
     return Transform(apply, name="attack")
 
@@ -95,11 +97,11 @@ def alie(z: float | None) -> Craft:
     """
 
     def craft(seen: Seen) -> Array:
-        n_honest, m = (one.sum().astype(jnp.float32) for one in (seen.honest, seen.attacks))
-        to_outdo = jnp.floor((n_honest + m) / 2 + 1) - m
-        share = jnp.clip((n_honest - to_outdo) / jnp.maximum(n_honest, 1.0), 1e-3, 1 - 1e-3)
-        away = jax.scipy.stats.norm.ppf(share) if z is None else z
-        return seen.mean - away * seen.std
+        n_honest, m = (mask.sum().astype(jnp.float32) for mask in (seen.honest, seen.attacks))
+        supporters = jnp.floor((n_honest + m) / 2 + 1) - m
+        share = jnp.clip((n_honest - supporters) / jnp.maximum(n_honest, 1.0), 1e-3, 1 - 1e-3)
+        n_deviations = jax.scipy.stats.norm.ppf(share) if z is None else z
+        return seen.mean - n_deviations * seen.std
 
     return craft
 
@@ -121,9 +123,9 @@ def fang(b: float) -> Craft:
         most = jnp.where(seen.honest[:, None], seen.own, -jnp.inf).max(axis=0)
         low = jnp.where(least > 0, least / b, least * b)
         high = jnp.where(most > 0, most * b, most / b)
-        share = jax.vmap(lambda key: jax.random.uniform(key, least.shape, jnp.float32))(seen.key)
-        below = low[None, :] + share * (least - low)[None, :]
-        above = most[None, :] + share * (high - most)[None, :]
+        uniform = jax.vmap(lambda key: jax.random.uniform(key, least.shape, jnp.float32))(seen.key)
+        below = low[None, :] + uniform * (least - low)[None, :]
+        above = most[None, :] + uniform * (high - most)[None, :]
         return jnp.where(seen.mean[None, :] > 0, below, above)
 
     return craft
@@ -146,14 +148,14 @@ def _as_far_as(measure: Callable[[Array, Array], Array]) -> Craft:
         def distances(point: Array) -> Array:
             return jnp.square(seen.own - point[None, :]).sum(axis=1)
 
-        of_each = lax.map(lambda own: measure(distances(own), seen.honest), seen.own)
-        limit = jnp.where(seen.honest, of_each, 0.0).max()
+        measures = lax.map(lambda own: measure(distances(own), seen.honest), seen.own)
+        limit = jnp.where(seen.honest, measures, 0.0).max()
 
         def halve(i: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
             low, high = ends
             middle = (low + high) / 2
-            fits = measure(distances(mean - middle * std), seen.honest) <= limit
-            return jnp.where(fits, middle, low), jnp.where(fits, high, middle)
+            is_within = measure(distances(mean - middle * std), seen.honest) <= limit
+            return jnp.where(is_within, middle, low), jnp.where(is_within, high, middle)
 
         gamma = lax.fori_loop(0, 24, halve, (jnp.float32(0), jnp.float32(_MOST_GAMMA)))[0]
         return mean - gamma * std

@@ -34,64 +34,67 @@ def drifting(federation: Federation, drift: Drift) -> Federation:
         return federation
     if federation.stages is not None:
         raise ValueError("the federation changes over the rounds already; give one drift")
-    line = _checked(drift, drift.timeline(federation), federation.train.n_clients)
-    if not line.there.any(axis=1).all():
+    timeline = _checked(drift, drift.timeline(federation), federation.train.n_clients)
+    if not timeline.there.any(axis=1).all():
         raise ValueError(f"{drift.name}: no client would be present; choose a smaller share")
     begins = jnp.asarray(drift.begins, jnp.int32)
-    group = _groups(federation, line)
+    group = _groups(federation, timeline)
     pools: dict[int, Examples] = {}
-    splits: dict[str, ClientData] = {name: one for name in SPLITS if (one := getattr(federation, name)) is not None}
+    splits: dict[str, ClientData] = {name: split for name in SPLITS if (split := getattr(federation, name)) is not None}
     rows = dict.fromkeys(SPLITS) | {
-        name: _rows(drift.name, data, line, pools, name == "test") for name, data in splits.items()
+        name: _rows(drift.name, data, timeline, pools, name == "test") for name, data in splits.items()
     }
-    stages = Stages(begins, **rows, group=group, there=jnp.asarray(line.there))  # pyright: ignore[reportArgumentType]
-    grown: Any = {name: data._replace(pool=pools[id(data.pool.x)]) for name, data in splits.items()}
-    return at(federation._replace(**grown, stages=stages), 0)._replace(stages=stages)
+    stages = Stages(begins, **rows, group=group, there=jnp.asarray(timeline.there))  # pyright: ignore[reportArgumentType]
+    grown_splits: Any = {name: data._replace(pool=pools[id(data.pool.x)]) for name, data in splits.items()}
+    return at(federation._replace(**grown_splits, stages=stages), 0)._replace(stages=stages)
 
 
-def _checked(drift: Drift, line: Timeline, n_clients: int) -> Timeline:
+def _checked(drift: Drift, timeline: Timeline, n_clients: int) -> Timeline:
     """The timeline with arrays of the right shape, whose clients and versions exist."""
-    shape, found = (len(drift.begins), n_clients), {}
+    shape, arrays = (len(drift.begins), n_clients), {}
     kinds = (
         ("owner", np.integer, "whole numbers", n_clients - 1),
-        ("version", np.integer, "whole numbers", len(line.versions)),
+        ("version", np.integer, "whole numbers", len(timeline.versions)),
         ("there", np.bool_, "True or False", 1),
     )
-    for name, kind, word, most in kinds:
-        values = found[name] = np.asarray(getattr(line, name))
+    for name, kind, word, largest in kinds:
+        values = arrays[name] = np.asarray(getattr(timeline, name))
         if values.shape != shape or not np.issubdtype(values.dtype, kind):
             raise ValueError(
                 f"{drift.name}: {name} of shape {values.shape} and dtype {values.dtype}; give {word} of shape {shape}, "
                 "one row per stage (changes + 1) and one column per client"
             )
-        if values.min() < 0 or values.max() > most:
-            raise ValueError(f"{drift.name}: {name} from {values.min()} to {values.max()}; choose from 0 to {most}")
-    return line._replace(**found)
+        if values.min() < 0 or values.max() > largest:
+            raise ValueError(f"{drift.name}: {name} from {values.min()} to {values.max()}; choose from 0 to {largest}")
+    return timeline._replace(**arrays)
 
 
-def _groups(federation: Federation, line: Timeline) -> Any:
+def _groups(federation: Federation, timeline: Timeline) -> Any:
     """(stages, clients) true groups: those of the data's owners, separate for each version."""
     if federation.group is None:
-        return jnp.asarray(line.version, jnp.int32) if line.versions else None
+        return jnp.asarray(timeline.version, jnp.int32) if timeline.versions else None
     group = np.asarray(federation.group)
-    return jnp.asarray(group[line.owner] + (group.max() + 1) * line.version, jnp.int32)
+    return jnp.asarray(group[timeline.owner] + (group.max() + 1) * timeline.version, jnp.int32)
 
 
-def _rows(name: str, data: ClientData, line: Timeline, pools: dict[int, Examples], if_there: bool) -> Rows:
+def _rows(name: str, data: ClientData, timeline: Timeline, pools: dict[int, Examples], only_present: bool) -> Rows:
     """A split's tables; the copies of every version are appended to its pool in ``pools``, which splits may share."""
     index, size = np.asarray(data.index), np.asarray(data.size)
     pool, tables = pools.get(id(data.pool.x), data.pool), [index]
-    for v, version in enumerate(line.versions, start=1):
-        owners = np.unique(line.owner[line.version == v])
+    for v, version in enumerate(timeline.versions, start=1):
+        owners = np.unique(timeline.owner[timeline.version == v])
         first, table = len(pool.y), index.copy()
-        who = f"{name}: version {v}"
-        pool = Examples(*map(jnp.asarray, _with_copies(who, pool, index, size, owners, version)))
+        version_name = f"{name}: version {v}"
+        pool = Examples(*map(jnp.asarray, _with_copies(version_name, pool, index, size, owners, version)))
         begins = first + np.cumsum(size[owners]) - size[owners]
         table[owners] = begins[:, None] + np.minimum(np.arange(index.shape[1]), np.maximum(size[owners, None] - 1, 0))
         tables.append(table)
     pools[id(data.pool.x)] = pool
-    rows, counts = np.stack(tables)[line.version, line.owner], size[line.owner]
-    return Rows(jnp.asarray(rows, jnp.int32), jnp.asarray(np.where(line.there | (not if_there), counts, 0), jnp.int32))
+    rows, owner_size = np.stack(tables)[timeline.version, timeline.owner], size[timeline.owner]
+    return Rows(
+        jnp.asarray(rows, jnp.int32),
+        jnp.asarray(np.where(timeline.there | (not only_present), owner_size, 0), jnp.int32),
+    )
 
 
 def _with_copies(
@@ -102,6 +105,6 @@ def _with_copies(
     rows = index[owners][np.arange(index.shape[1]) < size[owners, None]]
     if not len(rows):
         return x, y
-    given = x[rows], y[rows]
-    new_x, new_y = changed(name, version(*given), *given)
+    originals = x[rows], y[rows]
+    new_x, new_y = changed(name, version(*originals), *originals)
     return np.concatenate([x, new_x]), np.concatenate([y, new_y])

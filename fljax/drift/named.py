@@ -21,22 +21,22 @@ Degrees = Annotated[float, Number(above=-360, below=360)]
 def _drift(make: Callable[..., Callable[[Federation], Timeline]]) -> Callable[..., Drift]:
     """``make``, which returns a `Drift.timeline`, as a function that returns the drift."""
 
-    def drift(timeline: Callable[[Federation], Timeline], given: dict[str, Any]) -> Drift:
-        times = {name: given[name] for name in ("start", "changes", "every")}
-        return Drift(make.__name__, timeline, about=(("drift", make.__name__), *given.items()), **times)
+    def drift(timeline: Callable[[Federation], Timeline], arguments: dict[str, Any]) -> Drift:
+        times = {name: arguments[name] for name in ("start", "changes", "every")}
+        return Drift(make.__name__, timeline, about=(("drift", make.__name__), *arguments.items()), **times)
 
     return static_value(make, drift, settle=_with_classes)
 
 
-def _with_classes(given: dict[str, Any]) -> dict[str, Any]:
+def _with_classes(arguments: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a drift; ``classes``, if it has them, as a tuple of two."""
-    if "classes" not in given:
-        return given
-    classes = tuple(given["classes"]) if isinstance(given["classes"], list) else given["classes"]
-    is_pair = isinstance(classes, tuple) and len(classes) == 2 and all(isinstance(one, Integral) for one in classes)
-    if not is_pair or classes[0] == classes[1] or min(classes) < 0 or any(isinstance(one, bool) for one in classes):
+    if "classes" not in arguments:
+        return arguments
+    classes = tuple(arguments["classes"]) if isinstance(arguments["classes"], list) else arguments["classes"]
+    is_pair = isinstance(classes, tuple) and len(classes) == 2 and all(isinstance(label, Integral) for label in classes)
+    if not is_pair or classes[0] == classes[1] or min(classes) < 0 or any(isinstance(label, bool) for label in classes):
         raise ValueError(f"{said('classes', classes)}: give two different whole numbers from 0, such as (0, 1)")
-    return given | {"classes": classes}
+    return arguments | {"classes": classes}
 
 
 def none() -> Drift:
@@ -74,7 +74,7 @@ def swap_labels(
             raise ValueError("swap_labels: the labels are not classes")
         if max(classes) > labels.max():
             raise ValueError(f"classes={classes}: give two different classes from 0 to {labels.max()}")
-        line, ids = Timeline.of(changes + 1, _n_clients(federation)), _some(federation, share, seed)
+        line, ids = Timeline.of(changes + 1, _n_clients(federation)), _drawn_clients(federation, share, seed)
         line.version[1::2, ids] = 1
         return line._replace(versions=(swap,))
 
@@ -108,9 +108,9 @@ def turn(
     def timeline(federation: Federation) -> Timeline:
         if federation.train.pool.x.ndim != 4:
             raise ValueError(f"turn: examples of shape {federation.train.pool.x.shape[1:]} are not images")
-        line, ids = Timeline.of(changes + 1, _n_clients(federation)), _some(federation, share, seed)
+        line, ids = Timeline.of(changes + 1, _n_clients(federation)), _drawn_clients(federation, share, seed)
         line.version[:, ids] = np.arange(changes + 1)[:, None]
-        return line._replace(versions=tuple(by(degrees * c) for c in range(1, changes + 1)))
+        return line._replace(versions=tuple(by(degrees * change) for change in range(1, changes + 1)))
 
     return timeline
 
@@ -130,15 +130,14 @@ def move(*, share: Share = 0.5, start: Positive = 10, changes: Positive = 1, eve
     def timeline(federation: Federation) -> Timeline:
         n = _n_clients(federation)
         line, group = Timeline.of(changes + 1, n), _group(federation)
-        for c in range(1, changes + 1):
-            before = line.owner[c - 1]
-            ids = _some(federation._replace(group=group[before]), max(share, 2 / n), seed + c)  # pyright: ignore[reportArgumentType]
-            ids = ids[np.argsort(group[before[ids]], kind="stable")]
-            most = np.unique(group[before[ids]], return_counts=True)[1].max()
-            line.owner[c] = before
-            line.owner[c, ids] = before[
-                np.roll(ids, most)
-            ]  # beyond all clients of the same group, unless it is a majority
+        for change in range(1, changes + 1):
+            owner_before = line.owner[change - 1]
+            ids = _drawn_clients(federation._replace(group=group[owner_before]), max(share, 2 / n), seed + change)  # pyright: ignore[reportArgumentType]
+            ids = ids[np.argsort(group[owner_before[ids]], kind="stable")]
+            largest_group = np.unique(group[owner_before[ids]], return_counts=True)[1].max()
+            line.owner[change] = owner_before
+            # Beyond all clients of the same group, unless it is a majority.
+            line.owner[change, ids] = owner_before[np.roll(ids, largest_group)]
         return line
 
     return timeline
@@ -156,7 +155,7 @@ def arrive(*, share: Share = 0.5, start: Positive = 10, changes: Positive = 1, e
         seed: of the draw of the clients.
     """
 
-    return _away(share, changes, seed, lambda ids, n: ids[n:])
+    return _absence(share, changes, seed, lambda ids, n: ids[n:])
 
 
 @_drift
@@ -171,10 +170,10 @@ def leave(*, share: Share = 0.5, start: Positive = 10, changes: Positive = 1, ev
         seed: of the draw of the clients.
     """
 
-    return _away(share, changes, seed, lambda ids, n: ids[:n])
+    return _absence(share, changes, seed, lambda ids, n: ids[:n])
 
 
-def _some(federation: Federation, share: float, seed: int) -> np.ndarray:
+def _drawn_clients(federation: Federation, share: float, seed: int) -> np.ndarray:
     """Ids of a share of the clients, drawn evenly from the true groups, in random order."""
     rng, n = np.random.default_rng(seed), _n_clients(federation)
     count, shuffled = max(1, round(share * n)), rng.permutation(n)
@@ -192,20 +191,20 @@ def _n_clients(federation: Federation) -> int:
 
 
 DRIFTS: dict[str, Callable[..., Drift]] = {
-    made.__name__: made for made in (none, swap_labels, turn, move, arrive, leave)
+    make.__name__: make for make in (none, swap_labels, turn, move, arrive, leave)
 }
 """Name -> function that makes the drift."""
 
 
-def _away(
-    share: float, changes: int, seed: int, who: Callable[[np.ndarray, int], np.ndarray]
+def _absence(
+    share: float, changes: int, seed: int, absent_ids: Callable[[np.ndarray, int], np.ndarray]
 ) -> Callable[[Federation], Timeline]:
-    """Of a share of the clients, ``who(ids, n)`` are absent after n have moved; each change moves equally many."""
+    """Of a share of the clients, ``absent_ids(ids, n)`` are absent after n have moved; changes move equally many."""
 
     def timeline(federation: Federation) -> Timeline:
-        line, ids = Timeline.of(changes + 1, _n_clients(federation)), _some(federation, share, seed)
-        for c in range(changes + 1):
-            line.there[c, who(ids, round(len(ids) * c / changes))] = False
+        line, ids = Timeline.of(changes + 1, _n_clients(federation)), _drawn_clients(federation, share, seed)
+        for change in range(changes + 1):
+            line.there[change, absent_ids(ids, round(len(ids) * change / changes))] = False
         return line
 
     return timeline

@@ -16,9 +16,9 @@ def at(federation: Federation, round: Array | int) -> Federation:
     stages = federation.stages
     if stages is None:
         return federation
-    now: Any = _stage(stages, round)
-    splits = {name: _split(getattr(federation, name), getattr(now, name)) for name in ("train", "val", "test")}
-    return federation._replace(**splits, group=now.group, there=now.there, stages=None)  # pyright: ignore[reportArgumentType]
+    stage: Any = _stage(stages, round)
+    splits = {name: _split(getattr(federation, name), getattr(stage, name)) for name in ("train", "val", "test")}
+    return federation._replace(**splits, group=stage.group, there=stage.there, stages=None)  # pyright: ignore[reportArgumentType]
 
 
 @partial(jax.jit, inline=True)

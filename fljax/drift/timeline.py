@@ -23,8 +23,8 @@ class Timeline(NamedTuple):
     def of(n_stages: int, n_clients: int) -> "Timeline":
         """Nothing changes."""
         shape = (n_stages, n_clients)
-        own = np.broadcast_to(np.arange(n_clients), shape)
-        return Timeline(own.copy(), np.zeros(shape, int), np.ones(shape, bool))
+        owner = np.broadcast_to(np.arange(n_clients), shape)
+        return Timeline(owner.copy(), np.zeros(shape, int), np.ones(shape, bool))
 
 
 class Drift(NamedTuple):

@@ -34,12 +34,12 @@ def balanced_accuracy(outputs: Array, y: Array, is_there: Array) -> Array:
     Returns:
         () in [0, 1].
     """
-    own = jax.nn.one_hot(y, outputs.shape[1], dtype=jnp.float32) * is_there[:, None].astype(jnp.float32)
-    right = own * (outputs.argmax(axis=1) == y).astype(jnp.float32)[:, None]
-    n = own.sum(axis=0)
-    recall = right.sum(axis=0) / jnp.maximum(n, 1)
-    known = ~(jnp.isnan(outputs) & is_there[:, None]).any()
-    return jnp.where(known, recall.sum() / (n > 0).sum(dtype=jnp.float32), jnp.nan)
+    one_hot = jax.nn.one_hot(y, outputs.shape[1], dtype=jnp.float32) * is_there[:, None].astype(jnp.float32)
+    correct = one_hot * (outputs.argmax(axis=1) == y).astype(jnp.float32)[:, None]
+    n_examples = one_hot.sum(axis=0)
+    recall = correct.sum(axis=0) / jnp.maximum(n_examples, 1)
+    has_no_nan = ~(jnp.isnan(outputs) & is_there[:, None]).any()
+    return jnp.where(has_no_nan, recall.sum() / (n_examples > 0).sum(dtype=jnp.float32), jnp.nan)
 
 
 def _among(outputs: Array, y: Array, k: int) -> Array:

@@ -17,8 +17,8 @@ def brier(outputs: Array, y: Array) -> Array:
     Returns:
         (batch,) in [0, 2].
     """
-    away = jax.nn.softmax(outputs) - jax.nn.one_hot(y, outputs.shape[1], dtype=outputs.dtype)
-    return jnp.square(away).sum(axis=1)
+    difference = jax.nn.softmax(outputs) - jax.nn.one_hot(y, outputs.shape[1], dtype=outputs.dtype)
+    return jnp.square(difference).sum(axis=1)
 
 
 @of_task("classification")
@@ -32,9 +32,8 @@ def ece(outputs: Array, y: Array, is_there: Array) -> Array:
         () in [0, 1].
     """
     probabilities = jax.nn.softmax(outputs)
-    sure, right = probabilities.max(axis=1), (probabilities.argmax(axis=1) == y).astype(probabilities.dtype)
-    bin = jnp.clip(
-        jnp.ceil(sure * BINS).astype(jnp.int32) - 1, 0, BINS - 1
-    )  # a bin contains its upper end, not its lower
-    off = jnp.zeros(BINS, probabilities.dtype).at[bin].add(jnp.where(is_there, right - sure, 0))
-    return jnp.abs(off).sum() / is_there.sum(dtype=probabilities.dtype)
+    confidence, is_correct = probabilities.max(axis=1), (probabilities.argmax(axis=1) == y).astype(probabilities.dtype)
+    # A bin contains its upper end, not its lower end.
+    bin = jnp.clip(jnp.ceil(confidence * BINS).astype(jnp.int32) - 1, 0, BINS - 1)
+    differences = jnp.zeros(BINS, probabilities.dtype).at[bin].add(jnp.where(is_there, is_correct - confidence, 0))
+    return jnp.abs(differences).sum() / is_there.sum(dtype=probabilities.dtype)

@@ -38,31 +38,31 @@ def average_precision(outputs: Array, y: Array, is_there: Array) -> Array:
     return _over_classes(_average_precision, outputs, y, is_there)
 
 
-def _over_classes(of_one, outputs: Array, y: Array, is_there: Array) -> Array:
+def _over_classes(score, outputs: Array, y: Array, is_there: Array) -> Array:
     """Mean over the columns whose class has positive and negative examples."""
     if y.ndim == 1:
         outputs, has = jax.nn.log_softmax(outputs), y[:, None] == jnp.arange(outputs.shape[1])[None]
     else:
         has = y > 0
     has, has_not = has & is_there[:, None], ~has & is_there[:, None]
-    values = jax.vmap(of_one, in_axes=1)(outputs, has, has_not)
-    counts = has.any(axis=0) & has_not.any(axis=0)
-    known = ~(jnp.isnan(outputs) & is_there[:, None]).any()  # NaN has no rank
-    return jnp.where(known, jnp.where(counts, values, 0).sum() / counts.sum(dtype=values.dtype), jnp.nan)
+    values = jax.vmap(score, in_axes=1)(outputs, has, has_not)
+    is_scored = has.any(axis=0) & has_not.any(axis=0)
+    has_no_nan = ~(jnp.isnan(outputs) & is_there[:, None]).any()  # NaN has no rank
+    return jnp.where(has_no_nan, jnp.where(is_scored, values, 0).sum() / is_scored.sum(dtype=values.dtype), jnp.nan)
 
 
 def _auc(value: Array, has: Array, has_not: Array) -> Array:
-    others = jnp.sort(jnp.where(has_not, value, jnp.inf))
-    below, up_to = (jnp.searchsorted(others, value, side=side).astype(value.dtype) for side in ("left", "right"))
+    negatives = jnp.sort(jnp.where(has_not, value, jnp.inf))
+    below, up_to = (jnp.searchsorted(negatives, value, side=side).astype(value.dtype) for side in ("left", "right"))
     wins = jnp.where(has, (below + up_to) / 2, 0).sum()
     return wins / (has.sum(dtype=value.dtype) * has_not.sum(dtype=value.dtype))
 
 
 def _average_precision(value: Array, has: Array, has_not: Array) -> Array:
-    def as_sure(of: Array) -> Array:
-        """Number of examples in ``of`` with at least each example's value."""
-        return (len(value) - jnp.searchsorted(jnp.sort(jnp.where(of, value, -jnp.inf)), value)).astype(value.dtype)
+    def as_sure(mask: Array) -> Array:
+        """Number of examples of ``mask`` with at least each example's value."""
+        return (len(value) - jnp.searchsorted(jnp.sort(jnp.where(mask, value, -jnp.inf)), value)).astype(value.dtype)
 
-    own = as_sure(has)
-    precision = own / jnp.maximum(own + as_sure(has_not), 1)
+    n_positive = as_sure(has)
+    precision = n_positive / jnp.maximum(n_positive + as_sure(has_not), 1)
     return jnp.where(has, precision, 0).sum() / has.sum(dtype=value.dtype)
