@@ -71,8 +71,8 @@ def client_gradients(
     return map_clients(one, data, key, models)
 
 
-def check_one_step(work: Work, what: str) -> None:
-    """Raises ValueError if ``work`` is more than one SGD step's gradient; ``what`` names the method."""
+def check_one_step(work: Work, choice: str) -> None:
+    """Raises ValueError if ``work`` is more than one SGD step's gradient; the message names the ``choice``."""
     if work.epochs != 1 or work.optimizer != "sgd":
         settings = f"epochs={work.epochs}, optimizer={work.optimizer!r}"
-        raise ValueError(f"{what} takes one step per round; use epochs=1, optimizer='sgd', not {settings}")
+        raise ValueError(f"{choice} takes one step per round; use epochs=1, optimizer='sgd', not {settings}")

@@ -242,14 +242,14 @@ def _pad(per_row: tuple[Any, ...], n_more: int) -> tuple[Any, ...]:
     return index, jnp.where(is_real, size, 0), *rows
 
 
-def _chunked(one: Callable[..., Any], at_once: int) -> Callable[..., Any]:
-    """``one``, mapped over chunks of ``at_once`` clients of similar size, one chunk after another."""
+def _chunked(fn: Callable[..., Any], at_once: int) -> Callable[..., Any]:
+    """``fn``, mapped over chunks of ``at_once`` clients of similar size, one chunk after another."""
     if at_once == 1:
-        return lambda pool, tables, *rows: lax.map(lambda row: one(pool, tables, *row), rows)
+        return lambda pool, tables, *rows: lax.map(lambda row: fn(pool, tables, *row), rows)
 
     def run(pool: Examples, tables: Any, index: Array, size: Array, *rows: Any) -> Any:
         def side_by_side(chunk: Any) -> Any:
-            return jax.vmap(lambda *row: one(pool, tables, *row))(*chunk)
+            return jax.vmap(lambda *row: fn(pool, tables, *row))(*chunk)
 
         if size.shape[0] == at_once:
             return side_by_side((index, size, *rows))

@@ -132,10 +132,10 @@ def check_leaves(name: str, params: Params, expected: dict[str, tuple[Any, ...]]
     if shapes.keys() != expected.keys():
         raise ValueError(f"{name} has the leaves {_list(shapes)}; expected {_list(expected)}, those of {other}")
     for leaf, shape in expected.items():
-        found = shapes[leaf]
-        if len(found) != len(shape) or any(b not in (a, "rows") for a, b in zip(found, shape, strict=True)):
+        actual = shapes[leaf]
+        if len(actual) != len(shape) or any(b not in (a, "rows") for a, b in zip(actual, shape, strict=True)):
             wanted = f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
-            raise ValueError(f"{name}{leaf} has shape {found}; expected {wanted}, to go with {other}{leaf}")
+            raise ValueError(f"{name}{leaf} has shape {actual}; expected {wanted}, to go with {other}{leaf}")
 
 
 def fallback(name: str, empty: Params, stacked: Stacked, *lead: int) -> Params:
