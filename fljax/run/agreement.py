@@ -19,18 +19,18 @@ def agreement(label: np.ndarray, group: np.ndarray) -> float:
         return float((count * (count - 1) // 2).sum())  # with 80,000 clients a product of two counts overflows int64
 
     counts = cross_table(label, group)
-    both, in_label, in_group = pairs(counts), pairs(counts.sum(axis=1)), pairs(counts.sum(axis=0))
-    chance = in_label * in_group / max(pairs(counts.sum()), 1)
-    most = (in_label + in_group) / 2
-    return float((both - chance) / (most - chance)) if in_label != both or in_group != both else 1.0
+    in_both, in_label, in_group = pairs(counts), pairs(counts.sum(axis=1)), pairs(counts.sum(axis=0))
+    expected = in_label * in_group / max(pairs(counts.sum()), 1)
+    maximum = (in_label + in_group) / 2
+    return float((in_both - expected) / (maximum - expected)) if in_label != in_both or in_group != in_both else 1.0
 
 
 def cross_table(label: np.ndarray, group: np.ndarray) -> np.ndarray:
     """(clusters, groups) number of clients in each cluster, in order of label, from each true group."""
-    known = label >= 0
-    clusters = np.unique(label[known])
+    is_known = label >= 0
+    clusters = np.unique(label[is_known])
     counts = np.zeros((len(clusters), int(group.max()) + 1), int)
-    np.add.at(counts, (np.searchsorted(clusters, label[known]), group[known]), 1)
+    np.add.at(counts, (np.searchsorted(clusters, label[is_known]), group[is_known]), 1)
     return counts
 
 
@@ -67,14 +67,14 @@ def ari_of_rounds(
         before: (clients,) labels so far, as returned by `fljax.run.churn.churn_of_rounds`; None: the run begins here.
     """
     labels = np.full(truth.group.shape[1], UNKNOWN, np.int32) if before is None else before.copy()
-    found, value, seen = np.full(len(metrics["ids"]), np.nan, np.float32), np.nan, None
+    ari, value, last_stage = np.full(len(metrics["ids"]), np.nan, np.float32), np.nan, None
     for r, (ids, active, label) in enumerate(zip(metrics["ids"], metrics["active"], metrics["label"], strict=True)):
         stage = int((truth.begins <= first + r).sum()) - 1
         changed = (labels[ids[active]] != label[active]).any()
         labels[ids[active]] = label[active]
-        if changed or stage != seen:  # else it is the value of the round before
-            counts = truth.there[stage] & (labels != UNKNOWN)
-            own = labels[counts]  # noise, -1, is a label like any other, as in `fljax.server.adjusted_rand`
-            value = agreement(own - own.min(), truth.group[stage][counts]) if len(own) > 1 else np.nan
-        found[r], seen = value, stage
-    return found
+        if changed or stage != last_stage:  # else it is the value of the round before
+            is_counted = truth.there[stage] & (labels != UNKNOWN)
+            counted = labels[is_counted]  # noise, -1, is a label like any other, as in `fljax.server.adjusted_rand`
+            value = agreement(counted - counted.min(), truth.group[stage][is_counted]) if len(counted) > 1 else np.nan
+        ari[r], last_stage = value, stage
+    return ari

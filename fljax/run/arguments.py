@@ -60,15 +60,15 @@ class Call:
     @cached_property
     def numbers(self) -> Numbers:
         """The arguments of the run's programs, on the devices."""
-        given = self.hyper, self.federation, self.key, self.dropout, self.evaluate_every, self.n_rounds
-        return on_devices(self.mesh, *given)
+        arguments = self.hyper, self.federation, self.key, self.dropout, self.evaluate_every, self.n_rounds
+        return on_devices(self.mesh, *arguments)
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         """What must be equal for a folder's run to be resumed."""
         state = shapes_of_state(self.algorithm.init, self.key, as_traced(self.hyper), self.federation.train)
-        given = self.hyper, self.federation, self.key, self.draw, self.evaluate_every, self.dropout
-        return run_identity(self.algorithm, state, *given)
+        arguments = self.hyper, self.federation, self.key, self.draw, self.evaluate_every, self.dropout
+        return run_identity(self.algorithm, state, *arguments)
 
     @property
     def n_clients(self) -> int:
@@ -127,14 +127,14 @@ def numbers_of_rounds(*, program: str | None = None, **run: Unpack[Arguments]) -
         metrics = shapes_of_metrics(call.algorithm, call.draw, call.numbers)
     sampling = call.draw.sampling
     names = sorted(name for name, leaf in metrics.items() if leaf.ndim == 1)
-    host = {  # metrics that `fljax.run.record.Record` adds
+    host_metrics = {  # metrics that `fljax.run.record.Record` adds
         "churn": "label" in metrics,
         "epsilon": mechanism(call.hyper, sampling, call.algorithm.about.work) is not None,
         "simulated_seconds": sampling.timing is not None,
     }
     return [
         *names,
-        *(name for name, is_there in host.items() if is_there),
+        *(name for name, applies in host_metrics.items() if applies),
         *spreads(metrics),
         *measures_by_validation(metrics),
     ]
@@ -172,9 +172,9 @@ def check_continues(call: Call, folder: Path, standing: Standing, compile: Compi
     if standing.identity is None:
         check_has_checkpoints(folder, call.n_rounds)
         return
-    now = call.surroundings()
-    check_same_run(folder, standing.identity, call.identity, [*standing.history, now])
+    current = call.surroundings()
+    check_same_run(folder, standing.identity, call.identity, [*standing.history, current])
     check_rounds(folder, standing.round, call.n_rounds)
     if standing.history and standing.round < call.n_rounds:
-        now |= {"compile": standing.level if compile == "auto" else compile}
-        continued(folder, standing.history, now, {"round": standing.round}, force_resume)
+        current |= {"compile": standing.level if compile == "auto" else compile}
+        continued(folder, standing.history, current, {"round": standing.round}, force_resume)

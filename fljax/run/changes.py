@@ -49,37 +49,37 @@ def after_changes(
     name = named_measure(metrics, measure)
     if not tolerance >= 0:
         raise ValueError(f"tolerance={tolerance} is negative; choose tolerance >= 0")
-    begins = changes(federation) if isinstance(federation, Federation) else _rounds(federation)
+    begins = changes(federation) if isinstance(federation, Federation) else _checked_rounds(federation)
     values = np.asarray(metrics[name], np.float64)
     ari = np.asarray(metrics["ari"], np.float64) if "ari" in metrics else None
     ends = [min(end, len(values)) for end in (*begins, len(values))[1:]]
-    found = (_change(values, ari, *stage, tolerance) for stage in zip(begins, ends, strict=False))
-    return [one for one in found if one is not None]
+    costs = (_change(values, ari, *stage, tolerance) for stage in zip(begins, ends, strict=False))
+    return [cost for cost in costs if cost is not None]
 
 
-def _rounds(given: Sequence[int]) -> tuple[int, ...]:
-    begins = tuple(whole("federation", begin) for begin in given)
-    if any(begin <= last for last, begin in zip((0, *begins), begins, strict=False)):
+def _checked_rounds(rounds: Sequence[int]) -> tuple[int, ...]:
+    begins = tuple(whole("federation", begin) for begin in rounds)
+    if any(begin <= previous for previous, begin in zip((0, *begins), begins, strict=False)):
         raise ValueError(f"federation={begins} are not the first rounds after changes; give increasing rounds >= 1")
     return begins
 
 
 def _change(values: np.ndarray, ari: np.ndarray | None, begin: int, end: int, tolerance: float) -> Change | None:
-    earlier, later = (np.flatnonzero(np.isfinite(part)) for part in (values[:begin], values[begin:end]))
-    if not len(earlier) or not len(later):
+    tested_before, tested_after = (np.flatnonzero(np.isfinite(part)) for part in (values[:begin], values[begin:end]))
+    if not len(tested_before) or not len(tested_after):
         return None
-    before, after = values[earlier[-1]], values[begin:end][later]
-    every_round = np.interp(np.arange(end - begin), later, after)
-    back = np.flatnonzero(after >= before - tolerance)
+    before, after = values[tested_before[-1]], values[begin:end][tested_after]
+    every_round = np.interp(np.arange(end - begin), tested_after, after)
+    recoveries = np.flatnonzero(after >= before - tolerance)
     agreement = (None, None, None) if ari is None else tuple(float(ari[r]) for r in (begin - 1, begin, end - 1))
     regret = float(np.maximum(before - every_round, 0).sum())
-    recovered = int(later[back[0]]) if len(back) else None
+    recovered = int(tested_after[recoveries[0]]) if len(recoveries) else None
     return Change(begin + 1, float(before), float(after[0]), regret, recovered, *agreement)
 
 
 def change_rows(costs: Mapping[str, Sequence[Change]]) -> list[dict[str, Any]]:
     """One row per method and change."""
-    return [{"algorithm": name} | one._asdict() for name, found in costs.items() for one in found]
+    return [{"algorithm": name} | cost._asdict() for name, changes in costs.items() for cost in changes]
 
 
 def changes_table(costs: Mapping[str, Sequence[Change]]) -> str:
@@ -94,10 +94,16 @@ def changes_table(costs: Mapping[str, Sequence[Change]]) -> str:
         "ARI before, after, end",
     ]
 
-    def cells(name: str, one: Change) -> list[str]:
-        ari = (one.ari_before, one.ari_after, one.ari_end)
-        agreement = "-" if one.ari_before is None else ", ".join(f"{value:.2f}" for value in ari)
-        numbers = [f"{value:.4f}" for value in (one.before, one.after, one.regret)]
-        return [name, str(one.round), *numbers, "-" if one.recovered is None else str(one.recovered), agreement]
+    def cells(name: str, change: Change) -> list[str]:
+        ari = (change.ari_before, change.ari_after, change.ari_end)
+        agreement = "-" if change.ari_before is None else ", ".join(f"{value:.2f}" for value in ari)
+        numbers = [f"{value:.4f}" for value in (change.before, change.after, change.regret)]
+        return [
+            name,
+            str(change.round),
+            *numbers,
+            "-" if change.recovered is None else str(change.recovered),
+            agreement,
+        ]
 
-    return table(heads, [cells(name, one) for name, found in costs.items() for one in found], set())
+    return table(heads, [cells(name, cost) for name, changes in costs.items() for cost in changes], set())

@@ -64,12 +64,12 @@ def fields_of(hyper: Any, algorithm: Algorithm) -> Iterator[None]:
         ValueError: ``hyper`` belongs to another method: it lacks a hyperparameter that ``algorithm`` reads, or has one
             that the method ignores.
     """
-    known, kind = algorithm.about.numbers, type(hyper)
+    read_names, kind = algorithm.about.numbers, type(hyper)
     # A user's Hyper, or one joined with it, may have fields for the user's own functions.
-    is_library = all(one.__module__.partition(".")[0] == "fljax" for one in kind.__mro__ if one is not object)
-    if known and is_library and (unread := [name for name in as_dict(hyper) if name not in known]):
+    is_library = all(base.__module__.partition(".")[0] == "fljax" for base in kind.__mro__ if base is not object)
+    if read_names and is_library and (unread := [name for name in as_dict(hyper) if name not in read_names]):
         text = f"hyper={kind.__name__}(...) has {unread[0]!r}, which {algorithm.about.name} does not read; it reads"
-        raise ValueError(f"{text} {', '.join(known)}")
+        raise ValueError(f"{text} {', '.join(read_names)}")
     try:
         yield
     except AttributeError as error:

@@ -27,9 +27,9 @@ def check_effort(round: Callable[[Cohort], Any], cohort: Cohort) -> None:
 def is_read(jaxpr: Any, variable: Any) -> bool:
     """Whether a program uses one of its variables; an argument of a jitted function counts if the function uses it."""
     for equation in jaxpr.eqns:
-        for place, given in enumerate(equation.invars):
-            if given is variable:
+        for position, operand in enumerate(equation.invars):
+            if operand is variable:
                 inner = equation.params.get("jaxpr") if equation.primitive.name in ("jit", "pjit") else None
-                if inner is None or is_read(inner.jaxpr, inner.jaxpr.invars[place]):
+                if inner is None or is_read(inner.jaxpr, inner.jaxpr.invars[position]):
                     return True
-    return any(given is variable for given in jaxpr.outvars)
+    return any(operand is variable for operand in jaxpr.outvars)

@@ -49,10 +49,10 @@ def check_subjects(algorithm: Algorithm, federation: Federation, key: Key) -> No
         )
     check_key(key)
     about, x = dict(algorithm.about.model), federation.train.pool.x
-    made_for, given = about.get("input_shape"), x.shape[1:]
+    input_shape, shape = about.get("input_shape"), x.shape[1:]
     check_takes(algorithm.about.model, x.dtype)
-    if made_for is not None and math.prod(made_for) != math.prod(given):
-        raise _other_shape(made_for, given)
+    if input_shape is not None and math.prod(input_shape) != math.prod(shape):
+        raise _other_shape(input_shape, shape)
     if "input_dtype" in about and (vocabulary := about.get("vocabulary")) is not None:
         _check_tokens(vocabulary, federation)
     check_labels(algorithm, federation)
@@ -75,11 +75,11 @@ def check_labels(algorithm: Algorithm, federation: Federation) -> None:
     Raises:
         ValueError: they do not; the message has what they are and what to give.
     """
-    _check_kind_of(federation.train.pool.y, algorithm.loss)
+    _check_suits(federation.train.pool.y, algorithm.loss)
     n_outputs = dict(algorithm.about.model).get("n_outputs")
     y = federation.train.pool.y
     if n_outputs is not None and task_of(algorithm.loss) == "classification":
-        _check_enough(n_outputs, y, federation.test.pool.y)
+        _check_n_outputs(n_outputs, y, federation.test.pool.y)
         if y.ndim == 1:
             _check_loss(algorithm.loss, n_outputs, y.dtype)
 
@@ -97,7 +97,7 @@ def _check_loss(loss: ExampleLoss, n_outputs: int, dtype: Any) -> None:
         ) from error
 
 
-def _check_kind_of(y: Array, loss: ExampleLoss) -> None:
+def _check_suits(y: Array, loss: ExampleLoss) -> None:
     check_scores(loss)
     task = task_of(loss)
     shape = f"labels are {y.dtype} of shape {y.shape}"
@@ -121,24 +121,25 @@ def check_outputs(algorithm: Algorithm, hyper: Any, federation: Federation, key:
             so that the loss of some examples would be NaN; or the examples have the right size but another shape, and
             the network needs the shape (a convolution does, dense layers do not).
     """
-    about, given = dict(algorithm.about.model), federation.train.pool.x.shape[1:]
-    if (made_for := about.get("input_shape")) is not None and tuple(made_for) != given:
+    about, shape = dict(algorithm.about.model), federation.train.pool.x.shape[1:]
+    if (input_shape := about.get("input_shape")) is not None and tuple(input_shape) != shape:
         try:
             _first_outputs.eval_shape(algorithm, hyper, federation.train, key)
         except (ExampleError, ParamsError, FlaxError) as error:
-            raise _other_shape(made_for, given) from error
+            raise _other_shape(input_shape, shape) from error
     if "n_outputs" not in about and task_of(algorithm.loss) == "classification":
         outputs = _first_outputs.eval_shape(algorithm, hyper, federation.train, key)
-        _check_enough(outputs.shape[-1], federation.train.pool.y, federation.test.pool.y)
+        _check_n_outputs(outputs.shape[-1], federation.train.pool.y, federation.test.pool.y)
 
 
 class ExampleError(ValueError):
     """A network cannot take the examples."""
 
 
-def _other_shape(made_for: Any, given: tuple[int, ...]) -> ValueError:
+def _other_shape(input_shape: Any, shape: tuple[int, ...]) -> ValueError:
     return ValueError(
-        f"the network takes examples of shape {made_for}, but the clients' have shape {given}; make it with this shape"
+        f"the network takes examples of shape {input_shape}, but the clients' have shape {shape}; make it with this "
+        "shape"
     )
 
 
@@ -158,11 +159,11 @@ def check_tested(
         ValueError: the labels do not suit the loss, or ``predict`` cannot take the examples or lacks an output for a
             class.
     """
-    _check_kind_of(data.pool.y, loss)
+    _check_suits(data.pool.y, loss)
     if not isinstance(data.pool.y, jax.core.Tracer):
         outputs = check_predicts(predict, models, data)
         if task_of(loss) == "classification":
-            _check_enough(outputs.shape[-1], data.pool.y)
+            _check_n_outputs(outputs.shape[-1], data.pool.y)
 
 
 def check_predicts(predict: Callable[[Params, Array], Array], models: ModelTable, data: ClientData) -> Any:
@@ -184,12 +185,12 @@ def _outputs(predict: Callable[[Params, Array], Array], models: ModelTable, pool
     except Exception as error:  # whatever a network raises
         raise ExampleError(f"predict cannot take examples of shape {example.x.shape[1:]}: {error}") from error
     if not isinstance(outputs, Array) or outputs.ndim < 2 or len(outputs) != 1:
-        given = f"an array {outputs.shape}" if isinstance(outputs, Array) else f"a {type(outputs).__name__}"
-        raise ValueError(f"predict returned {given} for one example; return outputs (examples, classes)")
+        returned = f"an array {outputs.shape}" if isinstance(outputs, Array) else f"a {type(outputs).__name__}"
+        raise ValueError(f"predict returned {returned} for one example; return outputs (examples, classes)")
     return outputs
 
 
-def _check_enough(n_outputs: int, *labels: Array) -> None:
+def _check_n_outputs(n_outputs: int, *labels: Array) -> None:
     _, largest = _range(*labels)
     if largest >= n_outputs:
         raise ValueError(
@@ -207,9 +208,10 @@ def _check_tokens(n_tokens: int, federation: Federation) -> None:
         raise ValueError(f"there is a token {largest}, but the vocabulary is {n_tokens}; choose {largest + 1} or more")
 
 
-def _range(*parts: Array) -> tuple[int, int]:
+def _range(*arrays: Array) -> tuple[int, int]:
     """(least, largest) of the whole numbers, together with 0 and -1; (0, -1) if their values are not known here."""
-    if any(isinstance(one, jax.core.Tracer) or not getattr(one, "is_fully_addressable", True) for one in parts):
+    if any(isinstance(array, jax.core.Tracer) or not getattr(array, "is_fully_addressable", True) for array in arrays):
         return 0, -1
-    held = [np.asarray(one) for one in parts]
-    return min(int(one.min(initial=0)) for one in held), max(int(one.max(initial=-1)) for one in held)
+    host_arrays = [np.asarray(array) for array in arrays]
+    least = min(int(array.min(initial=0)) for array in host_arrays)
+    return least, max(int(array.max(initial=-1)) for array in host_arrays)

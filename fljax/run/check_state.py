@@ -39,34 +39,35 @@ def check_state(
         ValueError: it does not.
     """
     check_kind("state", state, State, "give the first result of fljax.simulate, or fljax.train(...).state")
-    data = data if same_clients else _of_so_many(data, _n_kept(state) or data.n_clients)
-    own = jax.eval_shape(algorithm.init, key, hyper, data)
-    more = own
+    data = data if same_clients else _with_n_clients(data, _n_kept_clients(state) or data.n_clients)
+    expected = jax.eval_shape(algorithm.init, key, hyper, data)
+    doubled = expected
     if not same_clients:  # twice as many clients show which axes are those of clients, whose lengths may differ
-        more = jax.eval_shape(algorithm.init, key, hyper, _of_so_many(data, 2 * data.n_clients))
-    alike = jax.tree.structure(own) == jax.tree.structure(state)
-    if not (alike and all(map(_fits, *map(jax.tree.leaves, (state, own, more))))):
-        others = "method, network or federation" if same_clients else "method or network"
+        doubled = jax.eval_shape(algorithm.init, key, hyper, _with_n_clients(data, 2 * data.n_clients))
+    has_same_structure = jax.tree.structure(expected) == jax.tree.structure(state)
+    if not (has_same_structure and all(map(_fits, *map(jax.tree.leaves, (state, expected, doubled))))):
+        what = "method, network or federation" if same_clients else "method or network"
         raise ValueError(
-            f"state is of another {others}; give the state of a run of {algorithm.about.name or 'the method'}"
+            f"state is of another {what}; give the state of a run of {algorithm.about.name or 'the method'}"
         )
 
 
-def _fits(leaf: Any, own: jax.ShapeDtypeStruct, more: jax.ShapeDtypeStruct) -> bool:
-    """Whether ``leaf`` has the axes of ``own``, and the lengths of those axes in which ``more`` is equal."""
-    alike = len(jnp.shape(leaf)) == len(own.shape)
-    return alike and all(n == a for n, a, b in zip(jnp.shape(leaf), own.shape, more.shape, strict=True) if a == b)
+def _fits(leaf: Any, expected: jax.ShapeDtypeStruct, doubled: jax.ShapeDtypeStruct) -> bool:
+    """Whether ``leaf`` has the axes of ``expected``, and the lengths of those axes in which ``doubled`` is equal."""
+    shape = jnp.shape(leaf)
+    lengths = zip(shape, expected.shape, doubled.shape, strict=True)
+    return len(shape) == len(expected.shape) and all(n == a for n, a, b in lengths if a == b)
 
 
-def _n_kept(state: State) -> int:
+def _n_kept_clients(state: State) -> int:
     """The number of clients for which the run keeps something; 0 if it keeps nothing per client."""
     return next((leaf.shape[0] for leaf in jax.tree.leaves(state.clients) if jnp.ndim(leaf)), 0)
 
 
-def _of_so_many(data: ClientData, n_clients: int) -> ClientData:
+def _with_n_clients(data: ClientData, n_clients: int) -> ClientData:
     """Shapes of ``data`` for another number of clients; a method may reject a small number."""
-    of_all = [jax.ShapeDtypeStruct((n_clients, *leaf.shape[1:]), leaf.dtype) for leaf in (data.index, data.size)]
-    return data._replace(index=of_all[0], size=of_all[1])
+    shapes = [jax.ShapeDtypeStruct((n_clients, *leaf.shape[1:]), leaf.dtype) for leaf in (data.index, data.size)]
+    return data._replace(index=shapes[0], size=shapes[1])
 
 
 def deployed(deploy: Callable[..., ModelTable], key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:

@@ -33,7 +33,7 @@ from fljax.types import State
 FOLDER = "checkpoints"
 NAMES = ("last.msgpack", "last-1.msgpack")
 """Names of the checkpoints that are kept, the newest first."""
-_CRC_BYTES, _MUCH = 4, 1 << 22
+_CRC_BYTES, _LARGE = 4, 1 << 22
 
 T = TypeVar("T")
 Same = Callable[[dict[str, Any], list[dict[str, Any]]], None]
@@ -83,11 +83,11 @@ class Saver:
     def _write(self, content: bytes, round: int, spent: Spent | None) -> None:
         if spent is not None:
             keep(self._folder, round, spent)
-        place = self._folder / FOLDER
-        place.mkdir(exist_ok=True)
-        write_atomically(place / NAMES[0], _with_checksum(content), keep=place / NAMES[1], durable=False)
-        for place in (self._folder / ROUNDS, self._folder / FOLDER, self._folder):
-            sync_folder(place)
+        checkpoints = self._folder / FOLDER
+        checkpoints.mkdir(exist_ok=True)
+        write_atomically(checkpoints / NAMES[0], _with_checksum(content), keep=checkpoints / NAMES[1], durable=False)
+        for folder in (self._folder / ROUNDS, checkpoints, self._folder):
+            sync_folder(folder)
 
 
 def pack(checkpoint: Checkpoint) -> bytes:
@@ -113,7 +113,7 @@ def seal(content: bytes) -> bytes:
 def _with_checksum(content: bytes) -> Iterator[bytes | memoryview]:
     """`seal` in two parts: the checksum of a large checkpoint is computed while the first part is written."""
     body = memoryview(content)[:-_CRC_BYTES]
-    if len(content) < _MUCH:
+    if len(content) < _LARGE:
         yield body
         yield checksum(body).to_bytes(_CRC_BYTES, "big")
         return
@@ -144,20 +144,20 @@ def newest(
         ValueError: all checkpoints are damaged, or the newest is of another method or model, or ``check`` or ``same``
             raises it.
     """
-    first: DamagedError | None = None
+    first_error: DamagedError | None = None
     for path in stored(folder):
         try:
-            found = read(path, like, same)
-            result = check(found)
+            checkpoint = read(path, like, same)
+            result = check(checkpoint)
         except DamagedError as error:
-            first = first or error
+            first_error = first_error or error
             continue
-        if first is not None:
-            text = f"{str(first).partition(';')[0]}; resuming from {path.name}, after {found.round} rounds"
+        if first_error is not None:
+            text = f"{str(first_error).partition(';')[0]}; resuming from {path.name}, after {checkpoint.round} rounds"
             warnings.warn(text, stacklevel=4)
-        return found, result, path
-    if first is not None:
-        raise first
+        return checkpoint, result, path
+    if first_error is not None:
+        raise first_error
     return None
 
 
@@ -200,7 +200,7 @@ def standing_of(folder: Path) -> Standing:
     content = _newest_content(folder)
     if content is None:
         return Standing()
-    identity, history = (_told(content, name, kind) for name, kind in (("identity", dict), ("history", list)))
+    identity, history = (_entry(content, name, kind) for name, kind in (("identity", dict), ("history", list)))
     return Standing(int(content["round"]), identity, history or [])
 
 
@@ -209,7 +209,7 @@ def rounds_done(folder: Path) -> int:
     return standing_of(folder).round
 
 
-def _told(content: dict[str, Any], name: str, kind: type) -> Any:
+def _entry(content: dict[str, Any], name: str, kind: type) -> Any:
     with contextlib.suppress(KeyError, TypeError, ValueError):
         return _json(content[name], kind)
 
@@ -236,15 +236,15 @@ def read(path: Path, like: State, same: Same = lambda identity, history: None) -
         state: Any = serialization.from_state_dict(jax.tree.map(as_numbers, like), content["state"])
         state = jax.tree.map(lambda leaf, new: _as_key(leaf, new) if is_key(new) else leaf, state, like)
         written = Written(*(int(content[name]) for name in Written._fields))
-        found = Checkpoint(int(content["round"]), written, identity, history, state)
-    different = [
+        checkpoint = Checkpoint(int(content["round"]), written, identity, history, state)
+    differences = [
         f"{jax.tree_util.keystr(where)}: {np.shape(old)} instead of {np.shape(new)}"
         for (where, new), old in zip(jax.tree_util.tree_leaves_with_path(like), jax.tree.leaves(state), strict=True)
         if np.shape(old) != np.shape(new)
     ]
-    if different:
-        raise ValueError(f"{path} is of another model or federation: state{different[0]}; use another folder")
-    return found
+    if differences:
+        raise ValueError(f"{path} is of another model or federation: state{differences[0]}; use another folder")
+    return checkpoint
 
 
 @contextlib.contextmanager
@@ -278,9 +278,9 @@ def _content(path: Path) -> dict[str, Any]:
     if checksum(body).to_bytes(_CRC_BYTES, "big") != content[-_CRC_BYTES:]:
         raise DamagedError(f"{path} is not a whole checkpoint (its checksum is wrong); {remedy(path.parents[1])}")
     with _of_this_method(path):
-        found: Any = serialization.msgpack_restore(content)
-        int(found["round"])
-        return found
+        entries: Any = serialization.msgpack_restore(content)
+        int(entries["round"])
+        return entries
 
 
 def _json(text: str, kind: type) -> Any:

@@ -84,8 +84,8 @@ def on_devices(
     n_rounds: int,
 ) -> Numbers:
     """The arguments of a run's programs, whole on every device of the mesh."""
-    whole = replicated((as_traced(hyper), spread(federation, mesh), key, as_traced(dropout)), mesh)
-    return *whole, *jax.device_put((np.int32(evaluate_every), np.int32(n_rounds)))
+    copies = replicated((as_traced(hyper), spread(federation, mesh), key, as_traced(dropout)), mesh)
+    return *copies, *jax.device_put((np.int32(evaluate_every), np.int32(n_rounds)))
 
 
 def check_traceable(algorithm: Algorithm, draw: Draw, numbers: Numbers, program: str | None) -> None:
@@ -104,9 +104,9 @@ def check_traceable(algorithm: Algorithm, draw: Draw, numbers: Numbers, program:
         return
     state = _first_shapes(algorithm, numbers)
     check_fits("the state between rounds needs", n_host_devices() * n_bytes(state))
-    rest = *numbers, state, *no_rounds()
+    arguments = *numbers, state, *no_rounds()
     most = most_rounds(federation.train.n_clients)
-    metrics = check_traced("a round needs at least", run_chunk, algorithm, draw, most, *rest)[1]
+    metrics = check_traced("a round needs at least", run_chunk, algorithm, draw, most, *arguments)[1]
     check_fits(f"the metrics of {int(n_rounds)} rounds need", n_bytes(metrics) * int(n_rounds) // most)
 
 
@@ -164,11 +164,11 @@ def prepared(
         function, static, *arguments = chunk_of(_first_shapes(algorithm, numbers))
         return round_cost(function.trace(*static, *arguments).jaxpr, algorithm, size)
 
-    before = None if folder is None else standing_of(folder).level
-    compiler = compiler_for(compile, int(n_rounds), cost, shelf, before)
+    previous_level = None if folder is None else standing_of(folder).level
+    compiler = compiler_for(compile, int(n_rounds), cost, shelf, previous_level)
     init = compiler.program("init", first_state, (algorithm.init,), *begins_with(numbers))
-    begun: Any = init.call  # it knows the shapes of its results
-    state = shapes(begun.out_info, size.sharding)
+    begin: Any = init.call  # it knows the shapes of its results
+    state = shapes(begin.out_info, size.sharding)
     chunk = compiler.program("chunk", *chunk_of(state))
     return Prepared(init.call, chunk.call, compiler, init.seconds + chunk.seconds)
 
@@ -193,7 +193,6 @@ def round_cost(jaxpr: Any, algorithm: Algorithm, size: Array) -> Cost:
     """The cost of one round of a traced `run_chunk` on one device, for clients of ``size`` (clients,) examples."""
     work = algorithm.about.work
     trips = float(n_batches(np.asarray(size), 32 if work is None else work.batch_size).mean())
-    whole = cost_of(jaxpr, max(trips, 1.0))
-    return Cost(
-        whole.equations, *(part / max(trips, 1.0) for part in whole[1:])
-    )  # the loop over rounds is not one over batches
+    cost = cost_of(jaxpr, max(trips, 1.0))
+    # The loop over rounds is not one over batches.
+    return Cost(cost.equations, *(part / max(trips, 1.0) for part in cost[1:]))

@@ -30,31 +30,31 @@ def churn_of_rounds(
         (rounds,) float32, and the labels after the last round.
     """
     labels = np.full(n_clients, UNKNOWN, np.int32) if before is None else before.copy()
-    found = np.zeros(len(metrics["ids"]), np.float32)
+    churn = np.zeros(len(metrics["ids"]), np.float32)
     for r, (ids, active, label) in enumerate(zip(metrics["ids"], metrics["active"], metrics["label"], strict=True)):
         ids, label = ids[active], label[active]
-        known = labels[ids] != UNKNOWN
-        found[r] = _churn(labels[ids][known], label[known])
+        has_label = labels[ids] != UNKNOWN
+        churn[r] = _churn(labels[ids][has_label], label[has_label])
         labels[ids] = label
-    return found, labels
+    return churn, labels
 
 
 def _churn(before: np.ndarray, after: np.ndarray) -> float:
     """`fljax.server.churn` of two labellings of the same clients."""
     if np.array_equal(before, after):
         return 0.0
-    (rows, columns), count = np.unique(np.stack([before, after]), axis=1, return_counts=True)
+    (rows, columns), counts = np.unique(np.stack([before, after]), axis=1, return_counts=True)
     _, rows, n_of_row = np.unique(rows, return_inverse=True, return_counts=True)
     _, columns, n_of_column = np.unique(columns, return_inverse=True, return_counts=True)
     # A cluster that stayed the same is matched with itself; only few clusters remain to be matched.
-    matched = (n_of_row[rows] == 1) & (n_of_column[columns] == 1)
-    kept = count[matched].sum()
-    rest = [np.unique(names[~matched], return_inverse=True)[1] for names in (rows, columns)]
-    if len(rest[0]):
-        table = np.zeros((rest[0].max() + 1, rest[1].max() + 1))
-        table[rest[0], rest[1]] = count[~matched]
-        kept += _most_kept(table)
-    return float((len(before) - kept) / len(before))
+    is_matched = (n_of_row[rows] == 1) & (n_of_column[columns] == 1)
+    n_kept = counts[is_matched].sum()
+    unmatched = [np.unique(names[~is_matched], return_inverse=True)[1] for names in (rows, columns)]
+    if len(unmatched[0]):
+        table = np.zeros((unmatched[0].max() + 1, unmatched[1].max() + 1))
+        table[unmatched[0], unmatched[1]] = counts[~is_matched]
+        n_kept += _most_kept(table)
+    return float((len(before) - n_kept) / len(before))
 
 
 def _most_kept(table: np.ndarray) -> float:

@@ -75,10 +75,10 @@ def check_alike(
     """
     if clock.start is None or not hypers:
         return
-    flat = [hyper for both in hypers.values() for hyper in both]
-    sent = iter(_traffic(algorithm, flat, federation, sampling))
-    for name, both in hypers.items():
-        if len({next(sent) for _ in both}) > 1:
+    all_hypers = [hyper for extremes in hypers.values() for hyper in extremes]
+    traffic = iter(_traffic(algorithm, all_hypers, federation, sampling))
+    for name, extremes in hypers.items():
+        if len({next(traffic) for _ in extremes}) > 1:
             raise ValueError(
                 f"--clock {clock.name}: {name} changes how much participants send, and so how long their rounds take; "
                 f"run one sweep for each value of {name}"
@@ -98,5 +98,5 @@ def _traffic(
 
     # Only what the counts depend on is compiled, and for one run of it.
     program = jax.jit(sent).lower(as_traced(hypers[0]), federation).compile(options_of("fast"))
-    found = [program(as_traced(hyper), federation) for hyper in hypers]
-    return [(float(down), float(up)) for down, up in found]
+    averages = [program(as_traced(hyper), federation) for hyper in hypers]
+    return [(float(down), float(up)) for down, up in averages]

@@ -64,15 +64,17 @@ def _computations(text: str) -> tuple[dict[str, list[str]], str]:
 
 def _walk(bodies: dict[str, list[str]], name: str, times: int, in_loop: bool, n_devices: int) -> Iterator[Collective]:
     for line in bodies.get(name, ()):
-        found = _OPERATION.search(line)
-        if found:
-            yield Collective(found[2], _bytes(found[1], bool(found[3])), _group(line, n_devices), times, in_loop)
+        operation = _OPERATION.search(line)
+        if operation:
+            yield Collective(
+                operation[2], _bytes(operation[1], bool(operation[3])), _group(line, n_devices), times, in_loop
+            )
             continue  # the function that an all-reduce applies exchanges nothing
         trips = int(match[1]) if (match := _TRIPS.search(line)) else 1
         branches = [branch for match in _BRANCHES.finditer(line) for branch in match[1].split(",")]
-        inside = in_loop or " while(" in line
+        is_in_loop = in_loop or " while(" in line
         for called in (*_CALLED.findall(line), *branches):
-            yield from _walk(bodies, called.strip().lstrip("%"), times * trips, inside, n_devices)
+            yield from _walk(bodies, called.strip().lstrip("%"), times * trips, is_in_loop, n_devices)
 
 
 def _bytes(shape: str, started: bool) -> int:

@@ -52,9 +52,10 @@ def _confusion_matrices(
             rows, weight = batch_rows(index, size, i, batch_size)
             batch = minibatch(pool, rows, weight)
             logits = predict(params, batch.x)
-            told = jnp.argmax(logits[:, :n_classes], axis=-1)
-            is_told = (weight > 0) & ~jnp.isnan(logits).any(axis=-1)  # argmax would choose the first class that is NaN
-            return table.at[batch.y, told].add(is_told.astype(jnp.int32), mode="drop")
+            predicted = jnp.argmax(logits[:, :n_classes], axis=-1)
+            # Of logits with NaN, argmax would choose the first class that is NaN.
+            has_prediction = (weight > 0) & ~jnp.isnan(logits).any(axis=-1)
+            return table.at[batch.y, predicted].add(has_prediction.astype(jnp.int32), mode="drop")
 
         return lax.fori_loop(0, -(-size // batch_size), counted, jnp.zeros((n_classes, n_classes), jnp.int32))
 

@@ -53,7 +53,7 @@ def seconds(uplink: Floats, downlink: Floats, link: Link) -> np.ndarray:
     Raises:
         ValueError: a rate of the link is not positive.
     """
-    sending, receiving = _each_way(uplink, downlink, link)
+    sending, receiving = _seconds_each_way(uplink, downlink, link)
     return sending + receiving
 
 
@@ -63,7 +63,7 @@ def joules(uplink: Floats, downlink: Floats, link: Link) -> np.ndarray:
     Raises:
         ValueError: a rate of the link is not positive.
     """
-    sending, receiving = _each_way(uplink, downlink, link)
+    sending, receiving = _seconds_each_way(uplink, downlink, link)
     return link.transmit * sending + link.receive * receiving
 
 
@@ -75,8 +75,8 @@ def working(operations: Floats, processor: Processor) -> tuple[np.ndarray, np.nd
     """
     if not processor.rate > 0:
         raise ValueError(f"rate={processor.rate} operations per second is not positive; give a rate above 0")
-    taken = np.asarray(operations, np.float64) / processor.rate
-    return taken, processor.power * taken
+    spent = np.asarray(operations, np.float64) / processor.rate
+    return spent, processor.power * spent
 
 
 def traffic_of_clients(metrics: Mapping[str, Any], n_clients: int) -> Traffic:
@@ -88,8 +88,8 @@ def traffic_of_clients(metrics: Mapping[str, Any], n_clients: int) -> Traffic:
         ValueError: the run has more clients.
     """
     ids, active = np.asarray(metrics["ids"]), np.asarray(metrics["active"])
-    if (most := int(ids.max(initial=-1))) >= n_clients:
-        raise ValueError(f"n_clients={n_clients}, but there is a participant {most}; give {most + 1} or more")
+    if (largest := int(ids.max(initial=-1))) >= n_clients:
+        raise ValueError(f"n_clients={n_clients}, but there is a participant {largest}; give {largest + 1} or more")
     totals = np.zeros((2, n_clients))
     for total, name in zip(totals, ("uplink", "downlink"), strict=True):
         np.add.at(total, ids, np.where(active, n_bytes(_per_participant(metrics, name)), 0.0))
@@ -98,14 +98,14 @@ def traffic_of_clients(metrics: Mapping[str, Any], n_clients: int) -> Traffic:
 
 def megabytes_over_rounds(metrics: Mapping[str, Any], name: str, n_clients: int) -> np.ndarray:
     """(rounds,) 10^6 bytes of ``name``, "uplink" or "downlink", since the run began, mean over all clients."""
-    each = np.where(np.asarray(metrics["active"]), n_bytes(_per_participant(metrics, name)), 0.0)
-    return np.cumsum(each.sum(axis=1)) / n_clients / 1e6
+    sent_bytes = np.where(np.asarray(metrics["active"]), n_bytes(_per_participant(metrics, name)), 0.0)
+    return np.cumsum(sent_bytes.sum(axis=1)) / n_clients / 1e6
 
 
 def seconds_of_rounds(metrics: Mapping[str, Any], link: Link) -> np.ndarray:
     """(rounds,) network time of each round: that of its slowest active participant, because all send at once."""
-    each = seconds(_per_participant(metrics, "uplink"), _per_participant(metrics, "downlink"), link)
-    return np.where(np.asarray(metrics["active"]), each, 0.0).max(axis=1)
+    participant_seconds = seconds(_per_participant(metrics, "uplink"), _per_participant(metrics, "downlink"), link)
+    return np.where(np.asarray(metrics["active"]), participant_seconds, 0.0).max(axis=1)
 
 
 def _per_participant(metrics: Mapping[str, Any], name: str) -> np.ndarray:
@@ -114,7 +114,7 @@ def _per_participant(metrics: Mapping[str, Any], name: str) -> np.ndarray:
     return np.broadcast_to(floats[:, None] if floats.ndim == 1 else floats, ids.shape)
 
 
-def _each_way(uplink: Floats, downlink: Floats, link: Link) -> tuple[np.ndarray, np.ndarray]:
+def _seconds_each_way(uplink: Floats, downlink: Floats, link: Link) -> tuple[np.ndarray, np.ndarray]:
     for name in ("uplink", "downlink"):
         if not getattr(link, name) > 0:
             raise ValueError(f"{name}={getattr(link, name)} bits per second is not positive; give a rate above 0")

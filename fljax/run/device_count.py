@@ -49,9 +49,9 @@ def enough_devices(
     if not may_use_fewer():
         return None
     devices = jax.devices()
-    before = next(iter(begun), None)
-    if before is not None and before <= len(devices):
-        return devices[:before]
+    n_devices_before = next(iter(begun), None)
+    if n_devices_before is not None and n_devices_before <= len(devices):
+        return devices[:n_devices_before]
     epochs = [1 if work is None else work.epochs for work in works]
     trained, tested = participation * float(np.mean(epochs)), 1 / evaluate_every
     seconds = n_rounds * seconds_of_work(model, federation, trained, tested)
@@ -63,10 +63,10 @@ def seconds_of_work(model: Model, federation: Federation, trained: float, tested
 
     For a program of compile mode "fast". Training on an example costs three times a forward pass.
     """
-    places = (jax.ShapeDtypeStruct((_EXAMPLES,), dtype) for dtype in (jnp.int32, jnp.float32))
-    examples = jax.eval_shape(minibatch, federation.train.pool, *places).x  # a network sees pixels as floats
-    answer = jax.make_jaxpr(lambda params, x: model.apply(params, x, None)[0])
-    cost = cost_of(answer(jax.eval_shape(model.init, jax.random.key(0)), examples), trips=1)
+    rows_and_weights = (jax.ShapeDtypeStruct((_EXAMPLES,), dtype) for dtype in (jnp.int32, jnp.float32))
+    examples = jax.eval_shape(minibatch, federation.train.pool, *rows_and_weights).x  # a network sees pixels as floats
+    trace_forward = jax.make_jaxpr(lambda params, x: model.apply(params, x, None)[0])
+    cost = cost_of(trace_forward(jax.eval_shape(model.init, jax.random.key(0)), examples), trips=1)
     per_example = seconds_of("fast", Cost(cost.equations, 0, cost.elements, cost.flops))[1] / _EXAMPLES
     sizes = (np.asarray(split.size) for split in (federation.train, federation.test))
     n_train, n_test = (float(size.sum()) for size in sizes)

@@ -57,8 +57,8 @@ def evaluate(
 @partial(jax.jit, static_argnames=("predict", "loss"), inline=True)
 def _evaluate(predict: Predict, models: ModelTable, data: ClientData, loss: ExampleLoss) -> Metrics:
     task, (models, data) = task_of(loss), matched(models, data)
-    found = (evaluate_regression if task == "regression" else _evaluate_classes)(predict, models, data, loss)
-    return found | client_scores(predict, models, data, scores_of(loss), found)
+    metrics = (evaluate_regression if task == "regression" else _evaluate_classes)(predict, models, data, loss)
+    return metrics | client_scores(predict, models, data, scores_of(loss), metrics)
 
 
 def _evaluate_classes(predict: Predict, models: ModelTable, data: ClientData, loss: ExampleLoss) -> Metrics:
@@ -92,9 +92,10 @@ def check_given(models: ModelTable, data: ClientData) -> None:
     n_rows = tree.n_rows(models.params)
     if n_rows == 1 or isinstance(models.row, jax.core.Tracer):
         return
-    if (beyond := (row := np.asarray(models.row)) >= n_rows).any():
-        i = int(np.argmax(beyond))
-        raise ValueError(f"models.row of client {i} is {row[i]}; choose 0 to {n_rows - 1}, or -1 for no model")
+    if (is_beyond := (row := np.asarray(models.row)) >= n_rows).any():
+        client = int(np.argmax(is_beyond))
+        text = f"models.row of client {client} is {row[client]}"
+        raise ValueError(f"{text}; choose 0 to {n_rows - 1}, or -1 for no model")
 
 
 def matched(models: ModelTable, data: ClientData) -> tuple[ModelTable, ClientData]:
@@ -107,9 +108,9 @@ def matched(models: ModelTable, data: ClientData) -> tuple[ModelTable, ClientDat
     n_rows = tree.n_rows(models.params)
     if n_rows == 1:
         return models._replace(row=jnp.zeros_like(data.size)), data
-    if (of_models := models.row.shape[0]) != (of_data := data.n_clients):
+    if (n_model_clients := models.row.shape[0]) != (n_data_clients := data.n_clients):
         remedy = "give models of the same clients; for new clients use fljax.new_client_models"
-        raise ValueError(f"there are models of {of_models} clients, but data of {of_data}; {remedy}")
+        raise ValueError(f"there are models of {n_model_clients} clients, but data of {n_data_clients}; {remedy}")
     return models, data._replace(size=jnp.where((models.row >= 0) & (models.row < n_rows), data.size, 0))
 
 
@@ -122,7 +123,7 @@ def _score(predict: Predict, loss: ExampleLoss) -> Score:
         label, n_classes = jnp.argmax(logits, axis=-1), logits.shape[-1]
         label = jnp.where(jnp.isnan(losses), -1, label)  # argmax would choose the first class that is NaN
         hit = (label == batch.y).astype(jnp.float32)
-        predicted, true = (jax.nn.one_hot(of, n_classes, dtype=jnp.float32) for of in (label, batch.y))
+        predicted, true = (jax.nn.one_hot(classes, n_classes, dtype=jnp.float32) for classes in (label, batch.y))
         columns = [hit[:, None], losses[:, None], true * hit[:, None], predicted, true]
         return jnp.concatenate(columns, axis=1)
 
@@ -137,9 +138,9 @@ def _label_score(predict: Predict, loss: ExampleLoss) -> Score:
         check_width(outputs, batch.y)  # a user's loss may not check it
         losses = checked_losses(loss(outputs, batch.y), batch.weight)
         predicted, true = (outputs > 0).astype(jnp.float32), as_targets(batch.y)
-        told = ~jnp.isnan(losses)  # NaN would count as predicting every label absent, which most are
-        predicted = jnp.where(told[:, None], predicted, 0.0)
-        hit = jnp.where(told, (predicted == true).astype(jnp.float32).mean(axis=1), 0.0)
+        has_loss = ~jnp.isnan(losses)  # NaN would count as predicting every label absent, which most are
+        predicted = jnp.where(has_loss[:, None], predicted, 0.0)
+        hit = jnp.where(has_loss, (predicted == true).astype(jnp.float32).mean(axis=1), 0.0)
         columns = [hit[:, None], losses[:, None], true * predicted, predicted, true]
         return jnp.concatenate(columns, axis=1)
 
@@ -151,6 +152,6 @@ def _class_averaged_f1(hit: Array, predicted: Array, true: Array) -> Array:
 
     Classes that are neither among the client's labels nor predicted are left out, as in scikit-learn.
     """
-    present = predicted + true > 0
-    f1 = jnp.where(present, 2 * hit / jnp.where(present, predicted + true, 1.0), 0.0)
-    return f1.sum(axis=1) / jnp.maximum(present.sum(axis=1), 1).astype(jnp.float32)
+    is_present = predicted + true > 0
+    f1 = jnp.where(is_present, 2 * hit / jnp.where(is_present, predicted + true, 1.0), 0.0)
+    return f1.sum(axis=1) / jnp.maximum(is_present.sum(axis=1), 1).astype(jnp.float32)

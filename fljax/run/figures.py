@@ -39,16 +39,16 @@ def _save_curves(outcomes: Mapping[str, report.Outcome], folder: Path, pdf: bool
         (None, f"test {measures.word}", "learning_curves"),
         ("test_loss", "test loss", "losses"),
     ):
-        curves = {method: report.curve(own, name) for method, own in metrics.items()}
+        curves = {method: report.curve(run, name) for method, run in metrics.items()}
         plots.save(plots.learning_curves(curves, ylabel), folder / f"{file}.png", pdf=pdf)
-    timed = {name: own for name, own in metrics.items() if "simulated_seconds" in own}
-    if timed:
-        curves = {name: report.curve(own, seconds=True) for name, own in timed.items()}
+    with_clock = {name: run for name, run in metrics.items() if "simulated_seconds" in run}
+    if with_clock:
+        curves = {name: report.curve(run, seconds=True) for name, run in with_clock.items()}
         figure = plots.learning_curves(curves, f"test {measures.word}", xlabel="simulated seconds")
         plots.save(figure, folder / "simulated_time.png", pdf=pdf)
-    of_clients = f"client_{measures.kind}"
-    spread = {name: np.asarray(own[of_clients][-1]) for name, own in metrics.items()}
-    plots.save(plots.over_clients(spread, f"client's test {measures.word}"), folder / "clients.png", pdf=pdf)
+    client_metric = f"client_{measures.kind}"
+    last_tests = {name: np.asarray(run[client_metric][-1]) for name, run in metrics.items()}
+    plots.save(plots.over_clients(last_tests, f"client's test {measures.word}"), folder / "clients.png", pdf=pdf)
 
 
 def model_map(name: str, outcome: report.Outcome, label: np.ndarray | None, group: np.ndarray | None) -> plots.Figure:

@@ -36,8 +36,8 @@ class Table(NamedTuple):
         """A LaTeX table for the package booktabs."""
         columns = "l" + "r" * (len(self.header) - 1)
         rows = [" & ".join(row) for row in [[*map(_latex, self.flat_header)], *self._marked(r"\textbf{{{}}}", _latex)]]
-        inside = "\n".join([rf"{rows[0]} \\", r"\midrule", *(rf"{row} \\" for row in rows[1:])])
-        return f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{inside}\n\\bottomrule\n\\end{{tabular}}\n"
+        body = "\n".join([rf"{rows[0]} \\", r"\midrule", *(rf"{row} \\" for row in rows[1:])])
+        return f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
 
     @property
     def flat_header(self) -> list[str]:
@@ -55,21 +55,21 @@ def as_rows(compared: Sequence[Compared], measure: str) -> list[Row]:
     """One row per method, of plain numbers, for a CSV file."""
     return [
         {
-            "algorithm": one.algorithm,
+            "algorithm": method.algorithm,
             "measure": measure,
-            "seeds": one.n_seeds,
-            "mean": one.mean,
-            "deviation": _number(one.deviation),
-            "low": _number(one.interval.low),
-            "high": _number(one.interval.high),
-            "difference": None if one.difference is None else _number(one.difference.mean),
-            "difference_low": None if one.difference is None else _number(one.difference.low),
-            "difference_high": None if one.difference is None else _number(one.difference.high),
-            "p_value": one.p_value,
-            "p_holm": one.p_holm,
-            "p_wilcoxon": one.p_wilcoxon,
+            "seeds": method.n_seeds,
+            "mean": method.mean,
+            "deviation": _number(method.deviation),
+            "low": _number(method.interval.low),
+            "high": _number(method.interval.high),
+            "difference": None if method.difference is None else _number(method.difference.mean),
+            "difference_low": None if method.difference is None else _number(method.difference.low),
+            "difference_high": None if method.difference is None else _number(method.difference.high),
+            "p_value": method.p_value,
+            "p_holm": method.p_holm,
+            "p_wilcoxon": method.p_wilcoxon,
         }
-        for one in compared
+        for method in compared
     ]
 
 
@@ -79,22 +79,23 @@ def table_of(compared: Sequence[Compared], measure: str, baseline: str) -> Table
     digits = _digits(measure)
     cells = [
         [
-            one.algorithm,
-            _mean(one, digits),
-            "-" if one.difference is None else _span(one.difference, digits),
-            _p(one.p_value),
-            _p(one.p_holm),
-            str(one.n_seeds),
+            method.algorithm,
+            _mean(method, digits),
+            "-" if method.difference is None else _span(method.difference, digits),
+            _p(method.p_value),
+            _p(method.p_holm),
+            str(method.n_seeds),
         ]
-        for one in compared
+        for method in compared
     ]
     return Table(header, cells, frozenset((row, 1) for row in _best(compared, measure)))
 
 
 def table_of_settings(settings: Mapping[str, Sequence[Compared]], measure: str, ranked: Ranked | None) -> Table:
     """Methods by data settings: mean and standard deviation, and the mean rank if methods are ``ranked``."""
-    methods = list(dict.fromkeys(one.algorithm for compared in settings.values() for one in compared))
-    columns, digits = [{one.algorithm: one for one in compared} for compared in settings.values()], _digits(measure)
+    methods = list(dict.fromkeys(method.algorithm for compared in settings.values() for method in compared))
+    columns = [{method.algorithm: method for method in compared} for compared in settings.values()]
+    digits = _digits(measure)
     cells = [
         [name, *(_mean(column[name], digits) if name in column else "-" for column in columns)] for name in methods
     ]
@@ -104,10 +105,10 @@ def table_of_settings(settings: Mapping[str, Sequence[Compared]], measure: str, 
     if ranked is None:
         return Table(["algorithm", *settings], cells, frozenset(bold))
     ranks = [ranked.mean.get(name, math.nan) for name in methods]
-    least = min((round(rank, 2) for rank in ranks if not math.isnan(rank)), default=math.nan)
-    bold |= {(row, len(columns) + 1) for row, rank in enumerate(ranks) if round(rank, 2) == least}
-    told = [[*row, "-" if math.isnan(rank) else f"{rank:.2f}"] for row, rank in zip(cells, ranks, strict=True)]
-    return Table(["algorithm", *settings, "mean\nrank"], told, frozenset(bold))
+    best_rank = min((round(rank, 2) for rank in ranks if not math.isnan(rank)), default=math.nan)
+    bold |= {(row, len(columns) + 1) for row, rank in enumerate(ranks) if round(rank, 2) == best_rank}
+    ranked_cells = [[*row, "-" if math.isnan(rank) else f"{rank:.2f}"] for row, rank in zip(cells, ranks, strict=True)]
+    return Table(["algorithm", *settings, "mean\nrank"], ranked_cells, frozenset(bold))
 
 
 def p_value(value: float) -> str:
@@ -120,12 +121,12 @@ def _digits(measure: str) -> int:
     return 1 if measure == "rounds" else 4
 
 
-def _mean(one: Compared, digits: int) -> str:
-    if not one.n_seeds:
+def _mean(method: Compared, digits: int) -> str:
+    if not method.n_seeds:
         return "-"
-    digits = min(digits, decimals(one.mean))
-    mean = f"{one.mean:.{digits}f}"
-    return f"{mean} ± {one.deviation:.{digits}f}" if math.isfinite(one.deviation) else mean
+    digits = min(digits, decimals(method.mean))
+    mean = f"{method.mean:.{digits}f}"
+    return f"{mean} ± {method.deviation:.{digits}f}" if math.isfinite(method.deviation) else mean
 
 
 def _span(difference: Interval, digits: int) -> str:
@@ -142,14 +143,15 @@ def _p(value: float | None) -> str:
 def _best(compared: Sequence[Compared | None], measure: str) -> list[int]:
     """The rows with the best mean, to the digits that are shown; [] if the metric has no direction or no mean is
     finite. A mean over fewer seeds than another's is never the best, because it leaves out seeds that failed."""
-    sign, most = direction(measure), max((one.n_seeds for one in compared if one is not None), default=0)
-    known = {i: one.mean for i, one in enumerate(compared) if one is not None and one.n_seeds == most > 0}
-    if not (sign and known):
+    methods = [(i, method) for i, method in enumerate(compared) if method is not None]
+    sign, most_seeds = direction(measure), max((method.n_seeds for _, method in methods), default=0)
+    means = {i: method.mean for i, method in methods if method.n_seeds == most_seeds > 0}
+    if not (sign and means):
         return []
-    best = max(known.values(), key=lambda mean: sign * mean)
+    best = max(means.values(), key=lambda mean: sign * mean)
     digits = min(_digits(measure), decimals(best))
     best = f"{best:.{digits}f}"
-    return [i for i, mean in known.items() if f"{mean:.{digits}f}" == best]
+    return [i for i, mean in means.items() if f"{mean:.{digits}f}" == best]
 
 
 def _latex(text: str) -> str:

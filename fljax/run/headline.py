@@ -64,8 +64,8 @@ def direction(measure: str) -> int:
 
 def scores_in(metrics: Collection[str]) -> list[str]:
     """The scores besides the metric contract (`fljax.scored`) that a run with these metrics, or a table's row, has."""
-    found = [name.removeprefix(OF_CLIENT) for name in metrics if name.startswith(OF_CLIENT)]
-    return [name for name in found if name not in CONTRACT]
+    scores = [name.removeprefix(OF_CLIENT) for name in metrics if name.startswith(OF_CLIENT)]
+    return [name for name in scores if name not in CONTRACT]
 
 
 def measures_of(metrics: Collection[str]) -> Measures:

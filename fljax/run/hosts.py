@@ -35,8 +35,8 @@ def join_hosts(coordinator: str | None = None, n_hosts: int | None = None, host:
     Raises:
         ValueError: only some of the three are given, or ``host`` is out of range.
     """
-    given = (coordinator is not None, n_hosts is not None, host is not None)
-    if any(given) and not all(given):
+    are_given = (coordinator is not None, n_hosts is not None, host is not None)
+    if any(are_given) and not all(are_given):
         raise ValueError("give coordinator, n_hosts and host together, or none of them")
     if n_hosts is not None and host is not None and not 0 <= host < n_hosts:
         raise ValueError(f"host={host} of n_hosts={n_hosts}; choose 0 <= host < n_hosts")
@@ -76,26 +76,26 @@ def _at_home(data: ClientData, mesh: Mesh, images: Any) -> ClientData:
     index, size, labels = (np.asarray(value) for value in (data.index, data.size, data.pool.y))
     n_devices = mesh.shape[CLIENTS]
     share = -(-len(size) // n_devices)
-    real = np.arange(index.shape[1]) < size[:, None]
+    is_example = np.arange(index.shape[1]) < size[:, None]
     homes = [slice(d * share, (d + 1) * share) for d in range(n_devices)]
-    rows = [np.unique(index[home][real[home]]) for home in homes]
+    rows = [np.unique(index[home][is_example[home]]) for home in homes]
     n_rows = max(max(map(len, rows)), 1)
-    place, y = np.zeros_like(index), np.zeros(n_devices * n_rows, np.int32)
+    new_index, y = np.zeros_like(index), np.zeros(n_devices * n_rows, np.int32)
     for d, home in enumerate(homes):
-        own = np.searchsorted(rows[d], index[home]).clip(0, max(len(rows[d]) - 1, 0)) + d * n_rows
-        place[home] = np.where(real[home], own, d * n_rows)
+        positions = np.searchsorted(rows[d], index[home]).clip(0, max(len(rows[d]) - 1, 0)) + d * n_rows
+        new_index[home] = np.where(is_example[home], positions, d * n_rows)
         y[d * n_rows : d * n_rows + len(rows[d])] = labels[rows[d]]
     shape = (n_devices * n_rows, *images.shape[1:])
 
     def read(where: Any) -> np.ndarray:
         block = np.zeros((n_rows, *images.shape[1:]), images.dtype)
-        own = rows[(where[0].start or 0) // n_rows]
-        block[: len(own)] = images[own]
+        own_rows = rows[(where[0].start or 0) // n_rows]
+        block[: len(own_rows)] = images[own_rows]
         return block
 
     x = jax.make_array_from_callback(shape, NamedSharding(mesh, PartitionSpec(CLIENTS)), read)
-    y, place, size = on_all_devices((y, place, size), mesh)
-    return ClientData(AtHome(x, y), place, size)  # pyright: ignore[reportArgumentType]
+    y, new_index, size = on_all_devices((y, new_index, size), mesh)
+    return ClientData(AtHome(x, y), new_index, size)  # pyright: ignore[reportArgumentType]
 
 
 def on_all_devices(value: Any, mesh: Mesh) -> Any:

@@ -38,8 +38,8 @@ def run_identity(
 
     ``state`` is the run's first state, or its shapes.
     """
-    of_examples, federation = sums_of_examples(federation), _unpadded(federation)
-    sizes = np.asarray(federation.train.size)
+    example_sums, federation = sums_of_examples(federation), _unpadded(federation)
+    sizes, leaves = np.asarray(federation.train.size), jax.tree_util.tree_leaves_with_path(state)
     numbers = {f"hyper.{name}": None if value is None else _decimal(value) for name, value in as_dict(hyper).items()}
     return {
         **static_choices(algorithm),
@@ -54,19 +54,21 @@ def run_identity(
         "dropout": None if dropout is None else _decimal(dropout),
         "n_clients": len(sizes),
         "n_examples": int(sizes.sum()),
-        **of_examples,
+        **example_sums,
         "group": None if federation.group is None else _sum_of([federation.group]),
         "triggered": _triggered(federation),
-        **{f"state{jax.tree_util.keystr(at)}": list(x.shape) for at, x in jax.tree_util.tree_leaves_with_path(state)},
+        **{f"state{jax.tree_util.keystr(path)}": list(x.shape) for path, x in leaves},
     }
 
 
 def sums_of_examples(federation: Federation) -> dict[str, int]:
     """Checksums of the clients' row numbers and labels, ``"data"``, and of the examples themselves, ``"pixels"``."""
-    own = _unpadded(federation)
-    is_padded = jax.tree.map(np.shape, federation) != jax.tree.map(np.shape, own)
+    unpadded = _unpadded(federation)
+    is_padded = jax.tree.map(np.shape, federation) != jax.tree.map(np.shape, unpadded)
     sums = (("data", _checksum), ("pixels", _pixels))
-    return {name: _Sum(of(own), of(federation)) if is_padded else of(own) for name, of in sums}
+    return {
+        name: _Sum(sum_of(unpadded), sum_of(federation)) if is_padded else sum_of(unpadded) for name, sum_of in sums
+    }
 
 
 def static_choices(algorithm: Algorithm) -> dict[str, Any]:
@@ -94,7 +96,7 @@ def tells_all(algorithm: Algorithm, draw: Draw) -> bool:
     if about.work is None or not (about.name and about.model and named):
         return False
     values = [value for _, value in (*about.choices, *about.model, *sampling)]
-    if not (_tells_loss(algorithm) and is_told([*values, about.work.optimizer, about.work.terms])):
+    if not (_is_loss_described(algorithm) and is_told([*values, about.work.optimizer, about.work.terms])):
         return False
     parts = [part for name, part in algorithm._asdict().items() if name not in ("about", "loss")]
     return is_of_libraries([*parts, draw.sampling])
@@ -106,7 +108,7 @@ def _loss_of(algorithm: Algorithm) -> Any:
     return loss.loss if isinstance(loss, Task) and loss.name == "classification" else loss
 
 
-def _tells_loss(algorithm: Algorithm) -> bool:
+def _is_loss_described(algorithm: Algorithm) -> bool:
     """Whether the loss is described completely; a regression's loss holds the targets' mean and standard deviation,
     which the network's description has."""
     loss = algorithm.loss.loss if isinstance(algorithm.loss, Task) else algorithm.loss
@@ -137,17 +139,18 @@ def program(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, 
     def test(numbers: Any, federation: Federation, state: State, due: jax.Array) -> Any:
         return test_round(algorithm, numbers, federation, key, state, jnp.int32(0), due, False)
 
-    with _alone(federation):
+    with _on_one_device(federation):
         state = jax.eval_shape(begin, numbers, federation)
-        first = jax.make_jaxpr(begin)(numbers, federation)
-        round = jax.make_jaxpr(one_round)(numbers, federation, state)
-        last = jax.make_jaxpr(test)(numbers, federation, state, jax.ShapeDtypeStruct((), bool))
-    rest = [_text(first), _text(last), *(_of_constants(_all_constants(part)) for part in (first, round, last))]
-    own = [_text(round), _of_constants(round.consts)]
-    return {"program": checksum(json.dumps(own).encode()), "program.rest": checksum(json.dumps(rest).encode())}
+        traced_begin = jax.make_jaxpr(begin)(numbers, federation)
+        traced_round = jax.make_jaxpr(one_round)(numbers, federation, state)
+        traced_test = jax.make_jaxpr(test)(numbers, federation, state, jax.ShapeDtypeStruct((), bool))
+    round_parts = [_text(traced_round), _sums_of_constants(traced_round.consts)]
+    constants = [_sums_of_constants(_all_constants(part)) for part in (traced_begin, traced_round, traced_test)]
+    rest = [_text(traced_begin), _text(traced_test), *constants]
+    return {"program": checksum(json.dumps(round_parts).encode()), "program.rest": checksum(json.dumps(rest).encode())}
 
 
-def _alone(federation: Federation) -> contextlib.AbstractContextManager[Any]:
+def _on_one_device(federation: Federation) -> contextlib.AbstractContextManager[Any]:
     """A context with a single device, unless examples are spread over several."""
     at_home = isinstance(federation.train.pool, AtHome)
     return contextlib.nullcontext() if at_home else jax.set_mesh(Mesh(np.empty((), object), ()))
@@ -169,9 +172,9 @@ def _is_traced(value: Any) -> bool:
     return hasattr(value, "eqns")
 
 
-def _of_constants(found: Iterable[Any]) -> list[int]:
+def _sums_of_constants(constants: Iterable[Any]) -> list[int]:
     """The checksum of each array; random keys, which differ from run to run, are left out."""
-    return [_sum_of([x]) for x in found if hasattr(x, "dtype") and not _is_key(x)]
+    return [_sum_of([x]) for x in constants if hasattr(x, "dtype") and not _is_key(x)]
 
 
 def _is_key(value: Any) -> bool:
@@ -180,9 +183,9 @@ def _is_key(value: Any) -> bool:
 
 def _short(value: Any) -> Any:
     """A choice as JSON gives it back; a long one as its length and checksum."""
-    told = plain(value)
-    text = json.dumps(told)
-    return told if len(text) <= 200 else [len(text), checksum(text.encode())]
+    plain_value = plain(value)
+    text = json.dumps(plain_value)
+    return plain_value if len(text) <= 200 else [len(text), checksum(text.encode())]
 
 
 class _Sum(int):
@@ -193,11 +196,11 @@ class _Sum(int):
 
     padded: int
 
-    def __new__(cls, own: int, padded: int) -> "_Sum":
-        """``own`` is the number that is written down."""
-        made = super().__new__(cls, own)
-        made.padded = padded
-        return made
+    def __new__(cls, unpadded: int, padded: int) -> "_Sum":
+        """``unpadded`` is the number that is written down."""
+        instance = super().__new__(cls, unpadded)
+        instance.padded = padded
+        return instance
 
     def __eq__(self, other: object) -> bool:
         return other in (int(self), self.padded)
@@ -210,22 +213,22 @@ class _Sum(int):
 
 def _unpadded(federation: Federation) -> Federation:
     """Without what `fljax.data.padding.same_shapes` adds, which other seeds decide: columns past all sizes, zeros."""
-    known: dict[int, Any] = {}
+    pools: dict[int, Any] = {}
 
-    def pool(own: Any) -> Any:  # splits may share it, and still do after
-        if id(own) not in known:
-            known[id(own)] = own if isinstance(own, AtHome) else own._replace(**_without_zeros(own.x, own.y))
-        return known[id(own)]
+    def pool(old: Any) -> Any:  # splits may share it, and still do after
+        if id(old) not in pools:
+            pools[id(old)] = old if isinstance(old, AtHome) else old._replace(**_without_zeros(old.x, old.y))
+        return pools[id(old)]
 
     def table(rows: Any) -> Any:
         return rows._replace(index=np.asarray(rows.index)[..., : max(1, int(np.asarray(rows.size).max(initial=0)))])
 
     names, stages = ("train", "val", "test"), federation.stages
-    splits: dict[str, Any] = {name: own for name in names if (own := getattr(federation, name)) is not None}
-    made: dict[str, Any] = {name: table(own)._replace(pool=pool(own.pool)) for name, own in splits.items()}
+    splits: dict[str, Any] = {name: split for name in names if (split := getattr(federation, name)) is not None}
+    fields: dict[str, Any] = {name: table(split)._replace(pool=pool(split.pool)) for name, split in splits.items()}
     if stages is not None:
-        made["stages"] = stages._replace(**{name: table(getattr(stages, name)) for name in splits})
-    return federation._replace(**made)
+        fields["stages"] = stages._replace(**{name: table(getattr(stages, name)) for name in splits})
+    return federation._replace(**fields)
 
 
 def _without_zeros(x: Any, y: Any) -> dict[str, Any]:
@@ -243,8 +246,8 @@ def _without_zeros(x: Any, y: Any) -> dict[str, Any]:
 
 def _up_to_zeros(rows: np.ndarray) -> int:
     """The number of rows up to the last one that is not all 0."""
-    some = np.flatnonzero(rows.any(axis=tuple(range(1, rows.ndim))))
-    return int(some[-1]) + 1 if len(some) else 0
+    nonzero_rows = np.flatnonzero(rows.any(axis=tuple(range(1, rows.ndim))))
+    return int(nonzero_rows[-1]) + 1 if len(nonzero_rows) else 0
 
 
 def _checksum(federation: Federation) -> int:
@@ -258,22 +261,23 @@ def _pixels(federation: Federation) -> int:
     splits = (federation.train, federation.test, federation.val)
     pools = [None if data is None else data.pool.x for data in splits]
     pools.append(None if federation.public is None else federation.public.x)
-    known = {id(x): _of_pool(x) for x in pools}  # splits may share a pool, which is read once
-    found = checksum(json.dumps([known[id(x)] for x in pools]).encode())
+    sums = {id(x): _sums_of_pool(x) for x in pools}  # splits may share a pool, which is read once
+    crc = checksum(json.dumps([sums[id(x)] for x in pools]).encode())
     if (val := federation.val) is not None:
-        own = () if np.array_equal(val.pool.y, federation.train.pool.y) else (val.pool.y,)  # `_checksum` has the others
-        found = _sum_of((val.index, val.size, *own), found)
-    return found
+        # `_checksum` has those of training.
+        labels = () if np.array_equal(val.pool.y, federation.train.pool.y) else (val.pool.y,)
+        crc = _sum_of((val.index, val.size, *labels), crc)
+    return crc
 
 
 def _triggered(federation: Federation) -> int | None:
     """The checksum of the examples with an attack's trigger and of their clients; None if there are none."""
     if (data := federation.triggered) is None:
         return None
-    return _sum_of((data.index, data.size, data.pool.y), checksum(json.dumps(_of_pool(data.pool.x)).encode()))
+    return _sum_of((data.index, data.size, data.pool.y), checksum(json.dumps(_sums_of_pool(data.pool.x)).encode()))
 
 
-def _of_pool(x: Any) -> list[int]:
+def _sums_of_pool(x: Any) -> list[int]:
     """Checksums of the examples ``x``, one per host if no host has all of them."""
     if x is None:
         return []

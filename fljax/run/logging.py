@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fljax.run.progress import Progress, told
+from fljax.run.progress import Progress, checked_progress
 from fljax.run.rounds import means_of_participants
 
 
@@ -33,10 +33,10 @@ class LogProgress:
     """
 
     def __init__(self, loggers: Sequence[Logger], beside: Progress | None = None, prefix: str = "") -> None:
-        if unfit := [one for one in loggers if not callable(getattr(one, "log", None))]:
+        if unfit := [logger for logger in loggers if not callable(getattr(logger, "log", None))]:
             text = f"loggers: one is of type {type(unfit[0]).__name__}, without log(round, values)"
             raise ValueError(f"{text}; give to_wandb(...), to_mlflow(...), to_tensorboard(...), or an object with log")
-        self.loggers, self.beside, self.prefix = loggers, told(beside), prefix
+        self.loggers, self.beside, self.prefix = loggers, checked_progress(beside), prefix
 
     def prepare(self) -> None:
         """Compiling begins."""
@@ -62,14 +62,14 @@ class LogProgress:
 
 def scalars(metrics: Mapping[str, np.ndarray], i: int) -> dict[str, float]:
     """The finite metrics of round ``i`` of a chunk: its scalars, and its participants' means."""
-    one = {name: value[i : i + 1] for name, value in metrics.items()}
-    numbers = {name: value[0] for name, value in one.items() if value.ndim == 1}
-    means = means_of_participants(one) if np.asarray(one["active"]).any() else {}
+    row = {name: value[i : i + 1] for name, value in metrics.items()}
+    numbers = {name: value[0] for name, value in row.items() if value.ndim == 1}
+    means = means_of_participants(row) if np.asarray(row["active"]).any() else {}
     numbers |= {name: means[name][0] for name in ("loss", "uplink", "downlink") if name in means}
     return {name: float(value) for name, value in numbers.items() if np.isfinite(value)}
 
 
-class _Calls:
+class _FunctionLogger:
     """A logger that calls a function ``(round, values)``."""
 
     def __init__(self, call: Any) -> None:
@@ -83,14 +83,14 @@ def to_tensorboard(writer: Any) -> Logger:
         for name, value in values.items():
             writer.add_scalar(name, value, round)
 
-    return _Calls(log)
+    return _FunctionLogger(log)
 
 
 def to_wandb(run: Any) -> Logger:
     """A run of Weights & Biases: ``run.log(values, step=round)``."""
-    return _Calls(lambda round, values: run.log(dict(values), step=round))
+    return _FunctionLogger(lambda round, values: run.log(dict(values), step=round))
 
 
 def to_mlflow(mlflow: Any) -> Logger:
     """The module ``mlflow``, or a client bound to a run: ``mlflow.log_metrics(values, step=round)``."""
-    return _Calls(lambda round, values: mlflow.log_metrics(dict(values), step=round))
+    return _FunctionLogger(lambda round, values: mlflow.log_metrics(dict(values), step=round))

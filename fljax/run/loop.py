@@ -47,7 +47,7 @@ class Loop(NamedTuple):
 
     def _chunks(self, chunk: Any, state: State, n_rounds: int, pace: "Pace") -> State:
         record, files_wanted = self.record, self.record.folder is not None
-        saved = counted = time.perf_counter()
+        saved_at = counted_at = time.perf_counter()
         while record.round < (until := self._until(n_rounds)):
             count = min(pace.rounds(), until - record.round)
             began = time.perf_counter()
@@ -60,20 +60,20 @@ class Loop(NamedTuple):
                 metrics = record.took(metrics)
                 for ender in self.enders:
                     ender.took(metrics)
-                ends = files_wanted and any(hosts.from_all_hosts(int(self._is_asked())))
-                is_last, waited = record.round == self._until(n_rounds), time.perf_counter() - saved
-                late = ends or is_last or waited > self.seconds_per_checkpoint
-                (save,) = hosts.agreed(int(late and files_wanted))
-                whole = hosts.gathered(state) if save else None
+                is_ending = files_wanted and any(hosts.from_all_hosts(int(self._is_asked())))
+                is_last, waited = record.round == self._until(n_rounds), time.perf_counter() - saved_at
+                should_save = is_ending or is_last or waited > self.seconds_per_checkpoint
+                (save,) = hosts.agreed(int(should_save and files_wanted))
+                host_state = hosts.gathered(state) if save else None
             self.progress.chunk(record.round, metrics, pace.rounds_per_second())
             record.write()
             now = time.perf_counter()
-            record.spend(now - counted)
-            counted = now
-            if whole is not None:
-                record.save(whole)
-            saved = time.perf_counter() if save else saved
-            if ends:
+            record.spend(now - counted_at)
+            counted_at = now
+            if host_state is not None:
+                record.save(host_state)
+            saved_at = time.perf_counter() if save else saved_at
+            if is_ending:
                 self._end(record.round, n_rounds)
         return state
 

@@ -14,7 +14,7 @@ import jax
 from jax.extend.core import jaxprs_in_params
 
 _CGROUPS, _PROC = Path("/sys/fs/cgroup"), Path("/proc")
-_KEPT = ("scan", "while", "dot_general", "conv_general_dilated")
+_STORED = ("scan", "while", "dot_general", "conv_general_dilated")
 """Operations whose results XLA stores in memory; those of others it may fuse away."""
 
 
@@ -27,16 +27,16 @@ class Memory(NamedTuple):
 
 def host_memory() -> Memory:
     """The minimum of the machine's memory, the cgroups' limits (versions 1 and 2) and this process's own limits."""
-    found = [_of_machine(), *_of_cgroups(), *_of_process()]
-    return Memory(min(one.limit for one in found), max(min(one.free for one in found), 0))
+    limits = [_machine_memory(), *_cgroup_memory(), *_process_memory()]
+    return Memory(min(memory.limit for memory in limits), max(min(memory.free for memory in limits), 0))
 
 
-def _of_machine() -> Memory:
+def _machine_memory() -> Memory:
     limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Memory(limit, _numbers(_PROC / "meminfo").get("MemAvailable:", limit // 1024) * 1024)
 
 
-def _of_cgroups() -> Iterator[Memory]:
+def _cgroup_memory() -> Iterator[Memory]:
     """The limits of every group of this process, from its own up to the root of the mount."""
     for folder, current, most, inactive in _groups():
         limit = _number(folder / most)
@@ -59,13 +59,13 @@ def _groups() -> Iterator[tuple[Path, str, str, str]]:
             continue
         for root in roots:
             # In a container the path may be that of the host, and the mount its end.
-            own = root / path.lstrip("/")
-            for folder in (own, *own.parents):
+            own_folder = root / path.lstrip("/")
+            for folder in (own_folder, *own_folder.parents):
                 if folder.is_relative_to(root) and (folder / most).exists():
                     yield folder, current, most, inactive
 
 
-def _of_process() -> Iterator[Memory]:
+def _process_memory() -> Iterator[Memory]:
     """The limits of ``ulimit -v`` and ``ulimit -d``."""
     pages = _lines(_PROC / "self" / "statm")
     if not pages:
@@ -100,10 +100,10 @@ def check_fits(what: str, need: int) -> None:
     Raises:
         MemoryError: the host has less memory free for this process.
     """
-    there = host_memory()
-    if need > there.free:
-        of_all = "" if there.free == there.limit else f" of {size(there.limit)}"
-        raise MemoryError(f"{what} {size(need)}, but {size(there.free)}{of_all} are free")
+    memory = host_memory()
+    if need > memory.free:
+        of_limit = "" if memory.free == memory.limit else f" of {size(memory.limit)}"
+        raise MemoryError(f"{what} {size(need)}, but {size(memory.free)}{of_limit} are free")
 
 
 def check_compiled(what: str, compiled: Any) -> None:
@@ -143,18 +143,18 @@ def least(traced: Any) -> int:
 
     It is the largest of the results that XLA must store; the compiled program shows the rest.
     """
-    return max([n_bytes(traced.out_info), *_kept(traced.jaxpr.jaxpr, 1)])
+    return max([n_bytes(traced.out_info), *_stored_bytes(traced.jaxpr.jaxpr, 1)])
 
 
-def _kept(jaxpr: Any, copies: int) -> Iterator[int]:
+def _stored_bytes(jaxpr: Any, copies: int) -> Iterator[int]:
     for equation in jaxpr.eqns:
-        if equation.primitive.name in _KEPT:
+        if equation.primitive.name in _STORED:
             yield copies * n_bytes([var.aval for var in equation.outvars])
-        own = copies
+        inner_copies = copies
         if equation.primitive.name == "shard_map":
-            own = copies * equation.params["mesh"].size
+            inner_copies = copies * equation.params["mesh"].size
         for inner in jaxprs_in_params(equation.params):
-            yield from _kept(inner, own)
+            yield from _stored_bytes(inner, inner_copies)
 
 
 def peak(compiled: Any) -> int:

@@ -78,13 +78,13 @@ def replicated(value: Any, mesh: Mesh | None) -> Any:
         return value
     if jax.process_count() > 1:
         return on_all_devices(value, mesh)
-    whole, copies = NamedSharding(mesh, PartitionSpec()), {}
+    on_every_device, copies = NamedSharding(mesh, PartitionSpec()), {}
 
     def put(leaf: Any) -> Any:
         if isinstance(leaf, AtHome):
             return leaf
         if id(leaf) not in copies:  # splits may share a pool
-            copies[id(leaf)] = jax.device_put(leaf, whole)
+            copies[id(leaf)] = jax.device_put(leaf, on_every_device)
         return copies[id(leaf)]
 
     return jax.tree.map(put, value, is_leaf=lambda leaf: isinstance(leaf, AtHome))
@@ -98,8 +98,8 @@ def shapes(value: Any, sharding: Sharding | None = None) -> Any:
 def to_copy(value: Any) -> list[Any]:
     """The arrays of ``value`` that `replicated` would copy: those on one device."""
     leaves = jax.tree.leaves(value, is_leaf=lambda leaf: isinstance(leaf, AtHome))
-    one = [leaf for leaf in leaves if not isinstance(leaf, AtHome)]
-    return [leaf for leaf in one if not isinstance(leaf, jax.Array) or len(leaf.devices()) == 1]
+    arrays = [leaf for leaf in leaves if not isinstance(leaf, AtHome)]
+    return [leaf for leaf in arrays if not isinstance(leaf, jax.Array) or len(leaf.devices()) == 1]
 
 
 _divided = False  # whether `use_all_cores` set the number of devices, and not the user

@@ -26,7 +26,7 @@ from fljax.types import Algorithm, Federation, Key, ModelTable, Params, State
 
 FILE, OF_NEW = "models.npz", "new_models.npz"
 _ROW, _ROUNDS = "row", "n_rounds"
-_TAKEN = (_ROW, _ROUNDS, "file", "allow_pickle")
+_RESERVED = (_ROW, _ROUNDS, "file", "allow_pickle")
 """Names that no leaf of an .npz may have: the row numbers, the rounds, and the parameters of ``np.savez``."""
 Format = Literal["safetensors", "flax"]
 
@@ -55,10 +55,10 @@ def deployed(
     if n_rounds is not None:
         check_count("n_rounds", n_rounds)
     numbers = as_traced(hyper)
-    last = at(federation, np.iinfo(np.int32).max if n_rounds is None else n_rounds - 1)
+    last_stage = at(federation, np.iinfo(np.int32).max if n_rounds is None else n_rounds - 1)
     with fields_of(hyper, algorithm):
         check_state(algorithm, numbers, state, federation.train, key, same_clients=True)
-        return last_models(algorithm.deploy, key, numbers, state, last.train)
+        return last_models(algorithm.deploy, key, numbers, state, last_stage.train)
 
 
 def client_model(models: ModelTable, client: int) -> Params:
@@ -70,12 +70,12 @@ def client_model(models: ModelTable, client: int) -> Params:
     n_clients = len(models.row)
     if not 0 <= whole("client", client) < n_clients:
         raise ValueError(f"client={client} does not exist; choose 0 to {n_clients - 1}")
-    if not _holds(models)[client]:
+    if not _has_model(models)[client]:
         raise ValueError(f"client={client} holds no model: its row is {models.row[client]}")
     return jax.device_get(tree.row(models.params, jnp.asarray(models.row[client])))
 
 
-def _holds(models: ModelTable) -> np.ndarray:
+def _has_model(models: ModelTable) -> np.ndarray:
     """(clients,) whether a client has a model: its row number is in the table, or the table has a single row."""
     n_rows, row = tree.n_rows(models.params), np.asarray(models.row)
     return (row >= 0) & (row < n_rows) | (n_rows == 1)
@@ -115,10 +115,11 @@ def read_models(path: str | Path, n_rounds: int | None = None) -> ModelTable:
     arrays, _ = read_arrays(path, "run again into another folder")
     if _ROW not in arrays:
         raise ValueError(f"{path} has no models: the array {_ROW!r} with the clients' row numbers is missing")
-    row, of = arrays.pop(_ROW), arrays.pop(_ROUNDS, None)
-    if of is not None and n_rounds is not None and int(of) != n_rounds:
+    row, written_after = arrays.pop(_ROW), arrays.pop(_ROUNDS, None)
+    if written_after is not None and n_rounds is not None and int(written_after) != n_rounds:
         raise ValueError(
-            f"{path} was written after {int(of)} rounds, but the run was interrupted after {n_rounds}; resume it first"
+            f"{path} was written after {int(written_after)} rounds, but the run was interrupted after {n_rounds}; "
+            "resume it first"
         )
     params = unflatten_dict({_unquoted(name): restored(leaf) for name, leaf in arrays.items()})
     return ModelTable(params, cast(Array, row))
@@ -126,7 +127,7 @@ def read_models(path: str | Path, n_rounds: int | None = None) -> ModelTable:
 
 def _quoted(name: tuple[str, ...]) -> str:
     joined = "/".join(part.replace("%", "%25").replace("/", "%2F") for part in name)
-    if joined in _TAKEN or joined.endswith(".npy"):
+    if joined in _RESERVED or joined.endswith(".npy"):
         return f"{joined[:-1]}%{ord(joined[-1]):02X}"
     return joined
 
@@ -186,19 +187,19 @@ def export_models(
     folder, table = Path(folder), ModelTable(jax.device_get(models.params), cast(Array, np.asarray(models.row)))
     folder.mkdir(parents=True, exist_ok=True)
     ending = ".safetensors" if format == "safetensors" else ".msgpack"
-    holders = {}
-    for client in np.flatnonzero(_holds(models)).tolist():
+    paths = {}
+    for client in np.flatnonzero(_has_model(models)).tolist():
         row = 0 if tree.n_rows(table.params) == 1 else int(table.row[client])
-        stem = f"client_{_safe(names[client]) if names else client}" if each == "client" else f"model_{row}"
-        holders[client] = folder / f"{stem}{ending}"
-    if each == "client" and len(set(holders.values())) < len(holders):
+        stem = f"client_{_safe_name(names[client]) if names else client}" if each == "client" else f"model_{row}"
+        paths[client] = folder / f"{stem}{ending}"
+    if each == "client" and len(set(paths.values())) < len(paths):
         raise ValueError("two clients would have the same file name; give other names, or none")
-    for path, client in {path: client for client, path in holders.items()}.items():
+    for path, client in {path: client for client, path in paths.items()}.items():
         _write(path, tree.row(table.params, table.row[client]), format)
-    files = [holders[client].name if client in holders else None for client in range(len(table.row))]
+    files = [paths[client].name if client in paths else None for client in range(len(table.row))]
     index = dict(zip(map(str, names or range(len(files))), files, strict=True))
     folder.joinpath("models.json").write_text(json.dumps(index, indent=1) + "\n")
-    return list(dict.fromkeys(holders.values()))
+    return list(dict.fromkeys(paths.values()))
 
 
 def _write(path: Path, params: Params, format: Format) -> None:
@@ -217,5 +218,5 @@ def _write(path: Path, params: Params, format: Format) -> None:
     save_file(flat, path)
 
 
-def _safe(name: str) -> str:
+def _safe_name(name: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in name)

@@ -19,9 +19,9 @@ def names_as_json(
     words: Sequence[str] = (),
 ) -> str:
     """The text of names.json: names of clients and classes, `LoadedRun.scales`, `inputs`, `words`, and a checksum."""
-    found: dict[str, Any] = {"clients": clients, "classes": classes, "scales": scales or {}}
-    found |= {name: own for name, own in zip(_MAY_HAVE, (new_clients, inputs, words), strict=True) if own}
-    return json.dumps(found | {"checksum": checksum_of([*found.values()])}) + "\n"
+    content: dict[str, Any] = {"clients": clients, "classes": classes, "scales": scales or {}}
+    content |= {name: entry for name, entry in zip(_MAY_HAVE, (new_clients, inputs, words), strict=True) if entry}
+    return json.dumps(content | {"checksum": checksum_of([*content.values()])}) + "\n"
 
 
 _MAY_HAVE = ("new_clients", "inputs", "words")
@@ -48,11 +48,11 @@ def names_of(content: Any) -> Names:
         TypeError: it has another structure.
     """
     clients, classes, scales = (content[name] for name in ("clients", "classes", "scales"))
-    more = [content[name] for name in _MAY_HAVE if name in content]
-    if content.get("checksum") != checksum_of([clients, classes, scales, *more]):
+    optional = [content[name] for name in _MAY_HAVE if name in content]
+    if content.get("checksum") != checksum_of([clients, classes, scales, *optional]):
         raise ValueError("the checksum is wrong")
     numbers = {
-        what: {name: np.asarray(value, np.float32) for name, value in own.items()} for what, own in scales.items()
+        what: {name: np.asarray(value, np.float32) for name, value in scale.items()} for what, scale in scales.items()
     }
     new_clients, inputs, words = (tuple(content.get(name, ())) for name in _MAY_HAVE)
     return Names(tuple(clients), numbers, inputs, tuple(classes), words, new_clients)

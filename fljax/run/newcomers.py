@@ -73,9 +73,9 @@ def new_client_models(
         )
     check_numbers(hyper)
     with fields_of(hyper, algorithm):
-        numbers = as_traced(hyper), state, newcomers.train, key, jnp.int32(n_rounds)
-        check_state(algorithm, *numbers[:4], same_clients=False)
-        return new_models(algorithm, *numbers)
+        arguments = as_traced(hyper), state, newcomers.train, key, jnp.int32(n_rounds)
+        check_state(algorithm, *arguments[:4], same_clients=False)
+        return new_models(algorithm, *arguments)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -91,17 +91,17 @@ def new_models(
     key_rounds, key_deploy = jax.random.split(keys.deploy)
     if algorithm.join is not None:
         return algorithm.join(key_rounds, hyper, state, data, n_rounds)
-    begun = State(state.server, algorithm.init(keys.init, hyper, data).clients)
-    if jax.tree.leaves(begun.clients):
-        begun = rounds_alone(_of_strangers(algorithm.round), key_rounds, hyper, begun, data, n_rounds)
-    models = algorithm.deploy(key_deploy, hyper, begun, data)
+    begun_state = State(state.server, algorithm.init(keys.init, hyper, data).clients)
+    if jax.tree.leaves(begun_state.clients):
+        begun_state = rounds_alone(_with_unknown_ids(algorithm.round), key_rounds, hyper, begun_state, data, n_rounds)
+    models = algorithm.deploy(key_deploy, hyper, begun_state, data)
     if models.row.shape != data.size.shape:
-        deployed, wanted = models.row.shape[0], data.n_clients
-        raise ValueError(f"the method deploys to its own {deployed} clients, not to {wanted} new ones; give it a join")
+        n_deployed, n_new = models.row.shape[0], data.n_clients
+        raise ValueError(f"the method deploys to its own {n_deployed} clients, not to {n_new} new ones; give it a join")
     return models
 
 
-def _of_strangers(round: Round) -> Round:
+def _with_unknown_ids(round: Round) -> Round:
     """``round`` with client ids that no client of the run has, so that attacks and staleness do not apply."""
 
     def among_others(key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:

@@ -61,31 +61,34 @@ def run_round(
         ValueError: a round's state differs in structure from the one before, its metrics are not as `Algorithm`
             requires, or its clients ignore the effort that a straggler has.
     """
-    now = at(federation, round)
+    current_federation = at(federation, round)
     keys = round_keys(key, round)
     with jax.named_scope("cohort"):  # `fljax.run.profile` finds the parts by these names
-        cohort = cohort_of(keys.cohort, round, now, draw, dropout)
+        cohort = cohort_of(keys.cohort, round, current_federation, draw, dropout)
     rows = tree.take(state.clients, cohort.ids)
     if cohort.effort is not None:
-        some = partial(algorithm.round, keys.server, hyper, State(state.server, rows))
-        check_effort(some, cohort)
+        round_of_cohort = partial(algorithm.round, keys.server, hyper, State(state.server, rows))
+        check_effort(round_of_cohort, cohort)
     with jax.named_scope("round"):
-        given = algorithm.round(keys.server, hyper, State(state.server, rows), cohort)
-    if not isinstance(given, tuple) or isinstance(given, State) or len(given) != 2:  # a State is a pair too
-        kind = f"{len(given)} things" if type(given) is tuple else f"a {type(given).__name__}"
+        returned = algorithm.round(keys.server, hyper, State(state.server, rows), cohort)
+    if not isinstance(returned, tuple) or isinstance(returned, State) or len(returned) != 2:  # a State is a pair too
+        kind = f"{len(returned)} things" if type(returned) is tuple else f"a {type(returned).__name__}"
         raise ValueError(f"a round returned {kind}; return a State and the metrics")
-    new, metrics = given
-    check_like("a round returned a state", new, State(state.server, rows))
-    rows = tree.where(cohort.active, tree.as_before(new.clients, rows), rows)
+    new_state, metrics = returned
+    check_like("a round returned a state", new_state, State(state.server, rows))
+    rows = tree.where(cohort.active, tree.as_before(new_state.clients, rows), rows)
     clients = tree.put(state.clients, cohort.ids, rows)
-    after, metrics = State(tree.as_before(new.server, state.server), clients), round_metrics(metrics, cohort, now)
-    test = {}
+    next_state = State(tree.as_before(new_state.server, state.server), clients)
+    metrics = round_metrics(metrics, cohort, current_federation)
+    test_metrics = {}
     if due is not None:
         deploy = key_for("deploy", key)
-        test = test_round(algorithm, hyper, federation, deploy, after, round, due, has_clusters="label" in metrics)
-    if both := [name for name in metrics if name in test]:
-        raise ValueError(f"a round returned a metric {both[0]!r}, which its test has too; give it another name")
-    return after, metrics | test
+        test_metrics = test_round(
+            algorithm, hyper, federation, deploy, next_state, round, due, has_clusters="label" in metrics
+        )
+    if duplicates := [name for name in metrics if name in test_metrics]:
+        raise ValueError(f"a round returned a metric {duplicates[0]!r}, which its test has too; give it another name")
+    return next_state, metrics | test_metrics
 
 
 def test_round(
@@ -107,18 +110,18 @@ def test_round(
     @partial(jax.jit, inline=True)  # so that it is traced once for its shapes and for its values
     def test(state: State) -> Metrics:
         models = deployed(algorithm.deploy, key, hyper, state, federation.train)
-        found = evaluate(algorithm.predict, models, federation.test, algorithm.loss)
+        metrics = evaluate(algorithm.predict, models, federation.test, algorithm.loss)
         if has_clusters:
-            found[ROW] = models.row.astype(jnp.float32)  # a float like all test metrics, NaN without a test
+            metrics[ROW] = models.row.astype(jnp.float32)  # a float like all test metrics, NaN without a test
         if is_validated(algorithm.loss):
-            found |= _validation(algorithm, models, federation)
+            metrics |= _validation(algorithm, models, federation)
         if federation.triggered is None:
-            return found
+            return metrics
         triggered = federation.triggered
         if federation.there is not None:  # clients that are not there are not tested
             triggered = triggered._replace(size=jnp.where(federation.there, triggered.size, 0))
-        fooled = evaluate(algorithm.predict, models, triggered, algorithm.loss)
-        return found | {"attack_success": fooled["accuracy_micro"]}
+        triggered_metrics = evaluate(algorithm.predict, models, triggered, algorithm.loss)
+        return metrics | {"attack_success": triggered_metrics["accuracy_micro"]}
 
     def skip(state: State) -> Metrics:
         return jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), jax.eval_shape(test, state))
@@ -130,9 +133,9 @@ def test_round(
 def _validation(algorithm: Algorithm, models: ModelTable, federation: Federation) -> Metrics:
     """Means over clients of their tests on their validation splits; clients without test examples are left out."""
     assert federation.val is not None
-    held = federation.val._replace(size=jnp.where(federation.test.size > 0, federation.val.size, 0))
-    found = evaluate(algorithm.predict, models, held, algorithm.loss)
-    return {VALIDATION + name.removeprefix("test_"): value for name, value in found.items() if value.ndim == 0}
+    validation = federation.val._replace(size=jnp.where(federation.test.size > 0, federation.val.size, 0))
+    metrics = evaluate(algorithm.predict, models, validation, algorithm.loss)
+    return {VALIDATION + name.removeprefix("test_"): value for name, value in metrics.items() if value.ndim == 0}
 
 
 def is_due(round: Array | np.ndarray, evaluate_every: int | Array, n_rounds: int | Array) -> Any:
@@ -158,10 +161,10 @@ def key_for(use: str, key: Key) -> Key:
 def round_keys(key: Key, round: Array) -> RoundKeys:
     """The keys of round ``round`` of a run with ``key``."""
     cohort, server = (Keys._fields.index(use) for use in ("cohort", "server"))
-    n = len(CohortKeys._fields)
-    use, depth = np.array([cohort] * n + [server]), np.array([3] * n + [2])
-    *of_cohort, of_server = descend(key, use, round, np.array([*range(n), 0]), depth=depth)
-    return RoundKeys(CohortKeys(*of_cohort), of_server)
+    n_cohort_keys = len(CohortKeys._fields)
+    use, depth = np.array([cohort] * n_cohort_keys + [server]), np.array([3] * n_cohort_keys + [2])
+    *cohort_keys, server_key = descend(key, use, round, np.array([*range(n_cohort_keys), 0]), depth=depth)
+    return RoundKeys(CohortKeys(*cohort_keys), server_key)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -198,8 +201,8 @@ def round_metrics(metrics: Metrics, cohort: Cohort, federation: Federation) -> M
     for name in ("uplink", "downlink"):  # one per participant, though in most methods they are all equal
         metrics[name] = jnp.broadcast_to(metrics[name], cohort.ids.shape)
     if federation.group is not None and "label" in metrics:
-        counts = cohort.active if federation.there is None else cohort.active & federation.there[cohort.ids]
-        metrics["ari"] = adjusted_rand(metrics["label"], federation.group[cohort.ids], counts)
+        is_counted = cohort.active if federation.there is None else cohort.active & federation.there[cohort.ids]
+        metrics["ari"] = adjusted_rand(metrics["label"], federation.group[cohort.ids], is_counted)
     if cohort.n_missing is not None:
         metrics["n_missing"] = cohort.n_missing
     if cohort.effort is not None:

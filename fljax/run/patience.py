@@ -26,9 +26,9 @@ def at_best_validation(metrics: Mapping[str, np.ndarray]) -> np.ndarray:
     """(rounds,) the headline's test value in the best round so far by validation; NaN before the first test."""
     headline = measures_of(metrics).headline
     validated = np.nan_to_num(np.asarray(metrics[VALIDATION + headline], np.float64), nan=-np.inf)
-    before = np.maximum.accumulate(np.append(-np.inf, validated))[:-1]
-    at = np.maximum.accumulate(np.where(validated > before, np.arange(len(validated)), -1))
-    return np.where(at < 0, np.nan, np.asarray(metrics[headline])[at])
+    best_before = np.maximum.accumulate(np.append(-np.inf, validated))[:-1]
+    best_rounds = np.maximum.accumulate(np.where(validated > best_before, np.arange(len(validated)), -1))
+    return np.where(best_rounds < 0, np.nan, np.asarray(metrics[headline])[best_rounds])
 
 
 def measures_by_validation(metrics: Collection[str]) -> list[str]:
@@ -77,11 +77,11 @@ class Patience:
 
 def ends_after(metrics: Mapping[str, np.ndarray], rounds: int, evaluate_every: int) -> int | None:
     """The number of rounds after which `Patience` ends a run with these metrics; None if it does not so far."""
-    waits = Patience(rounds, evaluate_every)
+    patience = Patience(rounds, evaluate_every)
     for value in np.asarray(metrics[judged_by(metrics)]):
-        waits.took_one(value)
-        if waits.until(waits.made + evaluate_every) <= waits.made:
-            return waits.made
+        patience.took_one(value)
+        if patience.until(patience.made + evaluate_every) <= patience.made:
+            return patience.made
     return None
 
 

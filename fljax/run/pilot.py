@@ -64,12 +64,12 @@ def choose_k(
     n_clients = min(n_clients, federation.train.n_clients)
     _check_pilots(candidates, n_clients, score)
     key_sample, key_run = jax.random.split(key)
-    there = federation.train.n_clients
-    pilot = clients_of(federation, jnp.sort(jax.random.permutation(key_sample, there)[:n_clients]))
+    n_available = federation.train.n_clients
+    pilot = clients_of(federation, jnp.sort(jax.random.permutation(key_sample, n_available)[:n_clients]))
     scores = {k: _pilot_score(make(k), hyper, pilot, key_run, n_rounds, score) for k in candidates}
     values = np.asarray(list(scores.values()))
-    if lost := [k for k, value in scores.items() if not np.isfinite(value)]:
-        raise ValueError(f"the pilots of K={lost} have no finite {score}: training diverged; choose a smaller lr")
+    if failed := [k for k, value in scores.items() if not np.isfinite(value)]:
+        raise ValueError(f"the pilots of K={failed} have no finite {score}: training diverged; choose a smaller lr")
     best = int(np.argmax(values)) if score == "accuracy" else elbow(np.asarray(candidates), values)
     return ChoiceOfK(candidates[best], scores)
 
@@ -90,8 +90,8 @@ def _pilot_score(
         return float(metrics[score][-1])
     federation = at(federation, n_rounds - 1)
     models = algorithm.deploy(split_key(key).deploy, hyper, state, federation.train)
-    held = federation.train if federation.val is None else federation.val
-    metrics = evaluate(algorithm.predict, models, held, algorithm.loss)
+    validation = federation.train if federation.val is None else federation.val
+    metrics = evaluate(algorithm.predict, models, validation, algorithm.loss)
     return float(metrics[measures_of(metrics).headline])
 
 
@@ -132,7 +132,7 @@ def layer_gaps(
         ValueError: the algorithm reports no gaps.
     """
     _, metrics = simulate(algorithm, hyper, federation, key, n_rounds, evaluate_every=n_rounds)
-    found = {name.removeprefix(GAP): float(value[-1]) for name, value in metrics.items() if name.startswith(GAP)}
-    if not found:
+    gaps = {name.removeprefix(GAP): float(value[-1]) for name, value in metrics.items() if name.startswith(GAP)}
+    if not gaps:
         raise ValueError("algorithm reports no gaps; make it with the option group, the clients' true groups")
-    return found
+    return gaps

@@ -26,16 +26,16 @@ def head(names: Sequence[str], n_rounds: int) -> str:
 
 def line(name: str, plan: Plan, n_rounds: int, names: Sequence[str]) -> str:
     """A method's row. Estimates that were not measured are marked ``~``."""
-    kept, quick = size(plan.state), plan.per_client is None
-    each, most = ("-", "-") if plan.per_client is None else (size(plan.per_client), str(plan.largest_cohort))
+    state, is_quick = size(plan.state), plan.per_client is None
+    per_client, cohort = ("-", "-") if plan.per_client is None else (size(plan.per_client), str(plan.largest_cohort))
     speed = ["-", "do not fit", "-", "-"]
-    if plan.at_once > 0 or quick:
+    if plan.at_once > 0 or is_quick:
         mark = "" if plan.measured else "~"
         seconds = plan.compile_seconds + n_rounds / plan.rounds_per_second
-        rate, whole = f"{mark}{plan.rounds_per_second:.3g}", f"{mark}{seconds:.3g} s"
-        compiling = f"{'~' if quick else ''}{plan.compile_seconds:.2g} s"
-        speed = ["-" if quick else str(plan.at_once), rate, compiling, whole]
-    cells = [name, kept, each, most, f"{plan.flops / 1e9:.3g}", *speed]
+        rate, total = f"{mark}{plan.rounds_per_second:.3g}", f"{mark}{seconds:.3g} s"
+        compiling = f"{'~' if is_quick else ''}{plan.compile_seconds:.2g} s"
+        speed = ["-" if is_quick else str(plan.at_once), rate, compiling, total]
+    cells = [name, state, per_client, cohort, f"{plan.flops / 1e9:.3g}", *speed]
     return table([""] * len(cells), [cells], least=_widths(names)).split("\n", 1)[1]
 
 

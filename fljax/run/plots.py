@@ -72,29 +72,29 @@ def _name_ends(axes: Axes, ends: Mapping[str, float | None]) -> None:
     inches = cast(Figure, axes.figure).get_size_inches()[1] - 0.8
     gap = 0.19 / inches * (high - low)
     heights = _apart(np.nan_to_num(np.array([end for *_, end in drawn], float), nan=low), gap, low, high)
-    across = axes.get_yaxis_transform()
+    transform = axes.get_yaxis_transform()
     for (color, name, end), height in zip(drawn, heights, strict=True):
-        where: dict[str, Any] = {"xycoords": across, "textcoords": across, "annotation_clip": False}
+        coordinates: dict[str, Any] = {"xycoords": transform, "textcoords": transform, "annotation_clip": False}
         line: dict[str, Any] = {"arrowstyle": "-", "color": color, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 0}
         line["relpos"] = (0, 0.5)  # the line ends at the name's left edge
         arrow = line if abs(height - end) > gap / 4 else None
         axes.annotate(
-            f"{name}  {end:.3f}", (1.0, end), (1.03, height), color=color, va="center", arrowprops=arrow, **where
+            f"{name}  {end:.3f}", (1.0, end), (1.03, height), color=color, va="center", arrowprops=arrow, **coordinates
         )
 
 
 def over_clients(values: Mapping[str, np.ndarray], ylabel: str = "client's test accuracy") -> Figure:
     """The distribution of a metric over the clients: for each method its clients as points, quartiles and median."""
     figure, axes = new_figure(max(3.2, 1.1 + 0.75 * len(values)), 4.0)
-    for i, of_clients in enumerate(values.values()):
-        known = np.sort(of_clients[np.isfinite(of_clients)])
-        if not len(known):
+    for i, client_values in enumerate(values.values()):
+        finite = np.sort(client_values[np.isfinite(client_values)])
+        if not len(finite):
             continue
         # Side by side by rank, so that equal clients do not hide each other, without randomness.
-        place = i + 0.36 * np.sin(2.4 * np.arange(len(known)))
+        place = i + 0.36 * np.sin(2.4 * np.arange(len(finite)))
         color = COLORS[i % len(COLORS)]
-        axes.scatter(place, known, s=9, color=color, alpha=0.45, linewidths=0)
-        low, middle, high = np.percentile(known, (25, 50, 75))
+        axes.scatter(place, finite, s=9, color=color, alpha=0.45, linewidths=0)
+        low, middle, high = np.percentile(finite, (25, 50, 75))
         axes.plot([i, i], [low, high], color=color, linewidth=7, alpha=0.35, solid_capstyle="butt")
         axes.plot([i - 0.3, i + 0.3], [middle, middle], color=color, linewidth=2)
     few = len(values) < 5
@@ -109,8 +109,8 @@ def clusters_over_time(label: np.ndarray, title: str = "") -> Figure:
     """The cluster of each client in each round: ``label`` (rounds, clients), negative where it is not known."""
     n_rounds, n_clients = label.shape
     figure, axes = new_figure(6.4, max(2.2, min(7.0, 1.2 + 0.12 * n_clients)))
-    of_label = [to_rgb(COLORS[i % len(COLORS)]) for i in range(max(int(label.max()) + 1, 1))]
-    colors = np.array([*of_label, to_rgb("#F2F2F2")])  # the last one is that of a negative label
+    label_colors = [to_rgb(COLORS[i % len(COLORS)]) for i in range(max(int(label.max()) + 1, 1))]
+    colors = np.array([*label_colors, to_rgb("#F2F2F2")])  # the last one is that of a negative label
     extent = (0.5, n_rounds + 0.5, n_clients - 0.5, -0.5)
     axes.imshow(colors[np.maximum(label.T, -1)], aspect="auto", interpolation="nearest", extent=extent)
     axes.set(xlabel="round", ylabel="client")

@@ -57,11 +57,11 @@ def mechanism(hyper: Any, sampling: Sampling, work: Work | None) -> Mechanism | 
     """
     if not isinstance(hyper, PrivacyHyper):
         return None
-    given = as_dict(hyper)
-    if "noise_multiplier" in given:
+    numbers = as_dict(hyper)
+    if "noise_multiplier" in numbers:
         rate = drawn_share(dict(sampling.about)["participation"]) if sampling.is_independent else 1.0
         return Mechanism("noise_multiplier", rate, 1)
-    return Mechanism("example_noise", 1.0, work.epochs if work else 1) if "example_noise" in given else None
+    return Mechanism("example_noise", 1.0, work.epochs if work else 1) if "example_noise" in numbers else None
 
 
 def epsilons(hyper: Any, sampling: Sampling, work: Work | None, n_rounds: int) -> np.ndarray | None:
@@ -70,10 +70,10 @@ def epsilons(hyper: Any, sampling: Sampling, work: Work | None, n_rounds: int) -
     Raises:
         ValueError: the accountant is not installed, or the noise on counts needs more than the total noise.
     """
-    found = mechanism(hyper, sampling, work)
-    if found is None or any(isinstance(value, jax.core.Tracer) for value in as_dict(hyper).values()):
+    round_mechanism = mechanism(hyper, sampling, work)
+    if round_mechanism is None or any(isinstance(value, jax.core.Tracer) for value in as_dict(hyper).values()):
         return None
-    noise, delta = float(getattr(hyper, found.noise)), float(hyper.delta)
+    noise, delta = float(getattr(hyper, round_mechanism.noise)), float(hyper.delta)
     check_noise(hyper, noise)
     if noise == 0:
         return np.full(n_rounds, np.inf, np.float32)
@@ -81,12 +81,13 @@ def epsilons(hyper: Any, sampling: Sampling, work: Work | None, n_rounds: int) -
     from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
 
     accountant = _accountant()
-    accountant.compose(_event(found, noise), found.per_round)
-    of_one_round = np.asarray(
-        accountant._rdp
-    )  # divergences add up; composing again would take a tenth of a second per round
-    after = (compute_epsilon(ORDERS, ((r + 1) * of_one_round).tolist(), delta)[0] for r in range(n_rounds))
-    return np.fromiter(after, np.float32, n_rounds)
+    accountant.compose(_event(round_mechanism, noise), round_mechanism.per_round)
+    # Divergences add up; composing again would take a tenth of a second per round.
+    divergences = np.asarray(accountant._rdp)
+    epsilon_after_rounds = (
+        compute_epsilon(ORDERS, ((r + 1) * divergences).tolist(), delta)[0] for r in range(n_rounds)
+    )
+    return np.fromiter(epsilon_after_rounds, np.float32, n_rounds)
 
 
 def with_target(hyper: Any, sampling: Sampling, work: Work | None, n_rounds: int) -> Any:
@@ -95,14 +96,14 @@ def with_target(hyper: Any, sampling: Sampling, work: Work | None, n_rounds: int
     Raises:
         ValueError: no noise is enough, noise is given besides the target, or the accountant is not installed.
     """
-    found = mechanism(hyper, sampling, work)
-    if found is None or hyper.target_epsilon is None:
+    round_mechanism = mechanism(hyper, sampling, work)
+    if round_mechanism is None or hyper.target_epsilon is None:
         return hyper
-    _check_target_alone(hyper, found.noise)
+    _check_target_alone(hyper, round_mechanism.noise)
     target, delta, accounting = float(hyper.target_epsilon), float(hyper.delta), _accounting()
 
     def event(noise: float) -> Any:
-        return accounting.SelfComposedDpEvent(_event(found, noise), n_rounds * found.per_round)
+        return accounting.SelfComposedDpEvent(_event(round_mechanism, noise), n_rounds * round_mechanism.per_round)
 
     def epsilon(noise: float) -> float:
         accountant = _accountant()
@@ -118,15 +119,15 @@ def with_target(hyper: Any, sampling: Sampling, work: Work | None, n_rounds: int
         bracket = accounting.ExplicitBracketInterval(_LEAST, _MOST)
         noise = accounting.calibrate_dp_mechanism(_accountant, event, target, delta, bracket)
     check_noise(hyper, noise)
-    return replace(hyper, target_epsilon=None, **{found.noise: noise})
+    return replace(hyper, target_epsilon=None, **{round_mechanism.noise: noise})
 
 
 def _check_target_alone(hyper: Any, noise: str) -> None:
     """Raises ValueError if ``noise`` has another value than its default besides a target."""
-    given = float(getattr(hyper, noise))
-    if given != numbers_of(type(hyper))[noise].default:
+    value = float(getattr(hyper, noise))
+    if value != numbers_of(type(hyper))[noise].default:
         raise ValueError(
-            f"{noise}={given:g} and target_epsilon={float(hyper.target_epsilon):g} are both given, but the noise "
+            f"{noise}={value:g} and target_epsilon={float(hyper.target_epsilon):g} are both given, but the noise "
             "follows from the target; leave one of them out"
         )
 
@@ -148,10 +149,10 @@ def check_noise(hyper: Any, noise: float) -> None:
         )
 
 
-def _event(found: Mechanism, noise: float) -> Any:
+def _event(mechanism: Mechanism, noise: float) -> Any:
     accounting = _accounting()
     gaussian = accounting.GaussianDpEvent(noise)
-    return gaussian if math.isclose(found.rate, 1) else accounting.PoissonSampledDpEvent(found.rate, gaussian)
+    return gaussian if math.isclose(mechanism.rate, 1) else accounting.PoissonSampledDpEvent(mechanism.rate, gaussian)
 
 
 def _accountant() -> Any:

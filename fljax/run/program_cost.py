@@ -66,13 +66,14 @@ def _of_equation(equation: Any, trips: float) -> Cost:
 
 def inner_programs(params: dict[str, Any]) -> list[Any]:
     """The programs inside an equation: the bodies of jits, of custom derivatives, of a `shard_map`."""
-    found = jax.tree.leaves(list(params.values()), is_leaf=lambda value: hasattr(value, "eqns"))
-    return [value for value in found if hasattr(value, "eqns")]
+    leaves = jax.tree.leaves(list(params.values()), is_leaf=lambda value: hasattr(value, "eqns"))
+    return [value for value in leaves if hasattr(value, "eqns")]
 
 
 def has_operation(jaxpr: Any, *names: str) -> bool:
     """Whether a jaxpr, closed or open, has an operation of one of these names, also in its loops and branches."""
     return any(
-        equation.primitive.name in names or any(has_operation(one, *names) for one in inner_programs(equation.params))
+        equation.primitive.name in names
+        or any(has_operation(inner, *names) for inner in inner_programs(equation.params))
         for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns
     )

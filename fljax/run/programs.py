@@ -104,8 +104,8 @@ class Compiler(NamedTuple):
         return _remember(key, call), True
 
 
-_MOST = 128
-_of_this_process: OrderedDict[Any, Any] = OrderedDict()
+_MOST_PROGRAMS = 128
+_programs: OrderedDict[Any, Any] = OrderedDict()
 _lock = threading.Lock()  # one thread compiles ahead while another frees programs
 
 
@@ -119,22 +119,22 @@ def _compiled(traced: Any, arguments: tuple, level: Level) -> Any:
 
 
 def _remembered(key: Any) -> Any | None:
-    return _of_this_process.get(key)
+    return _programs.get(key)
 
 
 def _remember(key: Any, call: Any) -> Any:
     with _lock:
-        _of_this_process[key] = call
-        _of_this_process.move_to_end(key)
-        while len(_of_this_process) > _MOST:
-            _of_this_process.popitem(last=False)
+        _programs[key] = call
+        _programs.move_to_end(key)
+        while len(_programs) > _MOST_PROGRAMS:
+            _programs.popitem(last=False)
     return call
 
 
 def forget() -> None:
     """Drops the programs that were compiled in this process, as `jax.clear_caches` does for JAX's own."""
     with _lock:
-        _of_this_process.clear()
+        _programs.clear()
 
 
 def let_go() -> None:
@@ -155,7 +155,7 @@ def make_room() -> None:
     """Drops the programs of this process if `maps_are_short` or `memory_is_short`."""
     if maps_are_short() or memory_is_short():
         let_go()
-        _held_after[0] = _n_bytes_held()
+        _bytes_after_drop[0] = _n_bytes_held()
 
 
 def memory_is_short() -> bool:
@@ -163,7 +163,7 @@ def memory_is_short() -> bool:
     that was not freed then does not belong to programs."""
     memory = host_memory()
     enough = _SHARE_OF_MEMORY * memory.limit
-    return memory.free < enough and _n_bytes_held() - _held_after[0] > enough / 2
+    return memory.free < enough and _n_bytes_held() - _bytes_after_drop[0] > enough / 2
 
 
 def _n_bytes_held() -> int:
@@ -174,7 +174,7 @@ def _n_bytes_held() -> int:
         return 0
 
 
-_held_after = [0]
+_bytes_after_drop = [0]
 _SHARE_OF_MEMORY = 0.25
 
 
@@ -215,32 +215,33 @@ def compiler_for(
         return Compiler(wanted, shelf)
     if before in LEVELS:
         return Compiler(before, shelf)
-    if (known := None if shelf is None else shelf.numbers(COST)) is None:
-        known = round_cost()
+    if (cost := None if shelf is None else shelf.numbers(COST)) is None:
+        cost = round_cost()
         if shelf is not None:
-            shelf.keep_numbers(COST, known)
-    return Compiler(level_for(Cost(*known), n_rounds), shelf)
+            shelf.keep_numbers(COST, cost)
+    return Compiler(level_for(Cost(*cost), n_rounds), shelf)
 
 
-def check_level(wanted: str, known: Sequence[str]) -> None:
-    """Raises ValueError if ``wanted`` is not one of the ``known`` levels."""
-    if wanted not in known:
-        raise ValueError(f"compile={wanted!r} is unknown; choose one of {', '.join(map(repr, known))}")
+def check_level(wanted: str, levels: Sequence[str]) -> None:
+    """Raises ValueError if ``wanted`` is not one of the ``levels``."""
+    if wanted not in levels:
+        raise ValueError(f"compile={wanted!r} is unknown; choose one of {', '.join(map(repr, levels))}")
 
 
 def options_of(level: Level) -> dict[str, Any]:
     """XLA's options at a level on the default backend, if this version has them: JAX 0.12 dropped one of 0.10."""
-    return dict(_known(tuple(OPTIONS.get(jax.default_backend(), {}).get(level, {}).items())))
+    return dict(_accepted_options(tuple(OPTIONS.get(jax.default_backend(), {}).get(level, {}).items())))
 
 
 @cache
-def _known(options: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
+def _accepted_options(options: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
     """The options that the compiler accepts, tested with a minimal program."""
     try:
         jax.jit(lambda x: x).lower(0.0).compile(compiler_options=dict(options))
     except jax.errors.JaxRuntimeError as error:
-        left = tuple(one for one in options if f"No such compile option: '{one[0]}'" not in str(error))
-        return options if left == options else _known(left)  # the program itself will raise any other error
+        accepted = tuple(option for option in options if f"No such compile option: '{option[0]}'" not in str(error))
+        # The program itself will raise any other error.
+        return options if accepted == options else _accepted_options(accepted)
     return options
 
 

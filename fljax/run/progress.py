@@ -36,7 +36,7 @@ class Progress(Protocol):
         ...
 
 
-def told(progress: Progress | None) -> Progress:
+def checked_progress(progress: Progress | None) -> Progress:
     """``progress``; for None one that shows nothing.
 
     Raises:
@@ -80,7 +80,7 @@ class BarProgress:
         )
         self.title, self.bar = title, RichProgress(*columns, console=console)
         self.task = self.bar.add_task(title, total=None, state=COMPILING, accuracy="")
-        self.told = time.monotonic()
+        self.printed_at = time.monotonic()
 
     def prepare(self) -> None:
         """Draws the bar, which shows the seconds until the first round."""
@@ -104,22 +104,22 @@ class BarProgress:
         if len(tested):
             fields["accuracy"] = f"{measures.word} {tested[-1]:.4f}"
         self.bar.update(self.task, completed=done, **fields)
-        self._tell(done, fields)
-        bad = metrics["active"] & ~metrics["ok"]
-        if n_bad := int(bad.sum()):
-            round = done - len(bad) + int(np.argmax(bad.any(axis=1))) + 1  # as tables count
+        self._print_line(done, fields)
+        is_left_out = metrics["active"] & ~metrics["ok"]
+        if n_left_out := int(is_left_out.sum()):
+            round = done - len(is_left_out) + int(np.argmax(is_left_out.any(axis=1))) + 1  # as tables count
             self.bar.console.print(
-                f"{self.title}: {n_bad} client results were not finite and were left out, first in round {round}; "
+                f"{self.title}: {n_left_out} client results were not finite and were left out, first in round {round}; "
                 "a lower learning rate may help",
                 markup=False,
             )
 
-    def _tell(self, done: int, fields: dict[str, str]) -> None:
+    def _print_line(self, done: int, fields: dict[str, str]) -> None:
         """Prints a line if no bar can be drawn, as in a job's log file."""
-        if not self.bar.console.is_terminal and time.monotonic() - self.told >= SECONDS_A_LINE:
-            self.told, n_rounds = time.monotonic(), self.bar.tasks[self.task].total
-            told = ", ".join([f"{self.title}: {done} of {n_rounds:g} rounds", *fields.values()])
-            self.bar.console.print(told, markup=False)
+        if not self.bar.console.is_terminal and time.monotonic() - self.printed_at >= SECONDS_A_LINE:
+            self.printed_at, n_rounds = time.monotonic(), self.bar.tasks[self.task].total
+            line = ", ".join([f"{self.title}: {done} of {n_rounds:g} rounds", *fields.values()])
+            self.bar.console.print(line, markup=False)
 
     def stop(self) -> None:
         """Leaves the finished bar on the screen."""

@@ -34,11 +34,11 @@ def rank_methods(scores: Mapping[str, Mapping[str, float]], sign: int) -> Ranked
     if sign not in (1, -1):
         raise ValueError(f"sign={sign!r} is not allowed; choose 1 if higher is better, -1 if lower is")
     settings = list(scores.values())
-    methods = [name for name in settings[0] if all(np.isfinite(one.get(name, np.nan)) for one in settings)]
+    methods = [name for name in settings[0] if all(np.isfinite(setting.get(name, np.nan)) for setting in settings)]
     if not methods:
         return Ranked({}, None)
-    table = np.array([[one[name] for name in methods] for one in settings], np.float64)
+    table = np.array([[setting[name] for name in methods] for setting in settings], np.float64)
     ranks = stats.rankdata(-sign * table, axis=1)
-    enough = len(methods) >= 3 and len(settings) >= 3 and not (ranks == ranks[:, :1]).all()
-    p_value = float(stats.friedmanchisquare(*table.T).pvalue) if enough else None
+    can_test = len(methods) >= 3 and len(settings) >= 3 and not (ranks == ranks[:, :1]).all()
+    p_value = float(stats.friedmanchisquare(*table.T).pvalue) if can_test else None
     return Ranked(dict(zip(methods, map(float, ranks.mean(axis=0)), strict=True)), p_value)

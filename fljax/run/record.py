@@ -131,10 +131,11 @@ class Records:
 
     def took(self, metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Receives a chunk's metrics (rounds, runs, ...), and returns those that a progress bar shows for all runs."""
-        of_each = [{name: value[:, i] for name, value in metrics.items()} for i in range(len(self.records))]
-        own = [record.took(one) for record, one in zip(self.records, of_each, strict=True)]
-        means = {name: np.mean([one[name] for one in own], axis=0) for name, value in own[0].items() if value.ndim == 1}
-        return means | {name: np.concatenate([one[name] for one in own], axis=1) for name in ("active", "ok")}
+        runs = [{name: value[:, i] for name, value in metrics.items()} for i in range(len(self.records))]
+        recorded = [record.took(run) for record, run in zip(self.records, runs, strict=True)]
+        names = [name for name, value in recorded[0].items() if value.ndim == 1]
+        means = {name: np.mean([run[name] for run in recorded], axis=0) for name in names}
+        return means | {name: np.concatenate([run[name] for run in recorded], axis=1) for name in ("active", "ok")}
 
     def spend(self, seconds: float) -> None:
         """As `Record.spend`, for every run with its share of the ``seconds``."""
@@ -159,17 +160,17 @@ class Records:
     def finished(self, states: State, rate: float) -> list[Run]:
         """As `Record.finished`, for every run."""
         n = len(self.records)
-        return [one.finished(tree.take(states, i), rate * n) for i, one in enumerate(self.records)]
+        return [record.finished(tree.take(states, i), rate * n) for i, record in enumerate(self.records)]
 
 
 def holds(path: Path, arrays: Mapping[str, np.ndarray]) -> bool:
     """Whether a file has exactly these arrays."""
     try:
-        kept, _ = read_arrays(path, "")
+        stored, _ = read_arrays(path, "")
     except ValueError:  # it does not exist, or is damaged
         return False
-    return kept.keys() == arrays.keys() and all(
-        np.array_equal(kept[name], value, equal_nan=value.dtype.kind == "f") for name, value in arrays.items()
+    return stored.keys() == arrays.keys() and all(
+        np.array_equal(stored[name], value, equal_nan=value.dtype.kind == "f") for name, value in arrays.items()
     )
 
 

@@ -32,18 +32,18 @@ def evaluate_regression(predict: Predict, models: ModelTable, data: ClientData, 
     n = jnp.where(size > 0, size, jnp.nan)
     mse, mae, mean_loss = (sums[:, i] / n for i in range(3))
     r2, pooled = _explained(sums[:, 3:], data)
-    broken = jnp.isnan(mse) & (size > 0)
-    worst = jnp.where(broken, -jnp.inf, r2)  # a model that predicts NaN counts as the worst
-    least = jnp.finfo(worst.dtype).min
-    p10 = jnp.nanpercentile(jnp.maximum(worst, least), 10.0)  # with -inf it would interpolate to -inf * 0, a NaN
+    is_broken = jnp.isnan(mse) & (size > 0)
+    worst = jnp.where(is_broken, -jnp.inf, r2)  # a model that predicts NaN counts as the worst
+    lowest = jnp.finfo(worst.dtype).min
+    p10 = jnp.nanpercentile(jnp.maximum(worst, lowest), 10.0)  # with -inf it would interpolate to -inf * 0, a NaN
     return {
         "mse_macro": mean_over(data, mse),
         "mse_micro": sums[:, 0].sum() / size.sum(),
         "mae_macro": mean_over(data, mae),
         "mae_micro": sums[:, 1].sum() / size.sum(),
         "r2_macro": jnp.nanmean(worst),
-        "r2_micro": jnp.where(broken.any(), -jnp.inf, pooled),
-        "r2_p10": jnp.where(p10 < least / 100, -jnp.inf, p10),
+        "r2_micro": jnp.where(is_broken.any(), -jnp.inf, pooled),
+        "r2_p10": jnp.where(p10 < lowest / 100, -jnp.inf, p10),
         "test_loss": mean_over(data, mean_loss),
         "client_mse": mse,
         "client_mae": mae,
@@ -77,22 +77,22 @@ def _explained(squared: Array, data: ClientData) -> tuple[Array, Array]:
 
     Means are subtracted before squaring, because sums of squares of large targets would lose the variance in float32.
     """
-    real = present(data)[..., None].astype(jnp.float32)
+    is_example = present(data)[..., None].astype(jnp.float32)
     y = as_targets(data.pool.y)[data.index]  # (clients, capacity, targets)
-    n = real.sum(axis=1)  # (clients, 1)
-    mean = (y * real).sum(axis=1) / jnp.maximum(n, 1)
-    own = (jnp.square(y - mean[:, None]) * real).sum(axis=1)
-    overall = (mean * n).sum(axis=0) / jnp.maximum(n.sum(), 1)
-    everyones = (jnp.square(y - overall[None, None]) * real).sum(axis=(0, 1))
-    rounded = n * jnp.square(1e-6 * mean), n.sum() * jnp.square(1e-6 * overall)
-    return _r2(squared, own, rounded[0]), _r2(squared.sum(axis=0), everyones, rounded[1])
+    n = is_example.sum(axis=1)  # (clients, 1)
+    mean = (y * is_example).sum(axis=1) / jnp.maximum(n, 1)
+    variation = (jnp.square(y - mean[:, None]) * is_example).sum(axis=1)
+    overall_mean = (mean * n).sum(axis=0) / jnp.maximum(n.sum(), 1)
+    overall_variation = (jnp.square(y - overall_mean[None, None]) * is_example).sum(axis=(0, 1))
+    rounding = n * jnp.square(1e-6 * mean), n.sum() * jnp.square(1e-6 * overall_mean)
+    return _r2(squared, variation, rounding[0]), _r2(squared.sum(axis=0), overall_variation, rounding[1])
 
 
-def _r2(squared: Array, variation: Array, rounded: Array) -> Array:
+def _r2(squared: Array, variation: Array, rounding: Array) -> Array:
     """R2 averaged over the targets that vary.
 
-    ``rounded``: the variation that equal values may have by rounding: the mean of ten times 0.1 is not 0.1 in float32.
+    ``rounding``: the variation that equal values may have by rounding: the mean of ten times 0.1 is not 0.1 in float32.
     """
-    varies = variation > rounded
+    varies = variation > rounding
     r2 = jnp.where(varies, 1 - squared / jnp.where(varies, variation, 1), 0).sum(axis=-1)
     return jnp.where(varies.any(axis=-1), r2 / jnp.maximum(varies.sum(axis=-1, dtype=jnp.float32), 1), jnp.nan)

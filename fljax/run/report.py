@@ -65,10 +65,10 @@ def _row(outcome: Outcome, group: np.ndarray | None) -> Row:
     accuracy = metrics[measures.headline]
     best = int(np.nanargmax(accuracy)) if np.isfinite(accuracy).any() else len(accuracy) - 1
     traffic = traffic_of_clients(metrics, len(outcome.deployed.row))
-    told = (*measures.scores, measures.beside, *(f"{name}_{mean}" for name in scores_in(metrics) for mean in MEANS))
-    last, new = {name: float(metrics[name][-1]) for name in told}, outcome.newcomers
+    names = (*measures.scores, measures.beside, *(f"{name}_{mean}" for name in scores_in(metrics) for mean in MEANS))
+    last, newcomers = {name: float(metrics[name][-1]) for name in names}, outcome.newcomers
     return last | {
-        **_of_clients(metrics, measures),
+        **_spread_columns(metrics, measures),
         measures.best: float(accuracy[best]),
         "best_round": best + 1,
         **_by_validation(metrics, measures),
@@ -78,10 +78,10 @@ def _row(outcome: Outcome, group: np.ndarray | None) -> Row:
         "megabytes_up": float(traffic.uplink.mean() / 1e6),
         "megabytes_down": float(traffic.downlink.mean() / 1e6),
         "n_not_finite": int(n_not_finite(metrics).sum()),
-        **told_at_the_end(metrics),
-        "seconds": _known(outcome.seconds),
-        "compile_seconds": _known(outcome.compile_seconds),
-        **{f"new_{name}": None if new is None else float(new[name]) for name in measures.scores},
+        **optional_columns(metrics),
+        "seconds": _none_if_nan(outcome.seconds),
+        "compile_seconds": _none_if_nan(outcome.compile_seconds),
+        **{f"new_{name}": None if newcomers is None else float(newcomers[name]) for name in measures.scores},
     }
 
 
@@ -89,11 +89,11 @@ def _by_validation(metrics: Mapping[str, np.ndarray], measures: Measures) -> Row
     """The headline in the round that was best on the validation split, if that was tested."""
     if VALIDATION + measures.headline not in metrics:
         return {}
-    best, told = best_round(metrics), float(at_best_validation(metrics)[-1])
-    return {measures.by_validation: _known(told), "best_val_round": None if best is None else best + 1}
+    best, value = best_round(metrics), float(at_best_validation(metrics)[-1])
+    return {measures.by_validation: _none_if_nan(value), "best_val_round": None if best is None else best + 1}
 
 
-def told_at_the_end(metrics: Mapping[str, np.ndarray]) -> Row:
+def optional_columns(metrics: Mapping[str, np.ndarray]) -> Row:
     """Columns by the last round that only some runs have, None in others: see `final_table`."""
     return {
         "epsilon": float(metrics["epsilon"][-1]) if "epsilon" in metrics else None,
@@ -102,15 +102,17 @@ def told_at_the_end(metrics: Mapping[str, np.ndarray]) -> Row:
     }
 
 
-def _known(number: float) -> float | None:
+def _none_if_nan(number: float) -> float | None:
     return None if np.isnan(number) else number
 
 
-def _of_clients(metrics: Mapping[str, np.ndarray], measures: Measures) -> Row:
+def _spread_columns(metrics: Mapping[str, np.ndarray], measures: Measures) -> Row:
     """The spread of the headline over the clients."""
     kind = measures.kind + "_"
     last = {name: value[-1:] for name, value in metrics.items() if name.startswith(OF_CLIENT)}
-    return {name: _known(float(spread_over_clients(last, name)[0])) for name in spreads(last) if name.startswith(kind)}
+    return {
+        name: _none_if_nan(float(spread_over_clients(last, name)[0])) for name in spreads(last) if name.startswith(kind)
+    }
 
 
 def client_table(outcomes: Mapping[str, Outcome], federation: Federation, names: Sequence[str] = ()) -> list[Row]:
@@ -127,7 +129,9 @@ def client_table(outcomes: Mapping[str, Outcome], federation: Federation, names:
         if name.startswith(OF_CLIENT) and name != ROW  # the column of clusters has it
     }
     groups = None if federation.group is None else np.asarray(federation.group)
-    labels = {f"{name} cluster": label for name, one in outcomes.items() if (label := final_label(one)) is not None}
+    labels = {
+        f"{name} cluster": label for name, outcome in outcomes.items() if (label := final_label(outcome)) is not None
+    }
     return [
         {
             "client": names[i] if names else i,
@@ -159,11 +163,11 @@ def final_label(outcome: Outcome) -> np.ndarray | None:
 def labels_over_time(outcome: Outcome) -> np.ndarray:
     """(rounds, clients) each client's cluster as last reported, -1 before its first participation."""
     ids, active, label = (np.asarray(outcome.metrics[name]) for name in ("ids", "active", "label"))
-    known = np.full((len(ids), len(outcome.deployed.row)), -1)
+    labels = np.full((len(ids), len(outcome.deployed.row)), -1)
     for i in range(len(ids)):
-        known[i] = known[i - 1] if i else -1
-        known[i, ids[i][active[i]]] = label[i][active[i]]
-    return known
+        labels[i] = labels[i - 1] if i else -1
+        labels[i, ids[i][active[i]]] = label[i][active[i]]
+    return labels
 
 
 def curve(
@@ -187,16 +191,16 @@ def principal_components(models: ModelTable) -> tuple[np.ndarray, np.ndarray]:
         component explains; zeros if all models are equal.
     """
     n_rows = tree.n_rows(models.params)
-    held = np.asarray(models.row) * (n_rows > 1)  # a single row is shared by all
-    is_there = (held >= 0) & (held < n_rows)
-    if not is_there.all():  # some clients have no model
-        some, share = principal_components(models._replace(row=held[is_there]))
-        coordinates = np.full((len(held), 2), np.nan)
-        coordinates[is_there] = some
+    row_of_client = np.asarray(models.row) * (n_rows > 1)  # a single row is shared by all
+    has_model = (row_of_client >= 0) & (row_of_client < n_rows)
+    if not has_model.all():  # some clients have no model
+        known_coordinates, share = principal_components(models._replace(row=row_of_client[has_model]))
+        coordinates = np.full((len(row_of_client), 2), np.nan)
+        coordinates[has_model] = known_coordinates
         return coordinates, share
-    varied = [leaf for leaf in jax.tree.leaves(tree.split_statistics(models.params)[0]) if leaf.shape[0] == n_rows]
-    rows = np.concatenate([np.asarray(leaf).reshape(n_rows, -1) for leaf in varied], axis=1)
-    flat = rows[held]  # leaves that all share do not add to the variance
+    leaves = [leaf for leaf in jax.tree.leaves(tree.split_statistics(models.params)[0]) if leaf.shape[0] == n_rows]
+    rows = np.concatenate([np.asarray(leaf).reshape(n_rows, -1) for leaf in leaves], axis=1)
+    flat = rows[row_of_client]  # leaves that all share do not add to the variance
     if len(flat) < 2 or not np.ptp(flat, axis=0).any():
         return np.zeros((len(flat), 2)), np.zeros(2)
     return _two_components(flat - flat.mean(axis=0, dtype=np.float64).astype(flat.dtype))
@@ -208,21 +212,21 @@ def _two_components(centred: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Computed from the scalar products of clients or of parameters, whichever are fewer; all components of many clients,
     of which two are drawn, would take longer than the rounds.
     """
-    wide = centred.shape[1] > centred.shape[0]
-    long = centred.T if wide else centred
-    n = long.shape[1]
+    is_wide = centred.shape[1] > centred.shape[0]
+    tall = centred.T if is_wide else centred
+    n = tall.shape[1]
     products = np.zeros((n, n))
-    for part in np.array_split(long, 1 + long.size // _AT_ONCE):
+    for part in np.array_split(tall, 1 + tall.size // _AT_ONCE):
         part = part.astype(np.float64)
         products += part.T @ part
-    square, found = scipy.linalg.eigh(products, subset_by_index=(max(n - 2, 0), n - 1))
-    spread, found = np.sqrt(np.maximum(square[::-1], 0)), found[:, ::-1]
-    directions = centred.T @ found if wide else found
-    coordinates = found * spread if wide else centred @ found
+    eigenvalues, eigenvectors = scipy.linalg.eigh(products, subset_by_index=(max(n - 2, 0), n - 1))
+    singular_values, eigenvectors = np.sqrt(np.maximum(eigenvalues[::-1], 0)), eigenvectors[:, ::-1]
+    directions = centred.T @ eigenvectors if is_wide else eigenvectors
+    coordinates = eigenvectors * singular_values if is_wide else centred @ eigenvectors
     # A direction and its opposite are equivalent: choose the sign so that the largest entry is positive.
     largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=0)[None], axis=0)
-    coordinates, pad = np.where(largest < 0, -1, 1) * coordinates, 2 - len(spread)
-    return np.pad(coordinates, ((0, 0), (0, pad))), np.pad(spread**2 / np.trace(products), (0, pad))
+    coordinates, pad = np.where(largest < 0, -1, 1) * coordinates, 2 - len(singular_values)
+    return np.pad(coordinates, ((0, 0), (0, pad))), np.pad(singular_values**2 / np.trace(products), (0, pad))
 
 
 def finite(models: ModelTable) -> bool:

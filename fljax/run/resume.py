@@ -56,21 +56,21 @@ def begin(
         check_rounds(folder, stored.round, n_rounds)
         return read_whole(folder, stored.round, stored.written)
 
-    found = files.newest(folder, state, look, same)
-    if found is None:
+    newest = files.newest(folder, state, look, same)
+    if newest is None:
         check_has_checkpoints(folder, n_rounds)
-    if found is not None:
-        stored, past, _ = found
-        labels = churn_of_rounds(past, n_clients)[1] if "label" in past else None
-        done = stored.round == n_rounds
-        history = stored.history if done else continued(folder, stored.history, now, {"round": stored.round}, force)
+    if newest is not None:
+        stored, metrics, _ = newest
+        labels = churn_of_rounds(metrics, n_clients)[1] if "label" in metrics else None
+        is_done = stored.round == n_rounds
+        history = stored.history if is_done else continued(folder, stored.history, now, {"round": stored.round}, force)
         resumed = jax.tree.map(jnp.asarray, stored.state)
         start = Begun(resumed, stored.round, labels, n_clients, stored.written, history, spent_of(folder, stored.round))
     if not writable and start.round < n_rounds:
         raise ValueError(f"{folder} is not writable; copy it to a place that is, or choose another folder")
     if hosts.writes() and writable:
-        if found is not None:
-            files.drop_newer(folder, found[2])
+        if newest is not None:
+            files.drop_newer(folder, newest[2])
         cut_back(folder, start.round, start.written.metrics_bytes)
         if start.round < n_rounds:
             (folder / files.FOLDER).mkdir(parents=True, exist_ok=True)  # before any rounds: see `check_has_checkpoints`
@@ -82,11 +82,11 @@ def check_has_checkpoints(folder: Path, n_rounds: int) -> None:
 
     A run that was interrupted before its first checkpoint has the folder for it, and begins again.
     """
-    if not (n_there := n_written(folder)):
+    if not (n_stored := n_written(folder)):
         return
-    if not (place := folder / files.FOLDER).is_dir():
+    if not (checkpoints := folder / files.FOLDER).is_dir():
         raise ValueError(
-            f"{folder} holds {n_there} rounds, but {place}, which identifies their run, is missing; restore it, or "
-            f"delete {folder} to make them again"
+            f"{folder} holds {n_stored} rounds, but {checkpoints}, which identifies their run, is missing; restore it, "
+            f"or delete {folder} to make them again"
         )
-    check_rounds(folder, n_there, n_rounds)
+    check_rounds(folder, n_stored, n_rounds)

@@ -9,7 +9,7 @@ from fljax.files import write_atomically
 from fljax.sealed import checksum_of
 
 FILE = "spent.json"
-_KEPT = 3
+_N_ENTRIES = 3
 """Number of entries: for the next checkpoint, and for the two before it."""
 
 
@@ -26,16 +26,16 @@ def keep(folder: Path, round: int, spent: Spent) -> None:
     Raises:
         OSError: it cannot be written; the file is unchanged.
     """
-    before = [entry for entry in _entries(folder) if entry[0] < round]
-    entries = [*before, (round, *spent)][-_KEPT:]
+    earlier = [entry for entry in _entries(folder) if entry[0] < round]
+    entries = [*earlier, (round, *spent)][-_N_ENTRIES:]
     content = json.dumps({"rounds": entries, "checksum": checksum_of(entries)})
     write_atomically(folder / FILE, content.encode(), durable=False)
 
 
 def spent_of(folder: Path, round: int) -> Spent:
     """The seconds of the rounds before ``round``, from the folder; NaN if its file lacks them or is damaged."""
-    found = next((entry for entry in _entries(folder) if entry[0] == round), (round, math.nan, math.nan))
-    return Spent(*found[1:])
+    entry = next((entry for entry in _entries(folder) if entry[0] == round), (round, math.nan, math.nan))
+    return Spent(*entry[1:])
 
 
 def _entries(folder: Path) -> list[tuple[int, float, float]]:

@@ -58,10 +58,10 @@ def means_of_participants(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarra
     """
     means = {"loss": [], "uplink": [], "downlink": []}
     for i, (active, ok) in enumerate(zip(metrics["active"], metrics["ok"], strict=True)):
-        for name, counts, empty in (("loss", active & ok, np.nan), ("uplink", active, 0.0), ("downlink", active, 0.0)):
-            means[name].append(metrics[name][i][counts].mean() if counts.any() else empty)
-    found = {name: np.array(values, np.float64) for name, values in means.items()}
-    return found | {"n_not_finite": n_not_finite(metrics)}
+        for name, counted, empty in (("loss", active & ok, np.nan), ("uplink", active, 0.0), ("downlink", active, 0.0)):
+            means[name].append(metrics[name][i][counted].mean() if counted.any() else empty)
+    columns = {name: np.array(values, np.float64) for name, values in means.items()}
+    return columns | {"n_not_finite": n_not_finite(metrics)}
 
 
 def n_not_finite(metrics: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -139,11 +139,11 @@ def _read(folder: Path, n_rounds: int | None) -> tuple[dict[str, np.ndarray], in
             break
         if first != done:
             raise _missing(folder, done)
-        part, own = read_arrays(path, remedy(folder))
+        part, part_crc = read_arrays(path, remedy(folder))
         if "ids" not in part or (parts and part.keys() != parts[0].keys()):
             raise DamagedError(f"{path} belongs to another run; {remedy(folder)}")
         parts.append(part)
-        done, crc = done + len(part["ids"]), _chained(own, crc)
+        done, crc = done + len(part["ids"]), _chained(part_crc, crc)
     if not parts and not n_rounds:
         raise DamagedError(f"{folder} has no rounds; give a results folder")
     if n_rounds is not None and done != n_rounds:
@@ -154,10 +154,10 @@ def _read(folder: Path, n_rounds: int | None) -> tuple[dict[str, np.ndarray], in
 def n_written(folder: Path) -> int:
     """The number of rounds in a folder, damaged or not; 0 if there are none. A last file that cannot be read does not
     count."""
-    places = _chunks(folder, r"\.npz")
-    if not places:
+    chunks = _chunks(folder, r"\.npz")
+    if not chunks:
         return 0
-    first, path = places[-1]
+    first, path = chunks[-1]
     try:
         return first + len(read_arrays(path, "")[0]["ids"])
     except (DamagedError, KeyError):
@@ -171,8 +171,8 @@ def joined(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 def _chunks(folder: Path, ending: str) -> list[tuple[int, Path]]:
     """The first round and the file of every chunk, in order; other files are ignored."""
-    found = [(re.fullmatch(rf"(\d{{8,}}){ending}", path.name), path) for path in folder.glob(f"{ROUNDS}/*")]
-    return sorted((int(name[1]), path) for name, path in found if name)
+    matches = [(re.fullmatch(rf"(\d{{8,}}){ending}", path.name), path) for path in folder.glob(f"{ROUNDS}/*")]
+    return sorted((int(match[1]), path) for match, path in matches if match)
 
 
 def _missing(folder: Path, first: int) -> DamagedError:

@@ -31,16 +31,15 @@ def check_same_run(
     tracing packages write the same program differently, so with several versions programs are not compared;
     `fljax.run.surroundings.continued` reports the versions.
     """
-    if len({tuple(one.get(name) for name in TRACED) for one in made_with}) > 1:
+    if len({tuple(entry.get(name) for name in TRACED) for entry in made_with}) > 1:
         given = given | {name: stored[name] for name in ("program", "program.rest") if name in stored}
     if LATER[0] not in stored:
         given = {name: value for name, value in given.items() if name in stored or name not in LATER}
-    differ = {name for name in stored if name in given and stored[name] != given[name]}
-    for name, old in sorted(
-        stored.items(), key=lambda item: item[0].startswith("program")
-    ):  # programs last: they depend on the others
-        if name in differ:
-            if name == "pixels" or (name in _OF_DATA and "pixels" in differ):
+    differing = {name for name in stored if name in given and stored[name] != given[name]}
+    # Programs last: they depend on the others.
+    for name, old in sorted(stored.items(), key=lambda item: item[0].startswith("program")):
+        if name in differing:
+            if name == "pixels" or (name in _OF_DATA and "pixels" in differing):
                 raise ValueError(f"{folder} holds a run on other examples; use another folder, or restore the data")
             if name in _SUMS and None not in (old, given[name]):
                 raise ValueError(f"{folder} holds a run on {_SUMS[name]}; use another folder, or restore the data")
@@ -71,6 +70,6 @@ def _check_numbers(folder: Path, stored: Set[str], given: Set[str]) -> None:
     """Raises ValueError if one run has a hyperparameter that the other lacks, which also makes another program, but
     explains it better."""
     for names, others, has in ((given, stored, "had no number"), (stored, given, "had a number")):
-        if found := sorted(name for name in names - others if name.startswith("hyper.")):
-            text = f"{folder} holds a run of a method that {has} {found[0].removeprefix('hyper.')!r}"
+        if unshared := sorted(name for name in names - others if name.startswith("hyper.")):
+            text = f"{folder} holds a run of a method that {has} {unshared[0].removeprefix('hyper.')!r}"
             raise ValueError(f"{text}, but this one has {'one' if names is given else 'none'}; use another folder")

@@ -36,14 +36,14 @@ def client_scores(
     is_tested = data.size > 0
     is_broken = is_tested & jnp.isnan(tested["client_loss"])
     values = jnp.where((is_tested & ~is_broken)[:, None], values, jnp.nan)
-    found = {}
+    metrics = {}
     for i, score in enumerate(scores):
         value = values[:, i]
         size = jnp.where(jnp.isnan(value), 0, data.size).astype(jnp.float32)
         means = {"macro": jnp.nanmean(value), "micro": weighted(value, size)}
-        found |= {f"{score.name}_{name}": jnp.where(is_broken.any(), jnp.nan, mean) for name, mean in means.items()}
-        found[f"client_{score.name}"] = value
-    return found
+        metrics |= {f"{score.name}_{name}": jnp.where(is_broken.any(), jnp.nan, mean) for name, mean in means.items()}
+        metrics[f"client_{score.name}"] = value
+    return metrics
 
 
 def weighted(value: Array, size: Array) -> Array:
@@ -53,10 +53,10 @@ def weighted(value: Array, size: Array) -> Array:
 
 def _of_client(score: Score, outputs: Array, y: Array, is_there: Array) -> Array:
     """One client's score, ()."""
-    given = score.of(outputs, y, is_there) if score.of_all else score.of(outputs, y)
-    wanted = () if score.of_all else is_there.shape
-    if jnp.shape(given) != wanted:
-        due = "one number per client, ()" if score.of_all else f"one number per example, (batch,) = {wanted}"
-        raise ValueError(f"score {score.name!r} returned an array {jnp.shape(given)}; return {due}")
-    value = jnp.asarray(given).astype(jnp.float32)
+    returned = score.of(outputs, y, is_there) if score.of_all else score.of(outputs, y)
+    shape = () if score.of_all else is_there.shape
+    if jnp.shape(returned) != shape:
+        expected = "one number per client, ()" if score.of_all else f"one number per example, (batch,) = {shape}"
+        raise ValueError(f"score {score.name!r} returned an array {jnp.shape(returned)}; return {expected}")
+    value = jnp.asarray(returned).astype(jnp.float32)
     return value if score.of_all else jnp.where(is_there, value, 0).sum() / is_there.sum(dtype=jnp.float32)

@@ -78,9 +78,13 @@ def joined(structure: Any, shared: Sequence[Any], own: Sequence[Any]) -> Federat
 def stacked(federations: Sequence[Federation]) -> tuple[Any, list[Any], list[Any]]:
     """For federations of one shape: the structure, the leaves that are the same array in all, the others stacked."""
     structure, columns = jax.tree.structure(federations[0]), list(zip(*map(jax.tree.leaves, federations), strict=True))
-    alike = [all(leaf is column[0] for leaf in column) for column in columns]
-    shared = [column[0] if same else None for same, column in zip(alike, columns, strict=True)]
-    return structure, shared, [None if a else np.stack(column) for a, column in zip(alike, columns, strict=True)]
+    is_shared = [all(leaf is column[0] for leaf in column) for column in columns]
+    shared = [column[0] if same else None for same, column in zip(is_shared, columns, strict=True)]
+    return (
+        structure,
+        shared,
+        [None if same else np.stack(column) for same, column in zip(is_shared, columns, strict=True)],
+    )
 
 
 @partial(jax.jit, static_argnums=0)

@@ -44,7 +44,7 @@ class Shelf(NamedTuple):
         try:
             stored = zlib.decompress(read_sealed(path))
             if b"lapack_" in stored:
-                _ready_lapack()
+                _load_lapack()
             ids, *content = pickle.loads(stored)
             devices = [device for device in jax.devices() if device.id in ids]
             program = serialize_executable.deserialize_and_load(*content, execution_devices=devices)
@@ -102,11 +102,11 @@ def shelf_for(text: str, *arguments: Any) -> Shelf | None:
         return None
     leaves, structure = jax.tree.flatten(arguments)
     shapes = [(leaf.shape, str(leaf.dtype), str(getattr(leaf, "sharding", ""))) for leaf in leaves]
-    described = repr((text, str(structure), shapes, _surroundings()))
-    return Shelf(Path(folder) / "fljax", hashlib.sha256(described.encode()).hexdigest()[:32])
+    description = repr((text, str(structure), shapes, _surroundings()))
+    return Shelf(Path(folder) / "fljax", hashlib.sha256(description.encode()).hexdigest()[:32])
 
 
-_lock, _inside = threading.Lock(), 0
+_lock, _n_inside = threading.Lock(), 0
 _LEAST_SECONDS = "jax_persistent_cache_min_compile_time_secs"
 
 
@@ -117,24 +117,24 @@ def kept_here_alone() -> Iterator[Callable[[], bool]]:
 
     A program that JAX has read from its cache cannot be serialised again: XLA's CPU backend leaves its code out.
     """
-    global _inside
+    global _n_inside
     with _lock:
         _listen()
-        _inside += 1
-        if _inside == 1:
-            _usual.append(getattr(jax.config, _LEAST_SECONDS))
+        _n_inside += 1
+        if _n_inside == 1:
+            _former_limits.append(getattr(jax.config, _LEAST_SECONDS))
             jax.config.update(_LEAST_SECONDS, float("inf"))
-    before = _of_thread.requests, _of_thread.hits
+    counts_before = _thread_counts.requests, _thread_counts.hits
     try:
-        yield lambda: _of_thread.requests > before[0] and _of_thread.hits == before[1]
+        yield lambda: _thread_counts.requests > counts_before[0] and _thread_counts.hits == counts_before[1]
     finally:
         with _lock:
-            _inside -= 1
-            if _inside == 0:
-                jax.config.update(_LEAST_SECONDS, _usual.pop())
+            _n_inside -= 1
+            if _n_inside == 0:
+                jax.config.update(_LEAST_SECONDS, _former_limits.pop())
 
 
-_usual: list[float] = []
+_former_limits: list[float] = []
 
 
 class _Counts(threading.local):
@@ -144,38 +144,38 @@ class _Counts(threading.local):
     hits = 0
 
 
-_of_thread = _Counts()
+_thread_counts = _Counts()
 
 
 @cache
 def _listen() -> None:
     def count(event: str, **_: Any) -> None:
-        _of_thread.requests += event == "/jax/compilation_cache/compile_requests_use_cache"
-        _of_thread.hits += event == "/jax/compilation_cache/cache_hits"
+        _thread_counts.requests += event == "/jax/compilation_cache/compile_requests_use_cache"
+        _thread_counts.hits += event == "/jax/compilation_cache/cache_hits"
 
     jax.monitoring.register_event_listener(count)
 
 
 def _surroundings() -> tuple[Any, ...]:
     """Everything else on which a program depends: sources, versions, flags, JAX's settings, devices."""
-    settings = sorted((name, repr(value)) for name, value in jax.config.values.items() if _counts(name))
+    settings = sorted((name, repr(value)) for name, value in jax.config.values.items() if _affects_programs(name))
     devices = [(device.id, device.device_kind) for device in jax.devices()]
     variables = tuple(os.environ.get(name, "") for name in ("XLA_FLAGS", "FLJAX_CONV", "FLJAX_WINOGRAD"))
     return _sources(), _versions(), _cpu(), variables, settings, devices
 
 
-def _counts(setting: str) -> bool:
+def _affects_programs(setting: str) -> bool:
     return not any(word in setting for word in ("cache", "log", "dump", "debug", "traceback", "explain"))
 
 
 @cache
-def _ready_lapack() -> None:
+def _load_lapack() -> None:
     """Lets programs that were read from disk call LAPACK on a CPU.
 
     JAX loads the LAPACK functions when it lowers the first call of one; before that, such a call crashes the process.
     """
-    one = jax.ShapeDtypeStruct((1, 1), jnp.float32)
-    jax.jit(jax.lax.linalg.cholesky).trace(one).lower(lowering_platforms=("cpu",))
+    matrix = jax.ShapeDtypeStruct((1, 1), jnp.float32)
+    jax.jit(jax.lax.linalg.cholesky).trace(matrix).lower(lowering_platforms=("cpu",))
 
 
 @cache

@@ -63,28 +63,28 @@ def compare_scores(
             raise ValueError(f"scores of {name!r} have shape {values.shape}; give (seeds,), one score per seed")
     if len({len(values) for values in table.values()}) > 1:
         raise ValueError(f"scores have {[len(values) for values in table.values()]} seeds; give each method the same")
-    other = next(iter(table)) if baseline is None else baseline
-    if other not in table:
-        raise ValueError(f"baseline={other!r} is not a method; choose one of {', '.join(table)}")
+    baseline_name = next(iter(table)) if baseline is None else baseline
+    if baseline_name not in table:
+        raise ValueError(f"baseline={baseline_name!r} is not a method; choose one of {', '.join(table)}")
     rows = [
-        _against(name, values, None if name == other or name in apart else table[other], confidence)
+        _against(name, values, None if name == baseline_name or name in apart else table[baseline_name], confidence)
         for name, values in table.items()
     ]
     corrected = holm([row.p_value for row in rows])
     return [row._replace(p_holm=p) for row, p in zip(rows, corrected, strict=True)]
 
 
-def _against(name: str, values: np.ndarray, other: np.ndarray | None, confidence: float) -> Compared:
-    known = values[np.isfinite(values)]
-    mean = float(known.mean()) if len(known) else float("nan")
-    deviation = float(known.std(ddof=1)) if len(known) > 1 else float("nan")
-    interval = interval_of(known, confidence)
-    pairs = np.zeros(len(values), bool) if other is None else np.isfinite(values) & np.isfinite(other)
-    if other is None or not pairs.any():
-        return Compared(name, len(known), mean, deviation, interval, None, None, None, None)
-    ours, theirs = values[pairs], other[pairs]
+def _against(name: str, values: np.ndarray, baseline: np.ndarray | None, confidence: float) -> Compared:
+    finite = values[np.isfinite(values)]
+    mean = float(finite.mean()) if len(finite) else float("nan")
+    deviation = float(finite.std(ddof=1)) if len(finite) > 1 else float("nan")
+    interval = interval_of(finite, confidence)
+    pairs = np.zeros(len(values), bool) if baseline is None else np.isfinite(values) & np.isfinite(baseline)
+    if baseline is None or not pairs.any():
+        return Compared(name, len(finite), mean, deviation, interval, None, None, None, None)
+    ours, theirs = values[pairs], baseline[pairs]
     difference = interval_of(ours - theirs, confidence)
-    return Compared(name, len(known), mean, deviation, interval, difference, *_tests(ours, theirs), len(ours))
+    return Compared(name, len(finite), mean, deviation, interval, difference, *_tests(ours, theirs), len(ours))
 
 
 def _tests(ours: np.ndarray, theirs: np.ndarray) -> tuple[float | None, None, float | None]:
@@ -108,9 +108,9 @@ def interval_of(values: np.ndarray, confidence: float = 0.95) -> Interval:
         return Interval(mean, float("nan"), float("nan"))
     from scipy.special import stdtrit  # here, as its import takes as long as a small run
 
-    mean, spread = float(values.mean()), float(values.std(ddof=1)) / len(values) ** 0.5
-    half = float(stdtrit(len(values) - 1, 0.5 + confidence / 2)) * spread
-    return Interval(mean, mean - half, mean + half)
+    mean, standard_error = float(values.mean()), float(values.std(ddof=1)) / len(values) ** 0.5
+    half_width = float(stdtrit(len(values) - 1, 0.5 + confidence / 2)) * standard_error
+    return Interval(mean, mean - half_width, mean + half_width)
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

@@ -78,8 +78,8 @@ def simulate(
     numbers = as_traced(hyper), federation, key, as_traced(dropout)
     with fields_of(hyper, algorithm):
         check_outputs(algorithm, *numbers[:3])
-        inside = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(numbers))
-        program = _simulate if inside or compile == "full" else _simulated_at(compile)
+        has_tracers = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(numbers))
+        program = _simulate if has_tracers or compile == "full" else _simulated_at(compile)
         state, metrics = program(algorithm, draw, int(n_rounds), int(evaluate_every), *numbers)
     is_traced = isinstance(metrics["ids"], jax.core.Tracer)
     if not is_traced:
@@ -90,12 +90,12 @@ def simulate(
         metrics["churn"] = jnp.asarray(churn_of_rounds(labelled, n_clients)[0])
         if (truth := truth_of(federation)) is not None:
             metrics["ari"] = jnp.asarray(ari_of_rounds(labelled, truth))
-    spent = epsilons(hyper, draw.sampling, algorithm.about.work, n_rounds)
+    epsilon = epsilons(hyper, draw.sampling, algorithm.about.work, n_rounds)
     if draw.sampling.timing is not None and not is_traced:
-        known = [name for name in ("ids", "active", "n_missing") if name in metrics]
-        lasted = draw.sampling.timing.of_rounds(0, gathered({name: metrics[name] for name in known}))
-        metrics["simulated_seconds"] = jnp.asarray(lasted, jnp.float32)
-    return state, metrics if spent is None else metrics | {"epsilon": jnp.asarray(spent)}
+        names = [name for name in ("ids", "active", "n_missing") if name in metrics]
+        seconds = draw.sampling.timing.of_rounds(0, gathered({name: metrics[name] for name in names}))
+        metrics["simulated_seconds"] = jnp.asarray(seconds, jnp.float32)
+    return state, metrics if epsilon is None else metrics | {"epsilon": jnp.asarray(epsilon)}
 
 
 @cache

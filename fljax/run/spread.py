@@ -14,9 +14,9 @@ def worst(values: np.ndarray, share: float = 0.1) -> np.ndarray:
     """
     ascending = np.sort(_of_tested(values), axis=-1)  # NaN comes last
     n = (~np.isnan(ascending)).sum(axis=-1)
-    counted = np.maximum(1, np.ceil(share * n))
-    is_counted = np.arange(ascending.shape[-1]) < counted[..., None]
-    return np.where(n > 0, np.where(is_counted, ascending, 0.0).sum(axis=-1) / counted, np.nan)
+    n_counted = np.maximum(1, np.ceil(share * n))
+    is_counted = np.arange(ascending.shape[-1]) < n_counted[..., None]
+    return np.where(n > 0, np.where(is_counted, ascending, 0.0).sum(axis=-1) / n_counted, np.nan)
 
 
 def deviation(values: np.ndarray) -> np.ndarray:
@@ -30,8 +30,8 @@ def deviation(values: np.ndarray) -> np.ndarray:
 
 def _of_tested(values: np.ndarray) -> np.ndarray:
     """The values as float64, NaN for clients without a finite test."""
-    wide = np.asarray(values, np.float64)
-    return np.where(np.isfinite(wide), wide, np.nan)
+    doubles = np.asarray(values, np.float64)
+    return np.where(np.isfinite(doubles), doubles, np.nan)
 
 
 SPREADS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {"worst10": worst, "deviation": deviation}
@@ -50,8 +50,8 @@ def spread_over_clients(metrics: Mapping[str, np.ndarray], name: str) -> np.ndar
     """(rounds,) float64, one of `spreads` after every round; NaN if no client was tested. Further leading axes, as in a
     sweep's metrics (points, seeds, rounds, ...), are kept.
     """
-    kind, _, how = name.rpartition("_")
-    return SPREADS[how](np.asarray(metrics[OF_CLIENT + kind]))
+    kind, _, spread = name.rpartition("_")
+    return SPREADS[spread](np.asarray(metrics[OF_CLIENT + kind]))
 
 
 def measured(metrics: Mapping[str, np.ndarray], name: str) -> np.ndarray:

@@ -43,11 +43,11 @@ def surroundings(n_devices: int) -> dict[str, Any]:
     The cores of a CPU are included because XLA splits sums between them.
     """
     device = jax.devices()[0]
-    found: dict[str, Any] = {name: _version(name) for name in TRACED}
-    found |= {"devices": n_devices, "device": device.device_kind, "hosts": jax.process_count()}
+    entries: dict[str, Any] = {name: _version(name) for name in TRACED}
+    entries |= {"devices": n_devices, "device": device.device_kind, "hosts": jax.process_count()}
     if device.platform == "cpu":
-        (found["cores"],) = hosts.agreed(n_cores())
-    return found | settings()
+        (entries["cores"],) = hosts.agreed(n_cores())
+    return entries | settings()
 
 
 def settings() -> dict[str, Any]:
@@ -56,10 +56,10 @@ def settings() -> dict[str, Any]:
 
     Defaults are left out; folders of older versions do not have them either.
     """
-    usual = {"FLJAX_CONV": usual_form(), "FLJAX_WINOGRAD": winograd.USUAL, **_OF_JAX}
-    now = {name: os.environ.get(name) or usual[name] for name in ("FLJAX_CONV", "FLJAX_WINOGRAD")}
-    now |= {name: getattr(jax.config, name, usual[name]) for name in _OF_JAX}
-    return {name: value for name, value in now.items() if value != usual[name]}
+    defaults = {"FLJAX_CONV": usual_form(), "FLJAX_WINOGRAD": winograd.USUAL, **_OF_JAX}
+    current = {name: os.environ.get(name) or defaults[name] for name in ("FLJAX_CONV", "FLJAX_WINOGRAD")}
+    current |= {name: getattr(jax.config, name, defaults[name]) for name in _OF_JAX}
+    return {name: value for name, value in current.items() if value != defaults[name]}
 
 
 def continued(
@@ -77,12 +77,12 @@ def continued(
     Raises:
         ValueError: the surroundings differ, and ``force`` is False.
     """
-    before = {name: value for name, value in history[-1].items() if name not in since} if history else {}
-    different = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    if not different:
+    previous = {name: value for name, value in history[-1].items() if name not in since} if history else {}
+    changed = [name for name in {**previous, **now} if previous.get(name) != now.get(name)]
+    if not changed:
         return history
     if not force:
-        text = ", ".join(f"{name} {before.get(name)!r} (now {now.get(name)!r})" for name in different)
+        text = ", ".join(f"{name} {previous.get(name)!r} (now {now.get(name)!r})" for name in changed)
         raise ValueError(
             f"{folder} holds a run made with {text}, so the last bits of results may differ; restore the former, use "
             "another folder, or set force_resume (--force-resume)"

@@ -39,12 +39,14 @@ def reach(
     first = first_reached(metrics, target, measure)
     if first is None:
         return None
-    until = {key: np.asarray(metrics[key])[: first + 1] for key in ("ids", "active", "uplink", "downlink")}
-    traffic = traffic_of_clients(until, n_clients)
+    metrics_until = {key: np.asarray(metrics[key])[: first + 1] for key in ("ids", "active", "uplink", "downlink")}
+    traffic = traffic_of_clients(metrics_until, n_clients)
     megabytes = float(traffic.uplink.mean() / 1e6), float(traffic.downlink.mean() / 1e6)
-    clocked = link is None and "simulated_seconds" in metrics
-    lasted = metrics["simulated_seconds"][: first + 1] if clocked else seconds_of_rounds(until, link or Link())
-    return Reached(first + 1, *megabytes, float(np.sum(lasted)))
+    has_clock = link is None and "simulated_seconds" in metrics
+    seconds = (
+        metrics["simulated_seconds"][: first + 1] if has_clock else seconds_of_rounds(metrics_until, link or Link())
+    )
+    return Reached(first + 1, *megabytes, float(np.sum(seconds)))
 
 
 def first_reached(metrics: Mapping[str, Any], target: float, measure: str | None = None) -> int | None:
@@ -52,5 +54,5 @@ def first_reached(metrics: Mapping[str, Any], target: float, measure: str | None
     name = named_measure(metrics, measure)
     if target > 1 and name.startswith(("accuracy", "f1", "r2", "attack")):
         raise ValueError(f"target={target}: {name} is at most 1; give a share, such as 0.5")
-    there = np.flatnonzero(np.asarray(metrics[name]) >= target)  # a round that was not tested is NaN
-    return int(there[0]) if len(there) else None
+    reached = np.flatnonzero(np.asarray(metrics[name]) >= target)  # a round that was not tested is NaN
+    return int(reached[0]) if len(reached) else None

@@ -25,7 +25,7 @@ from fljax.run.one_round import as_traced, shapes_of_state
 from fljax.run.privacy import epsilons, with_target
 from fljax.run.program_cost import Cost
 from fljax.run.programs import Compile, Compiler, Program, compiler_for
-from fljax.run.progress import Progress, told
+from fljax.run.progress import Progress, checked_progress
 from fljax.run.record import Record, Records, Run
 from fljax.run.resume import begin
 from fljax.run.seeds import Inputs, Setting, Varied, advance_all, begin_all, joined, stacked
@@ -71,12 +71,12 @@ class Ready(NamedTuple):
 
     def chunk(self, rows: Sequence[int]) -> Program:
         """The rounds of the runs ``rows``, called with their `Inputs`, states, and first and number of rounds."""
-        begun: Any = self.init.call  # it knows the shapes of its results
-        shapes = jax.tree.map(lambda leaf: self._shape((len(rows), *leaf.shape[1:]), leaf), begun.out_info)
-        arguments = self.given(rows), shapes, *no_rounds()
+        begin: Any = self.init.call  # it knows the shapes of its results
+        shapes = jax.tree.map(lambda leaf: self._shape((len(rows), *leaf.shape[1:]), leaf), begin.out_info)
+        arguments = self.inputs_of(rows), shapes, *no_rounds()
         return self.compiler.program(f"chunk_of_{len(rows)}", advance_all, (self.setting,), *arguments)
 
-    def given(self, rows: Sequence[int]) -> Inputs:
+    def inputs_of(self, rows: Sequence[int]) -> Inputs:
         """The inputs of the runs ``rows``."""
         return self.inputs if len(rows) == len(self.inputs.key) else replicated(self.inputs.of(rows), self.mesh)
 
@@ -101,9 +101,9 @@ def train_together(runs: Runs, progress: Progress | None = None, force_resume: b
     check_run(runs.n_rounds, runs.evaluate_every, runs.dropout)
     check_numbers(runs.hyper)
     check_subjects(runs.algorithm, runs.federations[0], runs.keys[0])
-    progress = told(progress)
+    progress = checked_progress(progress)
     with (
-        put_off(True) as asked,
+        put_off(True) as termination,
         ExitStack() as locks,
         over_devices(runs.devices) as mesh,
         fields_of(runs.hyper, runs.algorithm),
@@ -112,26 +112,26 @@ def train_together(runs: Runs, progress: Progress | None = None, force_resume: b
         check_outputs(runs.algorithm, runs.hyper, runs.federations[0], runs.keys[0])
         progress.prepare()
         ready = prepared(runs, mesh)
-        records, states = _begun(runs, ready, writable, force_resume)
-        done: dict[int, Run] = {}
+        records, states = _begin_runs(runs, ready, writable, force_resume)
+        results: dict[int, Run] = {}
         for round in sorted({record.round for record in records}):
             rows = [i for i, record in enumerate(records) if record.round == round]
             state = replicated(tree.stack([states[i] for i in rows]), mesh)
             call, seconds = _rounds(ready, rows) if round < runs.n_rounds else (None, 0.0)
             for i in rows:
                 records[i].compiling = (ready.init.seconds + seconds) / len(rows)
-            loop = Loop(Records([records[i] for i in rows]), 1.0, 10.0, progress, asked)
-            ended = loop.run(call, state, runs.n_rounds)
-            done |= {i: run._replace(compiler=ready.compiler) for i, run in zip(rows, ended, strict=True)}
-    return [done[i] for i in range(len(records))]
+            loop = Loop(Records([records[i] for i in rows]), 1.0, 10.0, progress, termination)
+            finished = loop.run(call, state, runs.n_rounds)
+            results |= {i: run._replace(compiler=ready.compiler) for i, run in zip(rows, finished, strict=True)}
+    return [results[i] for i in range(len(records))]
 
 
 def compile_together(runs: Runs) -> None:
     """Compiles what `train_together` will need, in another thread while something else runs."""
     with over_devices(runs.devices) as mesh, fields_of(runs.hyper, runs.algorithm):
-        ready, standing = prepared(runs, mesh), [rounds_done(folder) for folder in runs.folders]
-        for round in {round for round in standing if round < runs.n_rounds}:
-            ready.chunk([i for i, one in enumerate(standing) if one == round])
+        ready, rounds_so_far = prepared(runs, mesh), [rounds_done(folder) for folder in runs.folders]
+        for round in {round for round in rounds_so_far if round < runs.n_rounds}:
+            ready.chunk([i for i, n_rounds in enumerate(rounds_so_far) if n_rounds == round])
 
 
 def prepared(runs: Runs, mesh: Mesh | None) -> Ready:
@@ -142,10 +142,10 @@ def prepared(runs: Runs, mesh: Mesh | None) -> Ready:
     """
     setting, inputs, hyper = as_program(runs, mesh)
     setting = setting._replace(at_once=_at_once(setting, inputs))
-    described = f"{runs.program} {setting.draw.size} together {setting.at_once}"
-    shelf = None if runs.program is None else shelf_for(described, inputs)
-    before = next((level for folder in runs.folders if (level := standing_of(folder).level)), None)
-    compiler = compiler_for(runs.compile, runs.n_rounds, lambda: _cost(setting, inputs), shelf, before)
+    description = f"{runs.program} {setting.draw.size} together {setting.at_once}"
+    shelf = None if runs.program is None else shelf_for(description, inputs)
+    previous_level = next((level for folder in runs.folders if (level := standing_of(folder).level)), None)
+    compiler = compiler_for(runs.compile, runs.n_rounds, lambda: _cost(setting, inputs), shelf, previous_level)
     return Ready(setting, inputs, hyper, compiler, compiler.program("init", begin_all, (setting,), inputs), mesh)
 
 
@@ -155,9 +155,11 @@ def as_program(runs: Runs, mesh: Mesh | None) -> tuple[Setting, Inputs, Any]:
     hyper = with_target(runs.hyper, draw.sampling, runs.algorithm.about.work, runs.n_rounds)
     structure, shared, own = stacked(runs.federations)
     counts = jnp.int32(runs.evaluate_every), jnp.int32(runs.n_rounds)
-    numbers = None if runs.varied is None else tree.stack([as_arrays(one) for one in runs.varied.numbers])
-    given = Inputs(as_traced(hyper), shared, own, jnp.stack(list(runs.keys)), as_traced(runs.dropout), *counts, numbers)
-    inputs = replicated(jax.tree.map(jnp.asarray, given), mesh)
+    numbers = None if runs.varied is None else tree.stack([as_arrays(values) for values in runs.varied.numbers])
+    inputs = Inputs(
+        as_traced(hyper), shared, own, jnp.stack(list(runs.keys)), as_traced(runs.dropout), *counts, numbers
+    )
+    inputs = replicated(jax.tree.map(jnp.asarray, inputs), mesh)
     make = None if runs.varied is None else runs.varied.make
     return Setting(runs.algorithm, draw, structure, make=make), inputs, hyper
 
@@ -171,9 +173,9 @@ def _at_once(setting: Setting, inputs: Inputs) -> int:
     """The number of runs side by side: as many as fit on an accelerator; one on a CPU, without compiling anything."""
 
     def compile(n: int) -> Any:
-        some, counts = inputs.of([0] * n), (jnp.int32(0), jnp.int32(1))
-        states = jax.eval_shape(begin_all, setting, some)
-        return advance_all.lower(setting._replace(at_once=n), some, states, *counts).compile()
+        repeated, counts = inputs.of([0] * n), (jnp.int32(0), jnp.int32(1))
+        states = jax.eval_shape(begin_all, setting, repeated)
+        return advance_all.lower(setting._replace(at_once=n), repeated, states, *counts).compile()
 
     return memory.plan(compile, 0, len(inputs.key)).at_once
 
@@ -188,25 +190,25 @@ def _cost(setting: Setting, inputs: Inputs) -> Cost:
     return round_cost(traced.jaxpr, setting.algorithm, federation.train.size)
 
 
-def _begun(runs: Runs, ready: Ready, writable: Sequence[bool], force: bool) -> tuple[list[Record], list[State]]:
+def _begin_runs(runs: Runs, ready: Ready, writable: Sequence[bool], force: bool) -> tuple[list[Record], list[State]]:
     """Each run's record and state, from its folder."""
     check_compiled("the first state needs", ready.init.call)
     first, draw = ready.init.call(ready.inputs), ready.setting.draw
-    now = surroundings(1 if ready.mesh is None else ready.mesh.size) | {"compile": ready.compiler.level}
-    spent = epsilons(ready.hyper, draw.sampling, runs.algorithm.about.work, runs.n_rounds)
+    current = surroundings(1 if ready.mesh is None else ready.mesh.size) | {"compile": ready.compiler.level}
+    epsilon = epsilons(ready.hyper, draw.sampling, runs.algorithm.about.work, runs.n_rounds)
     records, states = [], []
-    for i, (folder, open_) in enumerate(zip(runs.folders, writable, strict=True)):
+    for i, (folder, is_writable) in enumerate(zip(runs.folders, writable, strict=True)):
         state, federation = tree.take(first, i), runs.federations[i]
-        given = ready.hyper, federation, runs.keys[i], draw, runs.evaluate_every, runs.dropout
-        identity, n_clients = run_identity(runs.method(i), state, *given), federation.train.n_clients
-        begun = begin(folder, state, identity, n_clients, runs.n_rounds, open_, now, force)
-        records.append(Record(folder, identity, begun, spent, draw.sampling.timing, truth=truth_of(federation)))
+        arguments = ready.hyper, federation, runs.keys[i], draw, runs.evaluate_every, runs.dropout
+        identity, n_clients = run_identity(runs.method(i), state, *arguments), federation.train.n_clients
+        begun = begin(folder, state, identity, n_clients, runs.n_rounds, is_writable, current, force)
+        records.append(Record(folder, identity, begun, epsilon, draw.sampling.timing, truth=truth_of(federation)))
         states.append(begun.state)
     return records, states
 
 
 def _rounds(ready: Ready, rows: Sequence[int]) -> tuple[Callable[..., tuple[State, Metrics]], float]:
     """The compiled rounds of the runs ``rows``, and the seconds that compiling took."""
-    program, inputs = ready.chunk(rows), ready.given(rows)
+    program, inputs = ready.chunk(rows), ready.inputs_of(rows)
     check_compiled("a round needs", program.call)
     return lambda *rest: program.call(inputs, *rest), program.seconds

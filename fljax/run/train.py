@@ -21,7 +21,7 @@ from fljax.run.memory import check_compiled
 from fljax.run.mesh import Device, replicated
 from fljax.run.patience import Ender, Patience, Stop, Stopping
 from fljax.run.programs import Compile
-from fljax.run.progress import Progress, told
+from fljax.run.progress import Progress, checked_progress
 from fljax.run.record import Record
 from fljax.run.record import Run as Run
 from fljax.run.resume import begin
@@ -107,9 +107,9 @@ def train(
         raise ValueError(
             f"stop={stop!r} is not a function; give stop(round, metrics), which returns True to end the run"
         )
-    folder, progress = None if folder is None else Path(folder), told(progress)
-    given = algorithm, hyper, federation, key, int(n_rounds), participation, sampling, int(evaluate_every), dropout
-    with put_off(folder is not None) as asked, called(*given, devices) as run, only_run(folder) as open_:
+    folder, progress = None if folder is None else Path(folder), checked_progress(progress)
+    arguments = algorithm, hyper, federation, key, int(n_rounds), participation, sampling, int(evaluate_every), dropout
+    with put_off(folder is not None) as termination, called(*arguments, devices) as run, only_run(folder) as writable:
         check_outputs(algorithm, run.hyper, federation, key)
         progress.prepare()
         check_traceable(algorithm, run.draw, run.numbers, program)
@@ -120,8 +120,8 @@ def train(
         check_compiled("the first state needs", programs.init)
         state = programs.init(*begins_with(run.numbers))
         check_labels(state)
-        now = run.surroundings() | {"compile": programs.compiler.level}
-        begun = begin(folder, state, identity, run.n_clients, run.n_rounds, open_, now, force_resume)
+        current = run.surroundings() | {"compile": programs.compiler.level}
+        begun = begin(folder, state, identity, run.n_clients, run.n_rounds, writable, current, force_resume)
         hosts.all_there("folder read")
         compiling = max(compiled_ahead, programs.seconds)
         record = Record(
@@ -130,11 +130,11 @@ def train(
         enders: list[Ender] = [] if patience is None else [Patience(int(patience), run.evaluate_every)]
         enders += [] if stop is None else [Stopping(stop, run.evaluate_every)]
         if folder is not None and begun.round:
-            made = read_rounds(folder)
+            metrics = read_rounds(folder)
             for ender in enders:
-                ender.took(made)
-        loop = Loop(record, seconds_per_chunk, seconds_per_checkpoint, progress, asked, enders)
+                ender.took(metrics)
+        loop = Loop(record, seconds_per_chunk, seconds_per_checkpoint, progress, termination, enders)
         if begun.round < run.n_rounds:
             check_compiled("a round needs", programs.chunk)
-        done = loop.run(partial(programs.chunk, *run.numbers), replicated(begun.state, run.mesh), run.n_rounds)
-        return done._replace(compiler=programs.compiler)
+        finished = loop.run(partial(programs.chunk, *run.numbers), replicated(begun.state, run.mesh), run.n_rounds)
+        return finished._replace(compiler=programs.compiler)

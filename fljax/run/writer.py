@@ -37,15 +37,15 @@ def only_writer(folder: Path) -> Iterator[bool]:
     Raises:
         ValueError: the folder has another writer, which the message names, or it cannot be locked.
     """
-    place = folder.resolve()
-    if place in _HELD.get():
+    resolved = folder.resolve()
+    if resolved in _HELD.get():
         yield True
         return
     handle = _locked(folder)
     if handle is None:
         yield False
         return
-    token = _HELD.set(_HELD.get() | {place})
+    token = _HELD.set(_HELD.get() | {resolved})
     try:
         yield True
     finally:
@@ -95,7 +95,7 @@ def new_folder(root: Path, name: str) -> Path:
         except FileExistsError:
             continue
         except OSError as error:
-            raise _cannot(path, error) from None
+            raise _not_created(path, error) from None
         return path
     raise AssertionError("never reached")
 
@@ -109,17 +109,17 @@ def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _cannot(folder, error) from None
+        raise _not_created(folder, error) from None
 
 
-def _cannot(folder: Path, error: OSError) -> ValueError:
+def _not_created(folder: Path, error: OSError) -> ValueError:
     return ValueError(f"{folder} cannot be created ({error.strerror}); choose a folder that is writable")
 
 
 def _locked(folder: Path) -> int | None:
     """The open lock file; None if it is not writable."""
     path = folder / LOCK
-    if option := _keeps_to_itself(folder):
+    if option := _local_lock_option(folder):
         raise ValueError(
             f"{folder} is on a network disk mounted with {option}, so a second writer on another host would not be "
             "noticed; choose a folder on another disk"
@@ -155,21 +155,21 @@ def _holder(handle: int) -> str:
     """The process named in the lock file, in words; a process that has just locked it gets a moment to write."""
     for _ in range(50):
         text = os.pread(handle, 300, 0).decode(errors="replace")
-        if found := re.fullmatch(r"(\d+) (\S+) (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\n", text):
-            return f"process {found[1]} on {found[2]} since {found[3]}"
+        if match := re.fullmatch(r"(\d+) (\S+) (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\n", text):
+            return f"process {match[1]} on {match[2]} since {match[3]}"
         time.sleep(0.01)
     return "another process"  # on a full disk
 
 
-def _keeps_to_itself(folder: Path) -> str | None:
+def _local_lock_option(folder: Path) -> str | None:
     """The mount option that keeps locks of ``folder`` local to this host; None if there is none."""
     if not _MOUNTS.exists():
         return None
-    place, best = folder.resolve(), ("", "", "")
+    resolved, best = folder.resolve(), ("", "", "")
     for line in _MOUNTS.read_text(errors="replace").splitlines():
-        _, at, kind, options, *_ = line.split(" ")
-        at = at.replace("\\040", " ")
-        if place.is_relative_to(at) and len(at) >= len(best[0]):
-            best = (at, kind, options)
+        _, mount_point, kind, options, *_ = line.split(" ")
+        mount_point = mount_point.replace("\\040", " ")
+        if resolved.is_relative_to(mount_point) and len(mount_point) >= len(best[0]):
+            best = (mount_point, kind, options)
     network = best[1].startswith("nfs") or best[1] == "lustre"
     return min(_LOCAL.intersection(best[2].split(",")), default=None) if network else None

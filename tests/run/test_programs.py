@@ -180,9 +180,9 @@ def test_a_program_is_kept_though_its_options_and_trace_are_in_jax_s_cache(cache
     jax.monitoring.register_event_listener(hear)
     try:
         made().trace(jnp.ones(3))
-        programs._known.cache_clear()
+        programs._accepted_options.cache_clear()
         programs.options_of("fast")
-        programs._known.cache_clear()
+        programs._accepted_options.cache_clear()
         shelf = shelf_for("small ones", jnp.ones(3))
         Compiler("fast", shelf).program("power", made(), (), jnp.ones(3))
         assert len(hits) >= 2  # of the options and of the trace
@@ -214,7 +214,7 @@ def test_programs_are_let_go_before_the_memory_runs_out_and_not_for_what_is_no_p
 
     held, bytes_held = program(), [100.0]
     monkeypatch.setattr(programs, "_n_bytes_held", lambda: bytes_held[0])
-    monkeypatch.setattr(programs, "_held_after", [0])
+    monkeypatch.setattr(programs, "_bytes_after_drop", [0])
     monkeypatch.setattr(programs, "host_memory", lambda: Memory(1000, 300))
     assert program() is held
     monkeypatch.setattr(programs, "host_memory", lambda: Memory(1000, 200))

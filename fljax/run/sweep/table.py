@@ -16,7 +16,7 @@ from fljax.run.headline import (
     measures_of,
     scores_in,
 )
-from fljax.run.report import Row, told_at_the_end
+from fljax.run.report import Row, optional_columns
 from fljax.run.significance import interval_of
 from fljax.run.spread import spread_over_clients, spreads
 from fljax.run.sweep.points import rows as point_rows
@@ -30,7 +30,7 @@ OF_NUMBERS = (*NUMBERS.scores, "r2_worst10", "mae_macro", "mse_macro")
 HEADLINES = (*OF_CLASSES, *OF_NUMBERS, "test_loss")
 SPENT = "epsilon_spent"
 """Column of epsilon after the last round; a brick has a hyperparameter that is called epsilon."""
-TOLD = {"epsilon": SPENT, "attack_success": "attack_success", "simulated_seconds": "simulated_seconds"}
+OPTIONAL_COLUMNS = {"epsilon": SPENT, "attack_success": "attack_success", "simulated_seconds": "simulated_seconds"}
 """Metrics that only some runs have -> their columns."""
 AGREEMENT = "ari"
 """Agreement of clusters with true groups, in runs that have both."""
@@ -43,7 +43,7 @@ OF_A_RUN = (
     "best_round",
     *HEADLINES,
     AGREEMENT,
-    *TOLD.values(),
+    *OPTIONAL_COLUMNS.values(),
 )
 """Columns that are not part of a point; further scores are not either, see `is_of_a_run`."""
 
@@ -93,39 +93,42 @@ def tidy(
         )
     points = list(point_rows(hypers))
     n_rounds = np.shape(metrics["diverged"])[2]
-    made = np.full(len(points), n_rounds) if rounds is None else np.asarray(rounds)
-    made = np.repeat(made[:, None], np.shape(metrics["diverged"])[1], axis=1)
+    n_run = np.full(len(points), n_rounds) if rounds is None else np.asarray(rounds)
+    n_run = np.repeat(n_run[:, None], np.shape(metrics["diverged"])[1], axis=1)
     return [
-        {**setting, **points[i], "seed": seed, "rounds": int(made[i, seed]), **outcome}
-        for i, seed, outcome in outcomes(metrics, made)
+        {**setting, **points[i], "seed": seed, "rounds": int(n_run[i, seed]), **outcome}
+        for i, seed, outcome in outcomes(metrics, n_run)
     ]
 
 
 def outcomes(metrics: Mapping[str, Any], rounds: np.ndarray) -> Iterator[tuple[int, int, Row]]:
     """The number of the point, the seed, and the columns of `tidy`, of each run with ``rounds`` (points, seeds) > 0."""
-    own = [f"{name}_{mean}" for name in scores_in(metrics) for mean in MEANS]
-    asked = (*HEADLINES, *own, AGREEMENT, *TOLD, "diverged")
-    values = {name: np.asarray(metrics[name]) for name in asked if name in metrics}
+    score_names = [f"{name}_{mean}" for name in scores_in(metrics) for mean in MEANS]
+    names = (*HEADLINES, *score_names, AGREEMENT, *OPTIONAL_COLUMNS, "diverged")
+    values = {name: np.asarray(metrics[name]) for name in names if name in metrics}
     spread = [name for name in spreads(metrics) if name in HEADLINES]
     of_clients = {name: value for name, value in metrics.items() if name.startswith(OF_CLIENT)}
     for i, seed in np.argwhere(rounds > 0).tolist():
-        made = rounds[i, seed]
-        run = {name: value[i, seed, :made] for name, value in values.items()}
-        last = {name: np.asarray(value)[i, seed, made - 1] for name, value in of_clients.items()}
+        n_rounds = rounds[i, seed]
+        run = {name: value[i, seed, :n_rounds] for name, value in values.items()}
+        last = {name: np.asarray(value)[i, seed, n_rounds - 1] for name, value in of_clients.items()}
         yield i, seed, _outcome(run | {name: spread_over_clients(last, name)[None] for name in spread})
 
 
 def _outcome(run: Mapping[str, np.ndarray]) -> Row:
-    gone = run["diverged"]
-    row: Row = {"diverged": int(np.argmax(gone)) + 1 if gone.any() else None}
-    ended = {name: float(run[name][-1]) for name in run if name in (*HEADLINES, AGREEMENT) or is_of_a_score(name)}
+    diverged = run["diverged"]
+    row: Row = {"diverged": int(np.argmax(diverged)) + 1 if diverged.any() else None}
+    columns = {name: float(run[name][-1]) for name in run if name in (*HEADLINES, AGREEMENT) or is_of_a_score(name)}
     measures = measures_of(run)
     accuracy = run[measures.headline]
-    known = np.isfinite(accuracy).any()
-    best = int(np.nanargmax(accuracy)) if known else 0
-    ended |= {measures.best: float(accuracy[best]) if known else None, "best_round": best + 1 if known else None}
-    ended |= {TOLD[name]: value for name, value in told_at_the_end(run).items() if value is not None}
-    return row | (dict.fromkeys(ended) if gone.any() else ended)
+    has_tests = np.isfinite(accuracy).any()
+    best = int(np.nanargmax(accuracy)) if has_tests else 0
+    columns |= {
+        measures.best: float(accuracy[best]) if has_tests else None,
+        "best_round": best + 1 if has_tests else None,
+    }
+    columns |= {OPTIONAL_COLUMNS[name]: value for name, value in optional_columns(run).items() if value is not None}
+    return row | (dict.fromkeys(columns) if diverged.any() else columns)
 
 
 def by_point(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: float = 0.95) -> list[Spread]:
@@ -166,12 +169,9 @@ def metric_of(metric: str | None, algorithm: Algorithm) -> str:
         ValueError: the tests of such a method do not have the metric.
     """
     numbers = task_of(algorithm.loss) == "regression"
-    own = (f"{score.name}_{mean}" for score in scores_of(algorithm.loss) for mean in MEANS)
-    allowed = (*(OF_NUMBERS if numbers else OF_CLASSES), "test_loss", *own)
-    if metric is not None and metric not in (
-        *allowed,
-        AGREEMENT,
-    ):  # `check_agreement` checks ari
+    score_names = (f"{score.name}_{mean}" for score in scores_of(algorithm.loss) for mean in MEANS)
+    allowed = (*(OF_NUMBERS if numbers else OF_CLASSES), "test_loss", *score_names)
+    if metric is not None and metric not in (*allowed, AGREEMENT):  # `check_agreement` checks ari
         raise ValueError(f"metric={metric!r} is unknown; choose one of {', '.join(allowed)}")
     return metric or allowed[0]
 
@@ -243,7 +243,7 @@ def of_split(values: Mapping[str, T], split: str) -> dict[str, T]:
     """Columns or metrics, in which tests get the prefix of their split."""
 
     def is_a_test(name: str) -> bool:
-        known = name in (*HEADLINES, "best_accuracy", "best_r2") or is_of_a_score(name)
-        return known or (name.startswith(OF_CLIENT) and name != ROW)
+        is_headline = name in (*HEADLINES, "best_accuracy", "best_r2") or is_of_a_score(name)
+        return is_headline or (name.startswith(OF_CLIENT) and name != ROW)
 
     return {named(name, split) if is_a_test(name) else name: value for name, value in values.items()}
