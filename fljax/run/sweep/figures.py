@@ -21,24 +21,24 @@ N_CURVES = 6
 def save_all(
     points: Sequence[Mapping[str, float]],
     metric: str,
-    found: Sequence[tuple[Mapping, Any]],
+    results: Sequence[tuple[Mapping, Any]],
     rows: Sequence[Row],
     folder: Path,
     split: str,
 ) -> None:
     """Saves curves of the best points of each static setting, and the metric over one or two of the hyperparameters.
 
-    ``found`` is the result of `fljax.run.sweep.over_settings`, ``rows`` the table of all settings, ``split`` the split
+    ``results`` are those of `fljax.run.sweep.over_settings`, ``rows`` is the table of all settings, ``split`` the split
     of the tests.
     """
     folder.mkdir(exist_ok=True)
     names = list(points[0])
-    for i, (setting, result) in enumerate(found):
-        end = f"_{i}" if len(found) > 1 else ""
+    for i, (setting, result) in enumerate(results):
+        end = f"_{i}" if len(results) > 1 else ""
         title = ", ".join(f"{name}={value}" for name, value in setting.items())
         save(curves_of(points, result.metrics, metric, split), folder / f"curves{end}.png")
-        own = [row for row in rows if all(row[name] == str(value) for name, value in setting.items())]
-        save_responses(own, names, metric, folder, title, split, end)
+        setting_rows = [row for row in rows if all(row[name] == str(value) for name, value in setting.items())]
+        save_responses(setting_rows, names, metric, folder, title, split, end)
 
 
 def save_responses(
@@ -103,17 +103,17 @@ def response(
 
     Values at which all points diverged are crosses on the axis.
     """
-    found = _best_of(rows, (name,), metric)
+    best_points = _best_of(rows, (name,), metric)
     figure, axes = new_figure(5.6, 3.8)
-    x = np.array(sorted(value for (value,) in found))
-    spreads = [found[value,] for value in x]
+    x = np.array(sorted(value for (value,) in best_points))
+    spreads = [best_points[value,] for value in x]
     mean, low, high = (np.array([getattr(spread, end) for spread in spreads]) for end in ("mean", "low", "high"))
     if len(x) > 1 and x[0] > 0 and x[-1] / x[0] > 20:
         axes.set_xscale("log")
     axes.plot(x, mean, color=COLORS[0], marker="o", linewidth=2)
     axes.fill_between(x, low, high, color=COLORS[0], alpha=0.2, linewidth=0)
-    gone = x[np.isnan(mean)]
-    axes.plot(gone, np.full(len(gone), axes.get_ylim()[0]), "x", color=COLORS[1], clip_on=False)
+    diverged = x[np.isnan(mean)]
+    axes.plot(diverged, np.full(len(diverged), axes.get_ylim()[0]), "x", color=COLORS[1], clip_on=False)
     axes.set(xlabel=name, ylabel=named_of(metric, split).replace("_", " "), title=title)
     axes.grid(axis="y", color="#E6E6E6")
     return figure
@@ -123,16 +123,16 @@ def heat_map(
     rows: Sequence[Row], x: str, y: str, metric: str = "accuracy_macro", title: str = "", split: str = "test"
 ) -> Figure:
     """The mean over seeds over two hyperparameters, the best over any others; a cross if it diverged."""
-    found = _best_of(rows, (x, y), metric)
-    columns, lines = (sorted({key[i] for key in found}) for i in range(2))
+    best_points = _best_of(rows, (x, y), metric)
+    columns, lines = (sorted({key[i] for key in best_points}) for i in range(2))
     values = np.full((len(lines), len(columns)), np.nan)
-    for (column, line), spread in found.items():
+    for (column, line), spread in best_points.items():
         values[lines.index(line), columns.index(column)] = spread.mean
     figure, axes = new_figure(2.2 + 0.62 * len(columns), 1.6 + 0.5 * len(lines))
     image = axes.imshow(values, cmap="viridis", aspect="auto", origin="lower")
-    few = values.size <= 100
+    has_text = values.size <= 100
     for (line, column), value in np.ndenumerate(values):
-        if np.isnan(value) or few:
+        if np.isnan(value) or has_text:
             text = "x" if np.isnan(value) else f"{value:.3f}"
             axes.text(column, line, text, ha="center", va="center", color=_ink(image, value), fontsize=8)
     axes.set_xticks(range(len(columns)), [f"{value:.3g}" for value in columns], rotation=45)
@@ -145,10 +145,10 @@ def heat_map(
 
 def _best_of(rows: Sequence[Row], names: tuple[str, ...], metric: str) -> dict[tuple, Any]:
     """For each combination of values of ``names``, the first of its points in the order of `ranked`."""
-    found: dict[tuple, Any] = {}
+    best_points: dict[tuple, Any] = {}
     for spread in ranked(by_point(rows, metric), metric):
-        found.setdefault(tuple(spread.point[name] for name in names), spread)
-    return found
+        best_points.setdefault(tuple(spread.point[name] for name in names), spread)
+    return best_points
 
 
 def _ink(image: Any, value: float) -> str:

@@ -33,15 +33,15 @@ def rungs(n_points: int, n_rounds: int, eta: int | None = None, evaluate_every: 
         return [Rung(n_points, n_rounds)]
     if whole("halving", eta) < 2:
         raise ValueError(f"halving={eta} keeps every point; choose halving >= 2")
-    count = 1
-    while eta**count <= n_points and eta**count * evaluate_every <= n_rounds:
-        count += 1
-    found: list[Rung] = []
-    for k in range(count):
-        rounds = -(-n_rounds // (eta ** (count - 1 - k) * evaluate_every)) * evaluate_every
-        if k == count - 1 or rounds < n_rounds:
-            found.append(Rung(-(-n_points // eta**k), min(rounds, n_rounds)))
-    return found
+    n_rungs = 1
+    while eta**n_rungs <= n_points and eta**n_rungs * evaluate_every <= n_rounds:
+        n_rungs += 1
+    all_rungs: list[Rung] = []
+    for k in range(n_rungs):
+        rounds = -(-n_rounds // (eta ** (n_rungs - 1 - k) * evaluate_every)) * evaluate_every
+        if k == n_rungs - 1 or rounds < n_rounds:
+            all_rungs.append(Rung(-(-n_points // eta**k), min(rounds, n_rounds)))
+    return all_rungs
 
 
 def survivors(score: np.ndarray, n_points: int) -> np.ndarray:

@@ -64,18 +64,19 @@ class Store(NamedTuple):
             self._write(identity, [{"batches": 0, **self.now}])
         hosts.all_there("search begun")
         stored, history = _read_identity(path)
-        found, lacks = widened(stored, identity)
-        check_same_run(self.folder, found, identity | {NUMBERS: found[NUMBERS]}, [*history, self.now])
-        if lacks is not None:
+        merged, missing_point = widened(stored, identity)
+        check_same_run(self.folder, merged, identity | {NUMBERS: merged[NUMBERS]}, [*history, self.now])
+        if missing_point is not None:
             raise ValueError(
-                f"{self.folder} holds runs of {lacks}, which is not among the points; add it, or use another folder"
+                f"{self.folder} holds runs of {missing_point}, which is not among the points; add it, or use another "
+                "folder"
             )
-        if (more := found != stored) and not writable:
+        if (has_more := merged != stored) and not writable:
             raise ValueError(f"{self.folder} is not writable; choose another folder")
-        if more and hosts.writes():
-            self._write(found, history)
+        if has_more and hosts.writes():
+            self._write(merged, history)
         hosts.all_there("search told of further points and seeds")
-        return self._replace(numbers=tuple(found[NUMBERS]))
+        return self._replace(numbers=tuple(merged[NUMBERS]))
 
     def go_on(self) -> None:
         """Called if something is left to compute; all hosts must call it.
@@ -87,9 +88,9 @@ class Store(NamedTuple):
             return
         identity, history = _read_identity(self._identity)
         since = {"batches": len(self._files(".*"))}
-        longer = continued(self.folder, history, self.now, since, self.force or not since["batches"])
-        if hosts.writes() and longer != history:
-            self._write(identity, longer)
+        new_history = continued(self.folder, history, self.now, since, self.force or not since["batches"])
+        if hosts.writes() and new_history != history:
+            self._write(identity, new_history)
         hosts.all_there("search gone on with")
 
     def read(self, stage: int, todo: np.ndarray, n_rounds: int, keep: bool) -> list[Part]:
@@ -98,15 +99,15 @@ class Store(NamedTuple):
         Raises:
             ValueError: a file is damaged, or belongs to another stage or search.
         """
-        found: list[Part] = []
-        left = set(todo.tolist())
+        batches: list[Part] = []
+        missing = set(todo.tolist())
         for path in self._files(f"{stage:02d}"):
-            part = _read(path, self, n_rounds, keep, found[0].metrics.keys() if found else None)
-            if not left.issuperset(part.cells.tolist()):
+            part = _read(path, self, n_rounds, keep, batches[0].metrics.keys() if batches else None)
+            if not missing.issuperset(part.cells.tolist()):
                 raise _no_batch(path)
-            found.append(part)
-            left -= set(part.cells.tolist())
-        return found
+            batches.append(part)
+            missing -= set(part.cells.tolist())
+        return batches
 
     def write(self, stage: int, part: Part) -> None:
         """Saves a batch atomically."""
@@ -116,15 +117,15 @@ class Store(NamedTuple):
         arrays |= {f"state.{i:04d}": leaf for i, leaf in enumerate(part.state or ())}
         point, seed = np.divmod(part.cells, self.n_seeds)
         runs = np.stack([np.asarray(self.numbers)[point], seed], axis=1)
-        own = {"runs": runs, "diverged": part.diverged, "stage": np.array(stage)}
-        save_arrays(self.folder / FOLDER / _name(stage, runs), arrays | own)
+        run_arrays = {"runs": runs, "diverged": part.diverged, "stage": np.array(stage)}
+        save_arrays(self.folder / FOLDER / _name(stage, runs), arrays | run_arrays)
 
     def cells(self, runs: np.ndarray) -> np.ndarray:
         """The cells of ``runs``, (runs, 2): a point's number in files and a seed; -1 for a run of another search."""
-        known = {number: i for i, number in enumerate(self.numbers)}
-        point = np.array([known.get(int(number), -1) for number in runs[:, 0]], int)
-        there = (point >= 0) & (runs[:, 1] >= 0) & (runs[:, 1] < self.n_seeds)
-        return np.where(there, point * self.n_seeds + runs[:, 1], -1)
+        index_of_number = {number: i for i, number in enumerate(self.numbers)}
+        point = np.array([index_of_number.get(int(number), -1) for number in runs[:, 0]], int)
+        is_known = (point >= 0) & (runs[:, 1] >= 0) & (runs[:, 1] < self.n_seeds)
+        return np.where(is_known, point * self.n_seeds + runs[:, 1], -1)
 
     @property
     def _identity(self) -> Path:
@@ -139,8 +140,8 @@ class Store(NamedTuple):
         """The batches' files, in order; other files are ignored."""
         if self.folder is None:
             return []
-        own = re.compile(rf"{stage}-\d{{4,}}-\d{{6,}}\.npz")
-        return sorted(path for path in self.folder.glob(f"{FOLDER}/*") if own.fullmatch(path.name))
+        pattern = re.compile(rf"{stage}-\d{{4,}}-\d{{6,}}\.npz")
+        return sorted(path for path in self.folder.glob(f"{FOLDER}/*") if pattern.fullmatch(path.name))
 
 
 def _name(stage: int, runs: np.ndarray) -> str:
@@ -154,8 +155,8 @@ def _read_identity(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         identity = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         identity = error
-    told = identity.pop(CHECKSUM, None) if isinstance(identity, dict) else None
-    if isinstance(identity, dict) and told == checksum(json.dumps(identity).encode()):
+    crc = identity.pop(CHECKSUM, None) if isinstance(identity, dict) else None
+    if isinstance(identity, dict) and crc == checksum(json.dumps(identity).encode()):
         return identity, identity.pop(HISTORY)
     raise ValueError(f"{path} is damaged; restore it from a copy, or delete {path.parent}")
 
@@ -179,9 +180,11 @@ def _read(path: Path, store: Store, n_rounds: int, keep: bool, names: Collection
     metrics = _metrics_in(arrays)
     runs, diverged = arrays.get("runs", np.zeros((0, 2), int)), arrays.get("diverged", np.zeros(0))
     leading = {value.shape[:2] for value in metrics.values()} | {(*leaf.shape[:1], n_rounds) for leaf in state}
-    named = runs.shape[1:] == (2,) and path.name == _name(int(arrays.get("stage", -1)), runs)
-    whole = named and leading == {(len(runs), n_rounds)} and len(diverged) == len(runs) and bool(state) >= keep
-    if not whole or metrics.keys() != (names or metrics.keys()):
+    has_right_name = runs.shape[1:] == (2,) and path.name == _name(int(arrays.get("stage", -1)), runs)
+    is_whole = (
+        has_right_name and leading == {(len(runs), n_rounds)} and len(diverged) == len(runs) and bool(state) >= keep
+    )
+    if not is_whole or metrics.keys() != (names or metrics.keys()):
         raise _no_batch(path)
     return Part(store.cells(runs), diverged, state or None, metrics)
 
@@ -207,15 +210,15 @@ def kept_in(folder: Path) -> tuple[dict[str, Any], list[Part]]:
         return {}, []
     identity, _ = _read_identity(store._identity)
     store = store._replace(n_seeds=identity["n_seeds"], numbers=tuple(identity[NUMBERS]))
-    found: list[Part] = []
+    batches: list[Part] = []
     for path in files:
         arrays, _ = read_arrays(path, AGAIN)
         metrics = _metrics_in(arrays)
         cells = store.cells(arrays["runs"]) if "runs" in arrays else np.array([-1])
-        if (cells < 0).any() or (found and metrics.keys() != found[0].metrics.keys()):
+        if (cells < 0).any() or (batches and metrics.keys() != batches[0].metrics.keys()):
             raise _no_batch(path)
-        found.append(Part(cells, arrays["diverged"], None, metrics))
-    return identity, found
+        batches.append(Part(cells, arrays["diverged"], None, metrics))
+    return identity, batches
 
 
 def joined(parts: list[Part]) -> Part:

@@ -34,11 +34,13 @@ def grid(hyper: Any, **values: Iterable[float]) -> Any:
         ValueError: a field has no values or no sequence of values, the Hyper does not have the field (the message
             suggests the nearest), the field is static, or a value is no number.
     """
-    for name, given in values.items():
+    for name, field_values in values.items():
         check_field(hyper, name)
-        if isinstance(given, str) or not np.iterable(given):
-            raise ValueError(f"{name}={given!r} is not a sequence of values; give several, or one as ({given!r},)")
-        chosen = list(given)
+        if isinstance(field_values, str) or not np.iterable(field_values):
+            raise ValueError(
+                f"{name}={field_values!r} is not a sequence of values; give several, or one as ({field_values!r},)"
+            )
+        chosen = list(field_values)
         if not chosen:
             raise ValueError(f"{name}: an empty grid; give at least one value")
         hyper = _product(hyper, {name: _numbers(name, chosen)})
@@ -133,10 +135,10 @@ def vectors(hypers: Any) -> Any:
         raise ValueError(
             f"hypers={hypers!r} is not a Hyper; give one whose fields are numbers or vectors, as from grid"
         )
-    rows = {name: value for name, value in as_dict(hypers).items() if isinstance(value, list | tuple)}
-    made = replace(hypers, **{name: _numbers(name, value) for name, value in rows.items()})
-    check_numbers(made, stacked=True)
-    return made
+    lists = {name: value for name, value in as_dict(hypers).items() if isinstance(value, list | tuple)}
+    stacked = replace(hypers, **{name: _numbers(name, value) for name, value in lists.items()})
+    check_numbers(stacked, stacked=True)
+    return stacked
 
 
 def with_targets(hypers: Any, sampling: Sampling, work: Work | None, n_rounds: int) -> Any:
@@ -146,13 +148,13 @@ def with_targets(hypers: Any, sampling: Sampling, work: Work | None, n_rounds: i
         ValueError: as `vectors`, `count_points` and `fljax.run.privacy.with_target`, or a point's noise is not
             compatible with its other numbers, as in a single run.
     """
-    numbers, found = as_dict(hypers), mechanism(hypers, sampling, work)
-    if found is None:
+    numbers, round_mechanism = as_dict(hypers), mechanism(hypers, sampling, work)
+    if round_mechanism is None:
         return hypers
     if numbers["target_epsilon"] is not None:
-        hypers = _with_noise(hypers, found.noise, sampling, work, n_rounds)
-    for one in _points(hypers):
-        check_noise(one, float(getattr(one, found.noise)))
+        hypers = _with_noise(hypers, round_mechanism.noise, sampling, work, n_rounds)
+    for single in _points(hypers):
+        check_noise(single, float(getattr(single, round_mechanism.noise)))
     return hypers
 
 
@@ -162,14 +164,16 @@ def epsilons_of_points(hypers: Any, sampling: Sampling, work: Work | None, n_rou
     Raises:
         ValueError: as `fljax.run.privacy.epsilons`.
     """
-    if (found := mechanism(hypers, sampling, work)) is None:
+    if (round_mechanism := mechanism(hypers, sampling, work)) is None:
         return None
-    known: dict[Any, Any] = {}
-    asked = [(float(getattr(one, found.noise)), float(one.delta), one) for one in _points(hypers)]
-    for noise, delta, one in asked:
-        if (noise, delta) not in known:
-            known[noise, delta] = epsilons(one, sampling, work, n_rounds)
-    return np.stack([known[noise, delta] for noise, delta, _ in asked])
+    epsilon_of: dict[Any, Any] = {}
+    settings = [
+        (float(getattr(single, round_mechanism.noise)), float(single.delta), single) for single in _points(hypers)
+    ]
+    for noise, delta, single in settings:
+        if (noise, delta) not in epsilon_of:
+            epsilon_of[noise, delta] = epsilons(single, sampling, work, n_rounds)
+    return np.stack([epsilon_of[noise, delta] for noise, delta, _ in settings])
 
 
 def _points(hypers: Any) -> Iterator[Any]:
@@ -180,14 +184,14 @@ def _points(hypers: Any) -> Iterator[Any]:
 
 def _with_noise(hypers: Any, name: str, sampling: Sampling, work: Work | None, n_rounds: int) -> Any:
     """``hypers`` with the noise ``name`` for each point's target."""
-    noise, known = [], {}
-    for one in _points(hypers):
-        asked = tuple(getattr(one, field, None) for field in ("target_epsilon", "delta", "count_noise", name))
-        if asked not in known:
-            known[asked] = getattr(with_target(one, sampling, work, n_rounds), name)
-        noise.append(known[asked])
-    made = noise[0] if len(known) == 1 else _numbers(name, noise)
-    return replace(vectors(hypers), target_epsilon=None, **{name: made})
+    noise, noise_of = [], {}
+    for single in _points(hypers):
+        setting = tuple(getattr(single, field, None) for field in ("target_epsilon", "delta", "count_noise", name))
+        if setting not in noise_of:
+            noise_of[setting] = getattr(with_target(single, sampling, work, n_rounds), name)
+        noise.append(noise_of[setting])
+    new_value = noise[0] if len(noise_of) == 1 else _numbers(name, noise)
+    return replace(vectors(hypers), target_epsilon=None, **{name: new_value})
 
 
 def varied(hypers: Any) -> list[str]:
@@ -226,10 +230,10 @@ def check_field(hyper: Any, name: str) -> None:
 
 def _product(hyper: Any, new: dict[str, np.ndarray]) -> Any:
     """Every point of ``hyper`` with every row of ``new``, whose fields it replaces."""
-    kept = [name for name in varied(hyper) if name not in new]
-    n_old = count_points(replace(hyper, **dict.fromkeys(set(varied(hyper)) - set(kept), 0.0)))
+    kept_names = [name for name in varied(hyper) if name not in new]
+    n_old = count_points(replace(hyper, **dict.fromkeys(set(varied(hyper)) - set(kept_names), 0.0)))
     n_new = len(next(iter(new.values())))
-    old = {name: np.repeat(np.asarray(getattr(hyper, name), np.float32), n_new) for name in kept}
+    old = {name: np.repeat(np.asarray(getattr(hyper, name), np.float32), n_new) for name in kept_names}
     return replace(hyper, **old, **{name: np.tile(value, n_old) for name, value in new.items()})
 
 

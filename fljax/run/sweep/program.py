@@ -111,10 +111,10 @@ def sweep(
     metrics = _by_points(metrics, n_points, int(n_seeds))
     if isinstance(metrics["diverged"], jax.core.Tracer):
         return metrics
-    spent = epsilons_of_points(hypers, draw.sampling, algorithm.about.work, int(n_rounds))
-    known = gathered({name: metrics[name] for name in OF_ROUNDS if name in metrics})
-    more = of_host(known, np.full(n_points, n_rounds), spent, draw.sampling, federation)
-    return metrics | {name: jnp.asarray(value) for name, value in more.items()}
+    epsilon = epsilons_of_points(hypers, draw.sampling, algorithm.about.work, int(n_rounds))
+    round_metrics = gathered({name: metrics[name] for name in OF_ROUNDS if name in metrics})
+    added = of_host(round_metrics, np.full(n_points, n_rounds), epsilon, draw.sampling, federation)
+    return metrics | {name: jnp.asarray(value) for name, value in added.items()}
 
 
 def all_cells(hypers: Any, key: Key, n_seeds: int) -> Cell:
@@ -152,7 +152,7 @@ def plan(
     """`fljax.run.sweep.memory.plan` of a sweep that keeps all its results on the devices."""
 
     def compile(n: int) -> Any:
-        return _mapped.lower(*_of_some(n, setting._replace(at_once=n), cells, federation, dropout)).compile()
+        return _mapped.lower(*_arguments_of(n, setting._replace(at_once=n), cells, federation, dropout)).compile()
 
     n_cells = -(-cells.diverged.shape[0] // n_sweep_devices())
     shapes = shapes_of_metrics(setting, cells, federation, dropout)
@@ -165,15 +165,15 @@ def shapes_of_metrics(setting: Setting, cells: Cell, federation: Federation, dro
     Raises:
         MemoryError: a run needs more memory than there is.
     """
-    arguments = _of_some(1, setting, cells, federation, dropout)
+    arguments = _arguments_of(1, setting, cells, federation, dropout)
     return check_traced("a run needs at least", _mapped, *arguments, copies=n_sweep_devices())[1]
 
 
-def _of_some(n: int, setting: Setting, cells: Cell, federation: Federation, dropout: Array | None) -> tuple:
+def _arguments_of(n: int, setting: Setting, cells: Cell, federation: Federation, dropout: Array | None) -> tuple:
     """The arguments for tracing `_mapped` with ``n`` of the cells."""
-    some = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((n, *leaf.shape[1:]), leaf.dtype), cells)
+    some_cells = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((n, *leaf.shape[1:]), leaf.dtype), cells)
     n_rounds = setting.n_rounds
-    return setting, some, federation, dropout, jnp.ones(n_rounds, bool), jnp.int32(0), jnp.int32(n_rounds)
+    return setting, some_cells, federation, dropout, jnp.ones(n_rounds, bool), jnp.int32(0), jnp.int32(n_rounds)
 
 
 def advance(
@@ -205,7 +205,7 @@ def level_of(setting: Setting, cells: Cell, federation: Federation, dropout: Arr
     rounds = setting.n_rounds * -(-n_cells // n_sweep_devices())
 
     def cost() -> Cost:
-        traced = _mapped.trace(*_of_some(1, setting, cells, federation, dropout))
+        traced = _mapped.trace(*_arguments_of(1, setting, cells, federation, dropout))
         return round_cost(traced.jaxpr, setting.algorithm, federation.train.size)
 
     return compiler_for(compile, rounds, cost, None).level
@@ -214,12 +214,12 @@ def level_of(setting: Setting, cells: Cell, federation: Federation, dropout: Arr
 def _advance(setting: Setting, n_devices: int, cells: Cell, *rest: Any) -> tuple[Cell, Metrics]:
     n_cells = cells.diverged.shape[0]
     padded = -(-n_cells // n_devices) * n_devices
-    place = jnp.arange(padded)
-    filled = jax.tree.map(lambda leaf: leaf[jnp.where(place < n_cells, place, 0)], cells)
+    position = jnp.arange(padded)
+    filled = jax.tree.map(lambda leaf: leaf[jnp.where(position < n_cells, position, 0)], cells)
     # Padding of the last device's share is frozen from the beginning and costs nothing.
-    filled = filled._replace(diverged=jnp.where(place < n_cells, filled.diverged, 0))
-    out = over_sweep(partial(_mapped, setting), filled, rest)
-    return jax.tree.map(lambda leaf: leaf[:n_cells], out)
+    filled = filled._replace(diverged=jnp.where(position < n_cells, filled.diverged, 0))
+    advanced = over_sweep(partial(_mapped, setting), filled, rest)
+    return jax.tree.map(lambda leaf: leaf[:n_cells], advanced)
 
 
 @partial(jax.jit, static_argnums=0)

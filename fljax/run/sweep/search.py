@@ -92,9 +92,9 @@ def search(
     metric = metric_of(metric, algorithm)
     check_subjects(algorithm, federation, key)
     hypers, n_rounds, evaluate_every = vectors(hypers), int(n_rounds), int(evaluate_every)
-    given, draw = federation, sampling_of(sampling, participation).of(federation.train.n_clients)
+    host_federation, draw = federation, sampling_of(sampling, participation).of(federation.train.n_clients)
     hypers = with_targets(hypers, draw.sampling, algorithm.about.work, n_rounds)
-    spent = epsilons_of_points(hypers, draw.sampling, algorithm.about.work, n_rounds)
+    epsilon = epsilons_of_points(hypers, draw.sampling, algorithm.about.work, n_rounds)
     stages = rungs(count_points(hypers), n_rounds, halving, evaluate_every)
     cells = all_cells(hypers, key, n_seeds)
     n_devices = len(jax.devices() if devices is None else devices)
@@ -105,8 +105,8 @@ def search(
         setting = Setting(algorithm, draw, n_rounds, 1)
         check_agreement(metric, shapes_of_metrics(setting, cells, federation, dropout_rate))
         setting = setting._replace(at_once=plan(setting, cells, federation, dropout_rate, at_once, memory).at_once)
-        kept = parts.level_of(folder) if compile == "auto" and folder is not None else None  # the choice there
-        level = kept or level_of(setting, cells, federation, dropout_rate, compile)
+        stored_level = parts.level_of(folder) if compile == "auto" and folder is not None else None  # the choice there
+        level = stored_level or level_of(setting, cells, federation, dropout_rate, compile)
         setting = setting._replace(level=level)
         due = due_rounds(evaluate_every, n_rounds)
         tell, implementation = tell or (lambda done, n: None), jax.random.key_impl(key)
@@ -115,7 +115,9 @@ def search(
         stage = Stage(setting, federation, dropout_rate, due, store, tell, implementation, in_turn)
         if folder is not None:
             state = stage.shapes(cells)
-            identity = run_identity(algorithm, state, point(hypers, 0), given, key, draw, evaluate_every, dropout)
+            identity = run_identity(
+                algorithm, state, point(hypers, 0), host_federation, key, draw, evaluate_every, dropout
+            )
             identity |= {
                 **{f"{HYPER}{name}": parts.plain(value) for name, value in as_dict(hypers).items()},
                 "n_seeds": int(n_seeds),
@@ -126,10 +128,10 @@ def search(
             }
             opened = store.open(identity | {"metric": None if halving is None else metric}, writable)
             stage = stage._replace(store=opened)
-        found = run_stages(stage, stages, _on_host(cells), metric, truth_of(given))
-        known = {name: found.metrics[name] for name in OF_ROUNDS if name in found.metrics}
-        more = of_host(known, found.rounds, spent, draw.sampling, given)
-        return found._replace(metrics=found.metrics | more)
+        result = run_stages(stage, stages, _on_host(cells), metric, truth_of(host_federation))
+        round_metrics = {name: result.metrics[name] for name in OF_ROUNDS if name in result.metrics}
+        added = of_host(round_metrics, result.rounds, epsilon, draw.sampling, host_federation)
+        return result._replace(metrics=result.metrics | added)
 
 
 def check_ahead(
@@ -202,8 +204,8 @@ def over_settings(run: Callable[..., Any], say: Callable[[str], None] = print, *
         settings = [setting | {name: value} for setting in settings for value in values]
     results = []
     for i, setting in enumerate(settings):
-        named = ", ".join(f"{name}={value}" for name, value in setting.items())
-        say(f"static setting {i + 1} of {len(settings)}: {named} (compiled once)")
+        text = ", ".join(f"{name}={value}" for name, value in setting.items())
+        say(f"static setting {i + 1} of {len(settings)}: {text} (compiled once)")
         results.append((setting, run(**setting)))
     return results
 

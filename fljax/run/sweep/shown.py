@@ -37,11 +37,11 @@ def verdict(rows: Sequence[Row], metric: str, split: str = "test") -> str:
     seeds = f" (95 % interval over {chosen.n_seeds} seeds of one partition: {_interval(chosen, metric)})"
     mean = f"{named(metric, split)} {_number(chosen.mean)}{'' if math.isnan(chosen.low) else seeds}"
     spent = "" if chosen.epsilon is None else f", epsilon {chosen.epsilon:.4g}"
-    found = by_point(rows, metric)
-    equal = [own for own in found if own.mean == chosen.mean and completed(own) == completed(chosen)]
-    others = len([own for own in equal if not own.n_diverged]) - 1
+    spreads = by_point(rows, metric)
+    equal = [spread for spread in spreads if spread.mean == chosen.mean and completed(spread) == completed(chosen)]
+    others = len([spread for spread in equal if not spread.n_diverged]) - 1
     as_good = f"; {others} other point{'s are' if others > 1 else ' is'} as good" if others else ""
-    longest = max(found, key=completed)
+    longest = max(spreads, key=completed)
     cut = f" after {chosen.rounds} of {longest.rounds} rounds; all points with more rounds diverged"
     gone = cut if completed(chosen) < completed(longest) else ""
     return f"best: {point or 'the only point'}: {mean}{spent}{as_good}{gone}"
@@ -49,8 +49,8 @@ def verdict(rows: Sequence[Row], metric: str, split: str = "test") -> str:
 
 def _interval(spread: Spread, metric: str) -> str:
     """A point's interval, cut to the range of the metric: with two seeds Student's interval exceeds it by far."""
-    known = metric in HIGHER_IS_BETTER and not metric.startswith("r2") and metric != AGREEMENT
-    least = 0.0 if known or metric in LOWER_IS_BETTER else -math.inf
+    is_share = metric in HIGHER_IS_BETTER and not metric.startswith("r2") and metric != AGREEMENT
+    least = 0.0 if is_share or metric in LOWER_IS_BETTER else -math.inf
     most = math.inf if metric in LOWER_IS_BETTER or direction(metric) == 0 else 1.0
     return f"{_number(max(spread.low, least))} to {_number(min(spread.high, most))}"
 

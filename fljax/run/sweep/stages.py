@@ -51,45 +51,45 @@ class Stage(NamedTuple):
         """Runs the cells ``todo`` from round ``first`` to ``until``, batch by batch; saved ones are read from the
         store."""
         done = self.store.read(stage, todo, until - first, keep)
-        known = np.concatenate([part.cells for part in done]) if done else np.zeros(0, int)
-        left = np.setdiff1d(todo, known)
+        done_cells = np.concatenate([part.cells for part in done]) if done else np.zeros(0, int)
+        missing = np.setdiff1d(todo, done_cells)
         batch = self.setting.at_once * n_sweep_devices() * self.in_turn
-        if len(left):
+        if len(missing):
             self.store.go_on()
-        self.tell(len(known), len(todo))
-        for begin in range(0, len(left), batch):
-            chosen = left[begin : begin + batch]
+        self.tell(len(done_cells), len(todo))
+        for begin in range(0, len(missing), batch):
+            chosen = missing[begin : begin + batch]
             part = self._batch(cells, chosen, batch, first, until, keep)
             if hosts.writes():
                 self.store.write(stage, part)
             done.append(part)
-            self.tell(len(known) + begin + len(chosen), len(todo))
+            self.tell(len(done_cells) + begin + len(chosen), len(todo))
         return parts.joined(done)
 
     def _batch(self, cells: Cell, chosen: np.ndarray, batch: int, first: int, until: int, keep: bool) -> parts.Part:
         # The last batch is padded with frozen runs, which cost nothing, so that all batches use one program.
-        filled = np.concatenate([chosen, np.repeat(chosen[:1], batch - len(chosen))])
-        some: Cell = jax.tree.map(lambda leaf: leaf[filled], cells)
-        diverged = np.where(np.arange(batch) < len(chosen), some.diverged, 0).astype(np.int32)
-        state = None if some.state is None else self._from_leaves(some)
-        some = some._replace(
-            key=jax.random.wrap_key_data(some.key, impl=self.implementation), diverged=diverged, state=state
+        padded = np.concatenate([chosen, np.repeat(chosen[:1], batch - len(chosen))])
+        batch_cells: Cell = jax.tree.map(lambda leaf: leaf[padded], cells)
+        diverged = np.where(np.arange(batch) < len(chosen), batch_cells.diverged, 0).astype(np.int32)
+        state = None if batch_cells.state is None else self._from_leaves(batch_cells)
+        batch_cells = batch_cells._replace(
+            key=jax.random.wrap_key_data(batch_cells.key, impl=self.implementation), diverged=diverged, state=state
         )
         n = until - first
-        some, metrics = advance(
-            self.setting, some, self.federation, self.dropout, self.due, jnp.int32(first), jnp.int32(n)
+        batch_cells, metrics = advance(
+            self.setting, batch_cells, self.federation, self.dropout, self.due, jnp.int32(first), jnp.int32(n)
         )
-        state = jax.tree.leaves(jax.tree.map(as_numbers, some.state)) if keep else None
-        rows = jax.tree.map(lambda leaf: leaf[: len(chosen)], hosts.gathered((some.diverged, state, metrics)))
+        state = jax.tree.leaves(jax.tree.map(as_numbers, batch_cells.state)) if keep else None
+        rows = jax.tree.map(lambda leaf: leaf[: len(chosen)], hosts.gathered((batch_cells.diverged, state, metrics)))
         check_clusters(rows[2])
         # Copies, because a view of a stage's rounds would keep the whole array of the program alive.
         return parts.Part(chosen, rows[0], rows[1], {name: value[:, :n].copy() for name, value in rows[2].items()})
 
-    def _from_leaves(self, some: Cell) -> Any:
-        like, structure = jax.tree.flatten(self.shapes(some))
-        pairs: Any = zip(some.state or (), like, strict=True)
+    def _from_leaves(self, cells: Cell) -> Any:
+        like, structure = jax.tree.flatten(self.shapes(cells))
+        pairs: Any = zip(cells.state or (), like, strict=True)
         keyed = partial(jax.random.wrap_key_data, impl=self.implementation)
-        return structure.unflatten(keyed(jnp.asarray(leaf)) if is_key(one) else leaf for leaf, one in pairs)
+        return structure.unflatten(keyed(jnp.asarray(leaf)) if is_key(like_leaf) else leaf for leaf, like_leaf in pairs)
 
     def shapes(self, cells: Cell) -> Any:
         """The shapes of a run's state; files have only its leaves."""
@@ -124,6 +124,6 @@ def _score(
     if metric != AGREEMENT or truth is None:
         return measured({name: value[:, -1] for name, value in part.metrics.items()}, metric)
     # Over all clients, each in the cluster that it last reported; a round's own value covers only its participants.
-    known = {name: metrics[name][part.cells, :until] for name in ("ids", "active", "label")}
-    runs = [{name: value[i] for name, value in known.items()} for i in range(len(part.cells))]
+    cluster_metrics = {name: metrics[name][part.cells, :until] for name in ("ids", "active", "label")}
+    runs = [{name: value[i] for name, value in cluster_metrics.items()} for i in range(len(part.cells))]
     return np.array([ari_of_rounds(run, truth)[-1] for run in runs])

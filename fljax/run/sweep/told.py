@@ -15,29 +15,33 @@ OF_ROUNDS = ("ids", "active", "label", "n_missing", "diverged")
 
 
 def of_host(
-    metrics: Mapping[str, Any], made: np.ndarray, spent: np.ndarray | None, sampling: Sampling, federation: Federation
+    metrics: Mapping[str, Any],
+    rounds_run: np.ndarray,
+    epsilon: np.ndarray | None,
+    sampling: Sampling,
+    federation: Federation,
 ) -> dict[str, np.ndarray]:
     """``epsilon``, ``simulated_seconds``, ``churn``, ``ari``: (points, seeds, rounds), NaN in rounds not run.
 
     Args:
         metrics: `OF_ROUNDS`, as far as the runs have them, as NumPy arrays (points, seeds, rounds, ...).
-        made: (points,) number of rounds of each.
-        spent: (points, rounds) epsilon of a private method; None: it is not private.
+        rounds_run: (points,) number of rounds of each.
+        epsilon: (points, rounds) epsilon of a private method; None: it is not private.
         sampling: the sampling of clients, with its timing.
         federation: of all runs.
     """
     diverged = metrics["diverged"]
-    not_run = diverged | (np.arange(diverged.shape[2]) >= made[:, None, None])
+    not_run = diverged | (np.arange(diverged.shape[2]) >= rounds_run[:, None, None])
 
     def of_each(run: Callable[[dict[str, np.ndarray]], np.ndarray]) -> np.ndarray:
-        found = [run({name: value[i] for name, value in metrics.items()}) for i in np.ndindex(not_run.shape[:2])]
-        return np.array(found, np.float32).reshape(not_run.shape)
+        values = [run({name: value[i] for name, value in metrics.items()}) for i in np.ndindex(not_run.shape[:2])]
+        return np.array(values, np.float32).reshape(not_run.shape)
 
-    more = {} if spent is None else {"epsilon": np.broadcast_to(spent[:, None], not_run.shape)}
+    computed = {} if epsilon is None else {"epsilon": np.broadcast_to(epsilon[:, None], not_run.shape)}
     if (timing := sampling.timing) is not None:
-        more["simulated_seconds"] = of_each(lambda run: timing.of_rounds(0, run))
+        computed["simulated_seconds"] = of_each(lambda run: timing.of_rounds(0, run))
     if "label" in metrics:
-        more["churn"] = of_each(lambda run: churn_of_rounds(run, federation.train.n_clients)[0])
+        computed["churn"] = of_each(lambda run: churn_of_rounds(run, federation.train.n_clients)[0])
         if (truth := truth_of(federation)) is not None:
-            more["ari"] = of_each(lambda run: ari_of_rounds(run, truth))
-    return {name: np.where(not_run, np.float32("nan"), value) for name, value in more.items()}
+            computed["ari"] = of_each(lambda run: ari_of_rounds(run, truth))
+    return {name: np.where(not_run, np.float32("nan"), value) for name, value in computed.items()}

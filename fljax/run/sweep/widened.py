@@ -39,22 +39,23 @@ def widened(stored: Mapping[str, Any], given: Mapping[str, Any]) -> Widened:
     """
     if stored.get("halving") is not None or given["halving"] is not None:
         return Widened(dict(stored))
-    before, now = table_of(stored), table_of(given)
-    own = {f"{HYPER}{name}": given[f"{HYPER}{name}"] for name in before.keys() & now.keys()}
-    if before.keys() != now.keys():  # None needs another program
-        return Widened({**stored, **own})
+    stored_table, given_table = table_of(stored), table_of(given)
+    fields = {f"{HYPER}{name}": given[f"{HYPER}{name}"] for name in stored_table.keys() & given_table.keys()}
+    if stored_table.keys() != given_table.keys():  # None needs another program
+        return Widened({**stored, **fields})
     n_seeds = max(stored["n_seeds"], given["n_seeds"])
-    known: dict[tuple[float, ...], list[int]] = {}
-    for row, number in zip(_rows(before), stored[NUMBERS], strict=True):
-        known.setdefault(row, []).append(number)
-    new, numbers = max(stored[NUMBERS]) + 1, []
-    for row in _rows(now):
-        same = known.get(row)
-        numbers.append(same.pop(0) if same else new)
-        new = max(new, numbers[-1] + 1)
-    left = [row for row, same in known.items() if same]
+    free_numbers: dict[tuple[float, ...], list[int]] = {}
+    for row, number in zip(_rows(stored_table), stored[NUMBERS], strict=True):
+        free_numbers.setdefault(row, []).append(number)
+    next_number, numbers = max(stored[NUMBERS]) + 1, []
+    for row in _rows(given_table):
+        free = free_numbers.get(row)
+        numbers.append(free.pop(0) if free else next_number)
+        next_number = max(next_number, numbers[-1] + 1)
+    missing = [row for row, free in free_numbers.items() if free]
     return Widened(
-        {**stored, **own, NUMBERS: numbers, "n_seeds": n_seeds}, _named(left[0], before, now) if left else None
+        {**stored, **fields, NUMBERS: numbers, "n_seeds": n_seeds},
+        _named(missing[0], stored_table, given_table) if missing else None,
     )
 
 
