@@ -70,10 +70,12 @@ def as_table(rows: Sequence[report.Row], width: int | None = None) -> str:
     heads = COLUMNS | {name: name.removesuffix("_macro").replace("_", "\n") for name in own_columns(rows[0])}
     shown = [name for name in _in_order(heads) if any(row.get(name) is not None for row in rows)]
     scale = (*SCALE, *own_columns(rows[0]))
-    known = {name: [v for row in rows if isinstance(v := row.get(name), float) and not math.isnan(v)] for name in scale}
+    numbers = {
+        name: [v for row in rows if isinstance(v := row.get(name), float) and not math.isnan(v)] for name in scale
+    }
     best = {
         name: (max if direction(name) >= 0 else min)(values)
-        for name, values in known.items()
+        for name, values in numbers.items()
         if values and (name in SCALE or direction(name))
     }
 
@@ -88,8 +90,8 @@ def as_table(rows: Sequence[report.Row], width: int | None = None) -> str:
         if max(map(len, drawn(bold=False).split("\n"))) > room and name in shown:
             shown.remove(name)
             spared.append(heads[name].replace("\n", " "))
-    told = f"no room for {', '.join(spared)}: see summary.csv"
-    return "\n".join([drawn(bold=True), *(textwrap.wrap(told, room) if spared else [])])
+    line = f"no room for {', '.join(spared)}: see summary.csv"
+    return "\n".join([drawn(bold=True), *(textwrap.wrap(line, room) if spared else [])])
 
 
 def own_columns(row: Collection[str]) -> list[str]:
@@ -111,14 +113,14 @@ def left_out(runs: Mapping[str, Sequence[Mapping[str, np.ndarray]]]) -> list[str
     Args:
         runs: method -> the metrics of its runs.
     """
-    told, infinite = [], [name for name, own in runs.items() if any(map(_is_infinite, own))]
-    for name, own in runs.items():
-        some = np.concatenate([n_not_finite(one) for one in own]) > 0
-        seeds = f" of {len(own)} seeds" if len(own) > 1 else ""
-        told += [f"{name} in {some.sum()} of {len(some)} rounds{seeds}"] if some.any() else []
-    lines = [f"clients' results that were not finite were left out: {', '.join(told)}"] if told else []
-    beyond = f"test errors became infinite: {', '.join(infinite)}; a lower learning rate may help"
-    return [*lines, beyond] if infinite else lines
+    parts, diverging = [], [name for name, method_runs in runs.items() if any(map(_is_infinite, method_runs))]
+    for name, method_runs in runs.items():
+        is_left_out = np.concatenate([n_not_finite(run) for run in method_runs]) > 0
+        seeds = f" of {len(method_runs)} seeds" if len(method_runs) > 1 else ""
+        parts += [f"{name} in {is_left_out.sum()} of {len(is_left_out)} rounds{seeds}"] if is_left_out.any() else []
+    lines = [f"clients' results that were not finite were left out: {', '.join(parts)}"] if parts else []
+    line = f"test errors became infinite: {', '.join(diverging)}; a lower learning rate may help"
+    return [*lines, line] if diverging else lines
 
 
 def clusters_found(runs: Mapping[str, Sequence[Mapping[str, np.ndarray]]]) -> list[str]:
@@ -127,19 +129,19 @@ def clusters_found(runs: Mapping[str, Sequence[Mapping[str, np.ndarray]]]) -> li
     Args:
         runs: method -> the metrics of its runs.
     """
-    told = []
-    for name, own in runs.items():
-        if all("label" in one for one in own):
-            found = [churn_of_rounds(one, int(np.max(one["ids"])) + 1)[1] for one in own]
-            counts = [len(np.unique(label[label >= 0])) for label in found]
+    parts = []
+    for name, method_runs in runs.items():
+        if all("label" in run for run in method_runs):
+            labels = [churn_of_rounds(run, int(np.max(run["ids"])) + 1)[1] for run in method_runs]
+            counts = [len(np.unique(label[label >= 0])) for label in labels]
             several = f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else f"{max(counts)}"
-            told.append(f"{name} {several}{' (one model for all)' if max(counts) == 1 else ''}")
-    return [f"clusters of clients at the end: {', '.join(told)}"] if told else []
+            parts.append(f"{name} {several}{' (one model for all)' if max(counts) == 1 else ''}")
+    return [f"clusters of clients at the end: {', '.join(parts)}"] if parts else []
 
 
 def _is_infinite(run: Mapping[str, np.ndarray]) -> bool:
-    told = ("test_loss", measures_of(run).headline)
-    return any(np.isinf(run[name]).any() for name in told if name in run)
+    names = ("test_loss", measures_of(run).headline)
+    return any(np.isinf(run[name]).any() for name in names if name in run)
 
 
 def cell(name: str, row: report.Row) -> str:

@@ -42,12 +42,14 @@ def columns_of_rounds(metrics: Mapping[str, Any]) -> Columns:
         raise ValueError(f"metrics is of type {type(metrics).__name__}; give the dictionary from fljax.simulate")
     if missing := [name for name in ("ids", "active", "ok", "loss", "uplink", "downlink") if name not in metrics]:
         raise ValueError(f"metrics have no {missing[0]!r}; give those of fljax.simulate or of a finished run")
-    host = {name: np.asarray(value) for name, value in metrics.items()}
-    if host["ids"].ndim != 2:
-        raise ValueError(f"metrics['ids'] has shape {host['ids'].shape}; give those of one run, (rounds, participants)")
-    scalars = {name: value for name, value in host.items() if value.ndim == 1}
-    numbers = np.arange(1, len(host["ids"]) + 1)
-    return {"round": numbers} | scalars | means_of_participants(host)
+    arrays = {name: np.asarray(value) for name, value in metrics.items()}
+    if arrays["ids"].ndim != 2:
+        raise ValueError(
+            f"metrics['ids'] has shape {arrays['ids'].shape}; give those of one run, (rounds, participants)"
+        )
+    scalars = {name: value for name, value in arrays.items() if value.ndim == 1}
+    numbers = np.arange(1, len(arrays["ids"]) + 1)
+    return {"round": numbers} | scalars | means_of_participants(arrays)
 
 
 def as_frame(columns: Mapping[str, np.ndarray]) -> Any:
@@ -70,16 +72,18 @@ def stacked(parts: Sequence[tuple[Mapping[str, Any], Columns]]) -> Columns:
 
     A column that a run lacks is NaN there.
     """
-    labels = dict.fromkeys(name for own, _ in parts for name in own)
+    labels = dict.fromkeys(name for run_labels, _ in parts for name in run_labels)
     names = dict.fromkeys(name for _, columns in parts for name in columns)
     n_rows = [len(next(iter(columns.values()))) for _, columns in parts]
-    found: Columns = {}
+    stacked_columns: Columns = {}
     for name in labels:
-        found[name] = np.concatenate([np.repeat(own[name], n) for (own, _), n in zip(parts, n_rows, strict=True)])
+        stacked_columns[name] = np.concatenate(
+            [np.repeat(run_labels[name], n) for (run_labels, _), n in zip(parts, n_rows, strict=True)]
+        )
     for name in names:
-        own = [columns.get(name, np.full(n, np.nan)) for (_, columns), n in zip(parts, n_rows, strict=True)]
-        found[name] = np.concatenate(own)
-    return found
+        values = [columns.get(name, np.full(n, np.nan)) for (_, columns), n in zip(parts, n_rows, strict=True)]
+        stacked_columns[name] = np.concatenate(values)
+    return stacked_columns
 
 
 def read_table(path: Path, text: Collection[str] = ()) -> list[dict[str, Any]]:

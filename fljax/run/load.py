@@ -56,20 +56,20 @@ class LoadedRun:
 
     def clients(self) -> list[dict[str, Any]]:
         """Rows of clients.csv: a client, its true group, its sizes, its cluster and tests; [] if there is no file."""
-        named = any(one.clients for one in self.results.values())  # a name may be a number: 007
-        return read_table(self.folder / "clients.csv", ("client",) if named else ())
+        have_names = any(result.clients for result in self.results.values())  # a name may be a number: 007
+        return read_table(self.folder / "clients.csv", ("client",) if have_names else ())
 
     def rounds(self) -> dict[str, np.ndarray]:
         """`Result.rounds` of all methods below each other, with ``algorithm``; NaN in columns that a method lacks."""
-        return stacked([({"algorithm": name}, one.rounds()) for name, one in self.results.items()])
+        return stacked([({"algorithm": name}, result.rounds()) for name, result in self.results.items()])
 
     def tests(self) -> dict[str, np.ndarray]:
         """`Result.tests` of all methods below each other, with ``algorithm``."""
-        return stacked([({"algorithm": name}, one.tests()) for name, one in self.results.items()])
+        return stacked([({"algorithm": name}, result.tests()) for name, result in self.results.items()])
 
     def new_tests(self) -> dict[str, np.ndarray]:
         """`Result.new_tests` of all methods below each other, with ``algorithm``."""
-        return stacked([({"algorithm": name}, one.new_tests()) for name, one in self.results.items()])
+        return stacked([({"algorithm": name}, result.new_tests()) for name, result in self.results.items()])
 
     def frame(self, of: str = "rounds") -> Any:
         """`rounds`, `tests` or `new_tests` as a pandas frame, or a polars frame if pandas is not installed.
@@ -95,19 +95,19 @@ def load_run(folder: str | Path) -> LoadedRun:
     """
     folder = existing(folder)
     config = _toml(folder / "config.toml")
-    own = [folder] if holds_run(folder) else []
-    words = config.get("algorithm")
-    order = [word for word in words if isinstance(word, str)] if isinstance(words, list) else []
-    found = (path for path in folder.iterdir() if holds_run(path))
-    below = sorted(found, key=lambda path: (_place(path.name, order), path))
-    if not own and not below:
-        raise ValueError(f"{folder} holds no results: {_what_it_is(folder)}")
+    own_folder = [folder] if holds_run(folder) else []
+    methods = config.get("algorithm")
+    method_order = [method for method in methods if isinstance(method, str)] if isinstance(methods, list) else []
+    run_folders = (path for path in folder.iterdir() if holds_run(path))
+    method_folders = sorted(run_folders, key=lambda path: (_position(path.name, method_order), path))
+    if not own_folder and not method_folders:
+        raise ValueError(f"{folder} holds no results: {_why_no_run(folder)}")
     names = read_names(folder)
     results = {
         path.resolve().name: Result(
             path.resolve().name, path, read_rounds(path), names.clients, config, names.new_clients
         )
-        for path in own or below
+        for path in own_folder or method_folders
     }
     return LoadedRun(folder, config, results, read_table(folder / "summary.csv"), *names[1:-1])
 
@@ -120,7 +120,7 @@ def existing(folder: str | Path) -> Path:
     return folder
 
 
-def _what_it_is(folder: Path) -> str:
+def _why_no_run(folder: Path) -> str:
     """The reason why a folder holds no run."""
     if seeds := sorted(path.name for path in folder.glob("seed_*") if path.is_dir()):
         return f"it is a comparison of {', '.join(seeds)}; read it with fljax.load_comparison, or one of them"
@@ -134,9 +134,9 @@ def holds_run(folder: Path) -> bool:
     return folder.joinpath(METRICS).exists() and folder.joinpath(ROUNDS).is_dir()
 
 
-def _place(name: str, order: list[str]) -> int:
-    short = [word.rpartition(":")[2] for word in order]
-    return short.index(name) if name in short else len(short)
+def _position(name: str, method_order: list[str]) -> int:
+    names = [method.rpartition(":")[2] for method in method_order]
+    return names.index(name) if name in names else len(names)
 
 
 def _toml(path: Path) -> dict[str, Any]:

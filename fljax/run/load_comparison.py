@@ -52,13 +52,17 @@ class LoadedComparison:
         Raises:
             ValueError: a run has no such metric.
         """
-        found = {}
+        curves = {}
         for method in self.methods:
             runs = [run[method].metrics if method in run else None for run in self.seeds.values()]
-            values = [np.zeros(0) if one is None else _number_of_rounds(one, measure, method) for one in runs]
+            values = [
+                np.zeros(0) if metrics is None else _metric_of_rounds(metrics, measure, method) for metrics in runs
+            ]
             longest = max(map(len, values))
-            found[method] = np.array([np.append(one, [np.nan] * (longest - len(one))) for one in values], np.float64)
-        return found
+            curves[method] = np.array(
+                [np.append(curve, [np.nan] * (longest - len(curve))) for curve in values], np.float64
+            )
+        return curves
 
     def rounds(self) -> Columns:
         """`fljax.run.load.Result.rounds` of all runs below each other, with ``seed`` and ``algorithm``."""
@@ -87,17 +91,17 @@ def load_comparison(folder: str | Path) -> LoadedComparison:
         ValueError: the folder does not exist, holds no comparison, or has a damaged file.
     """
     folder = existing(folder)
-    begun = {path.parent for path in folder.glob("seed_*/*") if holds_run(path)}
-    numbered = {path.name.removeprefix("seed_"): path for path in begun}
-    runs = {int(seed): load_run(path) for seed, path in numbered.items() if seed.isdecimal()}
+    run_folders = {path.parent for path in folder.glob("seed_*/*") if holds_run(path)}
+    folder_of_seed = {path.name.removeprefix("seed_"): path for path in run_folders}
+    runs = {int(seed): load_run(path) for seed, path in folder_of_seed.items() if seed.isdecimal()}
     if not runs:
         raise ValueError(f"{folder} holds no comparison: it has no run in a folder seed_0, seed_1, ...")
     return LoadedComparison(folder, dict(sorted(runs.items())), read_table(folder / "comparison.csv"))
 
 
-def _number_of_rounds(metrics: dict[str, np.ndarray], measure: str, method: str) -> np.ndarray:
+def _metric_of_rounds(metrics: dict[str, np.ndarray], measure: str, method: str) -> np.ndarray:
     """(rounds,) values of a run's metric; ValueError if the run does not have it."""
-    known = [*(name for name, value in metrics.items() if value.ndim == 1), *spreads(metrics)]
-    if measure not in known:
-        raise ValueError(f"a run of {method} has no metric {measure!r}; choose one of {', '.join(known)}")
+    names = [*(name for name, value in metrics.items() if value.ndim == 1), *spreads(metrics)]
+    if measure not in names:
+        raise ValueError(f"a run of {method} has no metric {measure!r}; choose one of {', '.join(names)}")
     return measured(metrics, measure)

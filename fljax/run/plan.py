@@ -120,29 +120,26 @@ def plan(
     candidates = _candidates(work, model, cohort, candidates)
     algorithm = make(work)
     hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
-    n_devices, model_bytes = (
-        len(jax.devices() if devices is None else devices),
-        n_bytes(jax.eval_shape(model.init, key)),
-    )
+    n_devices = len(jax.devices() if devices is None else devices)
+    model_bytes = n_bytes(jax.eval_shape(model.init, key))
     run = cohort, n_rounds, compile
     with over_devices(devices) as mesh, fields_of(hyper, algorithm):
         limit = int((1 - RESERVE) * (device_memory() if memory is None else memory))
         probe = partial(Probe, hyper=hyper, federation=federation, key=key, mesh=mesh)
-        alone = (
-            len(candidates) == 1
-        )  # then its programs are compiled only once; else there is one copy of the data at a time
-        first = probe(make(work._replace(at_once=candidates[0])) if alone else algorithm)
+        # A single candidate's programs are compiled only once; of several, there is one copy of the data at a time.
+        is_alone = len(candidates) == 1
+        first = probe(make(work._replace(at_once=candidates[0])) if is_alone else algorithm)
         if quick:
             fixed = per_client = fits = None
-            tried = {0: first.forecast(*run)[1]}
+            speeds = {0: first.forecast(*run)[1]}
         else:
             fixed, per_client, fits = _fit(lambda n: peak(first.compiled(n)), n_clients, n_devices, model_bytes, limit)
-            tried = {
-                at_once: (first if alone else probe(make(work._replace(at_once=at_once)))).speed(*run)
+            speeds = {
+                at_once: (first if is_alone else probe(make(work._replace(at_once=at_once)))).speed(*run)
                 for at_once in (candidates if cohort <= fits else ())
             }
     splits = jax.tree.leaves((federation.train, federation.test, federation.val))
-    best = max(tried, key=lambda at_once: tried[at_once].rounds_per_second, default=0)
+    best = max(speeds, key=lambda at_once: speeds[at_once].rounds_per_second, default=0)
     return Plan(
         tree.size(jax.eval_shape(model.init, key)),
         n_bytes({id(leaf): leaf for leaf in splits}),  # splits may share a pool
@@ -153,7 +150,7 @@ def plan(
         fits,
         share * float(n_steps(federation.train.size, work).sum()) * step_flops(model, federation, work),
         best,
-        *tried.get(best, Speed(float("nan"), False, float("nan"))),
+        *speeds.get(best, Speed(float("nan"), False, float("nan"))),
         n_devices,
     )
 
@@ -169,20 +166,20 @@ def _fit(
     """
     share = -(-n_clients // n_devices)
     half = max(share // 2, 1)
-    most = peak_of(n_clients)
-    rise = (most - peak_of(half * n_devices)) // (share - half) if share > half else 0
-    per_client = max(rise, model_bytes)  # a participant's trained model at least
-    fixed = max(most - share * per_client, 0)
-    if most <= limit:
+    all_bytes = peak_of(n_clients)
+    slope = (all_bytes - peak_of(half * n_devices)) // (share - half) if share > half else 0
+    per_client = max(slope, model_bytes)  # a participant's trained model at least
+    fixed = max(all_bytes - share * per_client, 0)
+    if all_bytes <= limit:
         return fixed, per_client, n_clients
-    fit = min(max((limit - fixed) // per_client, 0), share - 1)
-    if fit and peak_of(n_devices) > limit:
-        fit = 0
+    n_fitting = min(max((limit - fixed) // per_client, 0), share - 1)
+    if n_fitting and peak_of(n_devices) > limit:
+        n_fitting = 0
     for _ in range(CORRECTIONS):
-        if fit <= 1 or (needed := peak_of(fit * n_devices)) <= limit:
+        if n_fitting <= 1 or (needed := peak_of(n_fitting * n_devices)) <= limit:
             break
-        fit = max(min(fit - 1, fit * (limit - fixed) // (needed - fixed)), 1)
-    return fixed, per_client, fit * n_devices
+        n_fitting = max(min(n_fitting - 1, n_fitting * (limit - fixed) // (needed - fixed)), 1)
+    return fixed, per_client, n_fitting * n_devices
 
 
 def step_flops(model: Model, federation: Federation, work: Work) -> float:
@@ -192,8 +189,8 @@ def step_flops(model: Model, federation: Federation, work: Work) -> float:
     of a convolution, whatever form is fast on this device. In gradients of XLA's own convolutions with strides, which
     fljax does not use, the inserted zeros count as well.
     """
-    places = work.batch_size or federation.train.index.shape[1]
-    rows, weight = (jax.ShapeDtypeStruct((places,), dtype) for dtype in (jnp.int32, jnp.float32))
+    n_rows = work.batch_size or federation.train.index.shape[1]
+    rows, weight = (jax.ShapeDtypeStruct((n_rows,), dtype) for dtype in (jnp.int32, jnp.float32))
     batch = jax.eval_shape(minibatch, federation.train.pool, rows, weight)  # inputs and labels as training sees them
     params = jax.eval_shape(model.init, jax.random.key(0))
     gradient = jax.grad(training_loss(model), has_aux=True, allow_int=True)
@@ -210,8 +207,8 @@ class Probe:
         self.hyper, self.federation, self.key = replicated((as_traced(hyper), federation, key), mesh)
         state = shapes_of_state(algorithm.init, key, self.hyper, self.federation.train)
         # On all devices, as in a run; otherwise the compiler chooses the placement.
-        where = None if mesh is None else NamedSharding(mesh, PartitionSpec())
-        self.state = shapes(state, where)
+        sharding = None if mesh is None else NamedSharding(mesh, PartitionSpec())
+        self.state = shapes(state, sharding)
 
     def arguments(self, state: Any) -> tuple:
         """The arguments of `run_chunk` without the static ones."""
@@ -231,11 +228,11 @@ class Probe:
     def speed(self, cohort: int, n_rounds: int, compile: Compile) -> "Speed":
         """The speed of rounds with ``cohort`` participants, compiled as in a run of ``n_rounds``."""
         began = time.perf_counter()
-        compiler, foretold = self.forecast(cohort, n_rounds, compile)
+        compiler, estimate = self.forecast(cohort, n_rounds, compile)
         tracing, program = time.perf_counter() - began, self._program(cohort, compiler)
         compiling = tracing + program.seconds
-        if foretold.rounds_per_second < 1 / PROBE_SECONDS:
-            return foretold._replace(compile_seconds=compiling)
+        if estimate.rounds_per_second < 1 / PROBE_SECONDS:
+            return estimate._replace(compile_seconds=compiling)
         return Speed(self._rounds_per_second(program.call), True, compiling)
 
     def forecast(self, cohort: int, n_rounds: int, compile: Compile) -> "tuple[Compiler, Speed]":

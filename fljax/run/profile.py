@@ -76,8 +76,8 @@ def profile(
     check_run(n_rounds, evaluate_every, dropout)
     check_numbers(hyper)
     check_subjects(algorithm, federation, key)
-    given = algorithm, hyper, federation, key, int(n_rounds) + 1, participation, sampling, int(evaluate_every), dropout
-    with called(*given, devices) as run:
+    args = algorithm, hyper, federation, key, int(n_rounds) + 1, participation, sampling, int(evaluate_every), dropout
+    with called(*args, devices) as run:
         check_outputs(algorithm, run.hyper, federation, key)
         programs = prepared(algorithm, run.draw, run.numbers, compile, None, None)
         state = programs.init(*begins_with(run.numbers))
@@ -85,16 +85,16 @@ def profile(
         jax.block_until_ready(state)
         program: Any = programs.chunk
         operations = operations_of(program.as_text())
-        spent: dict[str, float] = dict.fromkeys((*PARTS, REST), 0.0)
+        seconds_of_part: dict[str, float] = dict.fromkeys((*PARTS, REST), 0.0)
         with tempfile.TemporaryDirectory() as folder:
             with jax.profiler.trace(folder):
                 jax.block_until_ready(programs.chunk(*run.numbers, state, jnp.int32(1), jnp.int32(n_rounds)))
             for name, seconds in _events(Path(folder)):
                 if name in operations and operations[name].kind not in _HOLDS_OTHERS:
-                    spent[operations[name].part] += seconds / n_rounds
-    if not sum(spent.values()):
+                    seconds_of_part[operations[name].part] += seconds / n_rounds
+    if not sum(seconds_of_part.values()):
         raise RuntimeError(f"JAX's profiler does not report operations on {jax.devices()[0].device_kind}")
-    return spent
+    return seconds_of_part
 
 
 class Operation(NamedTuple):
@@ -110,22 +110,22 @@ def operations_of(text: str) -> dict[str, Operation]:
     An operation without a part, such as a copy or a fusion, belongs to the most frequent part among the operations
     inside it, or else among those beside it.
     """
-    kinds, own, inside, calls, parts = {}, {}, {}, {}, Counter()
+    kinds, own_parts, parts_inside, calls, parts = {}, {}, {}, {}, Counter()
     for line in text.splitlines():
-        if opened := _COMPUTATION.match(line):
-            parts = inside[opened[1]] = Counter()
-        elif found := _OPERATION.match(line):
-            name, kinds[found[1]] = found[1], found[2]
-            called, named = _CALLS.search(line), _NAME.search(line)
+        if computation := _COMPUTATION.match(line):
+            parts = parts_inside[computation[1]] = Counter()
+        elif operation := _OPERATION.match(line):
+            name, kinds[operation[1]] = operation[1], operation[2]
+            called, op_name = _CALLS.search(line), _NAME.search(line)
             calls[name] = parts, called and called[1]
-            if named and (there := [one for one in named[1].split("/") if one in PARTS]):
-                own[name] = there[-1]
-                parts[there[-1]] += 1
+            if op_name and (named_parts := [part_name for part_name in op_name[1].split("/") if part_name in PARTS]):
+                own_parts[name] = named_parts[-1]
+                parts[named_parts[-1]] += 1
 
     def part(name: str) -> str:
         beside, made_of = calls[name]
-        around = inside.get(made_of, Counter()), beside
-        return own.get(name) or next((some.most_common(1)[0][0] for some in around if some), REST)
+        around = parts_inside.get(made_of, Counter()), beside
+        return own_parts.get(name) or next((counts.most_common(1)[0][0] for counts in around if counts), REST)
 
     return {name: Operation(kind, part(name)) for name, kind in kinds.items()}
 

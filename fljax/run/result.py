@@ -68,9 +68,9 @@ class Result(NamedTuple):
             return client_model(self.new_models, self.new_clients.index(client))
         if isinstance(client, str):
             if client not in self.clients:
-                known = self.clients + self.new_clients
-                among = there_are("clients", known, client) if known else "clients have no names; give a number"
-                raise ValueError(f"there is no client {client!r}; {among}")
+                names = self.clients + self.new_clients
+                allowed = there_are("clients", names, client) if names else "clients have no names; give a number"
+                raise ValueError(f"there is no client {client!r}; {allowed}")
             client = self.clients.index(client)
         return client_model(self.models, client)
 

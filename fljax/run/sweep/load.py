@@ -34,10 +34,10 @@ class Searched(NamedTuple):
             ValueError: the runs have no such metric.
         """
         plain = {unnamed(name, self.split): value for name, value in self.metrics.items()}
-        more = [named(name, self.split) for name in spreads(plain)]
-        known = [*(name for name, value in self.metrics.items() if value.ndim == 3), *more]
-        if measure not in known:
-            raise ValueError(f"the runs have no metric {measure!r}; choose one of {', '.join(known)}")
+        spread_names = [named(name, self.split) for name in spreads(plain)]
+        names = [*(name for name, value in self.metrics.items() if value.ndim == 3), *spread_names]
+        if measure not in names:
+            raise ValueError(f"the runs have no metric {measure!r}; choose one of {', '.join(names)}")
         values = measured(plain, unnamed(measure, self.split))
         return np.where(self._was_run & ~self.metrics["diverged"], values, np.nan)
 
@@ -60,12 +60,12 @@ class Searched(NamedTuple):
     def columns(self) -> Columns:
         """All runs below each other, one row per round: the setting, the point's hyperparameters, the seed, and the
         run's `fljax.run.frames.columns_of_rounds`."""
-        found = []
+        tables = []
         for i, point in enumerate(self.points):
             for seed in np.flatnonzero(self.rounds[i]):
-                own = {name: value[i, seed, : self.rounds[i, seed]] for name, value in self.metrics.items()}
-                found.append(({**self.setting, **point, "seed": seed}, columns_of_rounds(own)))
-        return stacked(found)
+                run_metrics = {name: value[i, seed, : self.rounds[i, seed]] for name, value in self.metrics.items()}
+                tables.append(({**self.setting, **point, "seed": seed}, columns_of_rounds(run_metrics)))
+        return stacked(tables)
 
 
 def read_search(folder: Path, setting: Mapping[str, str], split: str) -> Searched | None:
@@ -76,37 +76,37 @@ def read_search(folder: Path, setting: Mapping[str, str], split: str) -> Searche
     Raises:
         ValueError: a file is damaged, or belongs to another search.
     """
-    identity, kept = parts.kept_in(folder)
-    if not kept:
+    identity, batches = parts.kept_in(folder)
+    if not batches:
         return None
     try:
-        found = _searched(identity, kept, setting)
-        if "ari" in found.metrics and not _all_take_part(found):
-            found.metrics.pop("ari")  # in the files it covers only the participants
-        return found._replace(metrics=of_split(found.metrics, split), split=split)
+        searched = _searched(identity, batches, setting)
+        if "ari" in searched.metrics and not _all_take_part(searched):
+            searched.metrics.pop("ari")  # in the files it covers only the participants
+        return searched._replace(metrics=of_split(searched.metrics, split), split=split)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise ValueError(f"{folder} has batches of another search ({error!r}); restore them from a copy") from None
 
 
-def _all_take_part(found: Searched) -> bool:
+def _all_take_part(searched: Searched) -> bool:
     """Whether every client participated in each round that was run."""
-    n_clients = found.metrics["client_loss"].shape[-1]
-    active = found.metrics["active"][found._was_run]
+    n_clients = searched.metrics["client_loss"].shape[-1]
+    active = searched.metrics["active"][searched._was_run]
     return active.shape[-1] == n_clients and bool(active.all())
 
 
-def _searched(identity: Mapping[str, Any], kept: Sequence[parts.Part], setting: Mapping[str, str]) -> Searched:
+def _searched(identity: Mapping[str, Any], batches: Sequence[parts.Part], setting: Mapping[str, str]) -> Searched:
     n_seeds, n_rounds = identity["n_seeds"], identity["n_rounds"]
     table, n_points = table_of(identity), len(identity[NUMBERS])
     varied = [name for name in table if isinstance(identity[f"{HYPER}{name}"], list)]
     points = [{name: float(str(table[name][i])) for name in varied} for i in range(n_points)]
-    metrics = parts.not_run(kept[0].metrics, n_points, n_seeds, n_rounds)
-    made = np.zeros((n_points, n_seeds), int)
-    for part in kept:
+    metrics = parts.not_run(batches[0].metrics, n_points, n_seeds, n_rounds)
+    n_made = np.zeros((n_points, n_seeds), int)
+    for part in batches:
         n = part.metrics["ids"].shape[1]
         for row, cell in enumerate(part.cells.tolist()):
             run = divmod(cell, n_seeds)
             for name, value in part.metrics.items():
-                metrics[name][run][made[run] : made[run] + n] = value[row]
-            made[run] += n
-    return Searched(setting, points, metrics, made)
+                metrics[name][run][n_made[run] : n_made[run] + n] = value[row]
+            n_made[run] += n
+    return Searched(setting, points, metrics, n_made)

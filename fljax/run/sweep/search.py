@@ -156,12 +156,9 @@ def check_ahead(
     hypers = with_targets(hypers, draw.sampling, algorithm.about.work, n_rounds)
     n_devices = len(jax.devices() if devices is None else devices)
     with over_devices(devices, n_devices) as mesh, fields_of(hypers, algorithm):
-        where = None if mesh is None else NamedSharding(mesh, PartitionSpec())
-        setting, cells, data = (
-            Setting(algorithm, draw, n_rounds, 1),
-            all_cells(hypers, key, n_seeds),
-            shapes(federation, where),
-        )
+        sharding = None if mesh is None else NamedSharding(mesh, PartitionSpec())
+        setting, cells = Setting(algorithm, draw, n_rounds, 1), all_cells(hypers, key, n_seeds)
+        data = shapes(federation, sharding)
         check_agreement(metric, shapes_of_metrics(setting, cells, data, None))
         plan(setting, cells, data, None, at_once, None)
 
