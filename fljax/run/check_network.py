@@ -103,8 +103,8 @@ def _check_suits(y: Array, loss: ExampleLoss) -> None:
     shape = f"labels are {y.dtype} of shape {y.shape}"
     if task != "classification":
         if are_classes(y):
-            wanted = "labels of 0 and 1, (examples, labels)" if task == "labels" else "floating-point targets"
-            raise ValueError(f"{shape}, that is classes, but the model's task is {task}; give {wanted}")
+            expected = "labels of 0 and 1, (examples, labels)" if task == "labels" else "floating-point targets"
+            raise ValueError(f"{shape}, that is classes, but the model's task is {task}; give {expected}")
         return
     if not are_classes(y):
         raise ValueError(

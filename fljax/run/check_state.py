@@ -81,6 +81,6 @@ def deployed(deploy: Callable[..., ModelTable], key: Key, hyper: Any, state: Sta
     check_table(models)
     shape, kind = jnp.shape(models.row), jnp.result_type(models.row)
     if shape != data.size.shape or not jnp.issubdtype(kind, jnp.integer):
-        given = f"deploy returned a row of shape {shape} and type {kind}"
-        raise ValueError(f"{given}; return the row number of each of the {data.n_clients} clients")
+        text = f"deploy returned a row of shape {shape} and type {kind}"
+        raise ValueError(f"{text}; return the row number of each of the {data.n_clients} clients")
     return models

@@ -38,10 +38,10 @@ def _machine_memory() -> Memory:
 
 def _cgroup_memory() -> Iterator[Memory]:
     """The limits of every group of this process, from its own up to the root of the mount."""
-    for folder, current, most, inactive in _groups():
-        limit = _number(folder / most)
+    for folder, usage_file, limit_file, inactive in _groups():
+        limit = _number(folder / limit_file)
         if limit is not None and limit < 2**60:  # version 1 writes about 2**63 for no limit
-            used = (_number(folder / current) or 0) - _numbers(folder / "memory.stat").get(inactive, 0)
+            used = (_number(folder / usage_file) or 0) - _numbers(folder / "memory.stat").get(inactive, 0)
             yield Memory(limit, limit - max(used, 0))  # inactive pages of files are given back on demand
 
 
@@ -51,18 +51,18 @@ def _groups() -> Iterator[tuple[Path, str, str, str]]:
         _, controllers, path = line.split(":", 2)
         if controllers == "":
             roots = (_CGROUPS, _CGROUPS / "unified")
-            current, most, inactive = "memory.current", "memory.max", "inactive_file"
+            usage_file, limit_file, inactive = "memory.current", "memory.max", "inactive_file"
         elif "memory" in controllers.split(","):
             roots = (_CGROUPS / "memory",)
-            current, most, inactive = "memory.usage_in_bytes", "memory.limit_in_bytes", "total_inactive_file"
+            usage_file, limit_file, inactive = "memory.usage_in_bytes", "memory.limit_in_bytes", "total_inactive_file"
         else:
             continue
         for root in roots:
             # In a container the path may be that of the host, and the mount its end.
-            own_folder = root / path.lstrip("/")
-            for folder in (own_folder, *own_folder.parents):
-                if folder.is_relative_to(root) and (folder / most).exists():
-                    yield folder, current, most, inactive
+            deepest = root / path.lstrip("/")
+            for folder in (deepest, *deepest.parents):
+                if folder.is_relative_to(root) and (folder / limit_file).exists():
+                    yield folder, usage_file, limit_file, inactive
 
 
 def _process_memory() -> Iterator[Memory]:

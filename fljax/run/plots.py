@@ -91,9 +91,9 @@ def over_clients(values: Mapping[str, np.ndarray], ylabel: str = "client's test 
         if not len(finite):
             continue
         # Side by side by rank, so that equal clients do not hide each other, without randomness.
-        place = i + 0.36 * np.sin(2.4 * np.arange(len(finite)))
+        x = i + 0.36 * np.sin(2.4 * np.arange(len(finite)))
         color = COLORS[i % len(COLORS)]
-        axes.scatter(place, finite, s=9, color=color, alpha=0.45, linewidths=0)
+        axes.scatter(x, finite, s=9, color=color, alpha=0.45, linewidths=0)
         low, middle, high = np.percentile(finite, (25, 50, 75))
         axes.plot([i, i], [low, high], color=color, linewidth=7, alpha=0.35, solid_capstyle="butt")
         axes.plot([i - 0.3, i + 0.3], [middle, middle], color=color, linewidth=2)

@@ -185,8 +185,8 @@ def maps_are_short() -> bool:
     prints "LLVM compilation error: Cannot allocate memory" and the process ends with a segmentation fault.
     """
     try:
-        most = int(Path("/proc/sys/vm/max_map_count").read_text())
-        return Path("/proc/self/maps").read_bytes().count(b"\n") > _SHARE_OF_MAPS * most
+        limit = int(Path("/proc/sys/vm/max_map_count").read_text())
+        return Path("/proc/self/maps").read_bytes().count(b"\n") > _SHARE_OF_MAPS * limit
     except (OSError, ValueError):  # another system
         return False
 

@@ -200,10 +200,10 @@ def principal_components(models: ModelTable) -> tuple[np.ndarray, np.ndarray]:
         return coordinates, share
     leaves = [leaf for leaf in jax.tree.leaves(tree.split_statistics(models.params)[0]) if leaf.shape[0] == n_rows]
     rows = np.concatenate([np.asarray(leaf).reshape(n_rows, -1) for leaf in leaves], axis=1)
-    flat = rows[row_of_client]  # leaves that all share do not add to the variance
-    if len(flat) < 2 or not np.ptp(flat, axis=0).any():
-        return np.zeros((len(flat), 2)), np.zeros(2)
-    return _two_components(flat - flat.mean(axis=0, dtype=np.float64).astype(flat.dtype))
+    vectors = rows[row_of_client]  # leaves that all share do not add to the variance
+    if len(vectors) < 2 or not np.ptp(vectors, axis=0).any():
+        return np.zeros((len(vectors), 2)), np.zeros(2)
+    return _two_components(vectors - vectors.mean(axis=0, dtype=np.float64).astype(vectors.dtype))
 
 
 def _two_components(centred: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -52,10 +52,10 @@ def check_same_run(
             text = f"{name}={old!r}, not {given[name]!r}; use another folder or {old!r}"
             raise ValueError(f"{folder} holds a run with {text}")
     _check_numbers(folder, stored.keys(), given.keys())
-    if different := stored.keys() ^ given.keys():
+    if unshared := stored.keys() ^ given.keys():
         raise ValueError(
             f"{folder} holds a run of another method, or of another version of fljax: only one of the two has "
-            f"{min(different)!r}; use another folder"
+            f"{min(unshared)!r}; use another folder"
         )
 
 

@@ -63,7 +63,7 @@ class Shelf(NamedTuple):
     def keep_program(self, name: str, program: Any) -> None:
         """Keeps a compiled program, if it can be serialised."""
         try:
-            ids = {device.id for place in jax.tree.leaves(program.input_shardings) for device in place.device_set}
+            ids = {device.id for sharding in jax.tree.leaves(program.input_shardings) for device in sharding.device_set}
             content = zlib.compress(pickle.dumps((ids, *serialize_executable.serialize(program))), 1)
         except (ValueError, TypeError, AttributeError, RuntimeError, pickle.PicklingError):
             return  # the backend cannot serialise it

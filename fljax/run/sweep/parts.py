@@ -239,13 +239,13 @@ def put(cells: Cell, part: Part) -> Cell:
     """All cells, updated with those of ``part``; the states are lists of leaves."""
     n_cells = cells.diverged.shape[0]
 
-    def placed(whole: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        whole = whole.copy()
-        whole[part.cells] = rows
-        return whole
+    def placed(all_rows: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        all_rows = all_rows.copy()
+        all_rows[part.cells] = rows
+        return all_rows
 
     state: Any = cells.state or [np.zeros((n_cells, *leaf.shape[1:]), leaf.dtype) for leaf in part.state or ()]
-    state = [placed(whole, rows) for whole, rows in zip(state, part.state or (), strict=True)]
+    state = [placed(all_rows, rows) for all_rows, rows in zip(state, part.state or (), strict=True)]
     return cells._replace(state=state, diverged=placed(np.asarray(cells.diverged), part.diverged))
 
 

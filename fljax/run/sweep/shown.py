@@ -20,8 +20,10 @@ def as_table(spreads: Sequence[Spread], metric: str, split: str = "test", most: 
         numbers = [_cell(value) for value in spread.point.values()]
         interval = "-" if math.isnan(spread.low) else _interval(spread, metric)
         mean = "-" if math.isnan(spread.mean) else _number(spread.mean)
-        spent = ["-" if spread.epsilon is None else f"{spread.epsilon:.4g}"] * private
-        cells.append([*numbers, str(spread.rounds), mean, interval, *spent, f"{spread.n_diverged} of {spread.n_seeds}"])
+        epsilon = ["-" if spread.epsilon is None else f"{spread.epsilon:.4g}"] * private
+        cells.append(
+            [*numbers, str(spread.rounds), mean, interval, *epsilon, f"{spread.n_diverged} of {spread.n_seeds}"]
+        )
     middle = [named(metric, split), "95 % interval", *["epsilon"] * private]
     return Table([*spreads[0].point, "rounds", *middle, "diverged"], cells)
 
@@ -36,15 +38,15 @@ def verdict(rows: Sequence[Row], metric: str, split: str = "test") -> str:
     point = ", ".join(f"{n}={_cell(v)}" for n, v in chosen.point.items() if v is not None)
     seeds = f" (95 % interval over {chosen.n_seeds} seeds of one partition: {_interval(chosen, metric)})"
     mean = f"{named(metric, split)} {_number(chosen.mean)}{'' if math.isnan(chosen.low) else seeds}"
-    spent = "" if chosen.epsilon is None else f", epsilon {chosen.epsilon:.4g}"
+    epsilon = "" if chosen.epsilon is None else f", epsilon {chosen.epsilon:.4g}"
     spreads = by_point(rows, metric)
     equal = [spread for spread in spreads if spread.mean == chosen.mean and completed(spread) == completed(chosen)]
-    others = len([spread for spread in equal if not spread.n_diverged]) - 1
-    as_good = f"; {others} other point{'s are' if others > 1 else ' is'} as good" if others else ""
+    n_others = len([spread for spread in equal if not spread.n_diverged]) - 1
+    as_good = f"; {n_others} other point{'s are' if n_others > 1 else ' is'} as good" if n_others else ""
     longest = max(spreads, key=completed)
     cut = f" after {chosen.rounds} of {longest.rounds} rounds; all points with more rounds diverged"
-    gone = cut if completed(chosen) < completed(longest) else ""
-    return f"best: {point or 'the only point'}: {mean}{spent}{as_good}{gone}"
+    stopped = cut if completed(chosen) < completed(longest) else ""
+    return f"best: {point or 'the only point'}: {mean}{epsilon}{as_good}{stopped}"
 
 
 def _interval(spread: Spread, metric: str) -> str:

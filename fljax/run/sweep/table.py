@@ -186,8 +186,8 @@ def check_agreement(metric: str | None, metrics: Collection[str]) -> None:
 
 def _spread(point: Row, rows: Sequence[Row], metric: str, confidence: float) -> Spread:
     values = np.array([row[metric] for row in rows if row[metric] is not None], float)
-    n_diverged, rounds, spent = len(rows) - len(values), int(str(rows[0]["rounds"])), rows[0].get(SPENT)
-    epsilon = spent if isinstance(spent, float) else None
+    n_diverged, rounds, epsilon_spent = len(rows) - len(values), int(str(rows[0]["rounds"])), rows[0].get(SPENT)
+    epsilon = epsilon_spent if isinstance(epsilon_spent, float) else None
     return Spread(point, *interval_of(values, confidence), len(rows), n_diverged, rounds, epsilon)
 
 
