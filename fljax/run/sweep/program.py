@@ -22,8 +22,8 @@ from fljax.run.one_round import as_traced, due_rounds, run_round, split_key
 from fljax.run.program_cost import Cost
 from fljax.run.programs import Compile, Level, compiler_for, options_of
 from fljax.run.sweep import memory as memory_of
+from fljax.run.sweep.host_metrics import OF_ROUNDS, of_host
 from fljax.run.sweep.points import count_points, epsilons_of_points, vectors, with_targets
-from fljax.run.sweep.told import OF_ROUNDS, of_host
 from fljax.types import Algorithm, Federation, Key, Metrics, State
 
 GOING_ON = -1

@@ -21,12 +21,12 @@ from fljax.run.programs import Compile
 from fljax.run.surroundings import surroundings
 from fljax.run.sweep import parts
 from fljax.run.sweep.halving import rungs
+from fljax.run.sweep.host_metrics import OF_ROUNDS, of_host
 from fljax.run.sweep.points import count_points, epsilons_of_points, point, vectors, with_targets
 from fljax.run.sweep.program import Cell, Setting, all_cells, level_of, plan, shapes_of_metrics
 from fljax.run.sweep.stages import RUNS_PER_CALL, Stage, Tell, run_stages
 from fljax.run.sweep.stages import Found as Found
 from fljax.run.sweep.table import check_agreement, metric_of
-from fljax.run.sweep.told import OF_ROUNDS, of_host
 from fljax.run.sweep.widened import HYPER, NUMBERS
 from fljax.run.writer import only_run
 from fljax.types import Algorithm, Federation, Key
