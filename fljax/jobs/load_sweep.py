@@ -10,7 +10,7 @@ from fljax.catalogue.words import in_words
 from fljax.jobs.kinds import made_by
 from fljax.jobs.settings import last, of_toml
 from fljax.jobs.sweep import folder_of, read_sweep
-from fljax.run.frames import Columns, as_frame, read_table, stacked
+from fljax.run.frames import ColumnArrays, as_frame, read_table, stacked
 from fljax.run.load import existing
 from fljax.run.sweep.load import Searched, read_search
 from fljax.run.sweep.parts import FOLDER, IDENTITY
@@ -24,7 +24,7 @@ class LoadedSweep:
     found: list[Searched]  # one per static setting that has runs; a single one without an outer loop
     table: list[dict[str, Any]]  # table.csv, one row per point and seed, None for an empty cell; [] if there is no file
 
-    def rounds(self) -> Columns:
+    def rounds(self) -> ColumnArrays:
         """All runs in one table, one row per round, with the static setting, the point's hyperparameters and
         ``seed``."""
         return stacked([({}, one.columns()) for one in self.found])

@@ -17,9 +17,10 @@ from fljax.jobs.job import Job, read_job
 from fljax.jobs.joining import Held, Joining, models_for, models_of_joining, read_joining
 from fljax.jobs.origins import rows_before_changes
 from fljax.jobs.own_data import columns_of
-from fljax.jobs.predicted_columns import Columns, told_columns
+from fljax.jobs.predicted_columns import told_columns
 from fljax.jobs.remake import Remade, remake
 from fljax.run.checkpoint import standing_of
+from fljax.run.frames import ColumnArrays
 from fljax.run.identity import sums_of_examples
 from fljax.run.load import LoadedRun, load_run
 from fljax.run.models_on_disk import OF_NEW
@@ -30,7 +31,7 @@ from fljax.types import ClientData, Federation, ModelTable
 Split = Literal["test", "val", "train", "new"]
 
 
-def predicted(folder: str | Path, split: Split = "test", methods: Sequence[str] = ()) -> Columns:
+def predicted(folder: str | Path, split: Split = "test", methods: Sequence[str] = ()) -> ColumnArrays:
     """Predictions for each client's examples by the model with which it was last tested, method after method.
 
     Columns: ``method``; ``client``, its name or number; ``example``, the row number in the pool, which for data that
@@ -62,7 +63,7 @@ def predicted_of_new(
     methods: Sequence[str] = (),
     join: str | Path | None = None,
     n_rounds: int | None = None,
-) -> Columns:
+) -> ColumnArrays:
     """Predictions of trained models for new examples, with or without labels: columns as in `predicted`.
 
     If the file names the client of each example, as the run's data did, the model of that client predicts it; else the
@@ -113,11 +114,11 @@ def _held(made: Remade, result: Result, joining: Joining | None, n_rounds: int) 
     return [*held, Held(joining.names, models)]
 
 
-def _joined(parts: list[Columns]) -> Columns:
+def _joined(parts: list[ColumnArrays]) -> ColumnArrays:
     return {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
 
 
-def _of_clients(run: LoadedRun, made: Remade, result: Result, split: Split, job: Job) -> Columns:
+def _of_clients(run: LoadedRun, made: Remade, result: Result, split: Split, job: Job) -> ColumnArrays:
     """Columns of one method."""
     federation, names, models = _checked(made, result), result.clients, result.models
     algorithm, last = made.runs[result.name]["algorithm"], len(result.metrics["loss"]) - 1
@@ -142,7 +143,7 @@ def _of_clients(run: LoadedRun, made: Remade, result: Result, split: Split, job:
 
 def _of_new(
     run: LoadedRun, made: Remade, result: Result, new: NewExamples, client: str | None, held: list[Held]
-) -> Columns:
+) -> ColumnArrays:
     """Columns of one method; the model of ``client`` predicts all examples; None: those of the clients in the file."""
     federation, (first, models) = _checked(made, result), held[0]
     whose = new.client if client is None else np.full(len(new.x), client)

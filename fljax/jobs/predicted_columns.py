@@ -10,16 +10,14 @@ from scipy.special import expit, softmax
 
 from fljax.jobs.remake import Remade
 from fljax.models.task import task_of
+from fljax.run.frames import ColumnArrays
 from fljax.run.load import LoadedRun
 from fljax.run.result import Result
 
-Columns = dict[str, np.ndarray]
-"""Columns (examples,) by their names."""
-
 
 def told_columns(
-    run: LoadedRun, made: Remade, result: Result, begin: Columns, label: Sequence[np.ndarray], outputs: np.ndarray
-) -> Columns:
+    run: LoadedRun, made: Remade, result: Result, begin: ColumnArrays, label: Sequence[np.ndarray], outputs: np.ndarray
+) -> ColumnArrays:
     """All columns of one method; ``label`` is empty, or has one array per label column."""
     columns = {"method": np.full(len(outputs), result.name)} | begin
     task = task_of(made.runs[result.name]["algorithm"].loss)
@@ -34,7 +32,7 @@ def told_columns(
     return columns
 
 
-def _classes(outputs: np.ndarray, classes: Sequence[str]) -> Columns:
+def _classes(outputs: np.ndarray, classes: Sequence[str]) -> ColumnArrays:
     """The predicted class, and the probability of each class."""
     names = np.array([*classes, *map(str, range(len(classes), outputs.shape[1]))])
     is_told = np.isfinite(outputs).all(axis=1)
@@ -43,7 +41,7 @@ def _classes(outputs: np.ndarray, classes: Sequence[str]) -> Columns:
     return {"predicted": told} | {f"p_{name}": p for name, p in zip(names, shares.T, strict=True)}
 
 
-def _probability(output: np.ndarray, end: str) -> Columns:
+def _probability(output: np.ndarray, end: str) -> ColumnArrays:
     """The probability of one label of several, and whether it is predicted."""
     p = expit(output.astype(np.float64))
     return {f"p{end}": p, f"predicted{end}": np.where(np.isnan(p), np.nan, (p >= 0.5).astype(output.dtype))}

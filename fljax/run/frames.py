@@ -10,7 +10,7 @@ import numpy as np
 from fljax.run.rounds import means_of_participants
 from fljax.sealed import check_listed
 
-Columns = dict[str, np.ndarray]
+ColumnArrays = dict[str, np.ndarray]
 """Equally long columns by name."""
 
 
@@ -29,7 +29,7 @@ def frame(metrics: Mapping[str, Any]) -> Any:
     return as_frame(columns_of_rounds(metrics))
 
 
-def columns_of_rounds(metrics: Mapping[str, Any]) -> Columns:
+def columns_of_rounds(metrics: Mapping[str, Any]) -> ColumnArrays:
     """Columns (rounds,): the round, from 1, each scalar metric of a round, and its participants' means.
 
     These means are ``loss``, ``uplink`` and ``downlink`` (float32 numbers that one participant sends and receives), and
@@ -67,7 +67,7 @@ def as_frame(columns: Mapping[str, np.ndarray]) -> Any:
     raise ValueError("a frame needs pandas or polars: pip install pandas")
 
 
-def stacked(parts: Sequence[tuple[Mapping[str, Any], Columns]]) -> Columns:
+def stacked(parts: Sequence[tuple[Mapping[str, Any], ColumnArrays]]) -> ColumnArrays:
     """Columns of several runs below each other, with labels in front: each part is ``({"seed": 0}, columns)``.
 
     A column that a run lacks is NaN there.
@@ -75,7 +75,7 @@ def stacked(parts: Sequence[tuple[Mapping[str, Any], Columns]]) -> Columns:
     labels = dict.fromkeys(name for run_labels, _ in parts for name in run_labels)
     names = dict.fromkeys(name for _, columns in parts for name in columns)
     n_rows = [len(next(iter(columns.values()))) for _, columns in parts]
-    stacked_columns: Columns = {}
+    stacked_columns: ColumnArrays = {}
     for name in labels:
         stacked_columns[name] = np.concatenate(
             [np.repeat(run_labels[name], n) for (run_labels, _), n in zip(parts, n_rows, strict=True)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fljax.run.frames import Columns, read_table, stacked
+from fljax.run.frames import ColumnArrays, read_table, stacked
 from fljax.run.load import LoadedRun, existing, holds_run, load_run
 from fljax.run.result import frame_of
 from fljax.run.spread import measured, spreads
@@ -64,11 +64,11 @@ class LoadedComparison:
             )
         return curves
 
-    def rounds(self) -> Columns:
+    def rounds(self) -> ColumnArrays:
         """`fljax.run.load.Result.rounds` of all runs below each other, with ``seed`` and ``algorithm``."""
         return stacked([({"seed": seed}, run.rounds()) for seed, run in self.seeds.items()])
 
-    def tests(self) -> Columns:
+    def tests(self) -> ColumnArrays:
         """`fljax.run.load.Result.tests` of all runs below each other, with ``seed`` and ``algorithm``."""
         return stacked([({"seed": seed}, run.tests()) for seed, run in self.seeds.items()])
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fljax.run.frames import Columns, columns_of_rounds, stacked
+from fljax.run.frames import ColumnArrays, columns_of_rounds, stacked
 from fljax.run.spread import measured, spreads
 from fljax.run.sweep import parts
 from fljax.run.sweep.table import named, of_split, outcomes, unnamed
@@ -57,7 +57,7 @@ class Searched(NamedTuple):
         """(points, seeds, rounds) whether a round was run."""
         return np.arange(self.metrics["diverged"].shape[2]) < self.rounds[..., None]
 
-    def columns(self) -> Columns:
+    def columns(self) -> ColumnArrays:
         """All runs below each other, one row per round: the setting, the point's hyperparameters, the seed, and the
         run's `fljax.run.frames.columns_of_rounds`."""
         tables = []
