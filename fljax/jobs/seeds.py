@@ -111,7 +111,8 @@ def run_seeds(seeds: Sequence[Seed], writable: bool) -> None:
     runs = {name: {"runs": together(name, plan, seeds, scales)} for name, plan in planned_runs.items()}
     ahead = Ahead(runs, compile_together)
     for name, one in runs.items():
-        ended = _run_method(name, one["runs"], ahead, job.run.force_resume)
+        title = name if len(seeds) > 1 else f"{name}, seed {job.run.seed}"
+        ended = _run_method(name, title, one["runs"], ahead, job.run.force_resume)
         if writable:
             for seed, models in zip(seeds, _deployed(one["runs"], ended), strict=True):
                 save_models(seed.folder / name / FILE, models, job.run.rounds)
@@ -146,9 +147,9 @@ def _varied(name: str, first: Seed, scales: Sequence[Scaling]) -> dict[str, Any]
     return {"varied": Varied(make, numbers), "program": program}
 
 
-def _run_method(name: str, runs: Runs, ahead: Ahead, force_resume: bool) -> list[Run]:
-    """Trains one method's runs."""
-    bar = BarProgress(name)
+def _run_method(name: str, title: str, runs: Runs, ahead: Ahead, force_resume: bool) -> list[Run]:
+    """Trains one method's runs, with a bar under the ``title``."""
+    bar = BarProgress(title)
     try:
         bar.prepare()
         ahead.wait(name)

@@ -25,7 +25,7 @@ from fljax.run.one_round import as_traced, shapes_of_state
 from fljax.run.privacy import epsilons, with_target
 from fljax.run.program_cost import Cost
 from fljax.run.programs import Compile, Compiler, Program, compiler_for
-from fljax.run.progress import Progress, checked_progress
+from fljax.run.progress import Progress, SilentProgress, checked_progress
 from fljax.run.record import Record, Records, Run
 from fljax.run.resume import begin
 from fljax.run.seeds import Inputs, Setting, Varied, advance_all, begin_all, joined, stacked
@@ -114,13 +114,16 @@ def train_together(runs: Runs, progress: Progress | None = None, force_resume: b
         ready = prepared(runs, mesh)
         records, states = _begin_runs(runs, ready, writable, force_resume)
         results: dict[int, Run] = {}
-        for round in sorted({record.round for record in records}):
-            rows = [i for i, record in enumerate(records) if record.round == round]
+        first_rounds = [record.round for record in records]  # before the first of them advance
+        for round in sorted(set(first_rounds)):
+            rows = [i for i, first_round in enumerate(first_rounds) if first_round == round]
             state = replicated(tree.stack([states[i] for i in rows]), mesh)
             call, seconds = _rounds(ready, rows) if round < runs.n_rounds else (None, 0.0)
             for i in rows:
                 records[i].compiling = (ready.init.seconds + seconds) / len(rows)
-            loop = Loop(Records([records[i] for i in rows]), 1.0, 10.0, progress, termination)
+            is_idle = call is None and len(rows) < len(records)  # the bar is that of the runs with rounds to make
+            shown = SilentProgress() if is_idle else progress
+            loop = Loop(Records([records[i] for i in rows]), 1.0, 10.0, shown, termination)
             finished = loop.run(call, state, runs.n_rounds)
             results |= {i: run._replace(compiler=ready.compiler) for i, run in zip(rows, finished, strict=True)}
     return [results[i] for i in range(len(records))]

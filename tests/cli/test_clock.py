@@ -140,7 +140,11 @@ def test_a_plan_counts_attackers_drift_and_clock(fljax):
 @pytest.mark.slow
 def test_seeds_and_sweeps_have_a_clock(fljax):
     clock = ("--clock", "over_select", "--clock.spread", "1")
-    assert fljax("compare", *TINY, "--algorithm", "fedavg", "fedprox", *clock, "--seeds", "2", "--folder", "c")[0] == 0
+    given = (*TINY, "--algorithm", "fedavg", "fedprox", *clock, "--seeds", "2")
+    status, out, _ = fljax("compare", *given, "--folder", "c")
+    assert status == 0
+    bars = [f"{name}, seed {seed} " for seed in (0, 1) for name in ("fedavg", "fedprox")]  # one after another
+    assert [line[: len(bar)] for bar, line in zip(bars, out.splitlines()[3:], strict=False)] == bars
     first, second = (seconds_of(f"c/seed_{s}") for s in (0, 1))
     assert first.shape == second.shape == (3,)
     assert not np.array_equal(first, second)  # other cohorts

@@ -11,6 +11,7 @@ from fljax.rounds.sampling import sampling_of
 from fljax.run import chunk
 from fljax.run.one_round import as_traced
 from fljax.run.programs import Compiler
+from fljax.run.progress import SilentProgress
 from fljax.run.seeds import Inputs, Setting, advance_all, begin_all, joined, stacked
 from fljax.run.together import Runs, train_together
 from fljax.run.train import train
@@ -93,3 +94,20 @@ def test_each_run_goes_on_from_where_it_stands(federations, alone, tmp_path, beg
     )
     np.testing.assert_allclose(again.metrics["client_loss"], alone[1][1]["client_loss"], rtol=1e-5)
     assert len((folders[1] / "metrics.jsonl").read_text().splitlines()) == ROUNDS
+
+
+def test_a_run_beside_a_finished_one_ends_with_its_own_state(federations, tmp_path):
+    """It reaches the round at which the other stood from the beginning. Of the two only one has a bar."""
+    begun = []
+
+    class Told(SilentProgress):
+        def start(self, done, n_rounds):
+            begun.append((done, n_rounds))
+
+    folders = [tmp_path / "a", tmp_path / "b"]
+    runs = Runs(ALGORITHM, HYPER, federations[:2], KEYS[:2], 2, folders, compile="fast")
+    train(ALGORITHM, HYPER, federations[0], KEYS[0], 2, folder=folders[0], compile="fast")
+    first, again = train_together(runs, Told()), train_together(runs, Told())
+    for one, other in zip(first, again, strict=True):  # as read from its checkpoint
+        jax.tree.map(np.testing.assert_array_equal, one.state, other.state)
+    assert begun == [(0, 2), (2, 2)]  # at last both are finished
