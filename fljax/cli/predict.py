@@ -26,7 +26,8 @@ again.
             new client does
   --rounds  rounds of work of the clients that join, in methods that keep something per client; default: the run's
             --new-client-rounds
-  --out     CSV file of the table; default: FOLDER/predictions_SPLIT.csv, or FOLDER/predictions_of_FILE.csv
+  --out     CSV file of the table; default: FOLDER/predictions_SPLIT.csv, or FOLDER/predictions_of_FILE.csv; with
+            --method, and --client, their names are appended: predictions_test_ditto.csv
 """
 
 
@@ -48,7 +49,8 @@ def main(arguments: Sequence[str]) -> None:
     if not folders[0].is_dir():
         raise ValueError(f"there is no folder {folders[0]}; results are in results/")
     of = f"of_{Path(given['data']).stem}" if "data" in given else given.get("split", "test")
-    out = Path(given.get("out", folders[0] / f"predictions_{of}.csv"))
+    parts = [of, *(given[name].replace("/", "-") for name in ("method", "client") if name in given)]
+    out = Path(given.get("out", folders[0] / f"predictions_{'_'.join(parts)}.csv"))
     if out.is_dir() or out.suffix != ".csv":
         raise ValueError(f"--out {out}: give the name of a file, such as predictions.csv")
     if not out.parent.is_dir():
@@ -56,8 +58,9 @@ def main(arguments: Sequence[str]) -> None:
     columns = _predicted(folders[0], given)
     from fljax.jobs.predicted_columns import as_csv  # with JAX, which has been prepared
 
+    replaced = ", in place of those that were there" * out.exists()
     write_atomically(out, as_csv(columns).encode())
-    print(f"{len(columns['example']):,} predictions written to {out}")
+    print(f"{len(columns['example']):,} predictions written to {out}{replaced}")
 
 
 def _predicted(folder: Path, given: Mapping[str, str]) -> Mapping[str, Any]:

@@ -116,6 +116,21 @@ def test_one_method_another_split_and_file(told, tmp_path, capsys):
     assert f"{len(train)} predictions written to {tmp_path / 't.csv'}" in capsys.readouterr().out
 
 
+def test_predictions_of_one_method_do_not_replace_those_of_all(told, capsys):
+    folder, *_ = told("sick")
+    whole, own = folder / "predictions_test.csv", folder / "predictions_test_standalone.csv"
+    before = whole.read_bytes()
+    capsys.readouterr()
+    try:
+        for said in ("", ", in place of those that were there"):
+            assert main(["predict", str(folder), "--method", "standalone"]) == 0
+            assert capsys.readouterr().out.endswith(f" predictions written to {own}{said}\n")
+        assert {line["method"] for line in read(own)} == {"standalone"}
+    finally:
+        own.unlink()
+    assert whole.read_bytes() == before
+
+
 def test_a_client_whose_model_is_no_number_is_told_nothing(told, tmp_path):
     folder, run, _, _ = told("sick")
     models, file = run["standalone"].models, folder / "standalone" / "models.npz"

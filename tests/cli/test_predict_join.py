@@ -48,8 +48,9 @@ def rows_of(folder, split, **changes):
 
 
 def told(folder, path, *more):
-    assert main(["predict", str(folder), "--data", str(path), *more]) == 0
-    return lines_of(folder / f"predictions_of_{path.stem}.csv")
+    out = folder / "asked.csv"
+    assert main(["predict", str(folder), "--data", str(path), "--out", str(out), *more]) == 0
+    return lines_of(out)
 
 
 def test_clients_that_were_held_out_are_told_by_the_models_that_they_got(held):

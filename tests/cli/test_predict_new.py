@@ -90,13 +90,12 @@ def test_without_labels_and_clients(trained, tmp_path, capsys):
     assert main(["predict", str(folder), "--data", str(tmp_path / "n.csv")]) == 2
     assert "give --client NAME, or a column 'hospital' in the file" in capsys.readouterr().err
     assert main(["predict", str(folder), "--data", str(tmp_path / "n.csv"), "--method", "fedavg"]) == 0
-    with (folder / "predictions_of_n.csv").open() as file:
+    with (folder / "predictions_of_n_fedavg.csv").open() as file:
         lines = list(csv.DictReader(file))
     assert [*lines[0]] == ["method", "client", "example", "predicted", "p_no", "p_yes"]
     assert {line["client"] for line in lines} == {""}
-    asked = ["--client", "h2", "--out", str(tmp_path / "o.csv")]
-    assert main(["predict", str(folder), "--data", str(tmp_path / "n.csv"), *asked]) == 0
-    with (tmp_path / "o.csv").open() as file:
+    assert main(["predict", str(folder), "--data", str(tmp_path / "n.csv"), "--client", "h2"]) == 0
+    with (folder / "predictions_of_n_h2.csv").open() as file:
         told = list(csv.DictReader(file))
     assert [line["p_yes"] for line in told[:5]] == [line["p_yes"] for line in lines]  # fedavg has one model
     numbers = [(float(r["age"]), float(r["kind=x"])) for r in some]
