@@ -19,7 +19,7 @@ def notes_of(
     brief: bool,
 ) -> list[str]:
     """Lines under a table: settings in which its runs differ, clusters, results that were left out, methods without
-    pairs, and the number of pairs of the others."""
+    pairs, the number of pairs of the others, and differences that are equal on all seeds."""
     from fljax.run.comparison import clusters_found, left_out
 
     lines = these_differ({name: config_of(group[0]) for name, group in groups.items()})
@@ -37,7 +37,11 @@ def notes_of(
         for one in compared
         if one.difference and {one.n_seeds, *of_other} != {one.n_pairs}
     ]
-    return lines + ([f"differences are over the seeds in common with {other}: {', '.join(few)}"] if few else [])
+    lines += [f"differences are over the seeds in common with {other}: {', '.join(few)}"] if few else []
+    same = [one.algorithm for one in compared if one.n_pairs > 1 and one.p_value is None]
+    if same:
+        lines.append(f"no interval and no p-value of {in_words(same)}: the difference to {other} is equal on all seeds")
+    return lines
 
 
 def never_reached(found: dict[str, dict[Any, Any]], target: float | None) -> list[str]:

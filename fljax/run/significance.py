@@ -13,7 +13,8 @@ from fljax.ranges import real
 
 
 class Interval(NamedTuple):
-    """A mean and its Student confidence interval; the ends are NaN with fewer than two values."""
+    """A mean and its Student confidence interval; the ends are NaN with fewer than two values, and if all are equal:
+    these do not show how far others would vary."""
 
     mean: float
     low: float
@@ -29,7 +30,7 @@ class Compared(NamedTuple):
     deviation: float  # standard deviation of the scores, n - 1 in the denominator; NaN with one seed
     interval: Interval
     difference: Interval | None  # paired, this method minus the baseline; None for the baseline, and without pairs
-    p_value: float | None  # of the paired t-test, two-sided; None if there is nothing to test
+    p_value: float | None  # of the paired t-test, two-sided; None with one pair, or if all differences are equal
     p_holm: float | None  # the same, with Holm's correction for the number of tests
     p_wilcoxon: float | None  # of Wilcoxon's signed-rank test, which needs six seeds to get below 0.05
     n_pairs: int = 0  # seeds of the difference
@@ -83,27 +84,22 @@ def _against(name: str, values: np.ndarray, baseline: np.ndarray | None, confide
     if baseline is None or not pairs.any():
         return Compared(name, len(finite), mean, deviation, interval, None, None, None, None)
     ours, theirs = values[pairs], baseline[pairs]
-    difference = interval_of(ours - theirs, confidence)
-    return Compared(name, len(finite), mean, deviation, interval, difference, *_tests(ours, theirs), len(ours))
-
-
-def _tests(ours: np.ndarray, theirs: np.ndarray) -> tuple[float | None, None, float | None]:
-    """p-values of the t-test and of Wilcoxon's test; None if the differences do not vary."""
-    from scipy import stats  # here, as its import takes as long as a small run
-
-    if len(ours) < 2:
-        return None, None, None
     # Scores are float32: differences are known up to a few of its steps, and closer ones count as equal.
     step = 4 * float(np.finfo(np.float32).eps) * max(np.abs(ours).max(), np.abs(theirs).max(), 1e-30)
-    differences = np.rint((ours - theirs) / step) * step
-    if not np.ptp(differences) > step:
-        return None, None, None
-    return float(stats.ttest_rel(ours, theirs).pvalue), None, float(stats.wilcoxon(differences).pvalue)
+    rounded = np.rint((ours - theirs) / step) * step
+    if not np.ptp(rounded) > step:
+        alike = Interval(float((ours - theirs).mean()), float("nan"), float("nan"))
+        return Compared(name, len(finite), mean, deviation, interval, alike, None, None, None, len(ours))
+    from scipy import stats  # here, as its import takes as long as a small run
+
+    difference = interval_of(ours - theirs, confidence)
+    tests = float(stats.ttest_rel(ours, theirs).pvalue), None, float(stats.wilcoxon(rounded).pvalue)
+    return Compared(name, len(finite), mean, deviation, interval, difference, *tests, len(ours))
 
 
 def interval_of(values: np.ndarray, confidence: float = 0.95) -> Interval:
-    """The mean of independent values and its Student confidence interval."""
-    if len(values) < 2:
+    """The mean of independent values and its Student confidence interval, see `Interval`."""
+    if len(values) < 2 or not np.ptp(values) > 0:
         mean = float(values[0]) if len(values) else float("nan")
         return Interval(mean, float("nan"), float("nan"))
     from scipy.special import stdtrit  # here, as its import takes as long as a small run

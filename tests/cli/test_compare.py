@@ -681,6 +681,10 @@ def test_a_measure_is_taken_where_a_target_is_first_reached(compared, tmp_path, 
     assert fljax.compare_runs(folder, measure="test_loss", target=0.5).parts[""].curves["fedavg"].shape == (3, 3)
     assert main(["show", str(folder), "--target", "nan"]) == 2
     assert capsys.readouterr().err == "fljax: --target nan: give a finite number\n"
+    at_once = fljax.compare_runs(folder, target=0.05).parts[""]  # all in their first round
+    assert at_once.table.cells[1] == ["standalone", "1.0 ± 0.0", "+0.0", "-", "-", "3"]
+    same = "the difference to fedavg is equal on all seeds"
+    assert at_once.notes[-1] == f"no interval and no p-value of standalone: {same}"
     none = fljax.compare_runs(folder, target=0.95)
     assert none.parts[""].notes[-1] == "accuracy_macro never reached 0.95: fedavg, standalone"
     assert [row["seeds"] for row in none.rows] == [0, 0]

@@ -396,7 +396,7 @@ def test_of_survivors_that_diverged_the_next_longest_is_the_best_and_says_so():
         *(row(2, 1, seed, 2, 0.4) for seed in range(2)),
     ]
     assert best(rows).point == {"lr": 1, "mu": 1}
-    end = "accuracy_macro 0.5000 (95 % interval over 2 seeds of one partition: 0.5000 to 0.5000) after 2 of 4 rounds; "
+    end = "accuracy_macro 0.5000 (equal on all 2 seeds of one partition) after 2 of 4 rounds; "
     assert verdict(rows, "accuracy_macro") == f"best: lr=1, mu=1: {end}all points with more rounds diverged"
     lines = as_table(by_point(rows), "accuracy_macro").text.splitlines()
     assert [line.split()[:3] for line in lines[-4:]] == [list("112"), list("212"), list("121"), list("104")]

@@ -42,7 +42,8 @@ def test_p_values_and_intervals_are_scipys():
 def test_interval_of_a_mean_is_scipys():
     low, high = stats.t.interval(0.9, 7, SEED.mean(), stats.sem(SEED))
     assert interval_of(SEED, 0.9) == pytest.approx((SEED.mean(), low, high))
-    assert np.isnan(interval_of(SEED[:1]).low)
+    for few in (SEED[:1], np.repeat(SEED[:1], 3)):  # equal values do not show how far others would vary
+        assert interval_of(few) == pytest.approx((SEED[0], np.nan, np.nan), nan_ok=True)
 
 
 def test_holm_by_hand():
@@ -59,6 +60,8 @@ def test_what_cannot_be_tested_is_left_out():
     assert rows["a"].n_seeds == 2
     assert rows["a"].difference.mean == pytest.approx(0.1)
     assert rows["c"].p_value is None  # the same difference on every seed: no spread to judge it by
+    assert rows["c"].difference == pytest.approx((0.1, np.nan, np.nan), nan_ok=True)
+    assert rows["c"].n_pairs == 3
     (one,) = compare_scores({"a": [0.5]})
     assert np.isnan(one.deviation)
 
@@ -84,7 +87,7 @@ def test_what_float32_rounds_is_no_spread():
     assert row.p_wilcoxon == pytest.approx(stats.wilcoxon([0.012, 0.01, 0.01]).pvalue)  # ties are ties
     near_zero = np.float32([0.01, 0.03, 0.05])  # a step is as wide as the larger score has it, and R2 may be negative
     (_, row) = compare_scores({"base": near_zero - np.float32(10), "above": near_zero})
-    assert row.difference.mean == pytest.approx(10)
+    assert row.difference == pytest.approx((10, np.nan, np.nan), nan_ok=True)
     assert row.p_value is None
     for scores, baseline, message in [
         ({}, None, "empty"),

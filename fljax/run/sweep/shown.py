@@ -36,8 +36,10 @@ def verdict(rows: Sequence[Row], metric: str, split: str = "test") -> str:
     """The best point in a line; ``split``: the split of the tests."""
     chosen = best(rows, metric)
     point = ", ".join(f"{n}={_cell(v)}" for n, v in chosen.point.items() if v is not None)
-    seeds = f" (95 % interval over {chosen.n_seeds} seeds of one partition: {_interval(chosen, metric)})"
-    mean = f"{named(metric, split)} {_number(chosen.mean)}{'' if math.isnan(chosen.low) else seeds}"
+    seeds = f"{chosen.n_seeds} seeds of one partition"
+    equal_text = f" (equal on all {seeds})" if chosen.n_seeds > 1 else ""
+    interval = equal_text if math.isnan(chosen.low) else f" (95 % interval over {seeds}: {_interval(chosen, metric)})"
+    mean = f"{named(metric, split)} {_number(chosen.mean)}{interval}"
     epsilon = "" if chosen.epsilon is None else f", epsilon {chosen.epsilon:.4g}"
     spreads = by_point(rows, metric)
     equal = [spread for spread in spreads if spread.mean == chosen.mean and completed(spread) == completed(chosen)]
