@@ -50,7 +50,7 @@ def execute(job: Job) -> None:
     federation, newcomers = make_parts(job)
     model = make_model(job, federation)
     methods, changed = make_methods(job, model, federation)
-    devices = devices_of(job, model, federation, begun_with(job, [job.folder] if job.folder else []))
+    devices = devices_of(job, model, changed, begun_with(job, [job.folder] if job.folder else []))
     for name, made in methods.items():
         with contextlib.suppress(MemoryError):  # the table shows what does not fit
             check_ahead(**planned(job, made, changed, name, devices))

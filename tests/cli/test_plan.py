@@ -1,5 +1,8 @@
 """`fljax plan`: the table, and what it refuses."""
 
+import numpy as np
+
+from fljax.jobs import assemble
 from fljax.run.programs import Compiler
 
 SMALL = ("plan", "--algorithm", "fedavg", "ditto", "--partition", "iid", "--partition.n-clients", "2", "--epochs", "1")
@@ -19,6 +22,20 @@ def test_a_row_for_each_method(fljax):
 def test_what_does_not_fit_is_said(fljax):
     _, out, _ = fljax(*SMALL, "--algorithm", "fedavg", "--memory", "1000")
     assert "do not fit" in out
+
+
+def test_devices_are_those_of_the_run_whose_clients_change(refused, monkeypatch):
+    """An absent client is not tested, which is less work."""
+    n_test = []
+
+    def noted(model, federation, *rest, **more):
+        n_test.append(int(np.asarray(federation.test.size).sum()))
+        raise ValueError("this is all that is asked")
+
+    monkeypatch.setattr(assemble, "enough_devices", noted)
+    for command in ("plan", "run"):
+        refused(command, *SMALL[1:], "--rounds", "2", "--drift", "arrive", "--drift.start", "1")
+    assert n_test[0] == n_test[1] < 360
 
 
 def test_help_and_errors(fljax, refused):
