@@ -56,7 +56,7 @@ def compose(method: str | Method, *bricks: str) -> Method:
         check_kind("method", method, str, "give a name, such as 'fedprox+median', or a method of your own")
         method = "+".join(name.strip() for name in method.split("+"))
     for brick in bricks:
-        check_kind("brick", brick, str, "give its name, such as 'median'; pass a function of your own to a slot")
+        check_kind("brick", brick, str, "give its name, such as 'median'; to add one of your own: fljax.fedavg + brick")
     return _composed(method, *bricks)
 
 

@@ -7,6 +7,7 @@ the entry points of installed packages, in the groups ``fljax.algorithms``, ``fl
 
 import importlib.util
 import inspect
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -78,6 +79,9 @@ def find(kind: str, word: str) -> Any:
         name, bricks = short_name(word), []
     if path:
         if not Path(path).exists():
+            *_, brick = path.rpartition("+")  # of fedavg+./mine.py:name
+            if kind == "algorithm" and brick != path and Path(brick).is_file():
+                raise ValueError(_brick_of_file(word, brick, name))
             now = f"--{kind} PATH:{name}"
             raise ValueError(f"cannot read {path}: No such file; if it has moved, give its new place: {now}")
         found = _of_file(Path(path), name)
@@ -120,8 +124,10 @@ def kind_of_file(word: str) -> str:
 
 def _check(kind: str, word: str, found: Any) -> None:
     if kind == "algorithm":
-        from fljax.rounds.method import Method
+        from fljax.rounds.method import Brick, Method
 
+        if isinstance(found, Brick):
+            raise ValueError(_brick_of_file(word, *word.rpartition(":")[::2]))
         if not isinstance(found, Method):
             raise ValueError(
                 f"--algorithm {word}: this is a {type(found).__name__}, not a method; a method is a function "
@@ -129,6 +135,12 @@ def _check(kind: str, word: str, found: Any) -> None:
             )
     elif kind in OPEN and not _is_function(kind, found) and not hasattr(found, READY.get(kind, "")):
         raise ValueError(f"--{kind} {word}: this is a {type(found).__name__}, not a function")
+
+
+def _brick_of_file(word: str, path: str, name: str) -> str:
+    """The message for a brick of a user's file in the place of a method, or of a brick's name."""
+    own = f"write NAME = fljax.fedavg + {name} in {Path(path).name}, and give --algorithm {path}:NAME"
+    return f"--algorithm {word}: a brick of your own is put into a method in a file; {own}"
 
 
 def _is_function(kind: str, found: Any) -> bool:
@@ -214,7 +226,7 @@ def fault_of_ones_own(error: Exception) -> str | None:
     import jax
 
     frames = traceback.extract_tb(error.__traceback__)
-    places = _places(frames)
+    places = _places(frames) or _file_of_function(error)
     is_raised_there = bool(_places(frames[-1:]))
     is_of_a_call = isinstance(error, TypeError) or type(error).__module__.startswith("flax")
     if not places or not (is_raised_there or is_of_a_call):
@@ -226,6 +238,13 @@ def fault_of_ones_own(error: Exception) -> str | None:
         )
         text = f"{text}; use jnp.where or jax.lax.cond, or make it an argument of the method"
     return f"{places[-1]}: {text}"
+
+
+def _file_of_function(error: Exception) -> list[str]:
+    """The user's file with the function that a message names, "own() takes 2 positional arguments but 3 were given"."""
+    name = re.match(r"(\w+)[\w.<>]*\(\) ", str(error))
+    own = [module for module in _modules if name is not None and name[1] in _own_names(module)]
+    return [str(module.__file__) for module in own]
 
 
 def _places(frames: Sequence[traceback.FrameSummary]) -> list[str]:

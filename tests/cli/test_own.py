@@ -435,6 +435,14 @@ def named(train, test, *, seed: int = 0):
 
 def unknown(train, test, *, seed: int = 0):
     return parts(train, test, group=np.full(3, -1))
+
+
+def paler(key, x):
+    return x / 2
+
+
+pale = fljax.rounds.Brick("paler", "augment", paler, "images are paler")
+paled = fljax.fedavg + pale
 '''
 
 
@@ -460,6 +468,7 @@ def unknown(train, test, *, seed: int = 0):
             ("--algorithm", "history"),
             "a setting or a section of config.toml has the name history; give the method another",
         ),
+        (("--algorithm", "paled"), "/wrong.py: TypeError: paler() takes 2 positional arguments but 3 were given"),
         (("--model", "pair"), "for two examples it returns no array; return outputs (examples, classes) of floats"),
         (
             ("--model", "normed"),
@@ -478,6 +487,13 @@ def test_what_a_users_function_returns_is_looked_at(fljax, refused, given, messa
     usual = {"--algorithm": ["fedavg"], "--partition": ["iid", "--n-clients", "3"]} | {setting: [f"./wrong.py:{name}"]}
     words = [word for one, several in usual.items() for word in (one, *several)]
     assert message in refused("run", *words, "--rounds", "1", "--epochs", "1", "--folder", "x")
+
+
+@pytest.mark.parametrize("word", ["fedavg+./wrong.py:pale", "./wrong.py:asks+./wrong.py:pale", "./wrong.py:pale"])
+def test_a_brick_of_ones_own_is_put_into_a_method_in_its_file(refused, word):
+    Path("wrong.py").write_text(WRONG)
+    said = refused("run", *SMALL, "--algorithm", word)
+    assert "a brick of your own is put into a method in a file; write NAME = fljax.fedavg + pale in wrong.py" in said
 
 
 @pytest.mark.slow
