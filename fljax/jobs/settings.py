@@ -20,8 +20,8 @@ Reader = Callable[[str, Parameter, list[str]], Any]
 PARTS = ("partition", "model", "sampling", "attack", "drift", "clock")
 """Sections of which a job has one each; all others are methods, and a short name sets all methods that have it."""
 OF_A_RUN_ALONE = {
-    "new_clients": "only fljax run tests new clients",
-    "patience": "only fljax run stops runs early",
+    "new_clients": "only fljax run tests new clients (fljax show compares several seeds)",
+    "patience": "only fljax run stops runs early (fljax show compares several seeds)",
 }
 """Settings of `fljax run` that other commands refuse -> the reason."""
 RECORD = ("versions", "machine", "history")

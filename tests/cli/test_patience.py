@@ -75,9 +75,18 @@ def test_a_run_that_ended_between_tests_is_shown_again(fljax):
         ("run --validate", "no validation split; make one with val_fraction above 0 (--partition.val-fraction 0.1)"),
         ("run --patience 2 --drift swap_labels", "patience=2: the clients change over the rounds"),
         ("compare --patience 2", "no setting --patience"),
-        ("compare --patience 3", "no setting --patience here: only fljax run stops runs early; leave it out"),
-        ("compare --new-clients 0.2", "no setting --new-clients here: only fljax run tests new clients; leave it out"),
-        ("compare --config job.toml", "the file sets patience: only fljax run stops runs early; leave it out"),
+        (
+            "compare --patience 3",
+            "no setting --patience here: only fljax run stops runs early (fljax show compares several seeds); leave it",
+        ),
+        (
+            "compare --new-clients 0.2",
+            "only fljax run tests new clients (fljax show compares several seeds); leave it out",
+        ),
+        (
+            "compare --config job.toml",
+            "the file sets patience: only fljax run stops runs early (fljax show compares several seeds); leave it",
+        ),
         ("sweep --patience 2", "--patience 2: all runs of a sweep end together; --halving stops bad points early"),
         ("sweep --validate", "--judge val chooses the validation split"),
     ],
