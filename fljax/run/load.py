@@ -22,7 +22,9 @@ class LoadedRun:
     folder: Path
     config: dict[str, Any]  # config.toml; {} if there is none
     results: dict[str, Result]  # by method, in the order in which they were run
-    summary: list[dict[str, Any]]  # summary.csv, None for an empty cell; [] if there is no file
+    summary: list[dict[str, Any]]
+    """Rows of summary.csv, None for an empty cell; [] if there is no file. It is the final table of the last call that
+    finished: if the run was resumed and interrupted since, a row's ``rounds`` are fewer than those of the results."""
     scales: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     """``"inputs"`` of a table, ``"targets"`` of a regression: their ``"mean"`` and ``"deviation"`` in training."""
     inputs: tuple[str, ...] = ()
@@ -55,7 +57,8 @@ class LoadedRun:
         return name in self.results
 
     def clients(self) -> list[dict[str, Any]]:
-        """Rows of clients.csv: a client, its true group, its sizes, its cluster and tests; [] if there is no file."""
+        """Rows of clients.csv: a client that trains, its true group, its sizes, its cluster and tests; [] if there is
+        no file. It is as old as `summary`; `new_tests` has the clients that ``--new-clients`` held out."""
         have_names = any(result.clients for result in self.results.values())  # a name may be a number: 007
         return read_table(self.folder / "clients.csv", ("client",) if have_names else ())
 

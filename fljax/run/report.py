@@ -42,15 +42,15 @@ class Outcome(NamedTuple):
 def final_table(outcomes: Mapping[str, Outcome], group: np.ndarray | None = None) -> list[Row]:
     """One row per method: the last round, and the best one.
 
-    Columns: ``algorithm``, ``accuracy_macro``, ``accuracy_micro``, ``accuracy_p10``, ``f1_macro``,
-    ``accuracy_worst10`` (mean over the worst tenth of the clients), ``accuracy_deviation`` (standard deviation over the
-    clients), ``best_accuracy`` and ``best_round`` (of accuracy_macro, rounds count from 1), ``ari`` (agreement of the
-    clusters with the true ``group``; for clustered methods), ``n_clusters`` in use, ``churn`` (mean share of a round's
-    participants that changed cluster), ``megabytes_up`` and ``megabytes_down`` (10^6 bytes, mean over all clients,
-    whole run), ``n_not_finite`` (participants' results that were left out, of all rounds), ``epsilon`` spent by a
-    private method, ``attack_success`` of a trigger, ``simulated_seconds`` of the whole run if clients have a clock,
-    ``seconds`` of the rounds and ``compile_seconds`` before them (of all calls that made rounds), and
-    ``new_accuracy_macro``, ``new_accuracy_micro``, ``new_accuracy_p10`` of new clients. In regression ``r2_micro``,
+    Columns: ``algorithm``, ``rounds`` (made so far), ``accuracy_macro``, ``accuracy_micro``, ``accuracy_p10``,
+    ``f1_macro``, ``accuracy_worst10`` (mean over the worst tenth of the clients), ``accuracy_deviation`` (standard
+    deviation over the clients), ``best_accuracy`` and ``best_round`` (of accuracy_macro, rounds count from 1), ``ari``
+    (agreement of the clusters with the true ``group``; for clustered methods), ``n_clusters`` in use, ``churn`` (mean
+    share of a round's participants that changed cluster), ``megabytes_up`` and ``megabytes_down`` (10^6 bytes, mean
+    over all clients, whole run), ``n_not_finite`` (participants' results that were left out, of all rounds),
+    ``epsilon`` spent by a private method, ``attack_success`` of a trigger, ``simulated_seconds`` of the whole run if
+    clients have a clock, ``seconds`` of the rounds and ``compile_seconds`` before them (of all calls that made rounds),
+    and ``new_accuracy_macro``, ``new_accuracy_micro``, ``new_accuracy_p10`` of new clients. In regression ``r2_micro``,
     ``r2_macro``, ``r2_p10``, ``mae_macro`` and ``best_r2`` replace accuracies, F1 and ``best_accuracy``. If the model
     is `fljax.validated`, ``accuracy_at_best_val`` (``r2_at_best_val``) is the test accuracy in round
     ``best_val_round``, the best on the validation split. Each further score (`fljax.scored`) has ``NAME_macro`` and
@@ -67,7 +67,9 @@ def _row(outcome: Outcome, group: np.ndarray | None) -> Row:
     traffic = traffic_of_clients(metrics, len(outcome.deployed.row))
     names = (*measures.scores, measures.beside, *(f"{name}_{mean}" for name in scores_in(metrics) for mean in MEANS))
     last, newcomers = {name: float(metrics[name][-1]) for name in names}, outcome.newcomers
-    return last | {
+    return {
+        "rounds": len(accuracy),
+        **last,
         **_spread_columns(metrics, measures),
         measures.best: float(accuracy[best]),
         "best_round": best + 1,

@@ -22,6 +22,7 @@ def test_a_run_ends_early_says_so_and_goes_on_with_more_patience(fljax, tmp_path
     assert f"fedavg ended after {made} of 60 rounds: val_accuracy_macro was best after {best + 1}" in out
     with Path("x/summary.csv").open() as file:
         (row,) = csv.DictReader(file)
+    assert row["rounds"] == str(made)
     assert (row["best_val_round"], float(row["accuracy_at_best_val"])) == (
         str(best + 1),
         metrics["accuracy_macro"][best],
