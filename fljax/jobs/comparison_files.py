@@ -18,7 +18,7 @@ def save_figures_of(folder: Path, figures: Path) -> None:
         name: Outcome(one.metrics, one.models, float("nan")) for name, one in run.results.items() if one.has_models
     }
     if outcomes:
-        group = _groups(folder / "clients.csv", run.clients(), len(next(iter(outcomes.values())).deployed.row))
+        group = _groups(folder / "clients.csv", run.client_rows(), len(next(iter(outcomes.values())).deployed.row))
         save_figures(outcomes, group, figures, pdf=True)
 
 

@@ -56,7 +56,7 @@ class LoadedRun:
         """Whether a method was run."""
         return name in self.results
 
-    def clients(self) -> list[dict[str, Any]]:
+    def client_rows(self) -> list[dict[str, Any]]:
         """Rows of clients.csv: a client that trains, its true group, its sizes, its cluster and tests; [] if there is
         no file. It is as old as `summary`; `new_tests` has the clients that ``--new-clients`` held out."""
         have_names = any(result.clients for result in self.results.values())  # a name may be a number: 007
