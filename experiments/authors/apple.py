@@ -26,7 +26,7 @@ from fljax.types import Federation, State
 ROUNDS, EPOCHS, LR, P_LR, MU, FADES, N_CLIENTS = 3, 3, 0.3, 0.05, 0.4, 4, 4
 
 
-def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
+def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outputs]:
     """Runs `train_one_round`, and gives every client the cores that the next round begins with."""
     import torch  # pyright: ignore[reportMissingImports]
 
@@ -34,22 +34,22 @@ def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
         training, models = module("train_APPLE"), module("utils.models")
         core, client = networks(models)
         training.optim = SimpleNamespace(SGD=lambda groups, lr, momentum: torch.optim.SGD(groups, lr=lr))
-        first = tree.take(begun.server["core"], 0)
-        cores = [load_network(core(), first) for _ in range(N_CLIENTS)]
+        first_core = tree.take(first_state.server["core"], 0)
+        cores = [load_network(core(), first_core) for _ in range(N_CLIENTS)]
         sizes = [len(examples(federation, i, is_train=True)[1]) for i in range(N_CLIENTS)]
         shares = module("utils.apple").init_pss(sizes)
-        held = [client(N_CLIENTS, 0, N_CLASSES, shares[i]) for i in range(N_CLIENTS)]
+        mixtures = [client(N_CLIENTS, 0, N_CLASSES, shares[i]) for i in range(N_CLIENTS)]
         loaders = [(None, [tuple(map(torch.tensor, examples(federation, i, is_train=True)))]) for i in range(N_CLIENTS)]
-        arguments, found = SimpleNamespace(**ARGUMENTS), []
+        arguments, outputs = SimpleNamespace(**ARGUMENTS), []
         with mock.patch.object(models, "Net", core):
             for r in range(ROUNDS):
-                known = np.eye(N_CLIENTS) == 1
-                given = (sizes, known, r, torch.nn.CrossEntropyLoss(), torch.device("cpu"), None, loaders)
-                cores, shares, held = training.train_one_round(arguments, cores, held, shares, *given)
-                for i, model in enumerate(held):
-                    training.prepare_client_model(arguments, shares, known, model, i, cores, None, r + 1)
-                found.append(torch_outputs(held, federation))
-    return found
+                is_known = np.eye(N_CLIENTS) == 1
+                round_arguments = (sizes, is_known, r, torch.nn.CrossEntropyLoss(), torch.device("cpu"), None, loaders)
+                cores, shares, mixtures = training.train_one_round(arguments, cores, mixtures, shares, *round_arguments)
+                for i, model in enumerate(mixtures):
+                    training.prepare_client_model(arguments, shares, is_known, model, i, cores, None, r + 1)
+                outputs.append(torch_outputs(mixtures, federation))
+    return outputs
 
 
 ARGUMENTS = {

@@ -55,7 +55,7 @@ def modules_of(folder: Path, *stubs: str) -> Iterator[Callable[[str], ModuleType
             modules of the same names.
         stubs: modules that the code imports for pictures, files or data that it does not come to need here.
     """
-    before, path = set(sys.modules), list(sys.path)
+    loaded_before, path = set(sys.modules), list(sys.path)
     for name in stubs:
         if name not in sys.modules:
             sys.modules[name] = _Stub(name)
@@ -66,23 +66,25 @@ def modules_of(folder: Path, *stubs: str) -> Iterator[Callable[[str], ModuleType
             yield importlib.import_module
     finally:
         sys.path[:] = path
-        ours = [name for name in set(sys.modules) - before if name in stubs or _is_in(folder, sys.modules[name])]
-        for name in ours:
+        imported_names = [
+            name for name in set(sys.modules) - loaded_before if name in stubs or _is_in(folder, sys.modules[name])
+        ]
+        for name in imported_names:
             del sys.modules[name]
 
 
 def _is_in(folder: Path, module: ModuleType) -> bool:
     """Whether its file is, or the folder of a package without one."""
     file = getattr(module, "__file__", None)
-    return any(place.startswith(str(folder)) for place in ([file] if file else getattr(module, "__path__", ())))
+    return any(path.startswith(str(folder)) for path in ([file] if file else getattr(module, "__path__", ())))
 
 
 def altered(code: str, changes: Mapping[str, str]) -> str:
     """Code in which each of the patterns, which it has to have once, gives way to a text."""
-    for there, here in changes.items():
-        code, n = re.subn(there, here, code)
+    for pattern, text in changes.items():
+        code, n = re.subn(pattern, text, code)
         if n != 1:
-            raise ValueError(f"the code has {there!r} {n} times; it should be there once")
+            raise ValueError(f"the code has {pattern!r} {n} times; it should be there once")
     return code
 
 

@@ -16,7 +16,7 @@ ROUNDS, EPOCHS, LR = 5, 3, 0.1
 NOTEBOOK = "clustered_federated_learning.ipynb"
 
 
-def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
+def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outputs]:
     """Runs the notebook's cell of rounds; it splits whatever has more than two members from the second round on."""
     import torch  # pyright: ignore[reportMissingImports]
     from sklearn.cluster import AgglomerativeClustering
@@ -28,9 +28,9 @@ def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
         return devices.Client(network, optimizer, data, idnum=i, batch_size=len(x), train_frac=1.0)
 
     def after_a_round(*_: Any) -> None:
-        found.append(torch_outputs([client.model for client in members], federation))
+        outputs.append(torch_outputs([client.model for client in members], federation))
 
-    found: list[Outputs] = []
+    outputs: list[Outputs] = []
     with modules_of(clone) as module:
         devices = module("fl_devices")
         # scikit-learn renamed the argument
@@ -39,12 +39,12 @@ def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
         )
         members = [made(i) for i in range(federation.train.n_clients)]
         server = devices.Server(torch_network(), [None])
-        load_network(server.model, tree.take(begun.server.centers, 0))
+        load_network(server.model, tree.take(first_state.server.centers, 0))
         for client in members:
             client.evaluate = lambda: 0.0
         names = {"clients": members, "server": server, "np": np, "display_train_stats": after_a_round}
         exec(cell_of_rounds(clone), names | {"ExperimentLogger": _Log})
-    return found
+    return outputs
 
 
 class _Log:

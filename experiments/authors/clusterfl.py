@@ -55,22 +55,22 @@ NETWORK = {
 }
 
 
-def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
+def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outputs]:
     """Runs the clients' scripts, and the server's update when all have sent their models."""
-    found: list[Outputs] = []
+    outputs: list[Outputs] = []
     with tensorflow_1() as tf, modules_of(clone / "client", *STUBS) as module, in_a_folder():
         code = altered((clone / "client" / "client_cfmtl.py").read_text(), CLIENT)
         server, network = server_of(clone), {}
         exec(altered((clone / "client" / "model_alex_full.py").read_text(), NETWORK), network)
 
         def update() -> None:
-            found.append(torch_outputs([loaded(split(own)) for own in server["W"]], federation))
+            outputs.append(torch_outputs([loaded(split(vector)) for vector in server["W"]], federation))
             if (server["iteration_count"] + 1) % EVERY == 0:
                 server["F"][:, :K] = indicator(server["W"])
             server["server_update"]()
 
         turn, all_came = Lock(), Barrier(N_CLIENTS, action=update)
-        first = arrays(tree.take(begun.server.models, 0))
+        first = arrays(tree.take(first_state.server.models, 0))
         names: list[dict[str, Any]] = [{"__name__": "client"} for _ in range(N_CLIENTS)]
 
         class Wire:
@@ -118,20 +118,20 @@ def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
             ThreadPoolExecutor(N_CLIENTS) as threads,
         ):
             list(threads.map(run, range(N_CLIENTS)))
-    return found
+    return outputs
 
 
 @contextlib.contextmanager
 def in_a_folder() -> Iterator[None]:
     """Where scripts may leave files, which go with it."""
-    before = Path.cwd()
+    previous_folder = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
             Path("loss_record").mkdir()
             yield
         finally:
-            os.chdir(before)
+            os.chdir(previous_folder)
 
 
 def server_of(clone: Path) -> dict[str, Any]:

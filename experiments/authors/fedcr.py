@@ -46,40 +46,40 @@ class Run(NamedTuple):
     max_norm: float = float("inf")
 
 
-def theirs(run: Run, clone: Path, begun: State, federation: Federation) -> list[Outputs]:
+def theirs(run: Run, clone: Path, first_state: State, federation: Federation) -> list[Outputs]:
     """What the rounds leave: models of the server with the clients' own parts, as the next round begins."""
-    return outcomes(run, clone, begun, federation, ROUNDS)[:-1]
+    return outcomes(run, clone, first_state, federation, ROUNDS)[:-1]
 
 
-def theirs_at_last(run: Run, clone: Path, begun: State, federation: Federation) -> list[Outputs]:
+def theirs_at_last(run: Run, clone: Path, first_state: State, federation: Federation) -> list[Outputs]:
     """As their clients are tested at the end: the script has one more round of all, where own layers are trained."""
-    return [outcomes(run, clone, begun, federation, n)[-1] for n in range(1, ROUNDS + 1)]
+    return [outcomes(run, clone, first_state, federation, n)[-1] for n in range(1, ROUNDS + 1)]
 
 
-def outcomes(run: Run, clone: Path, begun: State, federation: Federation, n_rounds: int) -> list[Outputs]:
+def outcomes(run: Run, clone: Path, first_state: State, federation: Federation, n_rounds: int) -> list[Outputs]:
     """After 1, 2 ... rounds and the last of all; runs the script from the choice of shared layers on."""
     with repository(clone) as module:
         args = options(module, n_rounds, run.options)
-        training, found = module(f"models.{run.training}"), []
+        training, outputs = module(f"models.{run.training}"), []
         training.max_norm = run.max_norm
 
         class Server(training.Server):
             def aggregate_weight_updates(self, clients: list[Any], iter: int, aggregation: str = "mean") -> None:
                 super().aggregate_weight_updates(clients, iter, aggregation)
-                now = [copy.deepcopy(client) for client in sorted(clients, key=lambda client: client.id)]
-                for client in now if iter < n_rounds else ():
+                participants = [copy.deepcopy(client) for client in sorted(clients, key=lambda client: client.id)]
+                for client in participants if iter < n_rounds else ():
                     client.synchronize_with_server(self, names["w_glob_keys"])
-                found.append(torch_outputs([run.outputs(run.held(client)) for client in now], federation))
+                outputs.append(torch_outputs([run.outputs(run.held(client)) for client in participants], federation))
 
         network = run.network(module, args)
-        for name, layer in first_model(begun).items():
+        for name, layer in first_model(first_state).items():
             load_dense(getattr(network, name), layer)
         names: dict[str, Any] = {"copy": copy, "itertools": itertools, "np": np, "random": random}
         names |= {"args": args, "data_obj": data_of(federation), "net_glob": network, "Model_CMI": type(network)}
         names |= {"Client": run.changed(training.Client), "Server": Server}
         names["get_logger"] = lambda path: SimpleNamespace(info=lambda line: None)
         exec(part_of_rounds(clone, run.script), names)
-    return found
+    return outputs
 
 
 @contextlib.contextmanager
@@ -108,12 +108,12 @@ def part_of_rounds(clone: Path, script: str) -> str:
     return "if True:\n" + code[code.index("    total_num_layers = ") :]
 
 
-def options(module: Callable[[str], ModuleType], n_rounds: int, given: Mapping[str, Any]) -> Any:
+def options(module: Callable[[str], ModuleType], n_rounds: int, overrides: Mapping[str, Any]) -> Any:
     """Those of the command line, as their parser reads them."""
-    standing = {"dataset": "EMNIST", "epochs": n_rounds, "frac": 1.0, "local_ep": EPOCHS, "last_local_ep": LAST_EPOCHS}
-    standing |= {"local_bs": 1000, "lr": LR, "lr_decay": DECAY, "dimZ": LATENT, "num_users": N_CLIENTS}
-    line = [f"--{name}={value}" for name, value in (standing | dict(given)).items()]
-    with mock.patch("sys.argv", ["main", *line]):
+    defaults = {"dataset": "EMNIST", "epochs": n_rounds, "frac": 1.0, "local_ep": EPOCHS, "last_local_ep": LAST_EPOCHS}
+    defaults |= {"local_bs": 1000, "lr": LR, "lr_decay": DECAY, "dimZ": LATENT, "num_users": N_CLIENTS}
+    command_line = [f"--{name}={value}" for name, value in (defaults | dict(overrides)).items()]
+    with mock.patch("sys.argv", ["main", *command_line]):
         args = module("utils.options").args_parser()
     args.device = "cpu"
     return args
@@ -129,9 +129,9 @@ def data_of(federation: Federation) -> SimpleNamespace:
     return data
 
 
-def first_model(begun: State) -> dict[str, Any]:
+def first_model(first_state: State) -> dict[str, Any]:
     """All layers: the clients have some and the server the others, or one of them has all."""
-    layers = {**tree.take(begun.clients, 0), **getattr(begun.server, "base", begun.server)}
+    layers = {**tree.take(first_state.clients, 0), **getattr(first_state.server, "base", first_state.server)}
     return {name: layer for name, layer in layers.items() if name.startswith("fc")}
 
 
@@ -165,9 +165,9 @@ def their_gaussian(module: Callable[[str], ModuleType], args: Any, file: str, na
     """Their network with a Gaussian, which draws our noise; FedSR's has each example's length of z."""
     import torch  # pyright: ignore[reportMissingImports]
 
-    networks, own = module(f"models.{file}"), ModuleType("torch")
-    own.__dict__.update(vars(torch) | {"norm": lambda z: z.norm(dim=-1).sum(dim=-1).mean()})
-    networks.torch = own
+    networks, stand_in = module(f"models.{file}"), ModuleType("torch")
+    stand_in.__dict__.update(vars(torch) | {"norm": lambda z: z.norm(dim=-1).sum(dim=-1).mean()})
+    networks.torch = stand_in
     network = getattr(networks, name)
     network.gaussian_noise = lambda self, num_samples, K: torch.tensor(noise(num_samples[0], K))[:, None]
     return network(args, args.dimZ, args.alpha, args.dataset)

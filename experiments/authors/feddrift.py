@@ -27,10 +27,10 @@ def changing() -> Federation:
     return drift.drifting(clients(N_CLIENTS), drift.swap_labels(start=EVERY, share=1.0))
 
 
-def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
+def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outputs]:
     """Runs the rounds of each time step with their classes; a time step has the data of its own time alone."""
-    models, found = [load_network(torch_network()(), begun.server.kept.fresh) for _ in range(K)], []
-    before = Path.cwd()
+    models, outputs = [load_network(torch_network()(), first_state.server.kept.fresh) for _ in range(K)], []
+    previous_folder = Path.cwd()
     with modules_of(clone, *STUBS) as module, tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # where one time step leaves the clusters to the next
         try:
@@ -38,10 +38,10 @@ def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
             trainer = module("fedml_api.distributed.fedavg_ens.FedAvgEnsTrainerSoftCluster")
             keep(clusters_of(module)(N_CLIENTS, K, h_delta=RISE, h_deltap=MERGE, h_distance="A", h_cluster="C"))
             for time in range(TIMES):
-                found += time_step(soft, trainer, models, time, federation)
+                outputs += time_step(soft, trainer, models, time, federation)
         finally:
-            os.chdir(before)
-    return found
+            os.chdir(previous_folder)
+    return outputs
 
 
 def time_step(soft: ModuleType, trainer: ModuleType, models: list[Any], time: int, federation: Federation) -> Any:
@@ -50,7 +50,7 @@ def time_step(soft: ModuleType, trainer: ModuleType, models: list[Any], time: in
     numbers = {"curr_train_iteration": time, "concept_drift_algo_arg": "H_A_C", "client_num_in_total": N_CLIENTS}
     args = Namespace(**numbers, concept_drift_algo="softcluster", client_optimizer="sgd", lr=LR, epochs=EPOCHS)
     args.is_mobile = 0
-    server, found = with_losses(soft)(*nothing, data, N_CLIENTS, "cpu", models, None, args), []
+    server, outputs = with_losses(soft)(*nothing, data, N_CLIENTS, "cpu", models, None, args), []
     for number in range(EVERY):
         for i in range(N_CLIENTS):
             copies = [load_state(model) for model in models]
@@ -58,10 +58,10 @@ def time_step(soft: ModuleType, trainer: ModuleType, models: list[Any], time: in
             client.update_model([model.state_dict() for model in models], server.extra_info(number))
             server.add_local_trained_result(i, client.train())
         server.aggregate(number)
-        held = [models[server.sc_state.get_test_model_idx(time, i)] for i in range(N_CLIENTS)]
-        found.append(torch_outputs(held, federation))
+        held_models = [models[server.sc_state.get_test_model_idx(time, i)] for i in range(N_CLIENTS)]
+        outputs.append(torch_outputs(held_models, federation))
     keep(server.sc_state)
-    return found
+    return outputs
 
 
 def clusters_of(module: Callable[[str], ModuleType]) -> Any:

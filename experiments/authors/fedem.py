@@ -17,18 +17,18 @@ from fljax.types import Federation, State
 ROUNDS, EPOCHS, LR, M = 4, 3, 0.5, 3
 
 
-def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
+def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outputs]:
     """Runs `CentralizedAggregator` with `MixtureClient`s; outputs are what their tests score."""
     import torch  # pyright: ignore[reportMissingImports]
 
     def ensemble() -> Any:
-        networks = [load_network(torch_network()(), tree.take(shared_part(begun.server), m)) for m in range(M)]
+        networks = [load_network(torch_network()(), tree.take(shared_part(first_state.server), m)) for m in range(M)]
         loss = torch.nn.CrossEntropyLoss(reduction="none")
-        made = [
+        learner_list = [
             learner.Learner(network, loss, no_metric, "cpu", torch.optim.SGD(network.parameters(), lr=LR))
             for network in networks
         ]
-        return learners.LearnersEnsemble(made, torch.ones(M) / M)
+        return learners.LearnersEnsemble(learner_list, torch.ones(M) / M)
 
     def made(i: int) -> Any:
         train, test = (Whole(*examples(federation, i, is_train)) for is_train in (True, False))
@@ -37,12 +37,12 @@ def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
     with modules_of(clone) as module:
         learner, learners = module("learners.learner"), module("learners.learners_ensemble")
         client, aggregator = module("client"), module("aggregator")
-        members, found = [made(i) for i in range(federation.train.n_clients)], []
+        members, outputs = [made(i) for i in range(federation.train.n_clients)], []
         run = aggregator.CentralizedAggregator(members, ensemble(), ROUNDS + 1, LOG, LOG, seed=0)
         for _ in range(ROUNDS):
             run.mix()
-            found.append(np.stack([scored(member.learners_ensemble, member.test_iterator) for member in members]))
-    return found
+            outputs.append(np.stack([scored(member.learners_ensemble, member.test_iterator) for member in members]))
+    return outputs
 
 
 class Whole:
@@ -65,12 +65,12 @@ def no_metric(outputs: Any, y: Any) -> Any:
 
 def scored(ensemble: Any, tests: Any) -> np.ndarray:
     """Logarithm of what the ensemble's own test gives to its metric."""
-    given: list[Any] = []
+    scores: list[Any] = []
     metric = ensemble.metric
-    ensemble.metric = lambda outputs, y: given.append(outputs) or no_metric(outputs, y)
+    ensemble.metric = lambda outputs, y: scores.append(outputs) or no_metric(outputs, y)
     ensemble.evaluate_iterator(tests)
     ensemble.metric = metric
-    return given[0].log().numpy()
+    return scores[0].log().numpy()
 
 
 LOG = types.SimpleNamespace(add_scalar=lambda *_: None)

@@ -32,9 +32,9 @@ LAYER_TYPES = [f"{name}.{part}" for name in ("features.fc", "fc", "fc") for part
 DATA = ("torchvision", "torchvision.transforms", "datasets")
 
 
-def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
+def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outputs]:
     """Trains networks whose hidden units are shuffled, and runs `BBP_MAP`, the first round, on them."""
-    theta, n_clients, rng = shared_part(begun.server), federation.train.n_clients, np.random.default_rng(0)
+    theta, n_clients, rng = shared_part(first_state.server), federation.train.n_clients, np.random.default_rng(0)
     with modules_of(clone, *DATA, "lapsolver") as module, unlogged():
         main = prepared(module, federation)
         args = mock.Mock(dataset="given", epochs=EPOCHS, lr=LR)
@@ -118,9 +118,9 @@ def network_of(theta: Params) -> Any:
     import torch  # pyright: ignore[reportMissingImports]
 
     sizes = (N_INPUTS, *WIDTHS, N_CLASSES)
-    layers = [torch.nn.Linear(*each) for each in pairwise(sizes)]
-    for layer, ours in zip(layers, theta.values(), strict=True):
-        load_dense(layer, ours)
+    layers = [torch.nn.Linear(*size_pair) for size_pair in pairwise(sizes)]
+    for layer, parameters in zip(layers, theta.values(), strict=True):
+        load_dense(layer, parameters)
     relu = torch.nn.ReLU()
     return torch.nn.Sequential(layers[0], relu, layers[1], relu, layers[2])
 

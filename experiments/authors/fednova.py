@@ -17,13 +17,13 @@ from fljax.types import Federation, State
 ROUNDS, EPOCHS, BATCH, LR, MOMENTUM, N_CLIENTS = 3, 2, 6, 0.05, 0.9, 6
 
 
-def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
+def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outputs]:
     """Every client in a thread of its own: steps of `FedNova`, then its `average`."""
     import torch  # pyright: ignore[reportMissingImports]
 
     data = [examples(federation, i, is_train=True) for i in range(N_CLIENTS)]
-    n_all, found, summed = sum(len(y) for _, y in data), [], Sum(N_CLIENTS)
-    networks = [load_network(torch_network()(), shared_part(begun.server)) for _ in data]
+    n_examples, outputs, summed = sum(len(y) for _, y in data), [], Sum(N_CLIENTS)
+    networks = [load_network(torch_network()(), shared_part(first_state.server)) for _ in data]
 
     def trained(i: int) -> None:
         for x, y in batches(*data[i]):
@@ -37,7 +37,7 @@ def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
     with modules_of(clone) as module, mock.patch.object(torch.Tensor, "cuda", lambda tensor: tensor):
         nova = module("distoptim.FedNova")
         optimizers = [
-            nova.FedNova(network.parameters(), len(y) / n_all, gmf=0, lr=LR, momentum=MOMENTUM)
+            nova.FedNova(network.parameters(), len(y) / n_examples, gmf=0, lr=LR, momentum=MOMENTUM)
             for network, (_, y) in zip(networks, data, strict=True)
         ]
         with mock.patch.object(torch.distributed, "all_reduce", summed):
@@ -46,8 +46,8 @@ def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
                 for step in (threading.Thread.start, threading.Thread.join):
                     for thread in threads:
                         step(thread)
-                found.append(torch_outputs(networks, federation))
-    return found
+                outputs.append(torch_outputs(networks, federation))
+    return outputs
 
 
 class Sum:

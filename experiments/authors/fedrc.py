@@ -24,28 +24,28 @@ STUBS = (
 )
 
 
-def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
+def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outputs]:
     """Runs `run_experiment` of the script on given clients, in a folder for the files that it writes."""
     import torch  # pyright: ignore[reportMissingImports]
 
     def ensemble(*_: Any, **__: Any) -> Any:
-        networks = [load_network(torch_network()(), tree.take(begun.server.learners, k)) for k in range(K)]
+        networks = [load_network(torch_network()(), tree.take(first_state.server.learners, k)) for k in range(K)]
         loss = torch.nn.CrossEntropyLoss(reduction="none")
-        made = [
+        learner_list = [
             script.Learner(network, loss, no_metric, "cpu", torch.optim.SGD(network.parameters(), lr=LR))
             for network in networks
         ]
-        return script.LearnersEnsemble(made, torch.ones(K) / K, "cpu")
+        return script.LearnersEnsemble(learner_list, torch.ones(K) / K, "cpu")
 
     def made(i: int) -> Any:
         train, test = (Whole(*examples(federation, i, is_train)) for is_train in (True, False))
-        described = {"feature_types": [0] * len(train.dataset), "class_number": N_CLASSES}  # the first for its files
-        return script.FedRC(ensemble(), train, train, test, LOG, EPOCHS, **described)
+        settings = {"feature_types": [0] * len(train.dataset), "class_number": N_CLASSES}  # the first for its files
+        return script.FedRC(ensemble(), train, train, test, LOG, EPOCHS, **settings)
 
     def after_a_round(*_: Any) -> None:
-        found.append(np.stack([scored(member.learners_ensemble, member.test_iterator) for member in members]))
+        outputs.append(np.stack([scored(member.learners_ensemble, member.test_iterator) for member in members]))
 
-    found: list[Outputs] = []
+    outputs: list[Outputs] = []
     with modules_of(clone, *STUBS) as module, in_a_folder():
         script = module("run_experiment")
         members = [made(i) for i in range(federation.train.n_clients)]
@@ -58,7 +58,7 @@ def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
         script.args = script.parse_args(f"synthetic fedrc --n_rounds {ROUNDS - 1} --suffix x".split())
         script.args.n_gmm = None  # which it reads, and has no argument for
         script.run_experiment(script.args)
-    return found
+    return outputs
 
 
 @contextlib.contextmanager

@@ -22,35 +22,35 @@ ROUNDS, EPOCHS, LR, K = 4, 3, 0.1, 2
 EVERY, LAMBDA, DRAWN = 2, 0.5, 2
 
 
-def theirs(clone: Path, begun: State, federation: Federation, drawn: int = 0) -> list[Outputs]:
+def theirs(clone: Path, first_state: State, federation: Federation, drawn: int = 0) -> list[Outputs]:
     """Runs the rounds of `Server`; with ``drawn`` clients a cluster, else with all of them by their importances."""
     with modules_of(clone) as module:
         module("FLAG").device = "cpu"
-        on_given_models, found = server_of(module("servers"), begun, federation)
+        on_given_models, outputs = server_of(module("servers"), first_state, federation)
         module("servers").logger = mock.Mock()  # else writes files
         solver = module("solvers").ServerSolver(drawn > 0, EVERY, drawn)
         members = members_of(module, federation)
         on_given_models(torch_network(), members, K, validator=None, server_solver=solver).run(ROUNDS)
-    return found
+    return outputs
 
 
-def server_of(servers: ModuleType, begun: State, federation: Federation) -> tuple[Any, list[Outputs]]:
+def server_of(servers: ModuleType, first_state: State, federation: Federation) -> tuple[Any, list[Outputs]]:
     """Their server on our first models, and where its clients' outputs are put after each round."""
-    found: list[Outputs] = []
+    outputs: list[Outputs] = []
 
     class OnGivenModels(servers.Server):
         def __init__(self, *arguments: Any, **more: Any) -> None:
             super().__init__(*arguments, **more)
             for s, cluster in enumerate(self.cluster_vec):
-                load_network(cluster, tree.take(begun.server, s))
+                load_network(cluster, tree.take(first_state.server, s))
             for i, client in enumerate(self.client_vec):
-                load_network(client.model, tree.take(begun.clients.model, i))
+                load_network(client.model, tree.take(first_state.clients.model, i))
 
         def _aggregate_fedsoft(self, selection: Any) -> None:
             super()._aggregate_fedsoft(selection)
-            found.append(torch_outputs([client.model for client in self.client_vec], federation))
+            outputs.append(torch_outputs([client.model for client in self.client_vec], federation))
 
-    return OnGivenModels, found
+    return OnGivenModels, outputs
 
 
 def members_of(module: Callable[[str], ModuleType], federation: Federation) -> list[Any]:

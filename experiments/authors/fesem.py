@@ -32,11 +32,11 @@ def moving() -> Federation:
     return drift.drifting(made, drift.move(start=1, share=3 / N_CLIENTS))
 
 
-def theirs(clone: Path, begun: State, federation: Federation, mu: float) -> list[Outputs]:
+def theirs(clone: Path, first_state: State, federation: Federation, mu: float) -> list[Outputs]:
     """Runs `Fedsem_Trainer` from our first models, under their optimiser of FedProx where mu is above 0."""
-    found: list[Outputs] = []
-    latest = {i: arrays(tree.take(begun.server.kept.models, i)) for i in range(N_CLIENTS)}  # each client's own model
-    turn = order_of(begun)
+    outputs: list[Outputs] = []
+    latest = {i: arrays(tree.take(first_state.server.kept.models, i)) for i in range(N_CLIENTS)}  # each client's model
+    turn = order_of(first_state)
     uncounted = mock.Mock(return_value=Namespace(total_float_ops=0))  # TensorFlow prints a report of what it counts
     with (
         tensorflow_1() as tf,
@@ -69,8 +69,8 @@ def theirs(clone: Path, begun: State, federation: Federation, mu: float) -> list
                     self.center_models[k] = server.update_model_nowmode()
                     held |= {client.id: loaded(self.center_models[k]) for client in members}
                 for client in self.clients:
-                    client.train_data = table_of(federation, client.id, len(found))
-                found.append(torch_outputs([held[i] for i in range(N_CLIENTS)], federation))
+                    client.train_data = table_of(federation, client.id, len(outputs))
+                outputs.append(torch_outputs([held[i] for i in range(N_CLIENTS)], federation))
                 return groups
 
         code.get_tensor_from_localmodels = noting
@@ -78,13 +78,15 @@ def theirs(clone: Path, begun: State, federation: Federation, mu: float) -> list
         sizes = {"num-clusters": K, "num-rounds": ROUNDS + 1, "clients-per-round": -1, "batch-size": 1000}
         rest = {"eval-every": 1, "epochs": EPOCHS, "update-center-every": 1, "seed": 0, "lr": LR}
         AveragedAfterMoves(list(data), [], data, data).begins(sizes | rest, Namespace(dataset="given"))
-    return found[1:]
+    return outputs[1:]
 
 
-def order_of(begun: State) -> list[int]:
+def order_of(first_state: State) -> list[int]:
     """Clients, the nearest to each center first: from these models their k-means comes to our clusters."""
-    models, centers = (np.asarray(of["fc2"]["kernel"]) for of in (begun.server.kept.models, begun.server.centers))
-    label, distance = begun.server.label.tolist(), np.square(models[:, None] - centers).sum((2, 3)).min(1)
+    models, centers = (
+        np.asarray(holder["fc2"]["kernel"]) for holder in (first_state.server.kept.models, first_state.server.centers)
+    )
+    label, distance = first_state.server.label.tolist(), np.square(models[:, None] - centers).sum((2, 3)).min(1)
     nearest = np.argsort(distance).tolist()
     first = [next(i for i in nearest if label[i] == k) for k in range(K)]
     return [*first, *(i for i in nearest if i not in first)]

@@ -76,9 +76,9 @@ class KerasLike:
         return 0.0, 0.0
 
 
-def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
+def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outputs]:
     """Runs the rounds of `FedGroup` on given clients."""
-    found: list[Outputs] = []
+    outputs: list[Outputs] = []
     with modules_of(clone, "tensorflow", "termcolor") as module, mock.patch.object(np, "float", float, create=True):
         trainer = module("flearn.trainer.fedgroup")
         given_clients(module("flearn.trainer.groupbase"), federation)
@@ -89,26 +89,26 @@ def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
                 super().group_cold_start(alpha=SHARE, **more)
 
             def schedule_clients_after_training(self, *_: Any) -> None:
-                held = [KerasLike() for _ in self.clients]
-                for model, client in zip(held, self.clients, strict=True):
+                models = [KerasLike() for _ in self.clients]
+                for model, client in zip(models, self.clients, strict=True):
                     model.set_weights(client.uplink[0].latest_params)
-                found.append(torch_outputs([model.network for model in held], federation))
+                outputs.append(torch_outputs([model.network for model in models], federation))
 
         config = module("utils.trainer_utils").TrainConfig("given", "given", "fedgroup")
         config.trainer_config |= {"num_group": GROUPS, "num_rounds": ROUNDS, "group_agg_lr": ETA_G, "dynamic": False}
         config.client_config |= {"local_epochs": EPOCHS, "batch_size": BATCH}
         with mock.patch.object(random, "sample", luckiest):
             Recording(config).train()
-    return found
+    return outputs
 
 
 def given_clients(base: ModuleType, federation: Federation) -> None:
     """Has the trainer read the federation's examples, make `KerasLike` networks and write no file."""
-    both = [
+    client_data = [
         {i: dict(zip("xy", examples(federation, i, is_train), strict=True)) for i in range(N_CLIENTS)}
         for is_train in (True, False)
     ]
-    base.read_federated_data = lambda dataset: (list(range(N_CLIENTS)), *both)
+    base.read_federated_data = lambda dataset: (list(range(N_CLIENTS)), *client_data)
     base.ResultWriter = lambda config: SimpleNamespace(write_summary=lambda *_: None)
     base.importlib = SimpleNamespace(import_module=lambda name: SimpleNamespace(construct_model=KerasLike))
 

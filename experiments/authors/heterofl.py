@@ -29,23 +29,23 @@ from fljax.types import Federation, State
 ROUNDS, EPOCHS, LR, N_CLIENTS, RATES, MAX_NORM = 3, 2, 0.5, 6, (1.0, 0.5, 0.25), 1.0
 
 
-def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
+def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outputs]:
     """`Federation.distribute`, the steps of `train_classifier_fed.Local`, `Federation.combine`."""
     data = [examples(federation, i, is_train=True) for i in range(N_CLIENTS)]
-    whole, found = load_network(torch_network()(), shared_part(begun.server)), []
+    global_model, outputs = load_network(torch_network()(), shared_part(first_state.server)), []
     rates = [RATES[i % len(RATES)] for i in range(N_CLIENTS)]
     config: Any = ModuleType("config")  # theirs reads a file
     config.cfg = {"model_name": "conv", "model_split_mode": "fix", "global_model_rate": 1.0}
     with modules_of(clone / "src") as module, mock.patch.dict(sys.modules, {"config": config}):
         scaler, classes = module("modules").Scaler, [np.unique(y).tolist() for _, y in data]
-        server = module("fed").Federation(OrderedDict(whole.state_dict()), rates, classes)
+        server = module("fed").Federation(OrderedDict(global_model.state_dict()), rates, classes)
         for _ in range(ROUNDS):
             sent, parts = server.distribute(list(range(N_CLIENTS)))
-            trained = [step(*of, scaler) for of in zip(sent, rates, classes, data, strict=True)]
+            trained = [step(*arguments, scaler) for arguments in zip(sent, rates, classes, data, strict=True)]
             server.combine(trained, parts, list(range(N_CLIENTS)))
-            whole.load_state_dict(server.global_parameters)
-            found.append(torch_outputs([whole] * N_CLIENTS, federation))
-    return found
+            global_model.load_state_dict(server.global_parameters)
+            outputs.append(torch_outputs([global_model] * N_CLIENTS, federation))
+    return outputs
 
 
 def step(part: Any, rate: float, classes: list[int], data: tuple[np.ndarray, np.ndarray], scaler: Any) -> Any:

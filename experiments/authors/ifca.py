@@ -15,11 +15,11 @@ from fljax.types import Federation, State
 ROUNDS, STEPS, LR, K = 4, 3, 0.1, 2
 
 
-def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
+def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outputs]:
     """Runs the rounds of `TrainMNISTCluster` on given clients."""
     import torch  # pyright: ignore[reportMissingImports]
 
-    n_clients, found = federation.train.n_clients, []
+    n_clients, outputs = federation.train.n_clients, []
     with (
         modules_of(clone / "mnist", "torchvision", "torchvision.datasets") as module,
         tempfile.TemporaryDirectory() as folder,
@@ -30,7 +30,9 @@ def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
                 self.dataset = {part: {"cluster_assign": [0] * n_clients} for part in ("train", "test")}
 
             def setup_models(self) -> None:
-                self.models = [load_network(torch_network()(), tree.take(begun.server.centers, k)) for k in range(K)]
+                self.models = [
+                    load_network(torch_network()(), tree.take(first_state.server.centers, k)) for k in range(K)
+                ]
                 self.criterion = torch.nn.CrossEntropyLoss()
 
             def load_data(self, m_i: int, train: bool = True) -> tuple[Any, Any]:
@@ -39,13 +41,13 @@ def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
 
             def print_epoch_stats(self, res: Mapping[str, Any]) -> None:
                 if res["is_train"]:
-                    found.append(torch_outputs([self.models[k] for k in res["cluster_assign"]], federation))
+                    outputs.append(torch_outputs([self.models[k] for k in res["cluster_assign"]], federation))
 
         config = {"m": n_clients, "m_test": n_clients, "p": K, "tau": STEPS, "lr": LR, "num_epochs": ROUNDS}
         run = OnGivenClients(config | {"project_dir": folder})
         run.setup()
         run.run()
-    return found[1:]
+    return outputs[1:]
 
 
 CASES = {

@@ -16,12 +16,12 @@ from fljax.types import Federation, State
 ROUNDS, EPOCHS, LR, LAM, SCALE, NEIGHBOURS = 4, 3, 0.5, 0.6, 0.1, 5
 
 
-def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
+def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outputs]:
     """Runs FedAvg by `CentralizedAggregator`, and after a round `KNNPerClient`s of its model."""
     import torch  # pyright: ignore[reportMissingImports]
 
     def learner() -> Any:
-        network = load_network(with_features()(), shared_part(begun.server))
+        network = load_network(with_features()(), shared_part(first_state.server))
         loss, optimizer = torch.nn.CrossEntropyLoss(reduction="none"), torch.optim.SGD(network.parameters(), lr=LR)
         return learners.Learner(network, loss, no_metric, "cpu", optimizer, model_name="mobilenet")
 
@@ -36,16 +36,16 @@ def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
     with modules_of(clone, "faiss") as module:
         module("faiss").IndexFlatL2 = Nearest
         learners, client, aggregator = module("learners.learner"), module("client"), module("aggregator")
-        own = [
+        client_data = [
             [Whole(*examples(federation, i, is_train)) for is_train in (True, False)]
             for i in range(federation.train.n_clients)
         ]
-        members, found = [trains(*data) for data in own], []
+        members, outputs = [trains(*data) for data in client_data], []
         run = aggregator.CentralizedAggregator(members, learner(), 1, LOG, LOG, seed=0)
         for _ in range(ROUNDS):
             run.mix()
-            found.append(np.stack([mixed(remembers(*data)) for data in own]))
-    return found
+            outputs.append(np.stack([mixed(remembers(*data)) for data in client_data]))
+    return outputs
 
 
 def with_features() -> Any:
@@ -82,13 +82,13 @@ class Nearest:
 
 def mixed(member: Any) -> np.ndarray:
     """Logarithm of what the client's own test takes the largest of."""
-    given: list[np.ndarray] = []
+    scores: list[np.ndarray] = []
     member.compute_features_and_model_outputs()
     member.build_datastore()
     member.gather_knn_outputs(scale=SCALE)
-    with mock.patch.object(np, "argmax", lambda outputs, axis: given.append(outputs) or outputs.argmax(axis)):
+    with mock.patch.object(np, "argmax", lambda outputs, axis: scores.append(outputs) or outputs.argmax(axis)):
         member.evaluate(LAM)
-    return np.log(given[0])
+    return np.log(scores[0])
 
 
 CASES = {

@@ -21,7 +21,7 @@ SCRIPT = "main_pacfl.py"
 MODULES = ("src.clustering", "src.fedavg.fedavg", "src.client.client_cluster_fl")
 
 
-def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
+def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outputs]:
     """Runs the part of the script from clients' directions to the last round."""
     import torch  # pyright: ignore[reportMissingImports]
 
@@ -29,11 +29,11 @@ def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
         """The script collects garbage then. Clients get their cluster's model when the next round begins."""
         for i, model in enumerate(models):
             model.load_state_dict(names["w_glob_per_cluster"][names["clients_clust_id"][i]])
-        found.append(torch_outputs(models, federation))
+        outputs.append(torch_outputs(models, federation))
 
-    found: list[Outputs] = []
+    outputs: list[Outputs] = []
     names = {"np": np, "torch": torch, "copy": copy, "gc": SimpleNamespace(collect=after_a_round)}
-    names |= given(begun, federation)
+    names |= script_names(first_state, federation)
     models = copy.deepcopy(names["users_model"])
     # the script's averages go to a GPU
     with modules_of(clone) as module, mock.patch.object(torch.Tensor, "cuda", lambda tensor: tensor):
@@ -41,13 +41,13 @@ def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
             names |= {key: value for key, value in vars(module(name)).items() if not key.startswith("__")}
         module("src.clustering.hierarchical_clustering").np = with_principal_angles()
         exec(part_of_rounds(clone), names)
-    return found
+    return outputs
 
 
-def given(begun: State, federation: Federation) -> dict[str, Any]:
+def script_names(first_state: State, federation: Federation) -> dict[str, Any]:
     """What the script has by then: its options, models and rows of the clients' examples."""
     users = range(federation.train.n_clients)
-    network = load_network(torch_network()(), tree.take(begun.server.centers, 0))
+    network = load_network(torch_network()(), tree.take(first_state.server.centers, 0))
     train, test = ([rows(data, i) for i in users] for data in (federation.train, federation.test))
     return {
         "args": arguments(len(users)),
@@ -75,12 +75,12 @@ def rows(data: ClientData, client: int) -> np.ndarray:
     return np.asarray(data.index[client, : int(data.size[client])])
 
 
-def loader(data: ClientData, which: np.ndarray) -> Any:
+def loader(data: ClientData, indices: np.ndarray) -> Any:
     """One batch with these rows of the pool."""
     import torch  # pyright: ignore[reportMissingImports]
 
-    x, y = torch.tensor(np.asarray(data.pool.x)[which]), torch.tensor(np.asarray(data.pool.y)[which]).long()
-    return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=len(which))
+    x, y = torch.tensor(np.asarray(data.pool.x)[indices]), torch.tensor(np.asarray(data.pool.y)[indices]).long()
+    return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=len(indices))
 
 
 def loaders_of(federation: Federation) -> Callable[..., Any]:
@@ -90,9 +90,11 @@ def loaders_of(federation: Federation) -> Callable[..., Any]:
     """
 
     def get_dataloader(*given: Any, dataidxs_test: np.ndarray) -> tuple[Any, Any, Any, Any]:
-        which = given[4]
-        examples = SimpleNamespace(data=np.asarray(federation.train.pool.x)[which], target=np.zeros(len(which), int))
-        return loader(federation.train, which), loader(federation.test, dataidxs_test), examples, None
+        indices = given[4]
+        examples = SimpleNamespace(
+            data=np.asarray(federation.train.pool.x)[indices], target=np.zeros(len(indices), int)
+        )
+        return loader(federation.train, indices), loader(federation.test, dataidxs_test), examples, None
 
     return get_dataloader
 
@@ -106,9 +108,9 @@ def with_principal_angles() -> ModuleType:
     def clip(product: np.ndarray, a_min: float, a_max: float) -> np.ndarray:
         return np.clip(np.linalg.svd(product, compute_uv=False), a_min, a_max)
 
-    own = ModuleType("numpy")
-    own.__dict__.update(vars(np) | {"clip": clip, "NINF": -np.inf})
-    return own
+    stand_in = ModuleType("numpy")
+    stand_in.__dict__.update(vars(np) | {"clip": clip, "NINF": -np.inf})
+    return stand_in
 
 
 def part_of_rounds(clone: Path) -> str:

@@ -27,7 +27,7 @@ DATA = ("settings", "datasets", "leaf", "leaf.dataloader", "leaf.pickle_dataset"
 STUBS = (*FEDLAB, *DATA, "torchvision.transforms", "cvxopt", "setuptools")
 
 
-def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
+def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outputs]:
     """Runs the rounds of `StandaloneServer` with the clients of `PRESENT`."""
     with modules_of(clone, *STUBS) as module, tempfile.TemporaryDirectory() as folder:
         stand_in_for_fedlab(module)
@@ -35,14 +35,14 @@ def theirs(clone: Path, begun: State, federation: Federation) -> list[Outputs]:
         sizes = {"n": N_CLIENTS, "com_round": ROUNDS, "num_per_round": len(PRESENT[0]), "k": 1, "train": 1}
         rest = {"dataset": "given", "batch_size": 0, "obbs": 0, "dir": folder, "exp_logger": mock.Mock()}
         args = Namespace(**numbers, **sizes, **rest)
-        first = load_network(torch_network()(), tree.take(begun.server.centers["theta"], 0))
+        first = load_network(torch_network()(), tree.take(first_state.server.centers["theta"], 0))
         trainer = trainer_of(module("trainer"), federation)(torch_network()(), args)
-        server, found = server_of(module(SERVER), federation)
+        server, outputs = server_of(module(SERVER), federation)
         run = server(first, False, trainer, args)
         with mock.patch("random.sample", mock.Mock(side_effect=PRESENT)):
             run.main()
         run.noted()
-    return found[1:]
+    return outputs[1:]
 
 
 def trainer_of(trainer: ModuleType, federation: Federation) -> Any:
@@ -62,18 +62,18 @@ def trainer_of(trainer: ModuleType, federation: Federation) -> Any:
 
         def train(self, ids: list[int], cluster_models: list[Any], gmodel: Any) -> tuple[list[Any], list[Any]]:
             # theirs, given all of them, hands the global model from client to client
-            one = [
+            results = [
                 super(EachFromTheServers, self).train([i], [model], gmodel)
                 for i, model in zip(ids, cluster_models, strict=True)
             ]
-            return [near for (near,), _ in one], [common for _, (common,) in one]
+            return [near for (near,), _ in results], [common for _, (common,) in results]
 
     return EachFromTheServers
 
 
 def server_of(code: ModuleType, federation: Federation) -> tuple[Any, list[Outputs]]:
     """Their server, and where its clients' outputs are put in each round before clusters are merged."""
-    found: list[Outputs] = []
+    outputs: list[Outputs] = []
 
     class Noting(code.StandaloneServer):
         def inter_cluster_union(self, *moves: Any) -> None:
@@ -84,9 +84,9 @@ def server_of(code: ModuleType, federation: Federation) -> tuple[Any, list[Outpu
             networks = [torch_network()() for _ in self.find_client_cluster]
             for network, label in zip(networks, self.find_client_cluster, strict=True):
                 Serialization.deserialize_model(network, self.cluster_parameters.get(label, self.gmodel))
-            found.append(torch_outputs(networks, federation))
+            outputs.append(torch_outputs(networks, federation))
 
-    return Noting, found
+    return Noting, outputs
 
 
 class Serialization:
