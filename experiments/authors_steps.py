@@ -55,29 +55,34 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="METHOD")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
-    here = {name: case for name, case in CASES.items() if (options.clones / case.clone / case.file).exists()}
-    missing = sorted({CASES[name].address for name in options.only if name not in here})
-    there = [name for name in options.only if name in here]
-    if not there:
-        parser.error(f"{options.clones} has no clone of {' '.join(missing)}")
-    lacking = {name: [module for module in here[name].needs if not importlib.util.find_spec(module)] for name in there}
-    chosen = {name: here[name] for name in there if not lacking[name]}
+    available = {name: case for name, case in CASES.items() if (options.clones / case.clone / case.file).exists()}
+    missing_clones = sorted({CASES[name].address for name in options.only if name not in available})
+    chosen_names = [name for name in options.only if name in available]
+    if not chosen_names:
+        parser.error(f"{options.clones} has no clone of {' '.join(missing_clones)}")
+    missing_modules = {
+        name: [module for module in available[name].needs if not importlib.util.find_spec(module)]
+        for name in chosen_names
+    }
+    chosen = {name: available[name] for name in chosen_names if not missing_modules[name]}
     pytorch(parser)
     for name, case in chosen.items():
         federation, began = case.clients(), time.perf_counter()
         with case.around():
             algorithm = case.make(small_network())
-            begun, _, mine = same_steps.ours(algorithm, case.hyper, federation, case.n_rounds, **case.outputs)
-            yours = case.theirs((options.clones / case.clone).resolve(), begun, federation)
+            first_state, _, our_outputs = same_steps.ours(
+                algorithm, case.hyper, federation, case.n_rounds, **case.outputs
+            )
+            their_outputs = case.theirs((options.clones / case.clone).resolve(), first_state, federation)
         versions = {module: importlib.import_module(module).__version__ for module in ("torch", *case.needs)}
-        told = described(True, case.n_rounds, case.n_rounds, **versions, but=case.but or "nothing")
+        settings = described(True, case.n_rounds, case.n_rounds, **versions, but=case.but or "nothing")
         seconds = time.perf_counter() - began
-        found = lines(name, case.repository, mine, yours, case.n_rounds, seconds, told)
-        keep(options.results, "authors", "steps", "synthetic", found)
-        print(f"{name:10} " + ", ".join(f"{line.metric} {line.value:.1e}" for line in found), flush=True)
-    for address in missing:
+        result_lines = lines(name, case.repository, our_outputs, their_outputs, case.n_rounds, seconds, settings)
+        keep(options.results, "authors", "steps", "synthetic", result_lines)
+        print(f"{name:10} " + ", ".join(f"{line.metric} {line.value:.1e}" for line in result_lines), flush=True)
+    for address in missing_clones:
         print(f"not there, so not compared: {address}")
-    for name, modules in lacking.items():
+    for name, modules in missing_modules.items():
         if modules:
             print(f"not compared: {name}, whose code needs {' '.join(modules)}")
 

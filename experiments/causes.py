@@ -12,7 +12,7 @@ FILE = Path(__file__).with_name("causes.csv")
 
 
 @cache
-def known(file: Path = FILE) -> tuple[tuple[str, str, str], ...]:
+def all_causes(file: Path = FILE) -> tuple[tuple[str, str, str], ...]:
     """(kind, pattern, text) of every cause."""
     with file.open(newline="") as lines:
         return tuple(
@@ -23,4 +23,6 @@ def known(file: Path = FILE) -> tuple[tuple[str, str, str], ...]:
 def cause(kind: str, fields: Iterable[str]) -> str:
     """The causes whose pattern fits the fields, joined; "" for none."""
     key = "; ".join(fields)
-    return "; ".join(text for of, pattern, text in known() if of == kind and fnmatchcase(key, pattern))
+    return "; ".join(
+        text for cause_kind, pattern, text in all_causes() if cause_kind == kind and fnmatchcase(key, pattern)
+    )

@@ -33,7 +33,7 @@ SAME, FEW = 0.005, 0.01
 in which accuracies move, where it is below this share of all."""
 
 
-class Found(NamedTuple):
+class ClaimResult(NamedTuple):
     """What the runs say of a claim."""
 
     claim: Claim
@@ -43,12 +43,12 @@ class Found(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Of the differences; NaN without."""
+        """The mean of the differences; NaN if there are none."""
         return float(np.mean(self.differences)) if self.differences else float("nan")
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % of the mean over seeds; infinite for fewer than two."""
+        """The 95 % interval of the mean over seeds; infinite for fewer than two seeds."""
         n = len(self.differences)
         if n < 2:
             return -np.inf, np.inf
@@ -57,10 +57,10 @@ class Found(NamedTuple):
 
     @property
     def is_one_number(self) -> bool:
-        """Whether all differences are the same few test examples, but for what `SAME` allows."""
-        few = FEW * (100 if self.claim.metric.endswith("_pct") else 1)
-        alike = len(self.differences) > 1 and float(np.std(self.differences, ddof=1)) <= SAME * abs(self.mean)
-        return alike and abs(self.mean) < few
+        """Whether all differences are one number, within what `SAME` allows, and that is a few test examples."""
+        least_lead = FEW * (100 if self.claim.metric.endswith("_pct") else 1)
+        is_alike = len(self.differences) > 1 and float(np.std(self.differences, ddof=1)) <= SAME * abs(self.mean)
+        return is_alike and abs(self.mean) < least_lead
 
     @property
     def verdict(self) -> str:
@@ -75,11 +75,11 @@ class Found(NamedTuple):
         return "fails" if high < self.claim.at_least else "undecided"
 
 
-def found(claim: Claim, results: Path = RESULTS) -> Found:
+def claim_result(claim: Claim, results: Path = RESULTS) -> ClaimResult:
     """The claim's differences, of whole runs of the paper's size where there are pairs of them, else of small ones."""
     for small in (False, True):
-        usual = claim.dataset
-        dataset = usual if small else AT_PAPER_SIZE.get((claim.paper, usual), usual)
+        small_dataset = claim.dataset
+        dataset = small_dataset if small else AT_PAPER_SIZE.get((claim.paper, small_dataset), small_dataset)
         lines = [
             line
             for line in read(file_of(results, claim.paper, claim.table, dataset, small))
@@ -89,28 +89,30 @@ def found(claim: Claim, results: Path = RESULTS) -> Found:
         sign = -1 if claim.less else 1
         differences = tuple(sign * (ours[seed] - theirs[seed]) for seed in sorted(ours.keys() & theirs.keys()))
         if differences:
-            return Found(claim, "smoke" if small else "paper", differences, cause("claim", claim[:1] + claim[2:8]))
-    return Found(claim, "", ())
+            return ClaimResult(
+                claim, "smoke" if small else "paper", differences, cause("claim", claim[:1] + claim[2:8])
+            )
+    return ClaimResult(claim, "", ())
 
 
-def all_found(results: Path = RESULTS) -> list[Found]:
-    """Every claim."""
-    return [found(claim, results) for claim in claims()]
+def claim_results(results: Path = RESULTS) -> list[ClaimResult]:
+    """The result of every claim."""
+    return [claim_result(claim, results) for claim in claims()]
 
 
-def counted(rows: Sequence[Found]) -> str:
-    """How many hold, by paper, in Markdown."""
+def counted(rows: Sequence[ClaimResult]) -> str:
+    """A table in Markdown: how many claims of each paper hold, fail and so on."""
     lines = ["| paper | " + " | ".join(VERDICTS) + " | claims |", "|---|" + "--:|" * (len(VERDICTS) + 1)]
     for paper in dict.fromkeys(row.claim.paper for row in rows):
-        count = Counter(row.verdict for row in rows if row.claim.paper == paper)
+        counts = Counter(row.verdict for row in rows if row.claim.paper == paper)
         lines.append(
-            f"| {paper} | " + " | ".join(str(count[v] or "") for v in VERDICTS) + f" | {sum(count.values())} |"
+            f"| {paper} | " + " | ".join(str(counts[v] or "") for v in VERDICTS) + f" | {sum(counts.values())} |"
         )
     return "\n".join(lines)
 
 
-def summary(rows: Sequence[Found]) -> str:
-    """`counted`, and those that fail."""
+def summary(rows: Sequence[ClaimResult]) -> str:
+    """The table of `counted`, and a table of the claims that fail."""
     lines, failed = [counted(rows)], [row for row in rows if row.verdict == "fails"]
     if failed:
         lines += ["", "| fails | setting | by | 95 % | seeds | scale | cause |", "|---|---|--:|---|--:|---|---|"]
@@ -126,19 +128,18 @@ COLUMNS = ("paper", "said", "table", "dataset", "setting", "ours", "rival", "met
 MORE = ("low", "high", "seeds", "scale", "verdict", "cause")
 
 
-def write(rows: Sequence[Found], folder: Path) -> None:
+def write(rows: Sequence[ClaimResult], folder: Path) -> None:
     """``claims.csv``, a line a claim, and ``claims.md``, the summary."""
     with (folder / "claims.csv").open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow((*COLUMNS, *MORE))
         for row in rows:
-            numbers = (row.mean, *row.interval) if row.differences else ()
             low, high = row.interval
-            claim, by = row.claim, "" if row.claim.by is None else f"{row.claim.by:g}"
+            claim, margin = row.claim, "" if row.claim.by is None else f"{row.claim.by:g}"
             texts = [f"{value:.4g}" if np.isfinite(value) else "" for value in (row.mean, low, high)]
-            words = (claim.paper, claim.said, claim.table, claim.dataset, claim.setting, claim.ours, claim.rival)
-            of_runs = (*texts, len(numbers) and len(row.differences), row.scale, row.verdict, row.cause)
-            writer.writerow((*words, claim.metric, by, *of_runs))
+            claim_cells = (claim.paper, claim.said, claim.table, claim.dataset, claim.setting, claim.ours, claim.rival)
+            run_cells = (*texts, len(row.differences), row.scale, row.verdict, row.cause)
+            writer.writerow((*claim_cells, claim.metric, margin, *run_cells))
     (folder / "claims.md").write_text(summary(rows) + "\n")
 
 
@@ -149,7 +150,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write claims.csv and .md among the results")
     parser.add_argument("--results", type=Path, default=RESULTS, help="the experiments' lines")
     arguments = parser.parse_args()
-    rows = all_found(arguments.results)
+    rows = claim_results(arguments.results)
     for row in rows if arguments.rows else ():
         low, high = row.interval
         claim = " | ".join(map(str, row.claim[:8]))

@@ -101,18 +101,18 @@ def _dcpfl() -> Iterator[Claim]:
 
 def _layercfl() -> Iterator[Claim]:
     for kind in KINDS:
-        of = ("LayerCFL", "separates sooner than CFL", "amount", "FMNIST", kind)
-        yield Claim(*of, "cos_update_part", "cos_update_full", "first_round", True)
+        place = ("LayerCFL", "separates sooner than CFL", "amount", "FMNIST", kind)
+        yield Claim(*place, "cos_update_part", "cos_update_full", "first_round", True)
         for rival in ("l2_weight_part", "l2_update_part", "cos_weight_part", "cos_update_full"):
-            of = ("LayerCFL", "separates most steadily", "amount", "FMNIST", kind)
-            yield Claim(*of, "cos_update_part", rival, "share_of_rounds")
-        of = ("LayerCFL", "no worse than CFL", "groups", "FMNIST", kind)
-        yield Claim(*of, "LayerCFL", "CFL", "accuracy_macro", at_least=-0.01)
-        yield Claim(*of[:1], "clusters gain on one model", *of[2:], "LayerCFL", "FedAvg", "accuracy_macro")
-    of = ("LayerCFL", "convolutions separate under feature skew", "layers", "FMNIST", "rotation")
-    yield Claim(*of, "conv2", "fc1", "gap_first")
-    of = ("LayerCFL", "dense layers separate under label skew", "layers", "FMNIST", "dominant label")
-    yield Claim(*of, "fc1", "conv2", "gap_first")
+            place = ("LayerCFL", "separates most steadily", "amount", "FMNIST", kind)
+            yield Claim(*place, "cos_update_part", rival, "share_of_rounds")
+        place = ("LayerCFL", "no worse than CFL", "groups", "FMNIST", kind)
+        yield Claim(*place, "LayerCFL", "CFL", "accuracy_macro", at_least=-0.01)
+        yield Claim(*place[:1], "clusters gain on one model", *place[2:], "LayerCFL", "FedAvg", "accuracy_macro")
+    place = ("LayerCFL", "convolutions separate under feature skew", "layers", "FMNIST", "rotation")
+    yield Claim(*place, "conv2", "fc1", "gap_first")
+    place = ("LayerCFL", "dense layers separate under label skew", "layers", "FMNIST", "dominant label")
+    yield Claim(*place, "fc1", "conv2", "gap_first")
 
 
 def _fesem() -> Iterator[Claim]:
@@ -126,28 +126,28 @@ def _fesem() -> Iterator[Claim]:
     yield Claim("FeSEM", said, "T2", *writers, "FeSEM(4)", "FeSEM-MA(4)", "accuracy_micro", at_least=-0.01)
 
 
-def _of_tables() -> Iterator[Claim]:
+def _table_claims() -> Iterator[Claim]:
     with PUBLISHED.open(newline="") as file:
         rows = list(csv.DictReader(file))
     for family in FAMILIES:
-        of = {
+        published_values = {
             (row["setting"], row["method"]): float(row["value"])
             for row in rows
             if (row["paper"], row["table"], row["dataset"], row["metric"])
             == (family.paper, family.table, family.dataset, family.metric)
         }
-        for (setting, rival), theirs in of.items():
-            ours = of.get((setting, family.ours))
+        for (setting, rival), theirs in published_values.items():
+            ours = published_values.get((setting, family.ours))
             if rival == family.ours or ours is None:
                 continue
-            by = theirs - ours if family.less else ours - theirs
-            if by <= 0:
+            margin = theirs - ours if family.less else ours - theirs
+            if margin <= 0:
                 continue  # the paper's table does not say so
             place = (family.paper, family.table, family.table, family.dataset, setting)
-            yield Claim(*place, family.ours, rival, family.metric, family.less, round(by, 4))
+            yield Claim(*place, family.ours, rival, family.metric, family.less, round(margin, 4))
 
 
 def claims() -> list[Claim]:
-    """All of them, but those on data that cannot be had."""
-    made = [*_of_tables(), *_dcpfl(), *_fedtsdp(), *_layercfl(), *_fesem()]
-    return [claim for claim in made if claim.dataset not in NOT_HERE]
+    """All claims except those on data that cannot be had."""
+    all_claims = [*_table_claims(), *_dcpfl(), *_fedtsdp(), *_layercfl(), *_fesem()]
+    return [claim for claim in all_claims if claim.dataset not in NOT_HERE]

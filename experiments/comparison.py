@@ -29,7 +29,7 @@ import numpy as np
 from lines import keep_runs
 from matplotlib.figure import Figure
 from outcomes import file_of, is_whole, read
-from reporting import Methods, Result, Scale, compare, main, same_shapes, some, with_public
+from reporting import Methods, Result, Scale, compare, main, random_examples, same_shapes, with_public
 from tables import Row, last, show, spread
 
 from fljax.algorithms import ALGORITHMS
@@ -89,16 +89,16 @@ def federations(scale: Scale, setting: str) -> list[Federation]:
     n_clients = scale.pick(20, 50)
     train, test = (Examples(split.x, split.y) for split in load("fashion_mnist"))
     n_train, n_test = n_clients * scale.pick(200, 800), n_clients * scale.pick(50, 200)
-    made = []
+    drawn = []
     for seed in range(scale.n_seeds):
-        owned, own_test = some(train, n_train, seed), some(test, n_test, seed)
+        train_images, test_images = random_examples(train, n_train, seed), random_examples(test, n_test, seed)
         if name not in ("rotated_groups", "few_shot"):  # those that deal out training images only
-            owned = some(train, n_train + n_test, seed)
-        federation = PARTITIONS[name](owned, own_test, n_clients, seed=seed, **options)
+            train_images = random_examples(train, n_train + n_test, seed)
+        federation = PARTITIONS[name](train_images, test_images, n_clients, seed=seed, **options)
         group = jnp.zeros(n_clients, jnp.int32) if federation.group is None else federation.group
-        public = some(train, 1000, seed, skip=n_train + n_test)  # images that no client has
-        made.append(with_public(federation, public)._replace(group=group))
-    return made
+        public = random_examples(train, 1000, seed, skip=n_train + n_test)  # images that no client has
+        drawn.append(with_public(federation, public)._replace(group=group))
+    return drawn
 
 
 def networks() -> tuple[Model, Model]:
@@ -110,30 +110,30 @@ def networks() -> tuple[Model, Model]:
 def methods(scale: Scale) -> Methods:
     """All of them, at one learning rate and the same epochs a round; FedBN aside, for the CNN has no normalisation."""
     plain, gaussian = networks()
-    made: dict[str, Any] = {}
+    contenders: dict[str, Any] = {}
     for name, method in ALGORITHMS.items():
         if name == "fedbn":
             continue
         work = Work(1 if name == "fedsgd" else scale.pick(2, 5), scale.pick(25, 32))
         model = gaussian if name in PROBABILISTIC else plain
-        made[name] = (
+        contenders[name] = (
             method(model, work, **CHOICES.get(name, {})),
             method.Hyper(lr=0.1, **SHORT_RUN.get(name, {})),
         )
-    return made
+    return contenders
 
 
 def everything(scale: Scale) -> None:
     """The table of all methods in all settings, a ranking of each setting, and the claims that do not hold."""
-    made = {setting: federations(scale, setting) for setting in SETTINGS}
-    flat = iter(same_shapes([federation for seeds in made.values() for federation in seeds]))
-    made = {setting: [next(flat) for _ in seeds] for setting, seeds in made.items()}
+    by_setting = {setting: federations(scale, setting) for setting in SETTINGS}
+    widened = iter(same_shapes([federation for seeds in by_setting.values() for federation in seeds]))
+    by_setting = {setting: [next(widened) for _ in seeds] for setting, seeds in by_setting.items()}
     planned = scale.pick(10, 100)
     for name, method in scale.chosen(methods(scale)).items():  # so that one compiled program serves all settings
-        results, told = compare({name: method}, made, scale.rounds or planned), dict(method[0].about.choices)
+        results, choices = compare({name: method}, by_setting, scale.rounds or planned), dict(method[0].about.choices)
         for setting in SETTINGS:
-            own = [result for result in results if result.setting == setting]
-            keep_runs(scale, place(setting), own, COLUMNS, planned, lr=0.1, **told)
+            setting_results = [result for result in results if result.setting == setting]
+            keep_runs(scale, place(setting), setting_results, COLUMNS, planned, lr=0.1, **choices)
     rankings(scale)
 
 
@@ -144,14 +144,14 @@ def place(setting: str) -> tuple[str, str, str]:
 
 def rankings(scale: Scale) -> None:
     """Tables, charts and broken claims of all whole runs that there are, of this call and of earlier ones."""
-    every: list[Row] = []
+    all_rows: list[Row] = []
     for setting in SETTINGS:
         lines = read(file_of(scale.results, *place(setting), not scale.paper))
         rows = ranking(setting, [line for line in lines if is_whole(line["settings"])])
         if rows:
             show(scale, setting.replace(" ", "-"), f"Fashion-MNIST, {setting}", rows, chart(setting, rows))
-        every += rows
-    broken = [row | {"by": f"{row['by']:.4f}"} for row in misses(every)]
+        all_rows += rows
+    broken = [row | {"by": f"{row['by']:.4f}"} for row in misses(all_rows)]
     keep_misses(scale, broken)
     show(scale, "claims", "Where a paper's claim does not hold", broken)
 
@@ -194,8 +194,8 @@ def ranking(setting: str, lines: Sequence[Mapping[str, str]]) -> list[Row]:
             "seconds": round(float(np.median(seconds[method])), 1),
         }
         if setting == "rotated groups":
-            own = values.get((method, "ari"))
-            row["ARI"] = round(float(np.mean(own)), 2) if own else None
+            ari_values = values.get((method, "ari"))
+            row["ARI"] = round(float(np.mean(ari_values)), 2) if ari_values else None
         rows.append(row)
     return sorted(rows, key=lambda row: -np.nan_to_num(row["accuracy_macro"].mean))
 
@@ -207,28 +207,28 @@ def misses(rows: Sequence[Row]) -> list[Row]:
     good as that of a server, not that they are better than training alone.
     """
     accuracy = {(row["setting"], row["method"]): row["accuracy_macro"] for row in rows}
-    found = []
+    missed_claims = []
     for setting, name in accuracy:
         rivals = {"fedavg"} if ALGORITHMS[name].kind == "one model" else {"fedavg", "standalone"}
-        settled = setting == "IID" or setting not in CLAIMS.get(name, SETTINGS)
-        if settled or name in ("fedavg", "standalone", "fedsgd", "feddist", "feddws"):
+        is_unclaimed = setting == "IID" or setting not in CLAIMS.get(name, SETTINGS)
+        if is_unclaimed or name in ("fedavg", "standalone", "fedsgd", "feddist", "feddws"):
             continue
         for rival in sorted(rival for rival in rivals if (setting, rival) in accuracy):
             margin = accuracy[setting, name].mean - accuracy[setting, rival].mean
             if not margin > 0:
-                found.append({"method": name, "setting": setting, "behind": rival, "by": -margin})
-    return found
+                missed_claims.append({"method": name, "setting": setting, "behind": rival, "by": -margin})
+    return missed_claims
 
 
 def chart(setting: str, rows: Sequence[Row]) -> Figure:
     """Mean accuracy and tenth percentile of each method, the best on top; bars are standard deviations over seeds."""
     figure = Figure(figsize=(6.4, 0.9 + 0.22 * len(rows)), layout="constrained")
-    axes, place = figure.add_subplot(), np.arange(len(rows))
+    axes, positions = figure.add_subplot(), np.arange(len(rows))
     for column, color in (("accuracy_macro", COLORS[0]), ("accuracy_p10", COLORS[1])):
         cells = [row[column] for row in rows]
         mean, std = [cell.mean for cell in cells], [cell.std for cell in cells]
-        axes.errorbar(mean, place, xerr=std, fmt="o", markersize=4, color=color, label=column)
-    axes.set(yticks=place, yticklabels=[row["method"] for row in rows], xlabel="test accuracy", title=setting)
+        axes.errorbar(mean, positions, xerr=std, fmt="o", markersize=4, color=color, label=column)
+    axes.set(yticks=positions, yticklabels=[row["method"] for row in rows], xlabel="test accuracy", title=setting)
     axes.invert_yaxis()
     axes.grid(axis="x", color="#E6E6E6")
     axes.spines[["top", "right"]].set_visible(False)

@@ -24,9 +24,9 @@ from dcpfl_methods import (
     communication,
     converged,
     effort,
-    how,
     network,
     paper_bands,
+    settings_of_run,
     steps,
     total_time,
     uplink_share,
@@ -80,14 +80,16 @@ def columns(dataset: str, epochs: int) -> dict[str, Callable[[Result], float]]:
     }
 
 
-def with_ratio(results: list[Result], of: dict[str, Callable[[Result], float]]) -> dict[str, Callable[[Result], float]]:
+def with_ratio(
+    results: list[Result], quantities: dict[str, Callable[[Result], float]]
+) -> dict[str, Callable[[Result], float]]:
     """The quantities, and total time as a share of DC-PFL's where that has been run on the same clients.
 
     No line is kept of the share: `derived.py` has it from the seconds.
     """
-    total = {(r.setting, r.seed): of["total_time_s"](r) for r in results if r.method == "DC-PFL"}
-    ratio = lambda r: of["total_time_s"](r) / total.get((r.setting, r.seed), np.nan)  # noqa: E731
-    return of | {RATIO: ratio}
+    total_seconds = {(r.setting, r.seed): quantities["total_time_s"](r) for r in results if r.method == "DC-PFL"}
+    ratio = lambda r: quantities["total_time_s"](r) / total_seconds.get((r.setting, r.seed), np.nan)  # noqa: E731
+    return quantities | {RATIO: ratio}
 
 
 def numbers(
@@ -105,31 +107,33 @@ def numbers(
 def run(scale: Scale, name: str, dataset: str) -> tuple[list[Result], dict[tuple[str, str], Federation]]:
     """All runs of a table, and the first federation of each (setting, method)."""
     n_rounds, model = scale.rounds or scale.pick(SMOKE_ROUNDS, N_ROUNDS[dataset]), network(dataset, scale)
-    folder, results, made = scale.pick(None, scale.folder / "runs" / name), [], {}
-    asked = scale.chosen(dict.fromkeys(names(dataset, scale)))
-    for part, held_back in zip(contenders(model, scale), (0.0, HELD_BACK), strict=True):
-        methods = {method: part[method] for method in part if method in asked}
+    folder, results, federations = scale.pick(None, scale.folder / "runs" / name), [], {}
+    chosen_names = scale.chosen(dict.fromkeys(names(dataset, scale)))
+    for candidates, held_back in zip(contenders(model, scale), (0.0, HELD_BACK), strict=True):
+        methods = {method: candidates[method] for method in candidates if method in chosen_names}
         if methods:
             settings = paper_bands(dataset, scale, held_back)
-            made |= {(setting, method): settings[setting][0] for setting in settings for method in methods}
+            federations |= {(setting, method): settings[setting][0] for setting in settings for method in methods}
             results += compare(methods, settings, n_rounds, evaluate_every=1, folder=folder)
-    return results, made
+    return results, federations
 
 
 def comparison(name: str, number: str, dataset: str, scale: Scale) -> None:
     """Final accuracy, rounds and seconds of a table, beside the published ones."""
-    results, made = run(scale, name, dataset)
+    results, federations = run(scale, name, dataset)
     quantities = columns(dataset, effort(scale).epochs)
-    of = with_ratio(results, quantities)
-    stated, planned = numbers(dataset, set(made), of), scale.pick(SMOKE_ROUNDS, N_ROUNDS[dataset])
-    settings = lambda r: how(scale, made[r.setting, r.method], planned, r, **steps(scale))  # noqa: E731
-    lines = outcomes(results, quantities | {"groups": groups}, stated, settings)
-    more = lambda line: line.metric == "groups" or line.method == VALIDATED  # noqa: E731 - beside what is published
-    lines = [line for line in lines if (line.setting, line.method, line.metric) in stated or more(line)]
+    shown_quantities = with_ratio(results, quantities)
+    stated, planned = numbers(dataset, set(federations), shown_quantities), scale.pick(SMOKE_ROUNDS, N_ROUNDS[dataset])
+    text_of = lambda r: settings_of_run(scale, federations[r.setting, r.method], planned, r, **steps(scale))  # noqa: E731
+    lines = outcomes(results, quantities | {"groups": groups}, stated, text_of)
+    is_extra = lambda line: line.metric == "groups" or line.method == VALIDATED  # noqa: E731 - beside what is published
+    lines = [line for line in lines if (line.setting, line.method, line.metric) in stated or is_extra(line)]
     lines = [line for line in lines if np.isfinite(line.value)]
     keep(scale.results, "DC-PFL", number, PUBLISHED_NAME[dataset], lines)
-    rows = table(results, of | {"uplink share": uplink_share, "groups": groups, "run s": lambda r: r.seconds})
-    for metric in of:
+    rows = table(
+        results, shown_quantities | {"uplink share": uplink_share, "groups": groups, "run s": lambda r: r.seconds}
+    )
+    for metric in shown_quantities:
         cells = {(s, m): value for (s, m, named), value in stated.items() if named == metric}
         rows = beside(rows, metric, cells, name=metric)
     curves = {
@@ -177,23 +181,23 @@ def settings(scale: Scale) -> None:
         [],
     )
     for name, sgd in scale.chosen(STEPS).items():
-        tensors = dcpfl(model, work, trial_loss="train", layer_unit="tensor"), fljax.dcpfl.Hyper(**sgd)
-        methods = scale.chosen({**contenders(model, scale, sgd)[0], BY_TENSORS: tensors})
+        by_tensors = dcpfl(model, work, trial_loss="train", layer_unit="tensor"), fljax.dcpfl.Hyper(**sgd)
+        methods = scale.chosen({**contenders(model, scale, sgd)[0], BY_TENSORS: by_tensors})
         results += compare(methods, {name: mid}, scale.rounds or planned, evaluate_every=1, folder=folder)
-    table_of = columns(dataset, work.epochs)
-    of = table_of | {"uplink_share": uplink_share, "groups": groups}
-    in_table = {r.method: r.method.partition(",")[0] for r in results}
-    mids = numbers(dataset, {("Mid", method) for method in in_table.values()}, table_of)
+    table_columns = columns(dataset, work.epochs)
+    quantities = table_columns | {"uplink_share": uplink_share, "groups": groups}
+    table_name = {r.method: r.method.partition(",")[0] for r in results}
+    published_mid = numbers(dataset, {("Mid", method) for method in table_name.values()}, table_columns)
     stated = {
         (r.setting, r.method, metric): value
         for r in results
-        for (_, method, metric), value in mids.items()
-        if method == in_table[r.method]
+        for (_, method, metric), value in published_mid.items()
+        if method == table_name[r.method]
     }
-    told = lambda r: how(scale, mid[r.seed], planned, r, **STEPS[r.setting])  # noqa: E731
-    lines = [line for line in outcomes(results, of, stated, told) if np.isfinite(line.value)]
+    text_of = lambda r: settings_of_run(scale, mid[r.seed], planned, r, **STEPS[r.setting])  # noqa: E731
+    lines = [line for line in outcomes(results, quantities, stated, text_of) if np.isfinite(line.value)]
     keep(scale.results, "DC-PFL", "settings", "FMNIST", lines)
-    show(scale, "settings", "fashion_mnist, Mid, by the clients' steps", table(results, of))
+    show(scale, "settings", "fashion_mnist, Mid, by the clients' steps", table(results, quantities))
 
 
 PARTS: Mapping[str, Mapping[str, bool]] = {"Comp": {}, "NoDC": {"dynamic": False}, "NoLA": {"layerwise": False}}
@@ -222,16 +226,23 @@ def without_parts(scale: Scale, name: str, dataset: str) -> None:
     folder, planned = scale.pick(None, scale.folder / "runs" / name), scale.pick(SMOKE_ROUNDS, N_ROUNDS[dataset])
     n_rounds = scale.rounds or planned
     results = compare(scale.chosen(methods), settings, n_rounds, evaluate_every=1, folder=folder)
-    each = {"final_acc": last("accuracy_macro"), "total_time_s": lambda r: total_time(r, dataset, work.epochs)}
-    told = lambda r: how(scale, settings["Mid"][r.seed], planned, r)  # noqa: E731
-    keep(scale.results, "DC-PFL", "ablation", PUBLISHED_NAME[dataset], outcomes(results, each, {}, told))
+    quantities = {"final_acc": last("accuracy_macro"), "total_time_s": lambda r: total_time(r, dataset, work.epochs)}
+    text_of = lambda r: settings_of_run(scale, settings["Mid"][r.seed], planned, r)  # noqa: E731
+    keep(scale.results, "DC-PFL", "ablation", PUBLISHED_NAME[dataset], outcomes(results, quantities, {}, text_of))
     if len({result.method for result in results}) == len(methods):
         keep_ablation(scale, dataset, results, settings["Mid"], planned)
-    of = {"accuracy": last("accuracy_macro"), "groups": groups, "uplink s": communication, "uplink share": uplink_share}
-    show(scale, name, f"{dataset}, Mid: what each part of the method does", table(results, of))
+    table_columns = {
+        "accuracy": last("accuracy_macro"),
+        "groups": groups,
+        "uplink s": communication,
+        "uplink share": uplink_share,
+    }
+    show(scale, name, f"{dataset}, Mid: what each part of the method does", table(results, table_columns))
 
 
-def keep_ablation(scale: Scale, dataset: str, results: list[Result], made: list[Federation], planned: int) -> None:
+def keep_ablation(
+    scale: Scale, dataset: str, results: list[Result], federations: list[Federation], planned: int
+) -> None:
     """The two numbers of the ablation's text: points lost without clusters, and longer total time without layers."""
     by_cell = {(r.method, r.seed): r for r in results}
     accuracy = lambda r: 100 * float(r.metrics["accuracy_macro"][-1])  # noqa: E731
@@ -246,10 +257,13 @@ def keep_ablation(scale: Scale, dataset: str, results: list[Result], made: list[
     for (method, metric), value in values.items():
         theirs = published("DC-PFL", PUBLISHED_NAME[dataset], "ablation", method, metric)
         for result in (r for r in results if r.method == "Comp"):
-            done, text = len(result.metrics["ids"]), how(scale, made[result.seed], planned, result, band="Mid")
-            taken = sum(r.seconds for r in results if r.seed == result.seed)
-            found = value(result.seed)
-            lines.append(Outcome(method, "ablation", result.seed, metric, found, theirs, done, taken, text))
+            n_rounds, text = (
+                len(result.metrics["ids"]),
+                settings_of_run(scale, federations[result.seed], planned, result, band="Mid"),
+            )
+            seconds = sum(r.seconds for r in results if r.seed == result.seed)
+            ours = value(result.seed)
+            lines.append(Outcome(method, "ablation", result.seed, metric, ours, theirs, n_rounds, seconds, text))
     keep(scale.results, "DC-PFL", "text", PUBLISHED_NAME[dataset], lines)
 
 

@@ -37,12 +37,12 @@ def period(scale: Scale) -> None:
     results = compare(method, paper_bands(DATASET, scale), n_rounds, evaluate_every=1)
     rows, curves, numbers = [], {}, {}
     for result in results:
-        trial, adopted = (np.flatnonzero(np.asarray(result.metrics[name])) + 1 for name in ("trial", "adopted"))
+        trials, adopted = (np.flatnonzero(np.asarray(result.metrics[name])) + 1 for name in ("trial", "adopted"))
         row: Row = {"setting": result.setting, "seed": result.seed}
-        row |= {"trials in rounds": " ".join(map(str, trial)), "adopted in rounds": " ".join(map(str, adopted))}
+        row |= {"trials in rounds": " ".join(map(str, trials)), "adopted in rounds": " ".join(map(str, adopted))}
         rows.append(row)
         cell = ("DC-PFL", result.setting, result.seed)
-        numbers |= {(*cell, "trials"): len(trial), (*cell, "adopted"): len(adopted)}
+        numbers |= {(*cell, "trials"): len(trials), (*cell, "adopted"): len(adopted)}
         numbers[*cell, "first_adopted"] = float(adopted[0]) if len(adopted) else np.nan
         if result.seed == 0:
             loss = np.asarray(result.metrics["loss"])
@@ -56,24 +56,29 @@ def discrepancy(scale: Scale) -> None:
     algorithm, hyper = dcpfl(network(DATASET, scale), Work(5, 32)), fljax.dcpfl.Hyper(lr=0.003, momentum=None)
     federation = paper_bands(DATASET, scale._replace(only=("High",)))["High"][0]
     state = train(algorithm, hyper, federation, jax.random.key(0), 5, evaluate_every=5).state
-    shown = {
+    matrices = {
         "model discrepancy": np.asarray(mean_discrepancy(state.server.groups)),
         "label divergence": np.asarray(label_kld(class_histogram(federation.train, 10).astype("float32"))),
     }
     pairs = np.triu_indices(len(federation.train.size), 1)
     rows = [
-        {"what": name, "least": float(of[pairs].min()), "mean": float(of[pairs].mean()), "most": float(of[pairs].max())}
-        for name, of in shown.items()
+        {
+            "what": name,
+            "least": float(matrix[pairs].min()),
+            "mean": float(matrix[pairs].mean()),
+            "most": float(matrix[pairs].max()),
+        }
+        for name, matrix in matrices.items()
     ]
     title = f"High band, mean KLD {divergence(federation):.2f}"
-    show(scale, "discrepancy", title, rows, maps(shown))
+    show(scale, "discrepancy", title, rows, maps(matrices))
 
 
-def maps(shown: dict[str, np.ndarray]) -> Figure:
+def maps(matrices: dict[str, np.ndarray]) -> Figure:
     """Square matrices beside each other, each on its own scale."""
-    figure = Figure(figsize=(3.4 * len(shown), 3.0), layout="constrained")
-    for i, (name, values) in enumerate(shown.items()):
-        axes = figure.add_subplot(1, len(shown), i + 1)
+    figure = Figure(figsize=(3.4 * len(matrices), 3.0), layout="constrained")
+    for i, (name, values) in enumerate(matrices.items()):
+        axes = figure.add_subplot(1, len(matrices), i + 1)
         figure.colorbar(axes.imshow(values, cmap="Blues"), ax=axes, shrink=0.7)
         axes.set(title=name, xlabel="client", ylabel="client")
     return figure
@@ -82,9 +87,9 @@ def maps(shown: dict[str, np.ndarray]) -> Figure:
 def thresholds(scale: Scale) -> None:
     """NoDC, whose groups are cut once, by where they are cut; and the method itself."""
     model, work, planned = network(DATASET, scale), effort(scale), scale.pick(N_ROUNDS, 100)
-    fixed, given = dcpfl(model, work, dynamic=False), {"lr": LR, "momentum": MOMENTUM}
-    methods = {name: (fixed, fljax.dcpfl.Hyper(**given, fixed=cut)) for name, cut in CUTS.items()}
-    methods["DC-PFL"] = (dcpfl(model, work, trial_loss="train"), fljax.dcpfl.Hyper(**given))
+    fixed_groups, sgd = dcpfl(model, work, dynamic=False), {"lr": LR, "momentum": MOMENTUM}
+    methods = {name: (fixed_groups, fljax.dcpfl.Hyper(**sgd, fixed=cut)) for name, cut in CUTS.items()}
+    methods["DC-PFL"] = (dcpfl(model, work, trial_loss="train"), fljax.dcpfl.Hyper(**sgd))
     results = compare(scale.chosen(methods), paper_bands(DATASET, scale), scale.rounds or planned)
     columns = {"final_acc": last("accuracy_macro"), "groups": last("n_clusters")}
     keep_runs(scale, ("DC-PFL", "thresholds", "FMNIST"), results, columns, planned, clients=scale.pick(12, 50))

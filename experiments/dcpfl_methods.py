@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from outcomes import described
-from reporting import Result, Scale, some
+from reporting import Result, Scale, random_examples
 from tables import published
 
 from fljax.data.datasets import load
@@ -30,7 +30,7 @@ EXAMPLES = {"cifar10": 1000, "fashion_mnist": 1200}
 def data(name: str, scale: Scale, n_train: int, n_test: int) -> tuple[Examples, Examples]:
     """All of a data set at the paper's scale, some of it at smoke."""
     train, test = (Examples(split.x, split.y) for split in load(name))
-    return (train, test) if scale.paper else (some(train, n_train), some(test, n_test))
+    return (train, test) if scale.paper else (random_examples(train, n_train), random_examples(test, n_test))
 
 
 def bands(
@@ -99,8 +99,8 @@ def communication(result: Result) -> float:
 def uplink_share(result: Result) -> float:
     """Mean uplink of a client and round from round 12 on, as a share of a whole model (that of the first round)."""
     uplink = np.asarray(result.metrics["uplink"], float)
-    whole = uplink[0].mean() - 1  # without the loss
-    return float((uplink[11:].mean() - 1) / whole) if whole > 0 and len(uplink) > 11 else float("nan")
+    whole_model = uplink[0].mean() - 1  # without the loss
+    return float((uplink[11:].mean() - 1) / whole_model) if whole_model > 0 and len(uplink) > 11 else float("nan")
 
 
 def processor(dataset: str) -> Processor:
@@ -109,8 +109,10 @@ def processor(dataset: str) -> Processor:
     The paper does not describe its machine. FedAvg's total time less its time on the network, a round: 3.0 s on
     Fashion-MNIST, 1.0 s on CIFAR-10, of five epochs.
     """
-    of_table = lambda metric: published("DC-PFL", PUBLISHED_NAME[dataset], "Mid", "FedAvg", metric)  # noqa: E731
-    return Processor(5 * of_table("comm_rounds") / (of_table("total_time_s") - of_table("comm_time_s")))
+    published_number = lambda metric: published("DC-PFL", PUBLISHED_NAME[dataset], "Mid", "FedAvg", metric)  # noqa: E731
+    return Processor(
+        5 * published_number("comm_rounds") / (published_number("total_time_s") - published_number("comm_time_s"))
+    )
 
 
 def epochs_of_rounds(result: Result, epochs: int) -> np.ndarray:
@@ -119,10 +121,10 @@ def epochs_of_rounds(result: Result, epochs: int) -> np.ndarray:
     DC-PFL's clients first compute the loss of the model they hold; in a trial they train two models instead and compute
     the losses of both.
     """
-    done = np.full(len(result.metrics["ids"]), float(epochs))
+    training_epochs = np.full(len(result.metrics["ids"]), float(epochs))
     if "trial" not in result.metrics:
-        return done
-    return np.where(np.asarray(result.metrics["trial"]), 2 * done + 2 / 3, done + 1 / 3)
+        return training_epochs
+    return np.where(np.asarray(result.metrics["trial"]), 2 * training_epochs + 2 / 3, training_epochs + 1 / 3)
 
 
 def total_time(result: Result, dataset: str, epochs: int) -> float:
@@ -131,10 +133,10 @@ def total_time(result: Result, dataset: str, epochs: int) -> float:
     return float(computing) + communication(result)
 
 
-def how(scale: Scale, federation: Federation, planned: int, result: Result, **more: Any) -> str:
+def settings_of_run(scale: Scale, federation: Federation, planned: int, result: Result, **overrides: Any) -> str:
     """The settings of a run, as they stand in its line of the results."""
-    work, done = effort(scale), len(result.metrics["ids"])
-    text = {"clients": len(federation.train.size), "kld": round(divergence(federation), 2), "epochs": work.epochs}
+    work, n_rounds = effort(scale), len(result.metrics["ids"])
+    fields = {"clients": len(federation.train.size), "kld": round(divergence(federation), 2), "epochs": work.epochs}
     return described(
-        scale.paper, done, planned, **text, batch=work.batch_size, **{"lr": LR, "momentum": MOMENTUM} | more
+        scale.paper, n_rounds, planned, **fields, batch=work.batch_size, **{"lr": LR, "momentum": MOMENTUM} | overrides
     )

@@ -101,8 +101,8 @@ def divergences(scale: Scale) -> None:
 
 def highest_merge(table: np.ndarray, floor: float) -> float:
     """Height from which the average-linkage tree of a label table is one group."""
-    apart = symmetric_kld(table, floor)
-    return float(average(squareform(apart, checks=False))[-1, 2])
+    distances = symmetric_kld(table, floor)
+    return float(average(squareform(distances, checks=False))[-1, 2])
 
 
 def correlation(scale: Scale) -> None:
@@ -123,25 +123,30 @@ def correlation(scale: Scale) -> None:
         for partition, options in settings.values()
         for seed in range(scale.n_seeds)
     ]
-    cells, made = [(setting, seed) for setting in settings for seed in range(scale.n_seeds)], same_shapes(federations)
+    cells, widened = (
+        [(setting, seed) for setting in settings for seed in range(scale.n_seeds)],
+        same_shapes(federations),
+    )
     figure, axes = new_figure(6.4, 4.0)
-    for (setting, seed), federation in zip(cells, made, strict=True):
+    for (setting, seed), federation in zip(cells, widened, strict=True):
         state = train(algorithm, hyper, federation, jax.random.key(seed), 5, evaluate_every=5).state
         divergence = label_kld(class_histogram(federation.train, 10).astype("float32"))
         discrepancy = mean_discrepancy(state.server.groups)
-        found = round(float(pairwise_correlation(discrepancy, divergence)), 3)
-        row: Row = {"setting": setting, "seed": seed, "correlation": found}
+        value = round(float(pairwise_correlation(discrepancy, divergence)), 3)
+        row: Row = {"setting": setting, "seed": seed, "correlation": value}
         numbers[
             VERSUS, CLIENTS if setting == "primary, secondary" else f"{CLIENTS}, {setting}", seed, "correlation"
-        ] = found
-        rows.append(row | {"published": stated, "difference": round(found - stated, 3)})
+        ] = value
+        rows.append(row | {"published": stated, "difference": round(value - stated, 3)})
         if seed == 0:
             pairs = np.triu_indices(n_clients, 1)
             axes.scatter(np.asarray(divergence)[pairs], np.asarray(discrepancy)[pairs], s=12, label=setting)
     axes.set(xlabel="divergence of label distributions (KLD)", ylabel="model discrepancy of the first five rounds")
     axes.legend(frameon=False)
-    place, known = ("DC-PFL", "text", "CIFAR10"), {(CLIENTS, VERSUS, "correlation"): stated}
-    keep_numbers(scale, place, numbers, (5, 5), known, clients=n_clients, lr=0.003, momentum=0, epochs=5, batch=32)
+    place, stated_cells = ("DC-PFL", "text", "CIFAR10"), {(CLIENTS, VERSUS, "correlation"): stated}
+    keep_numbers(
+        scale, place, numbers, (5, 5), stated_cells, clients=n_clients, lr=0.003, momentum=0, epochs=5, batch=32
+    )
     show(scale, "correlation", "model discrepancy and label KLD, CIFAR-10", rows, figure)
 
 
@@ -165,8 +170,8 @@ def layers(scale: Scale) -> None:
     for rounds in (1, fljax.dcpfl.Hyper().warmup):  # while everything is averaged
         state = train(algorithm, fljax.dcpfl.Hyper(lr=LR, step=0.0), federation, jax.random.key(0), int(rounds)).state
         label = jnp.zeros(len(federation.train.size), jnp.int32)
-        found = np.asarray(layer_discrepancy(state.clients.model, state.server.table.theta, label, model.layers)[0])
-        shares = {name: round(float(value), 2) for name, value in zip(LAYERS, found / found.mean(), strict=True)}
+        by_layer = np.asarray(layer_discrepancy(state.clients.model, state.server.table.theta, label, model.layers)[0])
+        shares = {name: round(float(value), 2) for name, value in zip(LAYERS, by_layer / by_layer.mean(), strict=True)}
         rows.append({"low": f"D_kl / D_k, round {rounds:.0f}"} | shares)
     curves["published"] = (np.array([1, n_rounds]), np.array([0.3734, 0.3734]))
     figure = learning_curves(curves, "share of a model sent")

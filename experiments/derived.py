@@ -65,8 +65,8 @@ def _range_of_drops(paper: str, dataset: str, methods: Sequence[str], metric: st
     pick, n = (min if metric.endswith("_min") else max), len(shares)
 
     def number(values: Sequence[float]) -> float:
-        of_methods = [values[i : i + n] for i in range(0, len(values), n)]
-        return pick(regular - value for regular, *others in of_methods for value in others)
+        accuracies = [values[i : i + n] for i in range(0, len(values), n)]
+        return pick(regular - value for regular, *others in accuracies for value in others)
 
     return Rule(cells, number)
 
@@ -80,8 +80,8 @@ def _impact(paper: str, dataset: str) -> Rule:
     def number(values: Sequence[float]) -> float:
         regular, ratios = values[:n], []
         for i in range(n, len(values), n):
-            lost = [before - after for before, after in zip(regular, values[i : i + n], strict=True)]
-            ratios.append(sum(lost[:-1]) / (n - 1) / lost[-1])
+            losses = [before - after for before, after in zip(regular, values[i : i + n], strict=True)]
+            ratios.append(sum(losses[:-1]) / (n - 1) / losses[-1])
         return sum(ratios) / len(ratios)
 
     return Rule(cells, number)
@@ -153,9 +153,9 @@ def _fedtsdp(row: Cell) -> Rule | None:
     paper, _, dataset, setting, method, metric = row
     if metric == "acc_gain_pp" and method == "FedTSDP-FedPer":
         names = (("T5/text", "FedTSDP"), ("T5/derived", "FedPer"))
-        return _difference([(paper, of, dataset, setting, name, "acc_pct") for of, name in names])
+        return _difference([(paper, source, dataset, setting, name, "acc_pct") for source, name in names])
     if method == "FedTSDP/FedPer - FedAvg/FedProx/Ditto":
-        ahead = [(paper, f"T5/{of}", dataset, "2 classes CNN", name, "acc_pct") for of, name in _AHEAD]
+        ahead = [(paper, f"T5/{source}", dataset, "2 classes CNN", name, "acc_pct") for source, name in _AHEAD]
         behind = [
             (paper, "T5/text", dataset, setting, name, "acc_pct_approx") for name in ("FedAvg", "FedProx", "Ditto")
         ]

@@ -62,21 +62,21 @@ def federation(paper: bool, seed: int) -> Federation:
 
 def network(scale: Scale) -> Model:
     """An MLP for the images."""
-    one = federation(scale.paper, 0)
-    return mlp(one.train.pool.x.shape[1:], (scale.pick(32, 64),), n_classes(one))
+    first = federation(scale.paper, 0)
+    return mlp(first.train.pool.x.shape[1:], (scale.pick(32, 64),), n_classes(first))
 
 
-def measured(scale: Scale, name: str, kind: str, times: Mapping[str, int]) -> list[Mapping[str, np.ndarray]]:
+def measured(scale: Scale, name: str, kind: str, schedule: Mapping[str, int]) -> list[Mapping[str, np.ndarray]]:
     """The metrics of one method under one drift, a run a seed; who changes is drawn by the seed."""
     method = fljax.compose(name)
     algorithm = method(network(scale), Work(scale.pick(2, 5), 32), **METHODS[name])
-    found = []
+    seed_metrics = []
     for seed in range(scale.n_seeds):
-        drift = DRIFTS[kind](**KINDS[kind], **times, share=SHARE, seed=seed)
-        made = drifting(federation(scale.paper, seed), drift)
-        given = (algorithm, method.Hyper(lr=scale.pick(0.3, 0.1)), made, jax.random.key(seed), n_rounds(scale))
-        found.append(jax.device_get(fljax.simulate(*given)[1]))
-    return found
+        drift = DRIFTS[kind](**KINDS[kind], **schedule, share=SHARE, seed=seed)
+        changing = drifting(federation(scale.paper, seed), drift)
+        arguments = (algorithm, method.Hyper(lr=scale.pick(0.3, 0.1)), changing, jax.random.key(seed), n_rounds(scale))
+        seed_metrics.append(jax.device_get(fljax.simulate(*arguments)[1]))
+    return seed_metrics
 
 
 def n_rounds(scale: Scale) -> int:
@@ -84,25 +84,29 @@ def n_rounds(scale: Scale) -> int:
     return scale.rounds or scale.pick(24, 60, brief=8)
 
 
-def row_of(name: str, kind: str, of_seeds: Sequence[Change], found: Sequence[Mapping[str, np.ndarray]]) -> Row:
+def row_of(
+    name: str, kind: str, seed_changes: Sequence[Change], seed_metrics: Sequence[Mapping[str, np.ndarray]]
+) -> Row:
     """One line of a table: the means over seeds of what one change costs."""
-    row: Row = {"drift": kind, "method": name, "change in round": of_seeds[0].round}
+    row: Row = {"drift": kind, "method": name, "change in round": seed_changes[0].round}
     for field in ("before", "after", "regret", "ari_before", "ari_after", "ari_end"):
-        if getattr(of_seeds[0], field) is not None:
-            row[field.replace("_", " ")] = spread(getattr(one, field) for one in of_seeds)
-    recovered = [one.recovered for one in of_seeds if one.recovered is not None]
-    row["rounds to recover"] = f"{np.mean(recovered):.1f} ({len(recovered)} of {len(of_seeds)})" if recovered else "-"
-    return row | {"end": spread(metrics["accuracy_macro"][-1] for metrics in found)}
+        if getattr(seed_changes[0], field) is not None:
+            row[field.replace("_", " ")] = spread(getattr(change, field) for change in seed_changes)
+    recovered = [change.recovered for change in seed_changes if change.recovered is not None]
+    row["rounds to recover"] = (
+        f"{np.mean(recovered):.1f} ({len(recovered)} of {len(seed_changes)})" if recovered else "-"
+    )
+    return row | {"end": spread(metrics["accuracy_macro"][-1] for metrics in seed_metrics)}
 
 
-def keep(scale: Scale, table: str, kind: str, name: str, of_seeds: Sequence[Change]) -> None:
+def keep(scale: Scale, table: str, kind: str, name: str, seed_changes: Sequence[Change]) -> None:
     """A line of results for every number of every seed."""
     fields = ("before", "after", "regret", "ari_before", "ari_after", "ari_end")
     numbers = {
-        (name, f"{kind}, round {one.round}", seed, field): float(getattr(one, field))
-        for seed, one in enumerate(of_seeds)
+        (name, f"{kind}, round {change.round}", seed, field): float(getattr(change, field))
+        for seed, change in enumerate(seed_changes)
         for field in fields
-        if getattr(one, field) is not None
+        if getattr(change, field) is not None
     }
     place = ("drift", table, "mnist" if scale.paper else "digits")
     keep_numbers(scale, place, numbers, (n_rounds(scale), scale.pick(24, 60, brief=8)), share=SHARE)
@@ -113,25 +117,27 @@ def methods(scale: Scale) -> tuple[str, ...]:
     return scale.pick(QUICK, tuple(METHODS), brief=("fedavg", "ifca"))
 
 
-def under(scale: Scale, table: str, kinds: Sequence[str], times: Mapping[str, int]) -> tuple[list[Row], dict]:
+def rows_and_curves(
+    scale: Scale, table: str, kinds: Sequence[str], schedule: Mapping[str, int]
+) -> tuple[list[Row], dict]:
     """A line for every drift, method and change; and the mean accuracy over the rounds of each."""
     rows, curves = [], {}
-    begins = tuple(times["start"] + times.get("every", 1) * c for c in range(times.get("changes", 1)))
+    change_rounds = tuple(schedule["start"] + schedule.get("every", 1) * c for c in range(schedule.get("changes", 1)))
     for kind in kinds:
         for name in scale.chosen(dict.fromkeys(methods(scale))):
-            found = measured(scale, name, kind, times)
-            costs = [after_changes(metrics, begins) for metrics in found]
-            for of_seeds in zip(*costs, strict=True):
-                rows.append(row_of(name, kind, of_seeds, found))
-                keep(scale, table, kind, name, of_seeds)
-            accuracy = np.mean([metrics["accuracy_macro"] for metrics in found], axis=0)
+            seed_metrics = measured(scale, name, kind, schedule)
+            costs = [after_changes(metrics, change_rounds) for metrics in seed_metrics]
+            for seed_changes in zip(*costs, strict=True):
+                rows.append(row_of(name, kind, seed_changes, seed_metrics))
+                keep(scale, table, kind, name, seed_changes)
+            accuracy = np.mean([metrics["accuracy_macro"] for metrics in seed_metrics], axis=0)
             curves[f"{name}, {kind}"] = (np.arange(1, len(accuracy) + 1), accuracy)
     return rows, curves
 
 
 def changes(scale: Scale) -> None:
     """One change half way, of every kind."""
-    rows, curves = under(
+    rows, curves = rows_and_curves(
         scale, "changes", scale.pick(QUICK_KINDS, tuple(KINDS), brief=QUICK_KINDS[:1]), {"start": n_rounds(scale) // 2}
     )
     figure = plots.learning_curves(curves, "test accuracy")
@@ -140,8 +146,10 @@ def changes(scale: Scale) -> None:
 
 def returning(scale: Scale) -> None:
     """Labels that are swapped and swapped back."""
-    every = n_rounds(scale) // 4
-    rows, curves = under(scale, "returning", ("swap_labels",), {"start": every, "changes": 3, "every": every})
+    period = n_rounds(scale) // 4
+    rows, curves = rows_and_curves(
+        scale, "returning", ("swap_labels",), {"start": period, "changes": 3, "every": period}
+    )
     figure = plots.learning_curves(curves, "test accuracy")
     show(scale, "returning", "Labels swapped, swapped back, and swapped again", rows, figure)
 

@@ -37,10 +37,10 @@ def iid(dataset: str, rounds: int, n_clients: int = 50) -> Run:
     hyper = fljax.fedavg.Hyper(lr=0.01, momentum=0.9)
     run = train(algorithm, hyper, federation, jax.random.key(0), rounds, progress=BarProgress("fedavg"))
     accuracy = run.metrics["accuracy_micro"]
-    reached = np.flatnonzero(accuracy >= 0.88)
-    first = f"0.88 first in round {reached[0] + 1}" if len(reached) else "0.88 not reached"
+    rounds_reached = np.flatnonzero(accuracy >= 0.88)
+    when = f"0.88 first in round {rounds_reached[0] + 1}" if len(rounds_reached) else "0.88 not reached"
     print(
-        f"{dataset}, {n_clients} IID clients, {rounds} rounds in {run.seconds:.0f} s: last {accuracy[-1]:.4f}, {first}"
+        f"{dataset}, {n_clients} IID clients, {rounds} rounds in {run.seconds:.0f} s: last {accuracy[-1]:.4f}, {when}"
     )
     return run
 
@@ -52,17 +52,19 @@ def rotated(
     min_share: float,
     n_clients: int = 20,
     n_groups: int = 4,
-    each: int = 1000,
+    n_examples: int = 1000,
 ) -> list[dict]:
     """FedAvg and IFCA on groups that see their images turned by 0, 90, 180 and 270 degrees; a row a seed."""
     rows, examples = [], load(dataset)
     for seed in range(n_seeds):
-        federation = PARTITIONS["rotated_groups"](*examples, n_clients, seed=seed, n_groups=n_groups, examples=each)
+        federation = PARTITIONS["rotated_groups"](
+            *examples, n_clients, seed=seed, n_groups=n_groups, examples=n_examples
+        )
         model, work, key = network(federation), Work(epochs=1, batch_size=32), jax.random.key(seed)
-        numbers = {"lr": 0.01, "momentum": 0.9}
+        sgd = {"lr": 0.01, "momentum": 0.9}
         methods = {
-            "fedavg": (fedavg(model, work), fljax.fedavg.Hyper(**numbers)),
-            "ifca": (ifca(model, work, n_groups), fljax.ifca.Hyper(**numbers, min_share=min_share)),
+            "fedavg": (fedavg(model, work), fljax.fedavg.Hyper(**sgd)),
+            "ifca": (ifca(model, work, n_groups), fljax.ifca.Hyper(**sgd, min_share=min_share)),
         }
         row: dict = {"seed": seed}
         for name, (algorithm, hyper) in methods.items():
@@ -71,11 +73,15 @@ def rotated(
             )
             row |= {name: float(run.metrics["accuracy_macro"][-1]), f"{name} seconds": run.seconds}
             if "ari" in run.metrics:
-                found = np.flatnonzero(run.metrics["ari"] == 1)
-                row |= {"ARI": float(run.metrics["ari"][-1]), "round of ARI 1": found[0] + 1 if len(found) else "never"}
+                exact_rounds = np.flatnonzero(run.metrics["ari"] == 1)
+                row |= {
+                    "ARI": float(run.metrics["ari"][-1]),
+                    "round of ARI 1": exact_rounds[0] + 1 if len(exact_rounds) else "never",
+                }
         rows.append(row | {"margin": row["ifca"] - row["fedavg"]})
     show(
-        f"{dataset} in {n_groups} rotated groups, {n_clients} clients of {each}, {rounds} rounds: accuracy_macro", rows
+        f"{dataset} in {n_groups} rotated groups, {n_clients} clients of {n_examples}, {rounds} rounds: accuracy_macro",
+        rows,
     )
     return rows
 

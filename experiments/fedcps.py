@@ -26,9 +26,9 @@ from fedcps_methods import (
     contenders,
     cps_once_more,
     federations,
-    how,
     networks,
     run,
+    settings_of_run,
 )
 from lines import keep_numbers
 from outcomes import keep, outcomes
@@ -61,7 +61,7 @@ def compared(
     methods: Methods,
     settings: dict[str, list[Federation]],
     n_rounds: int,
-    every: int | None = None,
+    evaluate_every: int | None = None,
     stated: Mapping[tuple[str, str], float] | None = None,
     epochs: int | None = None,
 ) -> list[Result]:
@@ -75,17 +75,17 @@ def compared(
         methods: name -> algorithm and numbers.
         settings: name -> federations.
         n_rounds: of each run.
-        every: tested after so many rounds; None: now and then.
+        evaluate_every: tested after so many rounds; None: now and then.
         stated: (setting, method) -> published accuracy; None: those of the same names.
         epochs: of the methods, where they are not the usual ones.
     """
     if stated is None:
         stated = numbers(dataset, settings, methods)
-    results = run(scale, name, methods, settings, n_rounds, every, once=set(methods) - {"FedAVG"})
-    of_all = {(*cell, "acc_pct"): value for cell, value in stated.items()}
-    clients = {setting: len(made[0].train.size) for setting, made in settings.items()}
-    text = lambda result: how(scale, dataset, clients[result.setting], n_rounds, result, epochs)  # noqa: E731
-    keep(scale.results, "FedCPS", number, PUBLISHED_NAME[dataset], outcomes(results, ACCURACY, of_all, text))
+    results = run(scale, name, methods, settings, n_rounds, evaluate_every, tested_once=set(methods) - {"FedAVG"})
+    stated_cells = {(*cell, "acc_pct"): value for cell, value in stated.items()}
+    n_clients = {setting: len(by_seed[0].train.size) for setting, by_seed in settings.items()}
+    text_of = lambda result: settings_of_run(scale, dataset, n_clients[result.setting], n_rounds, result, epochs)  # noqa: E731
+    keep(scale.results, "FedCPS", number, PUBLISHED_NAME[dataset], outcomes(results, ACCURACY, stated_cells, text_of))
     rows = table(
         results, {"acc_pct": ACCURACY["acc_pct"], "last": ACCURACY["acc_pct_last"], "run s": lambda r: r.seconds}
     )
@@ -98,8 +98,8 @@ def numbers(
 ) -> dict[tuple[str, str], float]:
     """(setting, method) -> the published accuracy; `FINE_TUNED` is not the paper's."""
     name = PUBLISHED_NAME[dataset]
-    known = [method for method in methods if method != FINE_TUNED]
-    return {(s, m): published("FedCPS", name, s, m, "acc_pct") for s in settings for m in known}
+    method_names = [method for method in methods if method != FINE_TUNED]
+    return {(s, m): published("FedCPS", name, s, m, "acc_pct") for s in settings for m in method_names}
 
 
 def sizes(scale: Scale) -> dict[str, int]:
@@ -115,8 +115,8 @@ def names(scale: Scale) -> tuple[str, ...]:
 
 def accuracies(scale: Scale, name: str, dataset: str) -> None:
     """Table 2 on one data set: classes per client (non-iid_1) and class priors (non-iid_2)."""
-    asked = scale.chosen(TABLE2)
-    settings = {setting: federations(dataset, scale, partition) for setting, partition in asked.items()}
+    partitions = scale.chosen(TABLE2)
+    settings = {setting: federations(dataset, scale, partition) for setting, partition in partitions.items()}
     n_rounds, epochs = scale.pick((16, None), (PUBLISHED_ROUNDS[dataset], EPOCHS_OF_TABLE2.get(dataset)))
     methods = contenders(dataset, scale, epochs=epochs)
     compared(scale, name, "T2", dataset, methods, settings, n_rounds, scale.pick(2, 50), epochs=epochs)
@@ -139,8 +139,8 @@ def table2_cifar10(scale: Scale) -> None:
 
 def table3(scale: Scale) -> None:
     """Table 3: CIFAR-10 with a share gamma of few-shot clients; the five methods that the paper has there."""
-    asked = scale.chosen(FEW_SHOT_SHARES)
-    settings = {name: federations("cifar10", scale, "few_shot", gamma=gamma) for name, gamma in asked.items()}
+    shares = scale.chosen(FEW_SHOT_SHARES)
+    settings = {name: federations("cifar10", scale, "few_shot", gamma=gamma) for name, gamma in shares.items()}
     methods = contenders("cifar10", scale, "FedPer", "FedBABU", "Ditto", "FedCR", "FedCPS")
     compared(scale, "table3", "T3", "cifar10", methods, settings, scale.pick(10, 500))
 
@@ -160,32 +160,32 @@ def table6(scale: Scale) -> None:
     non-iid_2, which is run here.
     """
     (model, _), n_rounds = networks("cifar10", scale), scale.pick(10, 500)
-    made = federations("cifar10", scale, "dirichlet_prior")
+    dirichlet_federations = federations("cifar10", scale, "dirichlet_prior")
     for name, k in scale.chosen(NUMBERS_OF_CLUSTERS).items():
-        methods, settings = {"FedCPS": cps_once_more(model, scale, k)}, {name: made}
+        methods, settings = {"FedCPS": cps_once_more(model, scale, k)}, {name: dirichlet_federations}
         results = compared(scale, f"table6_{k}", "T6", "cifar10", methods, settings, n_rounds)
         keep_spread(scale, name, results, n_rounds)
         if k == 4:
             keep_in_use(scale, results, n_rounds)
-        used = table(results, {"clusters in use": in_use})
-        show(scale, f"table6_{k}_clusters", f"k = {k}: clusters in use at the end", used)
+        rows = table(results, {"clusters in use": in_use})
+        show(scale, f"table6_{k}_clusters", f"k = {k}: clusters in use at the end", rows)
 
 
 def in_use(result: Result) -> float:
     """Clusters that are some client's, by what each was in when it took part last."""
     names = ("ids", "active", "label")
-    known: dict[int, int] = {}
+    last_labels: dict[int, int] = {}
     for ids, active, label in zip(*(np.asarray(result.metrics[name]) for name in names), strict=True):
-        known |= dict(zip(ids[active].tolist(), label[active].tolist(), strict=True))
-    return float(len(set(known.values()) - {-1}))
+        last_labels |= dict(zip(ids[active].tolist(), label[active].tolist(), strict=True))
+    return float(len(set(last_labels.values()) - {-1}))
 
 
 def keep_in_use(scale: Scale, results: list[Result], planned: int) -> None:
     """Clusters that have a client at the end, of the four that there may be."""
-    done, metric = min(len(result.metrics["ids"]) for result in results), "nonempty_clusters"
+    n_rounds, metric = min(len(result.metrics["ids"]) for result in results), "nonempty_clusters"
     stated = {("k=4", "FedCPS", metric): published("FedCPS", "CIFAR10", "k=4", "FedCPS", metric)}
-    found = {("FedCPS", "k=4", r.seed, metric): in_use(r) for r in results}
-    keep_numbers(scale, ("FedCPS", "text", "CIFAR10"), found, (done, planned), stated)
+    counts = {("FedCPS", "k=4", r.seed, metric): in_use(r) for r in results}
+    keep_numbers(scale, ("FedCPS", "text", "CIFAR10"), counts, (n_rounds, planned), stated)
 
 
 def keep_spread(scale: Scale, setting: str, results: list[Result], planned: int) -> None:
@@ -193,10 +193,10 @@ def keep_spread(scale: Scale, setting: str, results: list[Result], planned: int)
     values = [ACCURACY["acc_pct"](result) for result in results]
     if len(values) < 2:
         return
-    done = min(len(result.metrics["ids"]) for result in results)
+    n_rounds = min(len(result.metrics["ids"]) for result in results)
     stated = {(setting, "FedCPS", "acc_pct_pm"): published("FedCPS", "CIFAR10", setting, "FedCPS", "acc_pct_pm")}
     number = {("FedCPS", setting, 0, "acc_pct_pm"): float(np.std(values, ddof=1))}
-    keep_numbers(scale, ("FedCPS", "T6", "CIFAR10"), number, (done, planned), stated, seeds=len(values))
+    keep_numbers(scale, ("FedCPS", "T6", "CIFAR10"), number, (n_rounds, planned), stated, seeds=len(values))
 
 
 if __name__ == "__main__":

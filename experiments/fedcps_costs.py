@@ -61,20 +61,26 @@ class Devices(NamedTuple):
     processor: Processor
 
     @classmethod
-    def of(cls, unit: Effort, known: dict[str, float]) -> "Devices":
-        """Those for which the effort ``unit`` costs what is known."""
-        rate, watts = 32 * (unit.uplink + unit.downlink) / known["T_comm_s"], known["E_comm_J"] / known["T_comm_s"]
-        processor = Processor(unit.passes / known["T_comp_s"], known["E_comp_J"] / known["T_comp_s"])
+    def of(cls, unit: Effort, known_costs: dict[str, float]) -> "Devices":
+        """The devices for which the effort ``unit`` costs ``known_costs``."""
+        rate, watts = (
+            32 * (unit.uplink + unit.downlink) / known_costs["T_comm_s"],
+            known_costs["E_comm_J"] / known_costs["T_comm_s"],
+        )
+        processor = Processor(unit.passes / known_costs["T_comp_s"], known_costs["E_comp_J"] / known_costs["T_comp_s"])
         return cls(Link(rate, rate, watts, watts), processor)
 
     def costs(self, effort: Effort) -> dict[str, float]:
         """`QUANTITIES` -> seconds or joules."""
-        (busy, worked), sending = working(effort.passes, self.processor), (effort.uplink, effort.downlink, self.link)
+        (computing_seconds, computing_joules), traffic = (
+            working(effort.passes, self.processor),
+            (effort.uplink, effort.downlink, self.link),
+        )
         return {
-            "T_comp_s": float(busy),
-            "T_comm_s": float(seconds(*sending)),
-            "E_comp_J": float(worked),
-            "E_comm_J": float(joules(*sending)),
+            "T_comp_s": float(computing_seconds),
+            "T_comm_s": float(seconds(*traffic)),
+            "E_comp_J": float(computing_joules),
+            "E_comm_J": float(joules(*traffic)),
         }
 
 
@@ -86,36 +92,36 @@ def planned(scale: Scale, method: str) -> int:
 def contenders(scale: Scale) -> Methods:
     """The table's methods, of one epoch a round."""
     dataset = scale.pick("fashion_mnist", "cifar10")
-    brief = fedcps.contenders(dataset, scale, last_round=False, epochs=1)
-    return {name: method for name, method in brief.items() if name != fedcps.FINE_TUNED}
+    methods = fedcps.contenders(dataset, scale, last_round=False, epochs=1)
+    return {name: method for name, method in methods.items() if name != fedcps.FINE_TUNED}
 
 
-def runs(scale: Scale, given: list[Federation]) -> list[Result]:
+def runs(scale: Scale, federations: list[Federation]) -> list[Result]:
     """A few rounds of every method, without the last round, whose costs the table does not have."""
     methods = contenders(scale)
-    asked = {name: methods[name] for name in methods if name == "FedAVG" or name in scale.chosen(methods)}
+    chosen_methods = {name: methods[name] for name in methods if name == "FedAVG" or name in scale.chosen(methods)}
     folder = scale.pick(None, scale.folder / "runs")
     options = {"participation": scale.pick(0.5, 0.1), "folder": folder}
     return [
         result
-        for name, method in asked.items()
-        for result in compare({name: method}, {SETTING: given}, scale.rounds or planned(scale, name), **options)
+        for name, method in chosen_methods.items()
+        for result in compare({name: method}, {SETTING: federations}, scale.rounds or planned(scale, name), **options)
     ]
 
 
 def table4(scale: Scale) -> None:
     """Table 4: costs."""
     dataset = scale.pick("fashion_mnist", "cifar10")
-    given, epochs = fedcps.federations(dataset, scale, "few_shot"), fedcps.effort(scale).epochs
-    results = runs(scale, given)
+    federations, epochs = fedcps.federations(dataset, scale, "few_shot"), fedcps.effort(scale).epochs
+    results = runs(scale, federations)
     stated = {
         (quantity, name): published("FedCPS", "CIFAR10", SETTING, name, quantity)
         for quantity in QUANTITIES
         for name in {result.method for result in results}
     }
-    efforts = {(r.method, r.seed): counted(r, given[r.seed], epochs) for r in results}
-    known = {quantity: stated[quantity, "FedAVG"] for quantity in QUANTITIES}
-    devices = Devices.of(efforts["FedAVG", 0], known)
+    efforts = {(r.method, r.seed): counted(r, federations[r.seed], epochs) for r in results}
+    known_costs = {quantity: stated[quantity, "FedAVG"] for quantity in QUANTITIES}
+    devices = Devices.of(efforts["FedAVG", 0], known_costs)
     lines = [
         Outcome(
             r.method,
@@ -129,7 +135,7 @@ def table4(scale: Scale) -> None:
             text,
         )
         for r in results
-        for text in [how(scale, r, epochs)]
+        for text in [settings_of_run(scale, r, epochs)]
         for quantity, value in devices.costs(efforts[r.method, r.seed]).items()
     ]
     keep(scale.results, "FedCPS", "T4", "CIFAR10", lines)
@@ -142,13 +148,13 @@ def table4(scale: Scale) -> None:
     show(scale, "table4", f"{dataset}, non-iid_1: a round of one client", rows)
 
 
-def how(scale: Scale, result: Result, epochs: int) -> str:
+def settings_of_run(scale: Scale, result: Result, epochs: int) -> str:
     """The settings of a run, as they stand in its line of the results."""
-    more = {"note": BY_CONSTRUCTION} if result.method == "FedAVG" else {}
-    counted_on = {"counted": "traffic of rounds of one epoch", "passes": f"of {epochs} epochs"}
-    done = len(result.metrics["ids"])
+    note = {"note": BY_CONSTRUCTION} if result.method == "FedAVG" else {}
+    basis = {"counted": "traffic of rounds of one epoch", "passes": f"of {epochs} epochs"}
+    n_rounds = len(result.metrics["ids"])
     return described(
-        scale.paper, done, planned(scale, result.method), participation=scale.pick(0.5, 0.1), **counted_on, **more
+        scale.paper, n_rounds, planned(scale, result.method), participation=scale.pick(0.5, 0.1), **basis, **note
     )
 
 

@@ -37,28 +37,28 @@ def with_wrong_labels(federation: Federation, share: float, seed: int) -> tuple[
     Clients of this partition share no image, so that turning a client's rows leaves the others' alone.
     """
     n_clients = federation.train.n_clients
-    chosen = np.random.default_rng(seed).permutation(n_clients)[: round(share * n_clients)]
-    hostile = np.isin(np.arange(n_clients), chosen)
+    chosen_clients = np.random.default_rng(seed).permutation(n_clients)[: round(share * n_clients)]
+    is_hostile = np.isin(np.arange(n_clients), chosen_clients)
     pool = federation.train.pool
     y, index, size = np.array(pool.y), np.asarray(federation.train.index), np.asarray(federation.train.size)
-    for client in chosen:
+    for client in chosen_clients:
         rows = index[client, : size[client]]
         y[rows] = 9 - y[rows]
-    return federation._replace(train=federation.train._replace(pool=Examples(pool.x, jnp.asarray(y)))), hostile
+    return federation._replace(train=federation.train._replace(pool=Examples(pool.x, jnp.asarray(y)))), is_hostile
 
 
 def hostile(scale: Scale) -> None:
     """Accuracy of honest clients when some train on wrong labels: FedCPS against FedAvg, FedPer and Ditto."""
     methods, planned = contenders(DATASET, scale, *COMPARED), scale.pick(16, 250)
-    clean, settings, who = federations(DATASET, scale, "few_shot"), {}, {}
+    clean_federations, settings, hostile_masks = federations(DATASET, scale, "few_shot"), {}, {}
     for name, share in SHARES.items():
-        made = [with_wrong_labels(federation, share, seed) for seed, federation in enumerate(clean)]
-        settings[name] = same_shapes([federation for federation, _ in made])
-        who |= {(name, seed): hostile for seed, (_, hostile) in enumerate(made)}
+        changed = [with_wrong_labels(federation, share, seed) for seed, federation in enumerate(clean_federations)]
+        settings[name] = same_shapes([federation for federation, _ in changed])
+        hostile_masks |= {(name, seed): mask for seed, (_, mask) in enumerate(changed)}
     results = run(scale, "hostile", methods, settings, planned, scale.pick(2, 50))
     numbers, rows = {}, []
     for result in results:
-        numbers[result.method, result.setting, result.seed, "honest_acc_pct"] = of_honest(result, who)
+        numbers[result.method, result.setting, result.seed, "honest_acc_pct"] = honest_accuracy(result, hostile_masks)
     for method, setting in dict.fromkeys((r.method, r.setting) for r in results):
         values = [v for (m, s, _, _), v in numbers.items() if (m, s) == (method, setting)]
         rows.append({"method": method, "setting": setting, "accuracy of the honest, %": spread(values)})
@@ -66,10 +66,10 @@ def hostile(scale: Scale) -> None:
     show(scale, "hostile", "Clients with wrong labels", rows)
 
 
-def of_honest(result: Result, who: dict[tuple[str, int], np.ndarray]) -> float:
+def honest_accuracy(result: Result, hostile_masks: dict[tuple[str, int], np.ndarray]) -> float:
     """Mean accuracy of the clients with right labels, %, over those of the last ten rounds that end with a test."""
-    tested = np.asarray(result.metrics["client_accuracy"])[-10:]
-    return 100 * float(np.nanmean(tested[:, ~who[result.setting, result.seed]]))
+    accuracies = np.asarray(result.metrics["client_accuracy"])[-10:]
+    return 100 * float(np.nanmean(accuracies[:, ~hostile_masks[result.setting, result.seed]]))
 
 
 def outputs(scale: Scale) -> None:
@@ -81,29 +81,29 @@ def outputs(scale: Scale) -> None:
         state, _ = simulate(
             algorithm, hyper, federation, key, n_rounds, evaluate_every=n_rounds, participation=scale.pick(0.5, 0.1)
         )
-        held = algorithm.deploy(split_key(key).deploy, hyper, state, federation.train)
-        seen, label = logits(held, federation, scale)
-        place = TSNE(n_components=2, init="pca", random_state=0, perplexity=30).fit_transform(seen)
-        score = float(silhouette_score(seen, label))
-        rows.append({"method": name, "images": len(label), "silhouette of the outputs": round(score, 3)})
+        models = algorithm.deploy(split_key(key).deploy, hyper, state, federation.train)
+        client_outputs, classes = logits(models, federation, scale)
+        points = TSNE(n_components=2, init="pca", random_state=0, perplexity=30).fit_transform(client_outputs)
+        score = float(silhouette_score(client_outputs, classes))
+        rows.append({"method": name, "images": len(classes), "silhouette of the outputs": round(score, 3)})
         numbers[name, "non-iid_1", 0, "silhouette"] = score
         axes = figure.add_subplot(1, 2, i + 1)
-        axes.scatter(*place.T, s=8, c=[COLORS[int(c) % len(COLORS)] for c in label])
+        axes.scatter(*points.T, s=8, c=[COLORS[int(c) % len(COLORS)] for c in classes])
         axes.set(title=name, xticks=[], yticks=[])
     keep_numbers(scale, ("FedCPS", "outputs", "FMNIST"), numbers, (n_rounds, planned))
     show(scale, "outputs", "Outputs on clients' test images", rows, figure)
 
 
-def logits(held, federation: Federation, scale: Scale) -> tuple[np.ndarray, np.ndarray]:
+def logits(models, federation: Federation, scale: Scale) -> tuple[np.ndarray, np.ndarray]:
     """Outputs of ten clients' models on up to 60 of their test images each, and the images' classes."""
-    (model, _), seen, label = networks(DATASET, scale), [], []
-    row = np.asarray(held.row)
+    (model, _), client_outputs, classes = networks(DATASET, scale), [], []
+    model_rows = np.asarray(models.row)
     for client in range(10):
-        params = jax.tree.map(lambda leaf, r=row[client]: leaf[min(int(r), len(leaf) - 1)], held.params)
-        own = np.asarray(federation.test.index)[client, : min(60, int(federation.test.size[client]))]
-        seen.append(np.asarray(model.apply(params, federation.test.pool.x[own], None)[0]))
-        label.append(np.asarray(federation.test.pool.y)[own])
-    return np.concatenate(seen), np.concatenate(label)
+        params = jax.tree.map(lambda leaf, r=model_rows[client]: leaf[min(int(r), len(leaf) - 1)], models.params)
+        rows = np.asarray(federation.test.index)[client, : min(60, int(federation.test.size[client]))]
+        client_outputs.append(np.asarray(model.apply(params, federation.test.pool.x[rows], None)[0]))
+        classes.append(np.asarray(federation.test.pool.y)[rows])
+    return np.concatenate(client_outputs), np.concatenate(classes)
 
 
 def labels(scale: Scale) -> None:

@@ -31,17 +31,17 @@ FEW_SHOT, NON_IID = "gamma=30%", "non-iid_1"
 """The setting of each figure."""
 
 
-def by_kind(result: Result, few: np.ndarray, relative: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def by_kind(result: Result, few_shot_clients: np.ndarray, relative: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Median lambda of the few-shot clients and of the others in each round; NaN where none took part.
 
     Where ``relative``, of lambda over the mean of all participants of the round.
     """
-    value, kind = np.asarray(result.metrics["lambda"]), few[np.asarray(result.metrics["ids"])]
+    lambdas, is_few_shot = np.asarray(result.metrics["lambda"]), few_shot_clients[np.asarray(result.metrics["ids"])]
     if relative:  # the first round has no tau^2 yet, and no pull
-        value = value / np.where(value.any(axis=1), value.mean(axis=1), np.nan)[:, None]
+        lambdas = lambdas / np.where(lambdas.any(axis=1), lambdas.mean(axis=1), np.nan)[:, None]
     return tuple(
-        np.array([np.median(v[k]) if k.any() else np.nan for v, k in zip(value, mask, strict=True)])
-        for mask in (kind, ~kind)
+        np.array([np.median(v[k]) if k.any() else np.nan for v, k in zip(lambdas, mask, strict=True)])
+        for mask in (is_few_shot, ~is_few_shot)
     )  # pyright: ignore[reportReturnType]
 
 
@@ -54,32 +54,34 @@ def thirds(curve: np.ndarray) -> tuple[float, float]:
 def strength(scale: Scale) -> None:
     """lambda of few-shot clients against the others over the rounds (the paper: rises, falls)."""
     dataset = scale.pick("fashion_mnist", "cifar10")
-    given, (model, _) = federations(dataset, scale, "few_shot", gamma=0.3), networks(dataset, scale)
+    few_shot_federations, (model, _) = federations(dataset, scale, "few_shot", gamma=0.3), networks(dataset, scale)
     planned = scale.pick(160, 500)
     n_rounds = scale.rounds or planned
     methods = {}
     for name, (mode, factor) in scale.chosen(SPREADS).items():
         algorithm, hyper = cps(model, scale, deployed="own", lambda_mode=mode)
         methods[name] = algorithm, hyper.replace(strength=factor)
-    results = run(scale, "strength", methods, {FEW_SHOT: given}, planned)
-    rows, drawn, numbers = [], {}, {}
+    results = run(scale, "strength", methods, {FEW_SHOT: few_shot_federations}, planned)
+    rows, seed_curves, numbers = [], {}, {}
     for result in results:
-        size = np.asarray(given[result.seed].train.size)
+        size = np.asarray(few_shot_federations[result.seed].train.size)
         few, regular = by_kind(result, size < size.max())
         row: dict = {"method": result.method, "seed": result.seed}
-        for word, pair in (("", (few, regular)), ("relative ", by_kind(result, size < size.max(), relative=True))):
+        for prefix, pair in (("", (few, regular)), ("relative ", by_kind(result, size < size.max(), relative=True))):
             for name, curve in zip(("few-shot", "regular"), pair, strict=True):
                 begin, end = thirds(curve)
-                row |= {f"{word}{name}, first third": round(begin, 3), f"{word}{name}, last third": round(end, 3)}
-                metric = f"{word}lambda_change_{name}".replace(" ", "_")
+                row |= {f"{prefix}{name}, first third": round(begin, 3), f"{prefix}{name}, last third": round(end, 3)}
+                metric = f"{prefix}lambda_change_{name}".replace(" ", "_")
                 numbers[result.method, FEW_SHOT, result.seed, metric] = end - begin
         rows.append(row)
         for kind, curve in (("few-shot", few), ("regular", regular)):
-            drawn.setdefault(f"{kind}, {result.method}", []).append(smooth(curve))
+            seed_curves.setdefault(f"{kind}, {result.method}", []).append(smooth(curve))
     place = ("FedCPS", "lambda", scale.pick("FMNIST", "CIFAR10"))
     keep_numbers(scale, place, numbers, (n_rounds, planned), few_shot="30% of the clients")
     # The first round has no pull, for nothing has been measured.
-    curves = {name: (np.arange(2, n_rounds + 1), np.nanmean(of, axis=0)[1:]) for name, of in drawn.items()}
+    curves = {
+        name: (np.arange(2, n_rounds + 1), np.nanmean(values, axis=0)[1:]) for name, values in seed_curves.items()
+    }
     figure = learning_curves(curves, f"lambda, median of {SMOOTHED} rounds")
     save(figure, file_of(scale.results, *place, not scale.paper).with_suffix(".png"))
     show(scale, "strength", "median lambda", rows, figure)
@@ -111,8 +113,8 @@ def personal(scale: Scale) -> None:
         results,
         {
             "accuracy": last("accuracy_macro"),
-            "round": arrived,
-            "% of the run": lambda r: 100 * arrived(r) / len(r.metrics["accuracy_macro"]),
+            "round": round_near_best,
+            "% of the run": lambda r: 100 * round_near_best(r) / len(r.metrics["accuracy_macro"]),
             "uplink": last("uplink"),
             "downlink": lambda r: float(np.mean(r.metrics["downlink"])),
         },
@@ -130,16 +132,16 @@ def keep_personal(scale: Scale, results: list[Result]) -> None:
     """Accuracy of each, and the published rounds of convergence as a line of 500 rounds each."""
     names = {"shared_base": "no personal layers", "personal_layers": "personal layers L_p=2"}
     planned, dataset = scale.pick(16, 500), scale.pick("FMNIST", "CIFAR10")
-    columns = {"accuracy_macro": last("accuracy_macro"), "arrived": arrived}
+    columns = {"accuracy_macro": last("accuracy_macro"), "arrived": round_near_best}
     keep_runs(scale, ("FedCPS", "personal", dataset), results, columns, planned)
     if scale.paper:
-        moved = [r._replace(setting=names[r.method], method="FedCPS") for r in results if r.method in names]
+        renamed = [r._replace(setting=names[r.method], method="FedCPS") for r in results if r.method in names]
         metric = "convergence_round"
         stated = {(s, "FedCPS", metric): published("FedCPS", "CIFAR10", s, "FedCPS", metric) for s in names.values()}
-        keep_runs(scale, ("FedCPS", "text", "CIFAR10"), moved, {metric: arrived}, planned, stated)
+        keep_runs(scale, ("FedCPS", "text", "CIFAR10"), renamed, {metric: round_near_best}, planned, stated)
 
 
-def arrived(result: Result) -> int:
+def round_near_best(result: Result) -> int:
     """The first tested round (from 1) within a point of the best accuracy."""
     accuracy = result.metrics["accuracy_macro"]
     return int(np.argmax(np.nan_to_num(accuracy) >= np.nanmax(accuracy) - 0.01)) + 1

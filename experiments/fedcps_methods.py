@@ -16,7 +16,7 @@ from typing import Any
 import jax.numpy as jnp
 from final_round import EPOCHS, with_everyone_once_more, with_own_layers_trained
 from outcomes import described
-from reporting import Methods, Result, Scale, compare, some
+from reporting import Methods, Result, Scale, compare, random_examples
 
 import fljax
 from fljax.algorithms.ditto import ditto
@@ -68,7 +68,7 @@ FINE_TUNED = "FedAVG-FT"
 def data(name: str, scale: Scale, n_train: int = 3000, n_test: int = 600) -> tuple[Examples, Examples]:
     """All of a data set at the paper's scale, some of it at smoke."""
     train, test = (Examples(split.x, split.y) for split in load(name))
-    return (train, test) if scale.paper else (some(train, n_train), some(test, n_test))
+    return (train, test) if scale.paper else (random_examples(train, n_train), random_examples(test, n_test))
 
 
 def federations(
@@ -76,8 +76,8 @@ def federations(
 ) -> list[Federation]:
     """The paper's 100 clients (smoke: 20), one federation a seed."""
     sets, n_clients = data(name, scale), n_clients or scale.pick(20, 100)
-    made = [PARTITIONS[partition](*sets, n_clients, seed=s, **options) for s in range(scale.n_seeds)]
-    return made if scale.paper else [alike(federation) for federation in made]
+    drawn = [PARTITIONS[partition](*sets, n_clients, seed=s, **options) for s in range(scale.n_seeds)]
+    return drawn if scale.paper else [alike(federation) for federation in drawn]
 
 
 def alike(federation: Federation) -> Federation:
@@ -117,25 +117,27 @@ def run(
     methods: Methods,
     settings: dict[str, list[Federation]],
     n_rounds: int,
-    every: int | None = None,
-    once: Container[str] = (),
+    evaluate_every: int | None = None,
+    tested_once: Container[str] = (),
 ) -> list[Result]:
     """10 % of the clients a round (smoke: half); tested after each of the last ten rounds.
 
     At the paper's scale runs are in folders of the experiment's ``name``, and go on where they were stopped. There the
-    methods ``once`` are tested after the last round alone.
+    methods ``tested_once`` are tested after the last round alone.
     """
     folder, methods, results = scale.pick(None, scale.folder / "runs" / name), scale.chosen(methods), []
-    often = {"evaluate_every": every or scale.pick(None, 50), "tested_last": 10}
-    seldom = {"evaluate_every": n_rounds}  # the same however short a part of the run is
-    for method, given in methods.items():
+    regular_tests = {"evaluate_every": evaluate_every or scale.pick(None, 50), "tested_last": 10}
+    last_test = {"evaluate_every": n_rounds}  # the same however short a part of the run is
+    for method, method_and_hyper in methods.items():
         options = {"participation": scale.pick(0.5, 0.1), "folder": folder}
-        options |= seldom if scale.paper and method in once else often
-        results += compare({method: given}, scale.chosen(settings), scale.rounds or n_rounds, **options)
+        options |= last_test if scale.paper and method in tested_once else regular_tests
+        results += compare({method: method_and_hyper}, scale.chosen(settings), scale.rounds or n_rounds, **options)
     return results
 
 
-def how(scale: Scale, dataset: str, n_clients: int, planned: int, result: Result, epochs: int | None = None) -> str:
+def settings_of_run(
+    scale: Scale, dataset: str, n_clients: int, planned: int, result: Result, epochs: int | None = None
+) -> str:
     """The settings of a run, as they stand in its line of the results."""
     work = effort(scale, epochs)
     return described(
@@ -156,8 +158,8 @@ def cps(
     model: Model, scale: Scale, n_clusters: int = K, epochs: int | None = None, **options: Any
 ) -> tuple[Algorithm, fljax.fedcps.Hyper]:
     """FedCPS; clients are tested with what they train in one more round of everyone, where nothing else is said."""
-    given = {"identity_examples": COMPARED, "deployed": "fresh"} | options
-    return fedcps(model, effort(scale, epochs), n_clusters, **given), fljax.fedcps.Hyper(lr=LR, max_norm=10.0)
+    choices = {"identity_examples": COMPARED, "deployed": "fresh"} | options
+    return fedcps(model, effort(scale, epochs), n_clusters, **choices), fljax.fedcps.Hyper(lr=LR, max_norm=10.0)
 
 
 def cps_once_more(
@@ -171,27 +173,30 @@ def cps_once_more(
 def contenders(dataset: str, scale: Scale, *names: str, last_round: bool = True, epochs: int | None = None) -> Methods:
     """FedCPS and its rivals; no ``names``: all of them. ``last_round`` False tests what the rounds themselves leave."""
     (model, gaussian), work = networks(dataset, scale), effort(scale, epochs)
-    _, of_fedsr = networks(dataset, scale, latent=256)
-    head, extra = model.layers[-1:], EPOCHS if last_round else 0
-    own = model.layers[:-2] or model.layers[:1]
+    _, fedsr_model = networks(dataset, scale, latent=256)
+    head, ft_epochs = model.layers[-1:], EPOCHS if last_round else 0
+    own_layers = model.layers[:-2] or model.layers[:1]
     methods: dict[str, tuple[Algorithm, Any]] = {
         "FedAVG": (fedavg(model, work), fljax.fedavg.Hyper(lr=LR)),
-        FINE_TUNED: (fedavg_ft(model, work, ft_epochs=extra), fljax.fedavg_ft.Hyper(lr=LR)),
+        FINE_TUNED: (fedavg_ft(model, work, ft_epochs=ft_epochs), fljax.fedavg_ft.Hyper(lr=LR)),
         "FedPer": (fedper(model, work), fljax.fedper.Hyper(lr=LR)),
         "FedBABU": (fedbabu(model, work, ft_epochs=0), fljax.fedbabu.Hyper(lr=LR)),
         "Ditto": (ditto(model, work), fljax.ditto.Hyper(lr=LR, lam=DITTO_LAMBDA)),
-        "FedSR-FT": (fedsr_ft(of_fedsr, work, ft_epochs=extra), fljax.fedsr_ft.Hyper(lr=LR, l2r=1e-3, cmi=1e-3)),
-        "LG-FedAVG": (lg_fedavg(model, work, n_shared=len(model.layers) - len(own)), fljax.lg_fedavg.Hyper(lr=LR)),
-        "FedCR": (fedcr(gaussian, work, ft_epochs=extra), fljax.fedcr.Hyper(lr=LR, beta=1e-4)),
+        "FedSR-FT": (fedsr_ft(fedsr_model, work, ft_epochs=ft_epochs), fljax.fedsr_ft.Hyper(lr=LR, l2r=1e-3, cmi=1e-3)),
+        "LG-FedAVG": (
+            lg_fedavg(model, work, n_shared=len(model.layers) - len(own_layers)),
+            fljax.lg_fedavg.Hyper(lr=LR),
+        ),
+        "FedCR": (fedcr(gaussian, work, ft_epochs=ft_epochs), fljax.fedcr.Hyper(lr=LR, beta=1e-4)),
         "FedCPS": cps_once_more(model, scale, epochs=epochs)
         if last_round
         else cps(model, scale, epochs=epochs, deployed="own"),
     }
     if last_round:
-        layers = {"FedPer": head, "FedBABU": head, "LG-FedAVG": own}
-        for name, trained in layers.items():
+        layers = {"FedPer": head, "FedBABU": head, "LG-FedAVG": own_layers}
+        for name, trained_layers in layers.items():
             algorithm, hyper = methods[name]
-            methods[name] = with_own_layers_trained(algorithm, model, work, LR, trained), hyper
+            methods[name] = with_own_layers_trained(algorithm, model, work, LR, trained_layers), hyper
         algorithm, hyper = methods["Ditto"]
         methods["Ditto"] = with_everyone_once_more(algorithm, model, work, LR, DITTO_LAMBDA), hyper
     return {name: method for name, method in methods.items() if name in names or not names}

@@ -87,33 +87,35 @@ def methods(dataset: str, scale: Scale, effort: Effort, n_rounds: int) -> dict[s
     """FedAvg, Ditto and FedCPS with their last rounds, at the learning rate that the rounds end with."""
     (model, _), work = fedcps.networks(dataset, scale), fedcps.effort(scale, effort.epochs)
     lr = effort.last_lr(n_rounds)
-    trained = {
+    trained_layers = {
         "acc_pct_head": model.layers[-1:],
         "acc_pct_top": model.layers[-2:],
         "acc_pct_all": model.layers,
     }
 
     def last_rounds(algorithm: Algorithm) -> dict[str, Algorithm]:
-        return {name: with_own_layers_trained(algorithm, model, work, lr, own) for name, own in trained.items()}
+        return {
+            name: with_own_layers_trained(algorithm, model, work, lr, layers) for name, layers in trained_layers.items()
+        }
 
     clusters, hyper = fedcps.cps(model, scale, epochs=effort.epochs, deployed="cluster")
     fresh, _ = fedcps.cps(model, scale, epochs=effort.epochs, deployed="fresh")
     average, personal = fedavg(model, work), ditto(model, work)
-    lam, given = fedcps.DITTO_LAMBDA, {"lr": effort.lr, "lr_decay": effort.lr_decay}
+    lam, sgd = fedcps.DITTO_LAMBDA, {"lr": effort.lr, "lr_decay": effort.lr_decay}
     return {
-        "FedAVG": Contender(average, fedavg.Hyper(**given), last_rounds(average)),
+        "FedAVG": Contender(average, fedavg.Hyper(**sgd), last_rounds(average)),
         "Ditto": Contender(
             personal,
-            ditto.Hyper(**given, lam=lam),
+            ditto.Hyper(**sgd, lam=lam),
             {"acc_pct_once_more": with_everyone_once_more(personal, model, work, lr, lam)},
         ),
-        "FedCPS": Contender(clusters, hyper.replace(**given), {"acc_pct_once_more": fresh} | last_rounds(clusters)),
+        "FedCPS": Contender(clusters, hyper.replace(**sgd), {"acc_pct_once_more": fresh} | last_rounds(clusters)),
     }
 
 
 def names(scale: Scale) -> tuple[str, ...]:
     """All efforts and methods that can be asked for."""
-    efforts = (name for of in EFFORTS.values() for name in of)
+    efforts = (name for named_efforts in EFFORTS.values() for name in named_efforts)
     return *efforts, *methods("fashion_mnist", scale, Effort(1), 1)
 
 
@@ -132,16 +134,26 @@ def fedsr(scale: Scale) -> None:
     effort, planned = Effort(fedcps.EPOCHS_OF_TABLE2["fashion_mnist"]), scale.pick(16, 250)
     _, model = fedcps.networks("fashion_mnist", scale, latent=256)
     work, rounds = fedcps.effort(scale, effort.epochs), unexchanged(model, fedcps.effort(scale, effort.epochs))
-    last = with_own_layers_trained(rounds, model, work, effort.lr, model.layers[-2:])
-    tested = Contender(rounds, fljax.fedsr.Hyper(lr=effort.lr, l2r=1e-3, cmi=1e-3), {"acc_pct_top": last})
+    last_round = with_own_layers_trained(rounds, model, work, effort.lr, model.layers[-2:])
+    contender = Contender(rounds, fljax.fedsr.Hyper(lr=effort.lr, l2r=1e-3, cmi=1e-3), {"acc_pct_top": last_round})
     n_rounds, rows, place = scale.rounds or planned, [], ("FedCPS", "settings", "FMNIST")
     for setting, partition in fedcps.TABLE2.items():
-        stated, named = published("FedCPS", "FMNIST", setting, "FedSR-FT", "acc_pct"), f"nothing exchanged, {setting}"
-        run = partial(measured, scale, "fedsr", f"FedSR, {setting}", tested, n_rounds, 50, stated)
-        found = [run(*given) for given in enumerate(fedcps.federations("fashion_mnist", scale, partition))]
-        numbers = {("FedSR-FT", named, seed, metric): v for seed, of in enumerate(found) for metric, v in of.items()}
+        stated, setting_name = (
+            published("FedCPS", "FMNIST", setting, "FedSR-FT", "acc_pct"),
+            f"nothing exchanged, {setting}",
+        )
+        run = partial(measured, scale, "fedsr", f"FedSR, {setting}", contender, n_rounds, 50, stated)
+        seed_numbers = [run(*pair) for pair in enumerate(fedcps.federations("fashion_mnist", scale, partition))]
+        numbers = {
+            ("FedSR-FT", setting_name, seed, metric): v
+            for seed, values in enumerate(seed_numbers)
+            for metric, v in values.items()
+        }
         keep_numbers(scale, place, numbers, (n_rounds, planned), **effort._asdict())
-        rows.append({"setting": setting, "published": stated} | {m: spread(of[m] for of in found) for m in found[0]})
+        rows.append(
+            {"setting": setting, "published": stated}
+            | {m: spread(values[m] for values in seed_numbers) for m in seed_numbers[0]}
+        )
         show(scale, "fedsr", "accuracy, %, of FedSR's loss without an exchange", rows)
 
 
@@ -160,18 +172,25 @@ def unexchanged(model: Model, work: Work) -> Algorithm:
     )
 
 
-def accuracies(scale: Scale, table: str, dataset: str, every: int) -> None:
+def accuracies(scale: Scale, table: str, dataset: str, evaluate_every: int) -> None:
     """A table of one data set, tested after so many rounds."""
-    word, planned = fedcps.PUBLISHED_NAME[dataset], scale.pick(16, fedcps.PUBLISHED_ROUNDS[dataset])
+    data_name, planned = fedcps.PUBLISHED_NAME[dataset], scale.pick(16, fedcps.PUBLISHED_ROUNDS[dataset])
     n_rounds, federations, rows = scale.rounds or planned, fedcps.federations(dataset, scale, "few_shot"), []
     for name, effort in scale.chosen(EFFORTS[dataset]).items():
-        for method, tested in scale.chosen(methods(dataset, scale, effort, n_rounds)).items():
-            stated = published("FedCPS", word, SETTING, method, "acc_pct")
-            run = partial(measured, scale, table, f"{name}, {method}", tested, n_rounds, every, stated)
-            found = [run(*given) for given in enumerate(federations)]
-            numbers = {(method, name, seed, metric): v for seed, of in enumerate(found) for metric, v in of.items()}
-            keep_numbers(scale, ("FedCPS", "settings", word), numbers, (n_rounds, planned), **effort._asdict())
-            rows.append({"setting": name, "method": method} | {m: spread(of[m] for of in found) for m in found[0]})
+        for method, contender in scale.chosen(methods(dataset, scale, effort, n_rounds)).items():
+            stated = published("FedCPS", data_name, SETTING, method, "acc_pct")
+            run = partial(measured, scale, table, f"{name}, {method}", contender, n_rounds, evaluate_every, stated)
+            seed_numbers = [run(*pair) for pair in enumerate(federations)]
+            numbers = {
+                (method, name, seed, metric): v
+                for seed, values in enumerate(seed_numbers)
+                for metric, v in values.items()
+            }
+            keep_numbers(scale, ("FedCPS", "settings", data_name), numbers, (n_rounds, planned), **effort._asdict())
+            rows.append(
+                {"setting": name, "method": method}
+                | {m: spread(values[m] for values in seed_numbers) for m in seed_numbers[0]}
+            )
             show(scale, table, "accuracy, %, after the rounds and after several last rounds", rows)
 
 
@@ -179,9 +198,9 @@ def measured(
     scale: Scale,
     table: str,
     label: str,
-    tested: Contender,
+    contender: Contender,
     n_rounds: int,
-    every: int,
+    evaluate_every: int,
     stated: float,
     seed: int,
     federation: Federation,
@@ -189,15 +208,19 @@ def measured(
     """Metric -> accuracy in per cent of one run, which goes on where it was stopped; and rounds to ``stated``."""
     label = f"{label}, seed {seed}"
     folder, key = scale.folder / "runs" / table / folder_name(label), jax.random.key(seed)
-    options = {"participation": scale.pick(0.5, 0.1), "evaluate_every": scale.pick(2, every), "tested_last": 10}
-    given, progress = (tested.algorithm, tested.hyper, federation, key, n_rounds), BarProgress(label, CONSOLE)
-    run, _ = resumed(*given, folder=folder, progress=progress, **options)
+    options = {
+        "participation": scale.pick(0.5, 0.1),
+        "evaluate_every": scale.pick(2, evaluate_every),
+        "tested_last": 10,
+    }
+    arguments, progress = (contender.algorithm, contender.hyper, federation, key, n_rounds), BarProgress(label, CONSOLE)
+    run, _ = resumed(*arguments, folder=folder, progress=progress, **options)
     curve = 100 * np.asarray(run.metrics["accuracy_macro"])
     numbers = {"acc_pct": float(np.mean(curve[-10:]))}
-    reached = np.flatnonzero(curve >= stated)  # NaN, an untested round, is not
-    numbers["rounds_to_published"] = float(reached[0] + 1) if len(reached) else float("nan")
-    for metric, algorithm in tested.after.items():
-        numbers[metric] = 100 * accuracy(algorithm, tested.hyper, run.state, federation, key)
+    rounds_reached = np.flatnonzero(curve >= stated)  # NaN, an untested round, is not
+    numbers["rounds_to_published"] = float(rounds_reached[0] + 1) if len(rounds_reached) else float("nan")
+    for metric, algorithm in contender.after.items():
+        numbers[metric] = 100 * accuracy(algorithm, contender.hyper, run.state, federation, key)
         CONSOLE.print(f"[dim]{label}, {metric}: {numbers[metric]:.2f}[/]")
     return numbers
 

@@ -62,16 +62,16 @@ PUBLISHED = {
 
 def keep_lines(scale: Scale, number: str, results: list[Result]) -> None:
     """A line a run in the file of the table, and one in that of each published number."""
-    how = {"clients": 20, "epochs": 2, "data": scale.pick("digits", "cifar10")}
+    settings = {"clients": 20, "epochs": 2, "data": scale.pick("digits", "cifar10")}
     columns = {name: last(name) for name in ("accuracy_micro", "accuracy_macro")}
-    keep_runs(scale, ("FedTSDP", number, "CIFAR10"), results, columns, n_rounds(scale), **how)
+    keep_runs(scale, ("FedTSDP", number, "CIFAR10"), results, columns, n_rounds(scale), **settings)
     for result in results:
         if (cell := PUBLISHED.get((result.setting, result.method))) is None:
             continue
-        table_of, setting, metric = cell
+        table_name, setting, metric = cell
         stated = {(setting, result.method, metric): published("FedTSDP", "CIFAR10", setting, result.method, metric)}
-        one, place = {metric: percent}, ("FedTSDP", table_of, "CIFAR10")
-        keep_runs(scale, place, [result._replace(setting=setting)], one, n_rounds(scale), stated, **how)
+        column, place = {metric: percent}, ("FedTSDP", table_name, "CIFAR10")
+        keep_runs(scale, place, [result._replace(setting=setting)], column, n_rounds(scale), stated, **settings)
 
 
 def percent(result: Result) -> float:
@@ -98,20 +98,24 @@ NOT_CLUSTERED = ("FedAvg", "FedProx", "Ditto")
 
 def keep_leads(scale: Scale, results: Mapping[str, list[Result]]) -> None:
     """The leads, in points, of Table 4's text; published as of all three data sets."""
-    of = {(s, r.method, r.seed): percent(r) for s, made in results.items() for r in made}
+    accuracies = {(s, r.method, r.seed): percent(r) for s, setting_results in results.items() for r in setting_results}
     hard, numbers = "Dirichlet 0.2", {}
-    mean = lambda seed, names, setting=hard: np.mean([of[setting, name, seed] for name in names])  # noqa: E731
-    others = tuple(name for _, name, seed in of if seed == 0 and name not in ("FedPer", "FedTSDP", "Standalone"))
-    for seed in sorted({seed for _, _, seed in of}):
-        lead = np.mean([of[s, "FedPer", seed] - of[s, "FedAvg", seed] for s in results])
-        found = {("FedPer-FedAvg", "Dirichlet CNN"): lead}
-        found["FedPer - other algorithms", hard] = of[hard, "FedPer", seed] - mean(seed, dict.fromkeys(others))
-        found["CFL - non-clustered", hard] = of[hard, "CFL", seed] - mean(seed, NOT_CLUSTERED)
-        numbers |= {(*cell, seed, LEAD): value for cell, value in found.items()}
+    mean = lambda seed, names, setting=hard: np.mean([accuracies[setting, name, seed] for name in names])  # noqa: E731
+    other_methods = tuple(
+        name for _, name, seed in accuracies if seed == 0 and name not in ("FedPer", "FedTSDP", "Standalone")
+    )
+    for seed in sorted({seed for _, _, seed in accuracies}):
+        lead = np.mean([accuracies[s, "FedPer", seed] - accuracies[s, "FedAvg", seed] for s in results])
+        leads = {("FedPer-FedAvg", "Dirichlet CNN"): lead}
+        leads["FedPer - other algorithms", hard] = accuracies[hard, "FedPer", seed] - mean(
+            seed, dict.fromkeys(other_methods)
+        )
+        leads["CFL - non-clustered", hard] = accuracies[hard, "CFL", seed] - mean(seed, NOT_CLUSTERED)
+        numbers |= {(*cell, seed, LEAD): value for cell, value in leads.items()}
     stated = {(s, m, LEAD): published("FedTSDP", "all", s, m, LEAD) for m, s, _, _ in numbers}
-    done = min(len(r.metrics["ids"]) for made in results.values() for r in made)
-    how = {"clients": 20, "data": scale.pick("digits", "cifar10") + " alone"}
-    keep_numbers(scale, ("FedTSDP", "T4/text", "all"), numbers, (done, n_rounds(scale)), stated, **how)
+    done_rounds = min(len(r.metrics["ids"]) for setting_results in results.values() for r in setting_results)
+    settings = {"clients": 20, "data": scale.pick("digits", "cifar10") + " alone"}
+    keep_numbers(scale, ("FedTSDP", "T4/text", "all"), numbers, (done_rounds, n_rounds(scale)), stated, **settings)
 
 
 LEAD = "acc_gain_pp_approx"

@@ -50,12 +50,12 @@ MOST_SEEDS = 5
 def everything(paper: bool, n_seeds: int) -> dict[str, list[Federation]]:
     """All settings with index tables of one width, so that a method compiles once for all of them."""
     train, test = load("cifar10" if paper else "digits")
-    made = []
+    drawn = []
     for partition, options in SETTINGS.values():
-        smallest = {"min_size": 5} if partition == "dirichlet" and not paper else {}
-        made += [PARTITIONS[partition](train, test, 20, seed=s, **options, **smallest) for s in range(n_seeds)]
-    made = same_shapes(made)
-    return {name: made[i * n_seeds : (i + 1) * n_seeds] for i, name in enumerate(SETTINGS)}
+        least_size = {"min_size": 5} if partition == "dirichlet" and not paper else {}
+        drawn += [PARTITIONS[partition](train, test, 20, seed=s, **options, **least_size) for s in range(n_seeds)]
+    drawn = same_shapes(drawn)
+    return {name: drawn[i * n_seeds : (i + 1) * n_seeds] for i, name in enumerate(SETTINGS)}
 
 
 def federations(scale: Scale, setting: str) -> list[Federation]:
@@ -81,31 +81,36 @@ def n_rounds(scale: Scale) -> int:
 @cache
 def runs(scale: Scale, setting: str) -> list[Result]:
     """FedTSDP and what the paper compares it with, tested now and then on the way."""
-    return compared(scale, "", systems(scale, setting), (setting,), every=scale.pick(1, 5))
+    return compared(scale, "", systems(scale, setting), (setting,), evaluate_every=scale.pick(1, 5))
 
 
 def systems(scale: Scale, setting: str = "") -> Methods:
     """FedTSDP and its rivals, by their names in the tables."""
-    model, local, numbers = network(scale.paper, setting), work(scale), optimizer(scale)
+    model, local_work, sgd = network(scale.paper, setting), work(scale), optimizer(scale)
     return {
-        "FedTSDP": (fedtsdp(model, local), fljax.fedtsdp.Hyper(**numbers)),
-        "FedAvg": (fedavg(model, local), fljax.fedavg.Hyper(**numbers)),
-        "FedProx": (fedprox(model, local), fljax.fedprox.Hyper(**numbers)),
-        "FedPer": (fedper(model, local), fljax.fedper.Hyper(**numbers)),
-        "Ditto": (ditto(model, local), fljax.ditto.Hyper(**numbers)),
-        "CFL": (cfl(model, local), fljax.cfl.Hyper(**numbers)),
-        "Standalone": (standalone(model, local), fljax.standalone.Hyper(**numbers)),
+        "FedTSDP": (fedtsdp(model, local_work), fljax.fedtsdp.Hyper(**sgd)),
+        "FedAvg": (fedavg(model, local_work), fljax.fedavg.Hyper(**sgd)),
+        "FedProx": (fedprox(model, local_work), fljax.fedprox.Hyper(**sgd)),
+        "FedPer": (fedper(model, local_work), fljax.fedper.Hyper(**sgd)),
+        "Ditto": (ditto(model, local_work), fljax.ditto.Hyper(**sgd)),
+        "CFL": (cfl(model, local_work), fljax.cfl.Hyper(**sgd)),
+        "Standalone": (standalone(model, local_work), fljax.standalone.Hyper(**sgd)),
     }
 
 
 def compared(
-    scale: Scale, name: str, methods: Methods, settings: Iterable[str], every: int | None = None
+    scale: Scale, name: str, methods: Methods, settings: Iterable[str], evaluate_every: int | None = None
 ) -> list[Result]:
     """The methods that were asked for on the settings, tested after every so many rounds (None: after the last).
 
     At the paper's scale runs are in folders of the experiment's ``name``, and go on where they were stopped.
     """
-    made = {setting: federations(scale, setting.removesuffix(" ResNet18")) for setting in settings}
+    by_setting = {setting: federations(scale, setting.removesuffix(" ResNet18")) for setting in settings}
     # A run in a folder is the same however short a part of it is asked for.
-    every, folder = every or scale.pick(None, n_rounds(scale)), scale.pick(None, scale.folder / "runs" / name)
-    return compare(scale.chosen(methods), made, scale.rounds or n_rounds(scale), evaluate_every=every, folder=folder)
+    evaluate_every, folder = (
+        evaluate_every or scale.pick(None, n_rounds(scale)),
+        scale.pick(None, scale.folder / "runs" / name),
+    )
+    return compare(
+        scale.chosen(methods), by_setting, scale.rounds or n_rounds(scale), evaluate_every=evaluate_every, folder=folder
+    )

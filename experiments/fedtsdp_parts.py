@@ -40,10 +40,10 @@ DRAWS = {"mean of 20 draws": 20, "one draw": 1}
 
 def figure9(scale: Scale) -> None:
     """Figure 9: two stages against each alone, Dirichlet 0.5, and the round from which both are best to the end."""
-    model, local, hyper = network(scale.paper), work(scale), fljax.fedtsdp.Hyper(**optimizer(scale))
-    methods: Methods = {stages: (fedtsdp(model, local, stages=stages), hyper) for stages in STAGES}
+    model, local_work, hyper = network(scale.paper), work(scale), fljax.fedtsdp.Hyper(**optimizer(scale))
+    methods: Methods = {stages: (fedtsdp(model, local_work, stages=stages), hyper) for stages in STAGES}
     setting = "Dirichlet 0.5"
-    results = compared(scale, "figure9", methods, (setting,), every=1)
+    results = compared(scale, "figure9", methods, (setting,), evaluate_every=1)
     curves = {r.method: mean_curve(results, "accuracy_micro", setting, r.method) for r in results}
     rows = table(results, {"accuracy_micro": last("accuracy_micro"), "clusters": last("n_clusters")})
     keep_runs(scale, ("FedTSDP", "Fig9", "runs"), results, {"accuracy_micro": last("accuracy_micro")}, n_rounds(scale))
@@ -57,27 +57,27 @@ def keep_best_round(scale: Scale, results: list[Result]) -> None:
     by_seed = {(r.method, r.seed): np.asarray(r.metrics["accuracy_micro"]) for r in results}
     setting, method, metric = "Dirichlet 0.5", "two-stage best after round", "round_approx"
     numbers = {
-        (method, setting, seed, metric): best_from(curve, [by_seed[alone, seed] for alone in ("outputs", "weights")])
+        (method, setting, seed, metric): best_from(curve, [by_seed[stage, seed] for stage in ("outputs", "weights")])
         for (name, seed), curve in by_seed.items()
         if name == "both"
     }
     stated = {(setting, method, metric): published("FedTSDP", "CIFAR10", setting, method, metric)}
-    done = min(len(r.metrics["ids"]) for r in results)
-    keep_numbers(scale, ("FedTSDP", "Fig9", "CIFAR10"), numbers, (done, n_rounds(scale)), stated)
+    done_rounds = min(len(r.metrics["ids"]) for r in results)
+    keep_numbers(scale, ("FedTSDP", "Fig9", "CIFAR10"), numbers, (done_rounds, n_rounds(scale)), stated)
 
 
 def best_from(ours: np.ndarray, others: list[np.ndarray]) -> float:
     """The round (from 1) from which a curve, smoothed over five rounds, stays above the others; NaN if never."""
     smooth = lambda curve: np.convolve(curve, np.ones(5) / 5, "valid")  # noqa: E731
-    behind = np.flatnonzero(smooth(ours) < np.max([smooth(curve) for curve in others], axis=0))
-    first = behind[-1] + 1 if len(behind) else 0
+    rounds_behind = np.flatnonzero(smooth(ours) < np.max([smooth(curve) for curve in others], axis=0))
+    first = rounds_behind[-1] + 1 if len(rounds_behind) else 0
     return float(first + 5) if first + 5 <= len(ours) else float("nan")
 
 
 def sampling(scale: Scale) -> None:
     """How the public images are drawn: by weights as resolved, as printed, or evenly (Dirichlet 0.2)."""
-    model, local, hyper = network(scale.paper), work(scale), fljax.fedtsdp.Hyper(**optimizer(scale))
-    methods: Methods = {way: (fedtsdp(model, local, sampling=way), hyper) for way in WAYS}
+    model, local_work, hyper = network(scale.paper), work(scale), fljax.fedtsdp.Hyper(**optimizer(scale))
+    methods: Methods = {way: (fedtsdp(model, local_work, sampling=way), hyper) for way in WAYS}
     setting = "Dirichlet 0.2"
     results = compared(scale, "sampling", methods, (setting,))
     columns = {"accuracy_micro": last("accuracy_micro"), "fired_share": lambda r: float(r.metrics["fired"].mean())}
@@ -91,28 +91,30 @@ def figure3(scale: Scale) -> None:
     Three clients of classes 1, 2, 3 and three of 8, 9, 0, after one round's training from one model. The paper's toy is
     not described beyond this, so that its distances are not to be compared with ours.
     """
-    model, local, numbers = network(scale.paper), work(scale), optimizer(scale)
-    rows, found = [], {}
+    model, local_work, sgd = network(scale.paper), work(scale), optimizer(scale)
+    rows, ratios = [], {}
     for seed in range(scale.n_seeds):
         start = model.init(jax.random.key(seed))
         federation = two_kinds(scale, seed)
         cohort = sample_cohort(jax.random.key(seed), jnp.int32(0), federation, 6, None)
-        begin = tree.everyone(start, 6)
-        optimizer_ = local_optimizer(fljax.fedtsdp.Hyper(**numbers), local, jnp.int32(0))
-        trained = train_clients(cohort.key, begin, cohort.data, training_loss(model), optimizer_, local).params
+        starts = tree.everyone(start, 6)
+        client_optimizer = local_optimizer(fljax.fedtsdp.Hyper(**sgd), local_work, jnp.int32(0))
+        trained = train_clients(
+            cohort.key, starts, cohort.data, training_loss(model), client_optimizer, local_work
+        ).params
         updates = tree.flatten(tree.subtract(trained, tree.broadcast(start, 6)))
-        seen = federation.test.pool.x[-300:]
+        images = federation.test.pool.x[-300:]
         outputs = jnp.stack(
-            [jax.nn.softmax(model.apply(tree.take(trained, jnp.int32(i)), seen, None)[0]) for i in range(6)]
+            [jax.nn.softmax(model.apply(tree.take(trained, jnp.int32(i)), images, None)[0]) for i in range(6)]
         )
-        apart = {"gradients, L2": pairwise_l2(updates), "outputs, Jensen-Shannon": js_divergence(outputs)}
-        same = np.equal.outer(np.arange(6) < 3, np.arange(6) < 3)
-        for name, distance in apart.items():
+        distances = {"gradients, L2": pairwise_l2(updates), "outputs, Jensen-Shannon": js_divergence(outputs)}
+        is_same_kind = np.equal.outer(np.arange(6) < 3, np.arange(6) < 3)
+        for name, distance in distances.items():
             distance = np.asarray(distance)
-            within, across = distance[same & ~np.eye(6, dtype=bool)].mean(), distance[~same].mean()
+            within, across = distance[is_same_kind & ~np.eye(6, dtype=bool)].mean(), distance[~is_same_kind].mean()
             rows.append({"seed": seed, "distance": name, "within": within, "across": across, "ratio": across / within})
-            found[name, "two kinds", seed, "across / within"] = across / within
-    keep_numbers(scale, ("FedTSDP", "Fig3", "digits"), found, (1, 1), clients=6)
+            ratios[name, "two kinds", seed, "across / within"] = across / within
+    keep_numbers(scale, ("FedTSDP", "Fig3", "digits"), ratios, (1, 1), clients=6)
     show(scale, "figure3", "Distances within and across two kinds of clients", rows)
 
 
@@ -137,13 +139,13 @@ def figure11(scale: Scale) -> None:
 
 def hopkins(scale: Scale) -> None:
     """The statistic over five seeds: its level, the noise of one draw, how often it fires (on IID data: falsely)."""
-    five = scale._replace(n_seeds=max(MOST_SEEDS, scale.n_seeds))
-    model, local = network(scale.paper), work(scale)
-    numbers = optimizer(scale)
+    five_seeds = scale._replace(n_seeds=max(MOST_SEEDS, scale.n_seeds))
+    model, local_work = network(scale.paper), work(scale)
+    sgd = optimizer(scale)
     methods: Methods = {
-        name: (fedtsdp(model, local, n_draws=n), fljax.fedtsdp.Hyper(**numbers)) for name, n in DRAWS.items()
+        name: (fedtsdp(model, local_work, n_draws=n), fljax.fedtsdp.Hyper(**sgd)) for name, n in DRAWS.items()
     }
-    results = compared(five, "hopkins", methods, SETTINGS)
+    results = compared(five_seeds, "hopkins", methods, SETTINGS)
     columns: dict[str, Callable[[Result], float]] = {
         "H": lambda r: r.metrics["hopkins"].mean(),
         "H first round": lambda r: r.metrics["hopkins"][0],
@@ -158,8 +160,8 @@ def hopkins(scale: Scale) -> None:
 def groups(scale: Scale) -> None:
     """True groups on rotated and dominant-label digits, 12 clients in 4 groups: found, when, and at what gain?"""
     train, test = load(scale.pick("digits", "cifar10"))
-    model, local, rounds = network(scale.paper), Work(5, 16), scale.rounds or scale.pick(30, 100)
-    made = {
+    model, local_work, rounds = network(scale.paper), Work(5, 16), scale.rounds or scale.pick(30, 100)
+    by_setting = {
         "rotation": [
             PARTITIONS["rotated_groups"](train, test, 12, seed=s, n_groups=4, n_public=100)
             for s in range(scale.n_seeds)
@@ -169,25 +171,25 @@ def groups(scale: Scale) -> None:
             for s in range(scale.n_seeds)
         ],
     }
-    numbers = {"lr": 0.1, "momentum": 0.5}
+    sgd = {"lr": 0.1, "momentum": 0.5}
     methods: Methods = {
-        "FedTSDP": (fedtsdp(model, local), fljax.fedtsdp.Hyper(**numbers, eps_outputs=0.1, eps_weights=3.0)),
-        "FedAvg": (fedavg(model, local), fljax.fedavg.Hyper(**numbers)),
+        "FedTSDP": (fedtsdp(model, local_work), fljax.fedtsdp.Hyper(**sgd, eps_outputs=0.1, eps_weights=3.0)),
+        "FedAvg": (fedavg(model, local_work), fljax.fedavg.Hyper(**sgd)),
     }
-    results = compare(methods, made, rounds)
-    found: dict[str, Callable[[Result], float]] = {
+    results = compare(methods, by_setting, rounds)
+    group_columns: dict[str, Callable[[Result], float]] = {
         "ARI": last("ari"),
         "first round of ARI 1": first_round("ari", lambda ari: ari > 0.999),
         "share of rounds": lambda result: (result.metrics["ari"] > 0.999).mean(),
         "clusters": last("n_clusters"),
     }
     rows = []
-    for setting in made:
-        ours, base = ([r for r in results if (r.setting, r.method) == (setting, name)] for name in methods)
-        row = table(ours, {"accuracy_macro": last("accuracy_macro")} | found)[0]
-        other = table(base, {"accuracy_macro": last("accuracy_macro")})[0]
-        margin = np.subtract(row["accuracy_macro"].values, other["accuracy_macro"].values)
-        rows += [row | {"over FedAvg": spread(margin)}, other]
+    for setting in by_setting:
+        ours, baseline = ([r for r in results if (r.setting, r.method) == (setting, name)] for name in methods)
+        row = table(ours, {"accuracy_macro": last("accuracy_macro")} | group_columns)[0]
+        baseline_row = table(baseline, {"accuracy_macro": last("accuracy_macro")})[0]
+        margin = np.subtract(row["accuracy_macro"].values, baseline_row["accuracy_macro"].values)
+        rows += [row | {"over FedAvg": spread(margin)}, baseline_row]
     show(scale, "groups", f"True groups within {rounds} rounds", rows)
 
 

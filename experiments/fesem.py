@@ -44,8 +44,8 @@ def settled(result: Result) -> float:
     """The round (from 1) from which no client changes its cluster; NaN for a method without clusters."""
     if "label" not in result.metrics:
         return np.nan
-    moved = np.flatnonzero((np.diff(result.metrics["label"], axis=0) != 0).any(axis=1))
-    return float(moved[-1]) + 2 if len(moved) else 1.0
+    rounds_with_moves = np.flatnonzero((np.diff(result.metrics["label"], axis=0) != 0).any(axis=1))
+    return float(rounds_with_moves[-1]) + 2 if len(rounds_with_moves) else 1.0
 
 
 def tables(scale: Scale) -> None:
@@ -56,8 +56,8 @@ def tables(scale: Scale) -> None:
     columns["objective"] = lambda r: r.metrics["objective"][-1] if "objective" in r.metrics else np.nan
     columns["settled"] = settled
     for epochs, is_sgd in ((5, False), (1, True)):
-        of_them = [result for result in runs(scale) if (result.method == "FedSGD") == is_sgd]
-        keep_runs(scale, ("FeSEM", "T2", DATA[scale.paper]), of_them, columns, planned(scale), epochs=epochs)
+        epoch_results = [result for result in runs(scale) if (result.method == "FedSGD") == is_sgd]
+        keep_runs(scale, ("FeSEM", "T2", DATA[scale.paper]), epoch_results, columns, planned(scale), epochs=epochs)
     keep_settled(scale)
     rows = table(runs(scale), columns | {"seconds": lambda r: r.seconds})
     stated = published("FeSEM", "FEMNIST+FedCelebA", "-", "FeSEM", "clustering_iterations_to_converge_max")
@@ -90,25 +90,25 @@ def figure3(scale: Scale) -> None:
     if {f"FeSEM({k})" for k in SIZES} == set(curves):
         numbers, metric = {}, "best_K"
         for seed in range(scale.n_seeds):
-            of_seed = {r.method: r.metrics["accuracy_micro"][-1] for r in results if r.seed == seed}
-            numbers["FeSEM", "K=2..4", seed, metric] = float(max(SIZES, key=lambda k: of_seed[f"FeSEM({k})"]))
+            accuracies = {r.method: r.metrics["accuracy_micro"][-1] for r in results if r.seed == seed}
+            numbers["FeSEM", "K=2..4", seed, metric] = float(max(SIZES, key=lambda k: accuracies[f"FeSEM({k})"]))
         stated = {("K=2..4", "FeSEM", metric): published("FeSEM", "both", "K=2..4", "FeSEM", metric)}
-        done = n_rounds(scale), planned(scale)
-        keep_numbers(scale, ("FeSEM", "Fig3", "both"), numbers, done, stated, data=DATA[scale.paper])
+        rounds = n_rounds(scale), planned(scale)
+        keep_numbers(scale, ("FeSEM", "Fig3", "both"), numbers, rounds, stated, data=DATA[scale.paper])
     best |= {"best K": best["method"], "published": published("FeSEM", "both", "K=2..4", "FeSEM", "best_K")}
     show(scale, "figure3", "K centers", [dict.fromkeys(best) | row for row in rows], plots.learning_curves(curves))
 
 
 def partitions(scale: Scale) -> None:
     """The same images dealt IID, by Dirichlet 0.5 and by writer: does FeSEM(4) gain on FedAvg where nobody differs?"""
-    both = systems(scale, *of_writers(scale))
-    chosen = {name: both[name] for name in ("FedAvg", "FeSEM(4)")}
-    ways, known = everything(scale.paper, scale.n_seeds), []
+    methods = systems(scale, *of_writers(scale))
+    chosen = {name: methods[name] for name in ("FedAvg", "FeSEM(4)")}
+    ways, earlier_results = everything(scale.paper, scale.n_seeds), []
     if not scale.only:
         ((way, _),) = by_writer(scale).items()
-        known = [result for result in runs(scale) if result.method in chosen]
-        ways = {other: federations for other, federations in ways.items() if other != way}
-    results = known + compare(chosen, ways, n_rounds(scale), evaluate_every=1)
+        earlier_results = [result for result in runs(scale) if result.method in chosen]
+        ways = {other_way: federations for other_way, federations in ways.items() if other_way != way}
+    results = earlier_results + compare(chosen, ways, n_rounds(scale), evaluate_every=1)
     rows = table(results, {"accuracy_micro": last("accuracy_micro"), "accuracy_macro": last("accuracy_macro")})
     for row in rows:
         base = next(r for r in rows if (r["setting"], r["method"]) == (row["setting"], "FedAvg"))

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 from comparison import SHORT_RUN
-from reporting import Methods, Scale, same_shapes, some
+from reporting import Methods, Scale, random_examples, same_shapes
 
 import fljax
 from fljax.algorithms.cfl import cfl
@@ -35,46 +35,48 @@ DATA = {False: "MNIST-writers", True: "FEMNIST"}
 
 
 @cache
-def everything(paper: bool, n_seeds: int, judged: bool = False) -> dict[str, list[Federation]]:
+def everything(paper: bool, n_seeds: int, validated: bool = False) -> dict[str, list[Federation]]:
     """By writer, and the paper's two other ways to deal the same images; tables of one width, to compile once.
 
-    Four fifths of a client's images are for training. At smoke, or ``judged``, a tenth of all, out of these, is for
-    validation.
+    Four fifths of a client's images are for training. At smoke, or if ``validated``, a tenth of all, taken from these,
+    is for validation.
     """
-    part = {"val_fraction": 0.1 if judged or not paper else 0.0}
+    split_options = {"val_fraction": 0.1 if validated or not paper else 0.0}
     if paper:
         sets = load("femnist")
-        writers = [PARTITIONS["natural"](*sets, 400, seed=s, **part) for s in range(n_seeds)]
+        writers = [PARTITIONS["natural"](*sets, 400, seed=s, **split_options) for s in range(n_seeds)]
     else:
         train, test = (Examples(split.x, split.y) for split in load("mnist"))
-        sets = some(train, 3200), some(test, 800)
-        writers = [PARTITIONS["writers"](*sets, 20, seed=s, sigma=0.3, **part) for s in range(n_seeds)]
+        sets = random_examples(train, 3200), random_examples(test, 800)
+        writers = [PARTITIONS["writers"](*sets, 20, seed=s, sigma=0.3, **split_options) for s in range(n_seeds)]
     ways = {
         DEALT[paper]: writers,
-        "IID": [dealt("iid", own, s, **part) for s, own in enumerate(writers)],
-        "Dirichlet 0.5": [dealt("dirichlet", own, s, beta=0.5, **part) for s, own in enumerate(writers)],
+        "IID": [dealt("iid", federation, s, **split_options) for s, federation in enumerate(writers)],
+        "Dirichlet 0.5": [
+            dealt("dirichlet", federation, s, beta=0.5, **split_options) for s, federation in enumerate(writers)
+        ],
     }
-    wide = iter(same_shapes([federation for own in ways.values() for federation in own]))
-    return {way: [next(wide) for _ in range(n_seeds)] for way in ways}
+    widened = iter(same_shapes([federation for drawn in ways.values() for federation in drawn]))
+    return {way: [next(widened) for _ in range(n_seeds)] for way in ways}
 
 
 def dealt(partition: str, federation: Federation, seed: int, **numbers: Any) -> Federation:
     """The images of a federation dealt anew to as many clients, a fifth of each client's for tests."""
     images = [owned(data) for data in (federation.train, federation.val, federation.test) if data is not None]
-    together = jax.tree.map(lambda *parts: np.concatenate(parts), *images)
-    return PARTITIONS[partition](together, together, len(federation.train.size), seed=seed, public=False, **numbers)
+    all_images = jax.tree.map(lambda *parts: np.concatenate(parts), *images)
+    return PARTITIONS[partition](all_images, all_images, len(federation.train.size), seed=seed, public=False, **numbers)
 
 
 def owned(data: ClientData) -> Examples:
     """The examples of all clients."""
-    there = np.arange(data.index.shape[1]) < np.asarray(data.size)[:, None]
-    rows = np.asarray(data.index)[there]
+    is_real = np.arange(data.index.shape[1]) < np.asarray(data.size)[:, None]
+    rows = np.asarray(data.index)[is_real]
     return jax.tree.map(lambda leaf: np.asarray(leaf)[rows], data.pool)
 
 
-def by_writer(scale: Scale, judged: bool = False) -> dict[str, list[Federation]]:
-    """The setting of the tables; ``judged``: with a validation split."""
-    name, federations = next(iter(everything(scale.paper, scale.n_seeds, judged).items()))
+def by_writer(scale: Scale, validated: bool = False) -> dict[str, list[Federation]]:
+    """The setting of the tables; ``validated``: with a validation split."""
+    name, federations = next(iter(everything(scale.paper, scale.n_seeds, validated).items()))
     return {name: federations}
 
 
@@ -88,28 +90,28 @@ def work(scale: Scale) -> Work:
     return Work(5, scale.pick(16, 10))
 
 
-def systems(scale: Scale, model: Model, local: Work, lr: float) -> Methods:
+def systems(scale: Scale, model: Model, local_work: Work, lr: float) -> Methods:
     """FeSEM with each K, with matched averaging, and the paper's ten baselines, by its names."""
-    one_epoch = local._replace(epochs=1)  # of mini-batches, as in the official code
+    one_epoch = local_work._replace(epochs=1)  # of mini-batches, as in the official code
     methods: Methods = {
-        "NonFed": (standalone(model, local), fljax.standalone.Hyper(lr=lr)),
+        "NonFed": (standalone(model, local_work), fljax.standalone.Hyper(lr=lr)),
         "FedSGD": (fedavg(model, one_epoch), fljax.fedavg.Hyper(lr=lr)),
-        "FedAvg": (fedavg(model, local), fljax.fedavg.Hyper(lr=lr)),
-        "FedDist": (feddist(model, local), fljax.feddist.Hyper(lr=lr)),
-        "FedDWS": (feddws(model, local), fljax.feddws.Hyper(lr=lr)),
-        "Robust (TKM)": (robust_cfl(model, local, 4), fljax.robust_cfl.Hyper(lr=lr)),
-        "FedCluster": (cfl(model, local), fljax.cfl.Hyper(lr=lr, **scale.pick(SHORT_RUN["cfl"], {}))),
-        "HypoCluster(3)": (hypcluster(model, local, 3), fljax.hypcluster.Hyper(lr=lr)),
-        "FedDane": (feddane(model, local), fljax.feddane.Hyper(lr=lr, mu=0.0)),
-        "FedProx": (fedprox(model, local), fljax.fedprox.Hyper(lr=lr)),
+        "FedAvg": (fedavg(model, local_work), fljax.fedavg.Hyper(lr=lr)),
+        "FedDist": (feddist(model, local_work), fljax.feddist.Hyper(lr=lr)),
+        "FedDWS": (feddws(model, local_work), fljax.feddws.Hyper(lr=lr)),
+        "Robust (TKM)": (robust_cfl(model, local_work, 4), fljax.robust_cfl.Hyper(lr=lr)),
+        "FedCluster": (cfl(model, local_work), fljax.cfl.Hyper(lr=lr, **scale.pick(SHORT_RUN["cfl"], {}))),
+        "HypoCluster(3)": (hypcluster(model, local_work, 3), fljax.hypcluster.Hyper(lr=lr)),
+        "FedDane": (feddane(model, local_work), fljax.feddane.Hyper(lr=lr, mu=0.0)),
+        "FedProx": (fedprox(model, local_work), fljax.fedprox.Hyper(lr=lr)),
     }
-    centers = {f"FeSEM({k})": centered(model, local, lr, k) for k in SIZES}
-    return methods | centers | {"FeSEM-MA(4)": (fesem_ma(model, local, 4), fljax.fesem.Hyper(lr=lr))}
+    centers = {f"FeSEM({k})": centered(model, local_work, lr, k) for k in SIZES}
+    return methods | centers | {"FeSEM-MA(4)": (fesem_ma(model, local_work, 4), fljax.fesem.Hyper(lr=lr))}
 
 
-def centered(model: Model, local: Work, lr: float, k: int) -> tuple[Algorithm, Any]:
+def centered(model: Model, local_work: Work, lr: float, k: int) -> tuple[Algorithm, Any]:
     """FeSEM with so many centers, its objective (5) among the metrics."""
-    return fesem(model, local, k, objective=True), fljax.fesem.Hyper(lr=lr)
+    return fesem(model, local_work, k, objective=True), fljax.fesem.Hyper(lr=lr)
 
 
 def of_writers(scale: Scale) -> tuple[Model, Work, float]:

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from fesem_methods import SIZES, by_writer, centered, network, of_writers, work
 from lines import keep_runs
-from reporting import Scale, compare, main, same_shapes, some
+from reporting import Scale, compare, main, random_examples, same_shapes
 from tables import last, published, show, table
 
 import fljax
@@ -28,23 +28,23 @@ from fljax.types import Examples
 
 def hands(scale: Scale) -> None:
     """Which K is best when the writers' true number of hands is 1 to 4: does the best K follow it? (proxy)"""
-    model, local, lr = of_writers(scale._replace(paper=False))
+    model, local_work, lr = of_writers(scale._replace(paper=False))
     train, test = (Examples(split.x, split.y) for split in load("mnist"))
-    sets, n_clients = (some(train, 3200), some(test, 800)), 20
+    sets, n_clients = (random_examples(train, 3200), random_examples(test, 800)), 20
     options = {"sigma": 0.3, "jitter": 0.05, "val_fraction": 0.1}
-    made = {
+    by_hands = {
         f"{n} hands": [PARTITIONS["writers"](*sets, n_clients, seed=s, n_groups=n, **options) for s in seeds]
         for n in (1, 2, 3, 4)
         for seeds in [range(scale.n_seeds)]
     }
-    flat = iter(same_shapes([federation for seeds in made.values() for federation in seeds]))
-    made = {name: [next(flat) for _ in seeds] for name, seeds in made.items()}
-    methods = {f"FeSEM({k})": centered(model, local, lr, k) for k in (1, *SIZES)}
+    widened = iter(same_shapes([federation for seeds in by_hands.values() for federation in seeds]))
+    by_hands = {name: [next(widened) for _ in seeds] for name, seeds in by_hands.items()}
+    methods = {f"FeSEM({k})": centered(model, local_work, lr, k) for k in (1, *SIZES)}
     n_rounds = scale.rounds or 15
-    results = [r for name, m in methods.items() for r in compare({name: m}, made, n_rounds)]  # a program for each K
+    results = [r for name, m in methods.items() for r in compare({name: m}, by_hands, n_rounds)]  # a program for each K
     columns = {"accuracy_micro": last("accuracy_micro"), "objective": last("objective"), "ari": last("ari")}
-    place, small = ("FeSEM", "hands", "MNIST-writers"), scale._replace(paper=False)
-    keep_runs(small, place, results, columns, 15, clients=n_clients, proxy="MNIST rewritten")
+    place, small_scale = ("FeSEM", "hands", "MNIST-writers"), scale._replace(paper=False)
+    keep_runs(small_scale, place, results, columns, 15, clients=n_clients, proxy="MNIST rewritten")
     rows = sorted(table(results, columns), key=lambda row: row["setting"])
     show(scale, "hands", "K and the number of hidden hands (proxy)", rows)
 
@@ -55,10 +55,10 @@ def components(scale: Scale) -> None:
     algorithm, hyper = centered(*of_writers(scale), 4)
     key, rounds = jax.random.key(0), scale.rounds or 10
     state, _ = simulate(algorithm, hyper, federation, key, rounds, evaluate_every=rounds)
-    held = algorithm.deploy(split_key(key).deploy, hyper, state, federation.train)
+    models = algorithm.deploy(split_key(key).deploy, hyper, state, federation.train)
     uploaded = tree.own(state.server.kept.models)
     coordinates, share = report.principal_components(uploaded)
-    label, group = np.asarray(held.row), federation.group
+    label, group = np.asarray(models.row), federation.group
     group = None if group is None else np.asarray(group)
     figure = plots.model_map(coordinates, share, label, group, "FeSEM(4): the clients' models")
     rows = [{"component": i + 1, "share of the variance": round(float(s), 3)} for i, s in enumerate(share)]
@@ -67,13 +67,13 @@ def components(scale: Scale) -> None:
 
 def choice(scale: Scale) -> None:
     """K by pilots of three rounds on some of the clients, as the paper chooses it (it found 4)."""
-    model, local, hyper = network(scale), work(scale), fljax.fesem.Hyper(lr=scale.pick(0.1, 0.003))
-    ((_, federations),) = by_writer(scale, judged=True).items()
+    model, local_work, hyper = network(scale), work(scale), fljax.fesem.Hyper(lr=scale.pick(0.1, 0.003))
+    ((_, federations),) = by_writer(scale, validated=True).items()
     stated, rows = published("FeSEM", "both", "K=2..4", "FeSEM", "best_K"), []
     for seed, federation in enumerate(federations):
-        found = choose_k(partial(fesem, model, local), hyper, federation, jax.random.key(seed), SIZES)
-        scores = {f"score of K = {k}": round(score, 4) for k, score in found.scores.items()}
-        rows.append({"seed": seed} | scores | {"chosen": found.n_clusters, "published": stated})
+        pilots = choose_k(partial(fesem, model, local_work), hyper, federation, jax.random.key(seed), SIZES)
+        scores = {f"score of K = {k}": round(score, 4) for k, score in pilots.scores.items()}
+        rows.append({"seed": seed} | scores | {"chosen": pilots.n_clusters, "published": stated})
     show(scale, "choice", "Validation accuracy of pilots", rows)
 
 

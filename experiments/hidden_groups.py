@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 from lines import keep_runs
-from reporting import Methods, Result, Scale, compare, main, same_shapes, some
+from reporting import Methods, Result, Scale, compare, main, random_examples, same_shapes
 from tables import Row, first_round, last, show, table
 
 import fljax
@@ -58,14 +58,14 @@ def everything(paper: bool, n_seeds: int) -> dict[str, list[Federation]]:
     """All settings with tables of one width, so that a method compiles once for all; MNIST, at smoke 4,000 images."""
     train, test = (Examples(split.x, split.y) for split in load("mnist"))
     if not paper:
-        train, test = some(train, 3000), some(test, 1000)
-    made = [
+        train, test = random_examples(train, 3000), random_examples(test, 1000)
+    drawn = [
         PARTITIONS[name](train, test, 20 if paper else 12, seed=s, n_public=100, val_fraction=0.1, **options)
         for name, options in SETTINGS.values()
         for s in range(n_seeds)
     ]
-    made = same_shapes(made)
-    return {name: made[i * n_seeds : (i + 1) * n_seeds] for i, name in enumerate(SETTINGS)}
+    drawn = same_shapes(drawn)
+    return {name: drawn[i * n_seeds : (i + 1) * n_seeds] for i, name in enumerate(SETTINGS)}
 
 
 def federations(scale: Scale, setting: str) -> list[Federation]:
@@ -96,7 +96,7 @@ def systems() -> Methods:
     }
 
 
-def found(results: list[Result], baseline: str = "FedAvg") -> list[Row]:
+def group_rows(results: list[Result], baseline: str = "FedAvg") -> list[Row]:
     """Of every clustered method: agreement with the truth, when it was reached, and the margin over the baseline."""
     base = {(r.setting, r.seed): r.metrics["accuracy_macro"][-1] for r in results if r.method == baseline}
     columns: dict[str, Callable[[Result], float]] = {
@@ -113,10 +113,10 @@ def found(results: list[Result], baseline: str = "FedAvg") -> list[Row]:
 
 def groups(scale: Scale) -> None:
     """Who finds the groups, on each seed and when, and what it gains over FedAvg."""
-    given = {name: federations(scale, name) for name in GROUPED}
-    results = compare(scale.chosen(systems()), scale.chosen(given), scale.rounds or scale.pick(40, 100))
+    by_setting = {name: federations(scale, name) for name in GROUPED}
+    results = compare(scale.chosen(systems()), scale.chosen(by_setting), scale.rounds or scale.pick(40, 100))
     keep_lines(scale, "groups", results, ("ari", "n_clusters", "accuracy_macro"))
-    rows = found(results)
+    rows = group_rows(results)
     for row in rows:
         row["ARI of each seed"] = " ".join(f"{value:.2f}" for value in row["ARI"].values)
         row["rounds"] = " ".join("-" if np.isnan(r) else str(int(r)) for r in row.pop("first ARI 1").values)
@@ -128,33 +128,35 @@ def groups(scale: Scale) -> None:
     show(scale, "groups", "Hidden groups of MNIST", rows, learning_curves(curves, ylabel="ARI"))
 
 
-def keep_lines(scale: Scale, table_: str, results: list[Result], names: tuple[str, ...]) -> None:
+def keep_lines(scale: Scale, table_name: str, results: list[Result], names: tuple[str, ...]) -> None:
     """Lines of the last round of every run; a method without clusters has none of those numbers."""
     last_of: Callable[[str], Callable[[Result], float]] = lambda name: (  # noqa: E731
         lambda r: float(r.metrics[name][-1]) if name in r.metrics else np.nan
     )
     columns = {name: last_of(name) for name in names}
     keep_runs(
-        scale, ("hidden_groups", table_, "MNIST"), results, columns, scale.pick(40, 100), clients=scale.pick(12, 20)
+        scale, ("hidden_groups", table_name, "MNIST"), results, columns, scale.pick(40, 100), clients=scale.pick(12, 20)
     )
 
 
 def on_iid() -> Methods:
     """FedTSDP, LayerCFL, CFL, DC-PFL with each way to judge a trial and to end a period, and FedAvg."""
-    model, work, both = mlp((28, 28, 1), (64,)), Work(5, 16), systems()
-    methods: dict[str, Any] = {name: both[name] for name in ("FedTSDP", "LayerCFL")}
+    model, work, group_systems = mlp((28, 28, 1), (64,)), Work(5, 16), systems()
+    methods: dict[str, Any] = {name: group_systems[name] for name in ("FedTSDP", "LayerCFL")}
     methods["CFL"] = (cfl(model, work), fljax.cfl.Hyper(**SPLIT))
     for trial in ("val", "train"):
         for end in ("minimum", "formula"):
             algorithm = dcpfl(model, work, trial_loss=trial, period_end=end)
-            methods[f"DC-PFL, {trial}, {end}"] = (algorithm, both["DC-PFL"][1])
-    return methods | {"FedAvg": both["FedAvg"]}
+            methods[f"DC-PFL, {trial}, {end}"] = (algorithm, group_systems["DC-PFL"][1])
+    return methods | {"FedAvg": group_systems["FedAvg"]}
 
 
 def iid(scale: Scale) -> None:
     """Clients of one distribution, at least five seeds: who sees groups where there are none?"""
-    five = scale._replace(n_seeds=max(5, scale.n_seeds))
-    results = compare(scale.chosen(on_iid()), {"IID": federations(five, "IID")}, scale.rounds or scale.pick(40, 100))
+    five_seeds = scale._replace(n_seeds=max(5, scale.n_seeds))
+    results = compare(
+        scale.chosen(on_iid()), {"IID": federations(five_seeds, "IID")}, scale.rounds or scale.pick(40, 100)
+    )
     keep_lines(scale, "iid", results, ("n_clusters", "accuracy_macro"))
     columns: dict[str, Callable[[Result], float]] = {
         "clusters": lambda r: r.metrics["n_clusters"][-1] if "n_clusters" in r.metrics else np.nan,

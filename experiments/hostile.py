@@ -85,13 +85,15 @@ def federation(paper: bool, seed: int) -> Federation:
 
 def network(scale: Scale) -> Model:
     """An MLP for the images."""
-    one = federation(scale.paper, 0)
-    return mlp(one.train.pool.x.shape[1:], (scale.pick(32, 64),), n_classes(one))
+    first = federation(scale.paper, 0)
+    return mlp(first.train.pool.x.shape[1:], (scale.pick(32, 64),), n_classes(first))
 
 
-def attack_of(name: str, **who: Any) -> Attack:
+def attack_of(name: str, **placement: Any) -> Attack:
     """An attack with the numbers of `ATTACKED_BY`, by a share of the clients."""
-    return ATTACKS[name](**ATTACKED_BY[name], **({"share": SHARE, "start": START} | who if name != "none" else {}))
+    return ATTACKS[name](
+        **ATTACKED_BY[name], **({"share": SHARE, "start": START} | placement if name != "none" else {})
+    )
 
 
 class Program(NamedTuple):
@@ -105,40 +107,45 @@ class Program(NamedTuple):
 
 def programs(scale: Scale, method: str, defences: Sequence[str]) -> list[Program]:
     """What is compiled for a method: one program, and one for each brick on the way up but clipping."""
-    own, found = fljax.ALGORITHMS[method], []
-    there = [name for name in defences if name == MEAN or BRICKS[name].slot in own.slots]
-    apart = [name for name in there if name not in (MEAN, "clip_update") and BRICKS[name].slot == "uplink"]
-    for names in ([name for name in there if name not in apart], *([name] for name in apart)):
+    factory, method_programs = fljax.ALGORITHMS[method], []
+    usable = [name for name in defences if name == MEAN or BRICKS[name].slot in factory.slots]
+    separate = [name for name in usable if name not in (MEAN, "clip_update") and BRICKS[name].slot == "uplink"]
+    for names in ([name for name in usable if name not in separate], *([name] for name in separate)):
         bricks = [BRICKS[name] for name in names if name != MEAN]
         robust = [brick for brick in bricks if brick.slot == "combine"]
         links = [brick for brick in bricks if brick.slot == "uplink"]
-        made = fljax.compose("+".join([method, *(brick.name for brick in links)]))
+        composed = fljax.compose("+".join([method, *(brick.name for brick in links)]))
         choices = dict(SYSTEMS[method]) | ({"combine": any_defence([MEAN_OF_ALL, *robust])} if robust else {})
-        algorithm = made(network(scale), Work(scale.pick(2, 5), 32), **choices)
-        Hyper = joined(made.Hyper, *dict.fromkeys(kinds(robust)), ChosenHyper)
-        given = known(scale, own.kind == "clustered", numbers_of(Hyper))
+        algorithm = composed(network(scale), Work(scale.pick(2, 5), 32), **choices)
+        Hyper = joined(composed.Hyper, *dict.fromkeys(kinds(robust)), ChosenHyper)
+        values = run_numbers(scale, factory.kind == "clustered", numbers_of(Hyper))
         places = [robust.index(BRICKS[name]) + 1 if name != MEAN and BRICKS[name] in robust else 0 for name in names]
         clips = [
             {"clip": CLIP if name == "clip_update" else np.inf} if "clip" in numbers_of(Hyper) else {} for name in names
         ]
-        numbers = [Hyper(**given | clip, defence=float(place)) for place, clip in zip(places, clips, strict=True)]
-        found.append(Program(method, tuple(names), algorithm, tuple(numbers)))
-    return found
+        numbers = [Hyper(**values | clip, defence=float(place)) for place, clip in zip(places, clips, strict=True)]
+        method_programs.append(Program(method, tuple(names), algorithm, tuple(numbers)))
+    return method_programs
 
 
 def kinds(bricks: Sequence[Brick]) -> list[type]:
     """The classes of the numbers of bricks, without those that another one has all of."""
     all_kinds = [brick.Hyper for brick in bricks if brick.Hyper is not None]
-    return [one for one in all_kinds if not any(issubclass(other, one) and other is not one for other in all_kinds)]
+    return [kind for kind in all_kinds if not any(issubclass(other, kind) and other is not kind for other in all_kinds)]
 
 
-def known(scale: Scale, several: bool, fields: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a run; a defence expects all attackers, of a method with ``several`` models one.
+def run_numbers(scale: Scale, has_several_models: bool, fields: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a run; a defence expects all attackers, one if the method ``has_several_models``.
 
     That is one in each of three clusters, and too few of a method that does not divide its clients.
     """
-    expected = 1 if several else len(attackers(federation(scale.paper, 0), SHARE, None, "spread"))
-    numbers = {"lr": scale.pick(0.3, 0.1), "n_attackers": expected, "n_selected": 2 if several else 6, "trim": SHARE}
+    expected = 1 if has_several_models else len(attackers(federation(scale.paper, 0), SHARE, None, "spread"))
+    numbers = {
+        "lr": scale.pick(0.3, 0.1),
+        "n_attackers": expected,
+        "n_selected": 2 if has_several_models else 6,
+        "trim": SHARE,
+    }
     return {name: float(value) for name, value in numbers.items() if name in fields}
 
 
@@ -149,46 +156,46 @@ def n_rounds(scale: Scale) -> int:
 
 def identity(program: Program, federations: Sequence[Federation]) -> list[Any]:
     """What kept numbers of a program must have been made by, beside its numbers and attacks: a value for JSON."""
-    return [static_choices(program.algorithm), program.defences, versions(), [summed(one) for one in federations]]
+    return [static_choices(program.algorithm), program.defences, versions(), [checksum_of(one) for one in federations]]
 
 
-def summed(federation: Federation) -> int:
+def checksum_of(federation: Federation) -> int:
     """A checksum of all that the clients and the server have."""
-    found = 0
+    total = 0
     for leaf in jax.tree.leaves(federation):
-        found = checksum(np.ascontiguousarray(leaf), found)
-    return found
+        total = checksum(np.ascontiguousarray(leaf), total)
+    return total
 
 
 def rows_of(scale: Scale, program: Program, names: Sequence[str]) -> list[Row]:
     """A line for each defence and attack; from the folder where they have been run before."""
     federations = [federation(scale.paper, seed) for seed in range(scale.n_seeds)]
-    who, attacks = (
+    attacking, attacks = (
         Attackers(attackers(federations[0], SHARE, None, "spread"), START),
         [attack_of(name) for name in names],
     )
     numbers = [replace(one, attack=float(i)) for one in program.numbers for i in range(len(names))]
-    told = [as_dict(one) for one in numbers], who, n_rounds(scale), [one.about for one in attacks]
-    told = json.loads(json.dumps([*identity(program, federations), *told]))
-    kept = scale.folder / "runs" / f"{program.algorithm.about.name}.json"
-    found = json.loads(kept.read_text()) if kept.exists() else {}
-    if found.get("told") != told:
-        metrics = under_each(program.algorithm, numbers, attacks, federations, n_rounds(scale), who)
+    made_by = [as_dict(one) for one in numbers], attacking, n_rounds(scale), [one.about for one in attacks]
+    made_by = json.loads(json.dumps([*identity(program, federations), *made_by]))
+    file = scale.folder / "runs" / f"{program.algorithm.about.name}.json"
+    saved = json.loads(file.read_text()) if file.exists() else {}
+    if saved.get("told") != made_by:
+        metrics = under_each(program.algorithm, numbers, attacks, federations, n_rounds(scale), attacking)
         columns = ("accuracy_macro", "attack_success", "ari")
-        found = {"told": told, **{name: np.asarray(metrics[name]).tolist() for name in columns if name in metrics}}
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps(found))
+        saved = {"told": made_by, **{name: np.asarray(metrics[name]).tolist() for name in columns if name in metrics}}
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(saved))
     cells = [(defence, attack) for defence in program.defences for attack in names]
-    return [_row(program.method, *cell, found, i) for i, cell in enumerate(cells)]
+    return [_row(program.method, *cell, saved, i) for i, cell in enumerate(cells)]
 
 
-def _row(method: str, defence: str, attack: str, found: Mapping[str, Any], i: int) -> Row:
+def _row(method: str, defence: str, attack: str, metrics: Mapping[str, Any], place: int) -> Row:
     row: Row = {"method": method, "defence": defence, "attack": attack}
-    row["accuracy"] = spread(found["accuracy_macro"][i])
+    row["accuracy"] = spread(metrics["accuracy_macro"][place])
     if attack == "none" or "width" in ATTACKED_BY[attack]:
-        row["attack success"] = spread(found["attack_success"][i])
-    if "ari" in found:
-        row["ARI"] = spread(found["ari"][i])
+        row["attack success"] = spread(metrics["attack_success"][place])
+    if "ari" in metrics:
+        row["ARI"] = spread(metrics["ari"][place])
     return row
 
 
@@ -202,8 +209,8 @@ def table(scale: Scale) -> None:
     methods = scale.chosen(dict.fromkeys(systems(scale)))
     names = scale.pick(tuple(ATTACKED_BY), tuple(ATTACKED_BY), brief=("none", "sign_flip", "model_replacement"))
     defences, rows = scale.pick(DEFENCES, DEFENCES, brief=(MEAN, "median")), []
-    every = [program for method in methods for program in programs(scale, method, defences)]
-    for program in sorted(every, key=lambda program: -len(program.defences)):
+    all_programs = [program for method in methods for program in programs(scale, method, defences)]
+    for program in sorted(all_programs, key=lambda program: -len(program.defences)):
         rows += rows_of(scale, program, names)
         CONSOLE.print(f"[dim]{program.method}: {', '.join(program.defences)}[/]")
     rows.sort(key=lambda row: list(methods).index(row["method"]))
@@ -231,16 +238,23 @@ def worst(rows: list[Row]) -> list[Row]:
 def placed(scale: Scale) -> None:
     """Attackers spread over the groups, or all in one: per cluster a quarter is few, or everybody."""
     rows, columns = [], {"accuracy": "accuracy_macro", "ARI": "ari"}
-    for where in ("spread", "one_group"):
+    for placement in ("spread", "one_group"):
         for name in ("ifca", "ifca+median"):
-            made, found = fljax.compose(name), []
-            algorithm = made(network(scale), Work(scale.pick(2, 5), 32), **SYSTEMS["ifca"])
+            composed, seed_metrics = fljax.compose(name), []
+            algorithm = composed(network(scale), Work(scale.pick(2, 5), 32), **SYSTEMS["ifca"])
             for seed in range(scale.n_seeds):
-                under = attacked(algorithm, federation(scale.paper, seed), attack_of("sign_flip", placed=where))
-                given = made.Hyper(lr=scale.pick(0.3, 0.1)), under.federation, jax.random.key(seed), n_rounds(scale)
-                found.append(fljax.simulate(under.algorithm, *given, evaluate_every=n_rounds(scale))[1])
-            spreads = {column: spread(one[name][-1] for one in found) for column, name in columns.items()}
-            rows.append({"placed": where, "method": name, "attack": "sign_flip", **spreads})
+                run = attacked(algorithm, federation(scale.paper, seed), attack_of("sign_flip", placed=placement))
+                arguments = (
+                    composed.Hyper(lr=scale.pick(0.3, 0.1)),
+                    run.federation,
+                    jax.random.key(seed),
+                    n_rounds(scale),
+                )
+                seed_metrics.append(fljax.simulate(run.algorithm, *arguments, evaluate_every=n_rounds(scale))[1])
+            spreads = {
+                column: spread(metrics[name][-1] for metrics in seed_metrics) for column, name in columns.items()
+            }
+            rows.append({"placed": placement, "method": name, "attack": "sign_flip", **spreads})
     title = "IFCA under sign flips, attackers spread over the groups or in one"
     show(scale, "placed", title, rows, grid(rows, "method", "placed"))
 

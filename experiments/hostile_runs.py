@@ -35,32 +35,32 @@ class ChosenHyper:
 
 def any_defence(bricks: Sequence[Brick]) -> Combine:
     """What the brick of place ``hyper.defence`` makes of received models; none of them remembers anything."""
-    each = [as_combine(brick.value) for brick in bricks]
+    combines = [as_combine(brick.value) for brick in bricks]
 
     def apply(hyper: Any, memory: Any, shared: Params, received: Any, weight: Array) -> tuple[Params, Any]:
-        branches = [partial(_combined, one, hyper) for one in each]
+        branches = [partial(_combined, combine, hyper) for combine in combines]
         return lax.switch(jnp.int32(hyper.defence), branches, shared, received, weight), memory
 
     return Combine(apply, name="any")
 
 
-def _combined(one: Combine, hyper: Any, shared: Params, received: Any, weight: Array) -> Params:
-    return one.apply(hyper, (), shared, received, weight)[0]
+def _combined(combine: Combine, hyper: Any, shared: Params, received: Any, weight: Array) -> Params:
+    return combine.apply(hyper, (), shared, received, weight)[0]
 
 
 def any_attack(attacks: Sequence[Attack], ids: tuple[int, ...], start: int) -> Transform:
     """The transform in which the clients ``ids`` send what the attack of place ``hyper.attack`` makes of updates."""
-    each = [NOTHING if one.craft is None else crafted(one.craft, ids, start) for one in attacks]
+    transforms = [NOTHING if transform.craft is None else crafted(transform.craft, ids, start) for transform in attacks]
 
     def apply(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
-        branches = [partial(_values, one, hyper, trip) for one in each]
+        branches = [partial(_values, transform, hyper, trip) for transform in transforms]
         return memory, message._replace(values=lax.switch(jnp.int32(hyper.attack), branches, message))
 
     return Transform(apply, name="attack")
 
 
-def _values(one: Transform, hyper: Any, trip: Trip, message: Message) -> Array:
-    return one.apply(hyper, Memory(), message, trip)[1].values
+def _values(transform: Transform, hyper: Any, trip: Trip, message: Message) -> Array:
+    return transform.apply(hyper, Memory(), message, trip)[1].values
 
 
 def _as_they_are(rng: np.random.Generator, x: np.ndarray, y: np.ndarray, n_classes: int) -> tuple[Any, Any]:
@@ -80,14 +80,14 @@ def poisoned(federation: Federation, ids: tuple[int, ...], attack: Attack, trigg
     Federations of the same sizes have the same shapes under all attacks; the attackers are not tested.
     """
     assert trigger.target is not None
-    made = poison.poisoned(
+    under_attack = poison.poisoned(
         federation, ids, attack.poison or _as_they_are, n_classes(federation), attack.seed
     ).federation
-    tested = poison.with_trigger(federation.test, ids, trigger.target, trigger.width)
-    width = federation.test.index.shape[1] - tested.index.shape[1]
-    tested = tested._replace(index=jnp.pad(tested.index, ((0, 0), (0, width))))
+    triggered = poison.with_trigger(federation.test, ids, trigger.target, trigger.width)
+    width = federation.test.index.shape[1] - triggered.index.shape[1]
+    triggered = triggered._replace(index=jnp.pad(triggered.index, ((0, 0), (0, width))))
     size = federation.test.size.at[jnp.asarray(ids)].set(0)
-    return made._replace(test=federation.test._replace(size=size), triggered=tested)
+    return under_attack._replace(test=federation.test._replace(size=size), triggered=triggered)
 
 
 def under_each(
@@ -96,7 +96,7 @@ def under_each(
     attacks: Sequence[Attack],
     federations: Sequence[Federation],
     n_rounds: int,
-    who: Attackers,
+    attackers: Attackers,
 ) -> Mapping[str, np.ndarray]:
     """Metrics after the last round of ``algorithm`` with each of the ``numbers`` on every federation.
 
@@ -106,30 +106,30 @@ def under_each(
         attacks: that ``numbers`` choose from; the first one with a trigger is what is tested.
         federations: of one shape; the s-th has the run key s.
         n_rounds: of every run.
-        who: attacks.
+        attackers: who attacks, and from which round on.
 
     Returns:
         Each metric, (numbers, seeds, ...).
     """
     trigger = next(one for one in attacks if one.width)
-    first = federations[0].train.pool.y.shape[0]
+    first_poisoned = federations[0].train.pool.y.shape[0]
     # Data never changes hands here: no sizes are told, for each attacker keeps as many examples as it has.
-    any_poison = Attack("any", poison=_as_they_are, ids=who.ids, start=who.start)
-    whole = under(algorithm, any_poison, who.ids, first, ())
-    whole = with_uplink(whole, any_attack(attacks, who.ids, who.start))
+    any_poison = Attack("any", poison=_as_they_are, ids=attackers.ids, start=attackers.start)
+    attacked = under(algorithm, any_poison, attackers.ids, first_poisoned, ())
+    attacked = with_uplink(attacked, any_attack(attacks, attackers.ids, attackers.start))
     data = tree.stack(
-        [tree.stack([poisoned(one, who.ids, attack, trigger) for one in federations]) for attack in attacks]
+        [tree.stack([poisoned(one, attackers.ids, attack, trigger) for one in federations]) for attack in attacks]
     )
     keys = jnp.stack([jax.random.key(seed) for seed in range(len(federations))])
 
     def all_runs(hypers: Any, data: Any, keys: Array) -> Metrics:
         def last(hyper: Any, federation: Federation, key: Array) -> Metrics:
-            _, metrics = fljax.simulate(whole, hyper, federation, key, n_rounds, evaluate_every=n_rounds)
+            _, metrics = fljax.simulate(attacked, hyper, federation, key, n_rounds, evaluate_every=n_rounds)
             return {name: value[-1] for name, value in metrics.items()}
 
         def of_seeds(hyper: Any) -> Metrics:
-            under_it = tree.take(data, jnp.int32(hyper.attack))
-            return lax.map(lambda pair: last(hyper, *pair), (under_it, keys))
+            poisoned_data = tree.take(data, jnp.int32(hyper.attack))
+            return lax.map(lambda pair: last(hyper, *pair), (poisoned_data, keys))
 
         return lax.map(of_seeds, hypers)
 

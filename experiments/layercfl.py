@@ -37,7 +37,7 @@ from fljax.algorithms.layercfl import layercfl
 
 def groups(scale: Scale) -> None:
     """Do the clusters become the true groups, when, and what does it gain over FedAvg?"""
-    rows = [row for kind in scale.chosen(KINDS) for row in found(scale, kind, methods(scale, kind))]
+    rows = [row for kind in scale.chosen(KINDS) for row in group_rows(scale, kind, methods(scale, kind))]
     show(scale, "groups", "True groups", rows)
 
 
@@ -45,20 +45,23 @@ def others(scale: Scale) -> None:
     """As `groups`, of AdaCFL, and of LayerCFL with the layers that a pilot on seed 0 chooses."""
     rows = []
     for kind in scale.chosen(KINDS):
-        model, local, given, layers = network(scale), work(scale), numbers(scale, kind), pilot_layers(scale, kind)
+        model, local_work, values, layers = network(scale), work(scale), numbers(scale, kind), pilot_layers(scale, kind)
         compared = {
             "AdaCFL": (
-                adacfl(model, local),
-                fljax.adacfl.Hyper(**{n: v for n, v in given.items() if n != "gamma_max"}),
+                adacfl(model, local_work),
+                fljax.adacfl.Hyper(**{n: v for n, v in values.items() if n != "gamma_max"}),
             ),
-            f"LayerCFL: {' '.join(layers)}": (layercfl(model, local, layers=layers), fljax.layercfl.Hyper(**given)),
+            f"LayerCFL: {' '.join(layers)}": (
+                layercfl(model, local_work, layers=layers),
+                fljax.layercfl.Hyper(**values),
+            ),
             "FedAvg": methods(scale, kind)["FedAvg"],
         }
-        rows += found(scale, kind, compared)
+        rows += group_rows(scale, kind, compared)
     show(scale, "others", "True groups", rows)
 
 
-def found(scale: Scale, kind: str, compared: Methods) -> list[Row]:
+def group_rows(scale: Scale, kind: str, compared: Methods) -> list[Row]:
     """A row for each of the methods, of which the last is FedAvg."""
     planned = scale.pick(35, 100)
     results = compare(compared, {kind: federations(scale, kind)}, scale.rounds or planned)
@@ -69,12 +72,12 @@ def found(scale: Scale, kind: str, compared: Methods) -> list[Row]:
         "first round of ARI 1": first_round("ari", lambda ari: ari > 0.999),
         "clusters": last("n_clusters"),
     }
-    place, own = ("LayerCFL", "groups", DATA[scale.paper]), [r for r in results if r.method != "FedAvg"]
-    keep_runs(scale, place, own, columns, planned, clients=scale.pick(12, 20))
+    place, clustered_results = ("LayerCFL", "groups", DATA[scale.paper]), [r for r in results if r.method != "FedAvg"]
+    keep_runs(scale, place, clustered_results, columns, planned, clients=scale.pick(12, 20))
     keep_runs(
         scale, place, [r for r in results if r.method == "FedAvg"], {"accuracy_macro": last("accuracy_macro")}, planned
     )
-    rows = table(own, columns)
+    rows = table(clustered_results, columns)
     for row in rows:
         row["ARI of each seed"] = " ".join(f"{value:.2f}" for value in row["ARI"].values)
         row["over FedAvg"] = gain(row["accuracy_macro"], base["accuracy_macro"].values)

@@ -28,20 +28,20 @@ from fljax.types import Federation, Model, Params, Stacked, Work
 def heat(scale: Scale) -> None:
     """How alike ten clients in two groups are after some rounds, by measure and for a convolution and a dense layer."""
     name, n_rounds = letters(scale), scale.rounds or scale.pick(10, 30)
-    model, made = network(scale, name), settings(scale, name, scale.pick(300, 1000), 10, 2)
+    model, by_kind = network(scale, name), settings(scale, name, scale.pick(300, 1000), 10, 2)
     for kind in scale.chosen(KINDS):
-        federation = made[kind][0]
+        federation = by_kind[kind][0]
         group, rows, panels = np.asarray(federation.group), [], {}
-        same, others = np.equal.outer(group, group), ~np.eye(len(group), dtype=bool)
+        is_same_group, is_other_client = np.equal.outer(group, group), ~np.eye(len(group), dtype=bool)
         trained, updates = last_round(scale, model, federation, kind, n_rounds)
-        for layer in dict.fromkeys(rule_layers(model, of)[0] for of in KINDS):
+        for layer in dict.fromkeys(rule_layers(model, any_kind)[0] for any_kind in KINDS):
             for measure in MEASURES:
                 alpha = np.asarray(similarity(measure, trained, updates, (layer,)))
                 gap = float(separation_gap(jnp.asarray(alpha), jnp.asarray(group)))
                 panels[layer, measure] = alpha, gap
                 row: Row = {"setting": kind, "layer": layer, "measure": measure}
-                row |= {"mean within": round(float(alpha[same & others].mean()), 4)}
-                row |= {"mean across": round(float(alpha[~same].mean()), 4)}
+                row |= {"mean within": round(float(alpha[is_same_group & is_other_client].mean()), 4)}
+                row |= {"mean across": round(float(alpha[~is_same_group].mean()), 4)}
                 rows.append(row | {"gap": round(gap, 4)})
         title = f"Similarity in round {n_rounds}, {kind}, {name}"
         show(scale, f"heat-{kind.replace(' ', '-')}", title, rows, heat_maps(panels))
@@ -59,14 +59,14 @@ def last_round(scale: Scale, model: Model, federation: Federation, kind: str, n_
 
 @partial(jax.jit, static_argnums=(0, 1))
 def one_round(
-    model: Model, local: Work, hyper: Any, federation: Federation, params: Params, key: Array, round: Array
+    model: Model, local_work: Work, hyper: Any, federation: Federation, params: Params, key: Array, round: Array
 ) -> tuple[Params, Stacked, Stacked]:
     """FedAvg's: the mean model, the clients' models and their updates."""
     n_clients = federation.train.n_clients
     cohort = sample_cohort(key, round, federation, n_clients, None)
     start = tree.everyone(params, n_clients)
-    optimizer = local_optimizer(hyper, local, round)
-    trained = train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, local).params
+    optimizer = local_optimizer(hyper, local_work, round)
+    trained = train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, local_work).params
     return weighted_mean(trained, cohort.data.size), trained, tree.subtract(trained, tree.broadcast(params, n_clients))
 
 
@@ -77,10 +77,10 @@ def heat_maps(panels: Mapping[tuple[str, str], tuple[np.ndarray, float]]) -> Fig
     grid = figure.subplots(len(rows), len(columns), squeeze=False)
     for (layer, measure), (alpha, gap) in panels.items():
         axes = grid[rows.index(layer), columns.index(measure)]
-        others = np.where(np.eye(len(alpha), dtype=bool), np.nan, alpha)
-        figure.colorbar(axes.imshow(others, cmap="Blues"), ax=axes, shrink=0.7)
-        compared = "all layers" if measure.endswith("full") else layer
-        axes.set_title(f"{measure}\n{compared}, gap {gap:.2f}", fontsize=9)
+        off_diagonal = np.where(np.eye(len(alpha), dtype=bool), np.nan, alpha)
+        figure.colorbar(axes.imshow(off_diagonal, cmap="Blues"), ax=axes, shrink=0.7)
+        compared_layers = "all layers" if measure.endswith("full") else layer
+        axes.set_title(f"{measure}\n{compared_layers}, gap {gap:.2f}", fontsize=9)
         axes.set(xticks=[], yticks=[])
     return figure
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from reporting import Methods, Result, Scale, compare, same_shapes, some
+from reporting import Methods, Result, Scale, compare, random_examples, same_shapes
 
 import fljax
 from fljax.algorithms.cfl import cfl
@@ -35,7 +35,7 @@ def images(paper: bool, name: str) -> Any:
     """Train and test examples: whole (letters at 32x32), or at 14x14 with some of the test images."""
     train, test = load(name)
     if not paper:
-        test = some(test, 1200)
+        test = random_examples(test, 1200)
     side = {False: 14, True: 32}[paper]
     if train.x.shape[1] == side:
         return train, test
@@ -77,33 +77,37 @@ def settings(scale: Scale, name: str, examples: int, n_clients: int, n_groups: i
     }
     if n_groups == N_GROUPS:
         options |= {"iid": {"n_groups": 1}}
-    makers = {"dominant label": PARTITIONS["dominant_label_groups"]}
-    made = {
-        (kind, seed): makers.get(kind, PARTITIONS["rotated_groups"])(
-            train, test, n_clients, seed=seed, examples=examples, **given
+    partitions = {"dominant label": PARTITIONS["dominant_label_groups"]}
+    drawn = {
+        (kind, seed): partitions.get(kind, PARTITIONS["rotated_groups"])(
+            train, test, n_clients, seed=seed, examples=examples, **kind_options
         )
-        for kind, given in options.items()
+        for kind, kind_options in options.items()
         for seed in range(max(5, scale.n_seeds) if kind == "iid" else scale.n_seeds)
     }
-    alike = dict(zip(made, same_shapes(same_pools(list(made.values()))), strict=True))
-    return {kind: [federation for (of, _), federation in alike.items() if of == kind] for kind in options}
+    widened = dict(zip(drawn, same_shapes(same_pools(list(drawn.values()))), strict=True))
+    return {
+        kind: [federation for (drawn_kind, _), federation in widened.items() if drawn_kind == kind] for kind in options
+    }
 
 
 def same_pools(federations: Sequence[Federation]) -> list[Federation]:
     """The federations with pools of one size: the rows that somebody has, and some of them again where they are few."""
     splits = ("train", "test")
-    used = [np.unique(np.concatenate([getattr(f, split).index.ravel() for split in splits])) for f in federations]
-    made = []
-    for federation, rows in zip(federations, used, strict=True):
-        pool, kept = federation.train.pool, np.resize(rows, max(map(len, used)))
-        own = Examples(jnp.asarray(np.asarray(pool.x)[kept]), jnp.asarray(np.asarray(pool.y)[kept]))
-        moved = {split: getattr(federation, split) for split in splits}
-        moved = {
-            split: data._replace(pool=own, index=jnp.asarray(np.searchsorted(rows, data.index), jnp.int32))
-            for split, data in moved.items()
+    rows_in_use = [
+        np.unique(np.concatenate([getattr(f, split).index.ravel() for split in splits])) for f in federations
+    ]
+    result = []
+    for federation, rows in zip(federations, rows_in_use, strict=True):
+        pool, kept_rows = federation.train.pool, np.resize(rows, max(map(len, rows_in_use)))
+        small_pool = Examples(jnp.asarray(np.asarray(pool.x)[kept_rows]), jnp.asarray(np.asarray(pool.y)[kept_rows]))
+        data_of_split = {split: getattr(federation, split) for split in splits}
+        data_of_split = {
+            split: data._replace(pool=small_pool, index=jnp.asarray(np.searchsorted(rows, data.index), jnp.int32))
+            for split, data in data_of_split.items()
         }
-        made.append(federation._replace(**moved))
-    return made
+        result.append(federation._replace(**data_of_split))
+    return result
 
 
 def fewer(federation: Federation, n: int, seed: int) -> Federation:
@@ -137,12 +141,12 @@ def numbers(scale: Scale, kind: str) -> dict[str, Any]:
 
 def methods(scale: Scale, kind: str) -> Methods:
     """LayerCFL with the layers for the kind of skew, CFL by the same rule of splitting, and FedAvg."""
-    model, local, given = network(scale), work(scale), numbers(scale, kind)
-    never = fljax.cfl.Hyper(**given).replace(eps_2=float("inf"))
+    model, local_work, values = network(scale), work(scale), numbers(scale, kind)
+    never = fljax.cfl.Hyper(**values).replace(eps_2=float("inf"))
     return {
-        "LayerCFL": (layercfl(model, local, layers=rule_layers(model, kind)), fljax.layercfl.Hyper(**given)),
-        "CFL": (cfl(model, local), fljax.cfl.Hyper(**given)),
-        "FedAvg": (cfl(model, local), never),  # what CFL without a split is (tests), in no program of its own
+        "LayerCFL": (layercfl(model, local_work, layers=rule_layers(model, kind)), fljax.layercfl.Hyper(**values)),
+        "CFL": (cfl(model, local_work), fljax.cfl.Hyper(**values)),
+        "FedAvg": (cfl(model, local_work), never),  # what CFL without a split is (tests), in no program of its own
     }
 
 
@@ -153,8 +157,8 @@ def rule_layers(model: Model, kind: str) -> tuple[str, ...]:
 
 def pilot_layers(scale: Scale, kind: str, seed: int = 0) -> tuple[str, ...]:
     """The layers that a pilot on one seed's clients chooses, see `unsplit`."""
-    at, metrics = seen_in_round(scale) - 1, unsplit(scale, kind)[seed].metrics
-    gap = {name.removeprefix("gap_"): float(value[at]) for name, value in metrics.items() if name.startswith("gap_")}
+    index, metrics = seen_in_round(scale) - 1, unsplit(scale, kind)[seed].metrics
+    gap = {name.removeprefix("gap_"): float(value[index]) for name, value in metrics.items() if name.startswith("gap_")}
     return layers_by_pilot(network(scale), gap)
 
 
@@ -182,13 +186,13 @@ def unsplit(scale: Scale, kind: str) -> list[Result]:
 @cache
 def unsplit_with(scale: Scale, kind: str, name: str, largest: int, examples: int) -> list[Result]:
     """`unsplit` with so many of the ``largest`` number of each client's images; one program for all."""
-    made = settings(scale, name, largest, scale.pick(12, 20), N_GROUPS)[kind]
-    made = [fewer(federation, examples, seed) for seed, federation in enumerate(made)]
+    drawn = settings(scale, name, largest, scale.pick(12, 20), N_GROUPS)[kind]
+    drawn = [fewer(federation, examples, seed) for seed, federation in enumerate(drawn)]
     algorithm = layercfl(
         network(scale, name),
         work(scale),
         layers=KINDS[kind],
-        group=tuple(np.asarray(made[0].group).tolist()),
+        group=tuple(np.asarray(drawn[0].group).tolist()),
     )
     hyper = fljax.layercfl.Hyper(**numbers(scale, kind)).replace(eps_2=float("inf"))
-    return compare({"unsplit": (algorithm, hyper)}, {f"{kind}, {examples} images": made}, n_unsplit(scale))
+    return compare({"unsplit": (algorithm, hyper)}, {f"{kind}, {examples} images": drawn}, n_unsplit(scale))

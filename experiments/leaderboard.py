@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from long_runs import resumed
 from outcomes import RESULTS, Outcome, described, keep
-from reporting import data_here, same_shapes, some
+from reporting import data_here, random_examples, same_shapes
 
 import fljax
 from fljax.cli.run import cache_compilations
@@ -115,17 +115,17 @@ def federation(setting: str, seed: int, scale: Scale) -> Federation:
     name, options = SETTINGS[setting]
     n = scale.n_clients * scale.each
     train, test = images()
-    train, test = some(train, n, seed), some(test, max(n // 4, 1), seed)
-    made = PARTITIONS[name](train, test, scale.n_clients, seed=seed, val_fraction=0.2, **options)
-    return permuted(made, seed) if setting == "permuted labels" else made
+    train, test = random_examples(train, n, seed), random_examples(test, max(n // 4, 1), seed)
+    drawn = PARTITIONS[name](train, test, scale.n_clients, seed=seed, val_fraction=0.2, **options)
+    return permuted(drawn, seed) if setting == "permuted labels" else drawn
 
 
-def permuted(made: Federation, seed: int) -> Federation:
+def permuted(drawn: Federation, seed: int) -> Federation:
     """The clients in four groups, each of which calls the ten classes by another order of their names.
 
     The pools are kept once for each group, so that a row has its group's label.
     """
-    rng, n_clients = np.random.default_rng(seed), made.train.n_clients
+    rng, n_clients = np.random.default_rng(seed), drawn.train.n_clients
     group = np.arange(n_clients) % N_GROUPS
     names = np.stack([rng.permutation(10) for _ in range(N_GROUPS)])
 
@@ -136,11 +136,11 @@ def permuted(made: Federation, seed: int) -> Federation:
         pool = as_arrays(on_host(np.concatenate([x] * N_GROUPS), y))
         return data._replace(pool=pool, index=jnp.asarray(shifted))
 
-    splits = {name: renamed(getattr(made, name)) for name in ("train", "val", "test")}
-    return made._replace(**splits, group=jnp.asarray(group, jnp.int32))
+    splits = {name: renamed(getattr(drawn, name)) for name in ("train", "val", "test")}
+    return drawn._replace(**splits, group=jnp.asarray(group, jnp.int32))
 
 
-def made_of(entry: Entry, value: float) -> tuple[Any, Any]:
+def method_and_hyper(entry: Entry, value: float) -> tuple[Any, Any]:
     """The method and its numbers with ``value`` for the one that is chosen."""
     factory = fljax.ALGORITHMS[entry.name]
     numbers = {"lr": LR, **entry.numbers, entry.tuned: value}
@@ -149,31 +149,35 @@ def made_of(entry: Entry, value: float) -> tuple[Any, Any]:
 
 def federations(setting: str, n_seeds: int, scale: Scale) -> tuple[Federation, list[Federation]]:
     """The one that numbers are chosen on, tested on its validation data, and those of the table, all of one shape."""
-    made = [federation(setting, seed, scale) for seed in (TUNING_SEED, *range(n_seeds))]
-    on_val, *others = same_shapes([made[0]._replace(test=made[0].val), *made[1:]])
-    return on_val, others
+    drawn = [federation(setting, seed, scale) for seed in (TUNING_SEED, *range(n_seeds))]
+    on_val, *of_table = same_shapes([drawn[0]._replace(test=drawn[0].val), *drawn[1:]])
+    return on_val, of_table
 
 
-def chosen(entry: Entry, setting: str, on_val: Federation, scale: Scale, folder: Path) -> dict[float, float]:
+def candidate_accuracies(
+    entry: Entry, setting: str, on_val: Federation, scale: Scale, folder: Path
+) -> dict[float, float]:
     """The candidates for an entry's number, and the validation accuracy in per cent that each reaches."""
-    reached = {}
+    accuracies = {}
     for value in entry.candidates:
-        algorithm, numbers = made_of(entry, value)
-        own = folder / named(entry.name, setting, f"{entry.tuned}={value:g}", scale)
-        run, _ = resumed(algorithm, numbers, on_val, jax.random.key(TUNING_SEED), scale.rounds, folder=own)
-        reached[value] = 100 * float(run.metrics["accuracy_macro"][-1])
-    return reached
+        algorithm, numbers = method_and_hyper(entry, value)
+        run_folder = folder / run_folder_name(entry.name, setting, f"{entry.tuned}={value:g}", scale)
+        run, _ = resumed(algorithm, numbers, on_val, jax.random.key(TUNING_SEED), scale.rounds, folder=run_folder)
+        accuracies[value] = 100 * float(run.metrics["accuracy_macro"][-1])
+    return accuracies
 
 
-def named(method: str, setting: str, which: str, scale: Scale) -> str:
+def run_folder_name(method: str, setting: str, variant: str, scale: Scale) -> str:
     """The folder of a run."""
-    return f"{method}-{setting}-{which}{'-smoke' * scale.smoke}".replace(" ", "_")
+    return f"{method}-{setting}-{variant}{'-smoke' * scale.smoke}".replace(" ", "_")
 
 
 def measured(metrics: Mapping[str, np.ndarray], seconds: float) -> dict[str, float]:
     """The columns of the table, of one run."""
     accuracy = np.asarray(metrics["accuracy_macro"])
-    floats = sum(np.asarray(metrics[way], np.float64).reshape(len(accuracy), -1) for way in ("uplink", "downlink"))
+    floats = sum(
+        np.asarray(metrics[direction], np.float64).reshape(len(accuracy), -1) for direction in ("uplink", "downlink")
+    )
     per_participant = floats if floats.shape[1] > 1 else floats * np.asarray(metrics["ids"]).shape[1]
     ari = np.asarray(metrics["ari"]) if "ari" in metrics else None
     return {
@@ -187,22 +191,22 @@ def measured(metrics: Mapping[str, np.ndarray], seconds: float) -> dict[str, flo
 
 def run(method: str, setting: str, options: argparse.Namespace, scale: Scale, clients: Any) -> None:
     """Chooses a method's number, runs it on every seed and keeps the lines after each run."""
-    entry, (on_val, seeds) = ENTRIES[method], clients
-    reached = chosen(entry, setting, on_val, scale, options.folder)
+    entry, (on_val, test_federations) = ENTRIES[method], clients
+    accuracies = candidate_accuracies(entry, setting, on_val, scale, options.folder)
 
     def keep_lines(seed: int, value: float, columns: Mapping[str, float], seconds: float) -> None:
-        about = (None, scale.rounds, seconds, told(scale, entry, value))
-        lines = [Outcome(method, setting, seed, name, x, *about) for name, x in columns.items()]
+        run_fields = (None, scale.rounds, seconds, settings_of_run(scale, entry, value))
+        lines = [Outcome(method, setting, seed, name, x, *run_fields) for name, x in columns.items()]
         with ONE_WRITER:
             keep(options.results, "leaderboard", "table", "MNIST", lines)
 
-    for value, accuracy in reached.items():
+    for value, accuracy in accuracies.items():
         keep_lines(TUNING_SEED, value, {f"validation at {entry.tuned}={value:g}": accuracy}, 0.0)
-    value = max(reached, key=lambda value: reached[value])
-    for seed, federation in enumerate(seeds):
-        algorithm, numbers = made_of(entry, value)
-        own = options.folder / named(entry.name, setting, str(seed), scale)
-        run, seconds = resumed(algorithm, numbers, federation, jax.random.key(seed), scale.rounds, folder=own)
+    value = max(accuracies, key=lambda value: accuracies[value])
+    for seed, federation in enumerate(test_federations):
+        algorithm, numbers = method_and_hyper(entry, value)
+        run_folder = options.folder / run_folder_name(entry.name, setting, str(seed), scale)
+        run, seconds = resumed(algorithm, numbers, federation, jax.random.key(seed), scale.rounds, folder=run_folder)
         columns = measured(run.metrics, seconds)
         keep_lines(seed, value, columns, seconds)
         print(f"{method}, {setting}, seed {seed}: {columns['accuracy']:.2f}", flush=True)
@@ -225,16 +229,16 @@ def main() -> None:
     scale = Scale(True, 8, 60, 4) if options.smoke else Scale(False, 20, 200, 40)
     for setting in options.settings:
         clients = federations(setting, 1 if options.smoke else options.seeds, scale)
-        one = partial(run, setting=setting, options=options, scale=scale, clients=clients)
+        run_one = partial(run, setting=setting, options=options, scale=scale, clients=clients)
         if options.smoke:  # nearly all of it is compilation: each method once, side by side, on one device
             with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-                list(threads.map(one, options.only if setting == options.settings[0] else options.only[:1]))
+                list(threads.map(run_one, options.only if setting == options.settings[0] else options.only[:1]))
         else:
             for method in options.only:
-                one(method)
+                run_one(method)
 
 
-def told(scale: Scale, entry: Entry, value: float) -> str:
+def settings_of_run(scale: Scale, entry: Entry, value: float) -> str:
     """How a line was run."""
     numbers = {"lr": LR, **entry.numbers, entry.tuned: value}
     return described(not scale.smoke, scale.rounds, scale.rounds, method=entry.name, **entry.choices, **numbers)

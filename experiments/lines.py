@@ -18,7 +18,7 @@ def keep_runs(
     columns: Mapping[str, Callable[[Result], float]],
     planned: int,
     stated: Cells | None = None,
-    **how: Any,
+    **settings: Any,
 ) -> None:
     """Keeps a line for every run and column whose number is finite.
 
@@ -29,10 +29,10 @@ def keep_runs(
         columns: metric -> its number.
         planned: rounds of a whole run.
         stated: published numbers.
-        how: settings that the lines should tell, beside scale and rounds.
+        settings: settings of the run that the lines should tell, beside scale and rounds.
     """
-    text = lambda r: described(scale.paper, len(r.metrics["ids"]), planned, **how)  # noqa: E731
-    lines = outcomes(results, columns, stated or {}, text)
+    text_of = lambda r: described(scale.paper, len(r.metrics["ids"]), planned, **settings)  # noqa: E731
+    lines = outcomes(results, columns, stated or {}, text_of)
     keep(scale.results, *place, [line for line in lines if np.isfinite(line.value)])
 
 
@@ -42,7 +42,7 @@ def keep_numbers(
     numbers: Mapping[Any, float],
     rounds: tuple[int, ...],
     stated: Cells | None = None,
-    **how: Any,
+    **settings: Any,
 ) -> None:
     """As `keep_runs`, of numbers that are not those of one run.
 
@@ -52,11 +52,11 @@ def keep_numbers(
         numbers: (method, setting, seed, metric) -> number.
         rounds: done and planned, or one number for both.
         stated: published numbers.
-        how: settings that the lines should tell.
+        settings: settings of the run that the lines should tell.
     """
-    text, known = described(scale.paper, rounds[0], rounds[-1], **how), stated or {}
+    text, stated_numbers = described(scale.paper, rounds[0], rounds[-1], **settings), stated or {}
     lines = [
-        Outcome(m, s, seed, metric, float(value), known.get((s, m, metric)), rounds[0], 0.0, text)
+        Outcome(m, s, seed, metric, float(value), stated_numbers.get((s, m, metric)), rounds[0], 0.0, text)
         for (m, s, seed, metric), value in numbers.items()
         if np.isfinite(value)
     ]

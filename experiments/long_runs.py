@@ -42,11 +42,20 @@ def resumed(
     # A run always tests after its last round, and its length is no part of what it is: so it is called for longer and
     # longer runs, each of which goes on with the one before.
     first = min(max(n_rounds - tested_last + 1, rounds_done(folder), 1), n_rounds)
-    given: dict[str, Any] = {"seconds_per_checkpoint": 120.0, "seconds_per_chunk": 30.0} | options
-    shown = SilentProgress() if progress is None else progress
+    train_options: dict[str, Any] = {"seconds_per_checkpoint": 120.0, "seconds_per_chunk": 30.0} | options
+    shown_progress = SilentProgress() if progress is None else progress
 
     def until(stop: int) -> Run:
-        return train(algorithm, hyper, federation, key, stop, folder=folder, progress=_Timed(folder, shown), **given)
+        return train(
+            algorithm,
+            hyper,
+            federation,
+            key,
+            stop,
+            folder=folder,
+            progress=_Timed(folder, shown_progress),
+            **train_options,
+        )
 
     for stop in range(first, n_rounds):
         until(stop)

@@ -25,8 +25,8 @@ def shown(origin: str, page: Path = README) -> str:
 
 def show(origin: str, text: str, page: Path = README) -> None:
     """Puts the table there."""
-    old, whole = shown(origin, page), page.read_text()
-    begin = whole.index(mark(origin)) + len(mark(origin)) + 1
-    end = whole.index(END, begin)
-    if old != text.strip():
-        page.write_text(f"{whole[:begin]}\n{text.strip()}\n\n{whole[end:]}")
+    old_table, page_text = shown(origin, page), page.read_text()
+    begin = page_text.index(mark(origin)) + len(mark(origin)) + 1
+    end = page_text.index(END, begin)
+    if old_table != text.strip():
+        page.write_text(f"{page_text[:begin]}\n{text.strip()}\n\n{page_text[end:]}")

@@ -53,9 +53,9 @@ class Outcome(NamedTuple):
     settings: str  # `described`
 
 
-def described(paper_scale: bool, done: int, planned: int, **more: Any) -> str:
+def described(paper_scale: bool, done: int, planned: int, **details: Any) -> str:
     """How something was run: ``scale=paper; rounds=250 of 250; lr=0.05``. Rounds below the plan are a partial run."""
-    fields = {"scale": "paper" if paper_scale else "smoke", "rounds": f"{done} of {planned}"} | more
+    fields = {"scale": "paper" if paper_scale else "smoke", "rounds": f"{done} of {planned}"} | details
     return "; ".join(f"{name}={value}" for name, value in fields.items())
 
 
@@ -119,16 +119,16 @@ def keep(folder: Path, paper: str, table: str, dataset: str, lines: Sequence[Out
     """
     made_by, files = {"commit": _BEGUN_WITH, "versions": versions()}, []
     for small in (False, True):
-        new = [line for line in lines if ("scale=smoke" in line.settings) == small]
-        if not new:
+        new_lines = [line for line in lines if ("scale=smoke" in line.settings) == small]
+        if not new_lines:
             continue
         file = file_of(folder, paper, table, dataset, small)
         merged = {tuple(str(row[name]) for name in KEY): row for row in read(file)}
-        for line in new:
+        for line in new_lines:
             row = {name: _written(value) for name, value in line._asdict().items()} | made_by
-            place = tuple(row[name] for name in KEY)
-            if is_whole(line.settings) or not is_whole(merged.get(place, row)["settings"]):
-                merged[place] = row
+            key = tuple(row[name] for name in KEY)
+            if is_whole(line.settings) or not is_whole(merged.get(key, row)["settings"]):
+                merged[key] = row
         file.parent.mkdir(parents=True, exist_ok=True)
         text = io.StringIO()
         writer: csv.DictWriter[str] = csv.DictWriter(text, list(COLUMNS), lineterminator="\n")
@@ -175,19 +175,19 @@ def _git(*arguments: str) -> str:
 
 def versions() -> str:
     """``jax 0.10.2, ...``, and the accelerator where there is one: what numbers may depend on."""
-    found = []
+    texts = []
     for name in ("jax", "flax", "optax", "numpy"):
         try:
-            found.append(f"{name} {version(name)}")
+            texts.append(f"{name} {version(name)}")
         except PackageNotFoundError:
-            found.append(f"{name} unknown")
+            texts.append(f"{name} unknown")
     device = jax.devices()[0]
-    return ", ".join(found if device.platform == "cpu" else [*found, device.device_kind])
+    return ", ".join(texts if device.platform == "cpu" else [*texts, device.device_kind])
 
 
-def is_of_cpu(told: str) -> bool:
-    """Whether `versions` told it on a CPU: they name an accelerator last."""
-    return told.rpartition(", ")[2].startswith("numpy ")
+def is_of_cpu(text: str) -> bool:
+    """Whether a text of `versions` is of a CPU: an accelerator is named last."""
+    return text.rpartition(", ")[2].startswith("numpy ")
 
 
 _BEGUN_WITH = commit()

@@ -132,12 +132,12 @@ def two_labels(rng: np.random.RandomState, labels: np.ndarray) -> list[np.ndarra
     A class is cut into pieces of random size, at least a tenth of an equal share; the last client gets the rest.
     """
     owned: list[list[np.ndarray]] = [[] for _ in range(N_CLIENTS)]
-    per_class, least = 2 * N_CLIENTS // N_CLASSES, 4 * BATCH_SIZE / N_CLASSES
+    n_takers, least_size = 2 * N_CLIENTS // N_CLASSES, 4 * BATCH_SIZE / N_CLASSES
     for c in range(N_CLASSES):
         rows = np.flatnonzero(labels == c)
-        takers = [i for i in range(N_CLIENTS) if len(owned[i]) < 2][:per_class]
+        takers = [i for i in range(N_CLIENTS) if len(owned[i]) < 2][:n_takers]
         share = len(rows) / len(takers)
-        sizes = rng.randint(int(max(share / 10, least)), int(share), len(takers) - 1)
+        sizes = rng.randint(int(max(share / 10, least_size)), int(share), len(takers) - 1)
         for i, piece in zip(takers, np.split(rows, np.cumsum(sizes)), strict=True):
             owned[i].append(piece)
     return [np.concatenate(pieces) for pieces in owned]
@@ -148,19 +148,19 @@ def dirichlet(rng: np.random.RandomState, labels: np.ndarray, beta: float = 0.1)
 
     Drawn again until everyone has 40 examples.
     """
-    least = int(min(4 * BATCH_SIZE, len(labels) / N_CLIENTS / 2))
+    least_size = int(min(4 * BATCH_SIZE, len(labels) / N_CLIENTS / 2))
     while True:
         owned: list[list[int]] = [[] for _ in range(N_CLIENTS)]
         for c in range(N_CLASSES):
             rows = np.flatnonzero(labels == c)
             rng.shuffle(rows)
-            full = np.array([len(own) >= len(labels) / N_CLIENTS for own in owned])
-            share = np.where(full, 0.0, rng.dirichlet(np.full(N_CLIENTS, beta)))
+            is_full = np.array([len(client_rows) >= len(labels) / N_CLIENTS for client_rows in owned])
+            share = np.where(is_full, 0.0, rng.dirichlet(np.full(N_CLIENTS, beta)))
             cuts = (np.cumsum(share / share.sum()) * len(rows)).astype(int)[:-1]
-            for own, piece in zip(owned, np.split(rows, cuts), strict=True):
-                own.extend(piece.tolist())
-        if min(map(len, owned)) >= least:
-            return [np.array(own) for own in owned]
+            for client_rows, piece in zip(owned, np.split(rows, cuts), strict=True):
+                client_rows.extend(piece.tolist())
+        if min(map(len, owned)) >= least_size:
+            return [np.array(client_rows) for client_rows in owned]
 
 
 def federation(setting: str, part: int = 1) -> Federation:
@@ -186,42 +186,42 @@ def network() -> Model:
 
 def chosen(method: str) -> tuple[Algorithm, Any]:
     """A method of the table and its numbers."""
-    of, factory = METHODS[method], fljax.ALGORITHMS[METHODS[method].name]
-    return factory(network(), Work(of.epochs, BATCH_SIZE), **of.choices), factory.Hyper(**{"lr": LR, **of.numbers})
+    row, factory = METHODS[method], fljax.ALGORITHMS[METHODS[method].name]
+    return factory(network(), Work(row.epochs, BATCH_SIZE), **row.choices), factory.Hyper(**{"lr": LR, **row.numbers})
 
 
 def run(method: str, setting: str, seed: int, clients: Federation, options: argparse.Namespace) -> list[Outcome]:
     """One cell of the table, gone on with: best and last accuracy in per cent, and seconds a round."""
-    of, (algorithm, numbers), part = METHODS[method], chosen(method), options.part
-    own = options.folder / f"{method}-{setting}-{seed}-{part}".replace(" ", "_")
-    n_rounds = max(options.rounds, rounds_done(own))
+    entry, (algorithm, numbers), part = METHODS[method], chosen(method), options.part
+    run_folder = options.folder / f"{method}-{setting}-{seed}-{part}".replace(" ", "_")
+    n_rounds = max(options.rounds, rounds_done(run_folder))
     run, seconds = resumed(
         algorithm,
         numbers,
         clients,
         jax.random.key(seed),
         n_rounds,
-        folder=own,
-        progress=BarProgress(own.name),
-        evaluate_every=of.tested_every,
+        folder=run_folder,
+        progress=BarProgress(run_folder.name),
+        evaluate_every=entry.tested_every,
     )
     accuracy = 100 * np.asarray(run.metrics["accuracy_micro"])
-    choices = {"method": of.name, "epochs": of.epochs, **of.choices, **of.numbers}
-    told = described(part == 1, n_rounds, ROUNDS, **{"lr": LR} | choices)
+    choices = {"method": entry.name, "epochs": entry.epochs, **entry.choices, **entry.numbers}
+    settings = described(part == 1, n_rounds, ROUNDS, **{"lr": LR} | choices)
     stated = PUBLISHED[method][SETTINGS.index(setting)] if part == 1 else None
     values = {
         "best accuracy": (float(np.nanmax(accuracy)), stated),
         "last accuracy": (float(accuracy[-1]), stated),
         "best round": (float(np.nanargmax(accuracy) + 1), None),
-        "seconds per round": (seconds_a_round(own), None),
+        "seconds per round": (seconds_a_round(run_folder), None),
     } | {
         f"accuracy after {n}": (float(accuracy[n - 1]), None)
         for n in AFTER
         if n <= n_rounds and np.isfinite(accuracy[n - 1])
     }
-    named = setting if part == 1 else f"{setting}, 1 in {part}"
+    setting_name = setting if part == 1 else f"{setting}, 1 in {part}"
     return [
-        Outcome(method, named, seed, name, value, published, n_rounds, seconds, told)
+        Outcome(method, setting_name, seed, name, value, published, n_rounds, seconds, settings)
         for name, (value, published) in values.items()
     ]
 
@@ -249,8 +249,8 @@ def main() -> None:
     if options.smoke:
         options.first_seed, options.seeds, options.rounds, options.part = 0, 1, 2, 128
     # Of one shape, whatever is asked for: a method is compiled once and its folders can be gone on with.
-    made = same_shapes([federation(setting, options.part) for setting in SETTINGS])
-    clients = dict(zip(SETTINGS, made, strict=True))
+    federations = same_shapes([federation(setting, options.part) for setting in SETTINGS])
+    clients = dict(zip(SETTINGS, federations, strict=True))
     for seed, (setting, method) in itertools.product(
         range(options.first_seed, options.seeds), itertools.product(options.settings, options.only)
     ):

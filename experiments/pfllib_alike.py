@@ -80,9 +80,9 @@ def distance_of_each(server: Any, state: State) -> None:
 
     def global_gce() -> None:
         names = "generic_conditional_input", "personalized_conditional_input"
-        before = [(client, {name: getattr(client, name) for name in names}) for client in absent(server)]
+        conditions_before = [(client, {name: getattr(client, name) for name in names}) for client in absent(server)]
         send()
-        for client, conditions in before:
+        for client, conditions in conditions_before:
             vars(client).update(conditions)
 
     server.global_GCE = global_gce
@@ -113,8 +113,8 @@ def finer_weights() -> Iterator[None]:
     module = importlib.import_module("fljax.algorithms.fedpac")
     weights = partial(module.simplex_weights, tolerance=1e-7)
 
-    def found(*of: jax.Array) -> jax.Array:
-        alpha = weights(*of)
+    def found(*arguments: jax.Array) -> jax.Array:
+        alpha = weights(*arguments)
         return jnp.where(alpha > 1e-3, alpha, 0)
 
     with mock.patch.object(module, "simplex_weights", found):
@@ -139,10 +139,10 @@ def first_context(server: Any, state: State) -> None:
 
 def absent_as_they_are(server: Any, state: State) -> None:
     """FedALA's absent clients fit, and keep, a mixture in every round, which they are then tested with."""
-    send, evaluate, before = server.send_models, server.evaluate, []
+    send, evaluate, saved = server.send_models, server.evaluate, []
 
     def send_models() -> None:
-        before[:] = [
+        saved[:] = [
             (
                 client,
                 copy.deepcopy(client.model.state_dict()),
@@ -155,7 +155,7 @@ def absent_as_they_are(server: Any, state: State) -> None:
 
     def evaluate_and_go_back() -> None:
         evaluate()
-        for client, model, client.ALA.weights, client.ALA.start_phase in before:
+        for client, model, client.ALA.weights, client.ALA.start_phase in saved:
             client.model.load_state_dict(model)
 
     server.send_models, server.evaluate = send_models, evaluate_and_go_back
@@ -198,11 +198,11 @@ def pull_with_a_gradient(server: Any, state: State) -> None:
 
 def remember_prototypes(server: Any) -> None:
     """PFLlib forgets the prototype of a class that nobody shows in a round."""
-    known, send = {}, server.send_protos
+    last_prototypes, send = {}, server.send_protos
 
     def send_protos() -> None:
-        known.update(server.global_protos)
-        server.global_protos.update(known)
+        last_prototypes.update(server.global_protos)
+        server.global_protos.update(last_prototypes)
         send()
 
     server.send_protos = send_protos
@@ -269,6 +269,6 @@ def whole_batches(server: Any, state: State) -> None:
 
 def patched(module: str, **functions: Any) -> None:
     """Puts functions in the place of PyTorch's in one module of PFLlib."""
-    own = ModuleType("torch")
-    own.__dict__.update(sys.modules["torch"].__dict__ | functions)
-    sys.modules[module].torch = own  # pyright: ignore[reportAttributeAccessIssue]
+    stand_in = ModuleType("torch")
+    stand_in.__dict__.update(sys.modules["torch"].__dict__ | functions)
+    sys.modules[module].torch = stand_in  # pyright: ignore[reportAttributeAccessIssue]

@@ -83,8 +83,8 @@ def examples_of(checkout: Path, files: str | None, setting: str) -> Callable[...
         part = "train" if is_train else "test"
         if clients is None:
             file = checkout / "dataset" / str(files) / part / f"{part}{client}_.npz"
-            held = np.load(file, allow_pickle=True)["data"].tolist()
-            x, y = held["x"], held["y"]
+            saved = np.load(file, allow_pickle=True)["data"].tolist()
+            x, y = saved["x"], saved["y"]
         else:
             data = getattr(clients, part)
             rows = np.asarray(data.index[client, : int(data.size[client])])
@@ -112,10 +112,10 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     checkout = options.checkout.resolve()
-    made = [METHODS[file.stem] for file in checkout.glob("system/flcore/servers/*.py") if file.stem in METHODS]
-    if not made:
+    methods_found = [METHODS[file.stem] for file in checkout.glob("system/flcore/servers/*.py") if file.stem in METHODS]
+    if not methods_found:
         parser.error(f"{options.checkout} has none of {', '.join(METHODS)} in system/flcore/servers")
-    (method, make), read = made[0], examples_of(checkout, options.files, options.setting)
+    (method, make), read = methods_found[0], examples_of(checkout, options.files, options.setting)
     sys.path.insert(0, str(checkout / "system"))
     sys.modules.setdefault("h5py", ModuleType("h5py"))  # the server would save results with it
     import torch  # pyright: ignore[reportMissingImports]
@@ -148,21 +148,21 @@ def main() -> None:
     def evaluate(*_: Any) -> None:
         correct, count = np.sum([client.test_metrics()[:2] for client in server.clients], axis=0)
         accuracy.append(100 * correct / count)
-        done, seconds = len(accuracy) - 1, time.perf_counter() - began
-        print(f"{method} after {done}: {accuracy[-1]:.2f}, {seconds:.0f} s", flush=True)
-        told = described(
-            True, done, pfllib.ROUNDS, lr=pfllib.LR, data=options.files or "pfllib.py", torch=torch.__version__
+        n_done, seconds = len(accuracy) - 1, time.perf_counter() - began
+        print(f"{method} after {n_done}: {accuracy[-1]:.2f}, {seconds:.0f} s", flush=True)
+        settings = described(
+            True, n_done, pfllib.ROUNDS, lr=pfllib.LR, data=options.files or "pfllib.py", torch=torch.__version__
         )
-        metrics = {f"accuracy after {done}": accuracy[-1]} if done in AFTER else {}
-        if done == options.rounds:
+        metrics = {f"accuracy after {n_done}": accuracy[-1]} if n_done in AFTER else {}
+        if n_done == options.rounds:
             best = max(accuracy)
             metrics |= {"last accuracy": accuracy[-1], "best accuracy": best, "best round": accuracy.index(best)}
         lines = [
-            Outcome(method, options.setting, 0, name, float(value), None, done, seconds, told)
+            Outcome(method, options.setting, 0, name, float(value), None, n_done, seconds, settings)
             for name, value in metrics.items()
         ]
         keep(options.results, "PFLlib", "authors", "FMNIST", lines)
-        if done == options.rounds:
+        if n_done == options.rounds:
             raise EnoughError
 
     server.evaluate = evaluate

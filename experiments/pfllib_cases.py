@@ -61,12 +61,12 @@ class Setting(NamedTuple):
     @property
     def name(self) -> str:
         """What a line calls it."""
-        told = [f"{self.n_rounds} rounds"]
+        parts = [f"{self.n_rounds} rounds"]
         if self.clients == "half":
-            told.append("half of the clients")
+            parts.append("half of the clients")
         if self.sizes != "equal":
-            told.append({"unequal": "unequal sizes", "steps": "unequal steps"}[self.sizes])
-        return ", ".join(told)
+            parts.append({"unequal": "unequal sizes", "steps": "unequal steps"}[self.sizes])
+        return ", ".join(parts)
 
 
 PLAIN = Setting()
@@ -94,8 +94,8 @@ class Case(NamedTuple):
 
     def batch(self, setting: Setting) -> int:
         """Examples of a batch, on both sides: all that the largest client has, or `BATCH`; halves leave none over."""
-        whole = setting.sizes == "equal" or (setting.sizes == "unequal" and not self.halves)
-        most = max(setting.examples) if whole else BATCH
+        takes_all = setting.sizes == "equal" or (setting.sizes == "unequal" and not self.halves)
+        most = max(setting.examples) if takes_all else BATCH
         return most // 2 if self.halves else most
 
 

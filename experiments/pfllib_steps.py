@@ -68,9 +68,9 @@ def ours(case: Case, model: Model, federation: Federation, setting: Setting = PL
         return np.stack([model.apply(theta, jnp.asarray(x), None)[0] for x in tests(federation)])
 
     outputs = of_server if case.tests_server else deployed_outputs
-    who = fljax.rounds.table(setting.joined[:-1])
-    begun, _, found = same_steps.ours(algorithm, hyper, federation, setting.n_rounds, outputs, who)
-    return begun, found
+    sampling = fljax.rounds.table(setting.joined[:-1])
+    first_state, _, by_round = same_steps.ours(algorithm, hyper, federation, setting.n_rounds, outputs, sampling)
+    return first_state, by_round
 
 
 def with_val(federation: Federation) -> Federation:
@@ -84,7 +84,7 @@ def with_val(federation: Federation) -> Federation:
 
 
 def theirs(
-    case: Case, begun: State, first: Mapping[str, Any], federation: Federation, setting: Setting = PLAIN
+    case: Case, first_state: State, first: Mapping[str, Any], federation: Federation, setting: Setting = PLAIN
 ) -> list[Outputs]:
     """PFLlib's outputs after 0, 1, ... rounds: it tests at the beginning of each."""
     import torch  # pyright: ignore[reportMissingImports]
@@ -96,13 +96,13 @@ def theirs(
 
     file, name = case.server.split(".")
     module = importlib.import_module(f"flcore.servers.{file}")
-    for loaded in list(sys.modules.values()):
-        if loaded.__name__.startswith(("flcore", "utils")) and hasattr(loaded, "read_client_data"):
-            loaded.read_client_data = read
+    for loaded_module in list(sys.modules.values()):
+        if loaded_module.__name__.startswith(("flcore", "utils")) and hasattr(loaded_module, "read_client_data"):
+            loaded_module.read_client_data = read
     from flcore.trainmodel.models import BaseHeadSplit  # pyright: ignore[reportMissingImports]
 
     network = load_network(torch_network()(), first)
-    standing = {
+    defaults = {
         "model": parted(network, BaseHeadSplit) if case.is_parted else network,
         "dataset": "synthetic",
         "device": "cpu",
@@ -116,15 +116,15 @@ def theirs(
         "eval_gap": 1,
         "time_threthold": float("inf"),
     }
-    arguments = Arguments(**standing | dict(case.arguments))
+    arguments = Arguments(**defaults | dict(case.arguments))
     if case.is_parted:
         arguments.head = arguments.model.head
-    found: list[list[np.ndarray]] = []
+    by_round: list[list[np.ndarray]] = []
 
-    def noted(of: Callable[..., Any], outputs: Any, *options: Any, **more: Any) -> Any:
-        if found and len(outputs) == N_TESTS:  # no batch of training examples is as large
-            found[-1].append(outputs.detach().numpy().copy())
-        return of(outputs, *options, **more)
+    def noted(watched: Callable[..., Any], outputs: Any, *options: Any, **more: Any) -> Any:
+        if by_round and len(outputs) == N_TESTS:  # no batch of training examples is as large
+            by_round[-1].append(outputs.detach().numpy().copy())
+        return watched(outputs, *options, **more)
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
@@ -136,23 +136,25 @@ def theirs(
         server = getattr(module, name)(arguments, 0)
         server.save_results = server.save_global_model = lambda: None
         if case.change:
-            case.change(server, begun)
-        joined = iter([row for row in setting.joined for _ in range(case.n_draws)])
+            case.change(server, first_state)
+        participants = iter([row for row in setting.joined for _ in range(case.n_draws)])
 
         def begin_round() -> Any:
-            found.append([])
-            return [server.clients[i] for i in next(joined)]
+            by_round.append([])
+            return [server.clients[i] for i in next(participants)]
 
         server.select_clients = begin_round
         server.train()
-    begin = case.nth_test * N_CLIENTS
-    return [np.stack(each[begin : begin + N_CLIENTS]) for each in found if each]
+    first_output = case.nth_test * N_CLIENTS
+    return [
+        np.stack(round_outputs[first_output : first_output + N_CLIENTS]) for round_outputs in by_round if round_outputs
+    ]
 
 
-def last_as_infinite(here: Outputs, there: Outputs) -> Outputs:
+def last_as_infinite(our_outputs: Outputs, their_outputs: Outputs) -> Outputs:
     """Ours, infinite where theirs are and ours come after all others: classes without a prototype."""
-    last = np.where(np.isposinf(there), -np.inf, here).max(-1, keepdims=True)
-    return np.where(np.isposinf(there) & (here > last), np.inf, here)
+    last = np.where(np.isposinf(their_outputs), -np.inf, our_outputs).max(-1, keepdims=True)
+    return np.where(np.isposinf(their_outputs) & (our_outputs > last), np.inf, our_outputs)
 
 
 def main() -> None:
@@ -178,15 +180,17 @@ def main() -> None:
         case, began = CASES[name], time.perf_counter()
         federation = clients(N_CLIENTS, alike=case.alike or setting.sizes == "steps", sizes=setting.examples)
         with case.around():
-            begun, mine = ours(case, model, federation, setting)
-            yours = theirs(case, begun, first, federation, setting)
+            first_state, our_outputs = ours(case, model, federation, setting)
+            their_outputs = theirs(case, first_state, first, federation, setting)
         n_rounds = setting.n_rounds
-        pairs = zip(mine[-n_rounds:], yours[-n_rounds:], strict=True)
-        as_theirs = [last_as_infinite(case.as_theirs(here), there) for here, there in pairs]
-        told = described(True, n_rounds, n_rounds, steps=EPOCHS, torch=torch.__version__, but=case.but or "nothing")
-        found = lines(name, setting.name, as_theirs, yours, n_rounds, time.perf_counter() - began, told)
-        keep(options.results, "PFLlib", "steps", "synthetic", found)
-        print(f"{name:10} " + ", ".join(f"{line.metric} {line.value:.1e}" for line in found), flush=True)
+        pairs = zip(our_outputs[-n_rounds:], their_outputs[-n_rounds:], strict=True)
+        comparable = [last_as_infinite(case.as_theirs(here), there) for here, there in pairs]
+        settings = described(True, n_rounds, n_rounds, steps=EPOCHS, torch=torch.__version__, but=case.but or "nothing")
+        result_lines = lines(
+            name, setting.name, comparable, their_outputs, n_rounds, time.perf_counter() - began, settings
+        )
+        keep(options.results, "PFLlib", "steps", "synthetic", result_lines)
+        print(f"{name:10} " + ", ".join(f"{line.metric} {line.value:.1e}" for line in result_lines), flush=True)
 
 
 if __name__ == "__main__":

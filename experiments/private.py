@@ -52,21 +52,25 @@ def federation(paper: bool, seed: int) -> Federation:
 
 def measured(scale: Scale, name: str, numbers: dict[str, Any], sampling: Sampling, work: Work) -> Row:
     """One method over all seeds: accuracy after the last round, and what it cost."""
-    method, n_rounds, found = fljax.compose(name), scale.rounds or scale.pick(20, 100, brief=5), []
-    one = federation(scale.paper, 0)
-    algorithm = method(logistic_regression(one.train.pool.x.shape[1:], n_classes(one)), work)
+    method, n_rounds, seed_metrics = fljax.compose(name), scale.rounds or scale.pick(20, 100, brief=5), []
+    first = federation(scale.paper, 0)
+    algorithm = method(logistic_regression(first.train.pool.x.shape[1:], n_classes(first)), work)
     for seed in range(scale.n_seeds):
-        given = (algorithm, method.Hyper(**numbers), federation(scale.paper, seed), jax.random.key(seed), n_rounds)
-        found.append(jax.device_get(fljax.simulate(*given, sampling=sampling, evaluate_every=n_rounds)[1]))
-    row: Row = {"method": name, "accuracy": spread(metrics["accuracy_macro"][-1] for metrics in found)}
-    if "epsilon" in found[0]:
-        row["epsilon"] = round(float(found[0]["epsilon"][-1]), 3)
-    return row | {"kB up a client and round": spread(metrics["uplink"].mean() * 4 / 1000 for metrics in found)}
+        arguments = (algorithm, method.Hyper(**numbers), federation(scale.paper, seed), jax.random.key(seed), n_rounds)
+        seed_metrics.append(jax.device_get(fljax.simulate(*arguments, sampling=sampling, evaluate_every=n_rounds)[1]))
+    row: Row = {"method": name, "accuracy": spread(metrics["accuracy_macro"][-1] for metrics in seed_metrics)}
+    if "epsilon" in seed_metrics[0]:
+        row["epsilon"] = round(float(seed_metrics[0]["epsilon"][-1]), 3)
+    return row | {"kB up a client and round": spread(metrics["uplink"].mean() * 4 / 1000 for metrics in seed_metrics)}
 
 
 def clients(scale: Scale) -> None:
     """Differential privacy of clients."""
-    who, work, rows = poisson(0.3), Work(1, 10), [measured(scale, "fedavg", {"lr": 0.2}, poisson(0.3), Work(1, 10))]
+    sampling, work, rows = (
+        poisson(0.3),
+        Work(1, 10),
+        [measured(scale, "fedavg", {"lr": 0.2}, poisson(0.3), Work(1, 10))],
+    )
     for brick, clip in (
         ("client_dp", {"dp_clip": 0.5}),
         ("adaptive_client_dp", {"first_clip": 0.5, "count_noise": 50.0}),
@@ -74,7 +78,7 @@ def clients(scale: Scale) -> None:
         for target in scale.pick((None, *TARGETS), (None, *TARGETS), brief=(8.0,)):
             noise = {"noise_multiplier": 0.0} if target is None else {"target_epsilon": target}
             numbers = {"lr": 0.2, "delta": DELTA, **clip, **noise}
-            rows.append({"target": target} | measured(scale, f"fedavg+{brick}", numbers, who, work))
+            rows.append({"target": target} | measured(scale, f"fedavg+{brick}", numbers, sampling, work))
     show(scale, "clients", f"Privacy of clients, delta {DELTA:g}", rows, against(rows, "epsilon"))
 
 

@@ -94,14 +94,16 @@ def reach(cell: Cell) -> str:
     derivation = rule(cell)
     if derivation is not None:
         return max(reach(needed) for needed in derivation.cells)
-    return "D" if _any(cell, [wanted for wanted, _ in PRINTED]) else "E"
+    return "D" if _any(cell, [pattern for pattern, _ in PRINTED]) else "E"
 
 
 def printer(cell: Cell) -> str:
     """What prints the cell, or those that it follows from, with ``--scale paper``."""
     derivation = rule(cell)
     cells = [cell] if derivation is None else derivation.cells
-    return ", ".join(dict.fromkeys(by for needed in cells for wanted, by in PRINTED if _has(needed, wanted)))
+    return ", ".join(
+        dict.fromkeys(command for needed in cells for pattern, command in PRINTED if _has(needed, pattern))
+    )
 
 
 def is_fixed(cell: Cell) -> bool:
@@ -110,9 +112,9 @@ def is_fixed(cell: Cell) -> bool:
 
 
 def _any(cell: Cell, patterns: Iterable[Pattern]) -> bool:
-    return any(_has(cell, wanted) for wanted in patterns)
+    return any(_has(cell, pattern) for pattern in patterns)
 
 
-def _has(cell: Cell, wanted: Pattern) -> bool:
+def _has(cell: Cell, pattern: Pattern) -> bool:
     fields: dict[str, str] = dict(zip(("paper", "table", "dataset", "setting", "method", "metric"), cell, strict=True))
-    return all(fields[name] in allowed for name, allowed in wanted.items())
+    return all(fields[name] in allowed for name, allowed in pattern.items())

@@ -42,9 +42,9 @@ class Scale(NamedTuple):
     results: Path = RESULTS  # where the lines of `outcomes.keep` go
     brief: bool = False  # one seed, and less of everything where the experiment can do with less
 
-    def chosen(self, named: Mapping[str, Any]) -> dict[str, Any]:
-        """Those of ``named`` that were asked for, or all where none of them was."""
-        return {name: value for name, value in named.items() if name in self.only} or dict(named)
+    def chosen(self, choices: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of the ``choices`` that were asked for; all of them if none was."""
+        return {name: value for name, value in choices.items() if name in self.only} or dict(choices)
 
     def pick(self, smoke: Any, paper: Any, brief: Any = None) -> Any:
         """One of the values; ``smoke`` of a brief run where it has none of its own."""
@@ -88,15 +88,15 @@ def compare(
     for setting, federations in settings.items():
         for name, (algorithm, hyper) in methods.items():
             for seed, federation in enumerate(same_shapes(federations)):
-                given = (algorithm, hyper, federation, jax.random.key(seed), n_rounds)
+                arguments = (algorithm, hyper, federation, jax.random.key(seed), n_rounds)
                 begin = time.perf_counter()
                 if folder is None:
-                    metrics = at_once(*given, **options)
+                    metrics = at_once(*arguments, **options)
                 else:
                     label = f"{setting}, {name}, seed {seed}"
-                    more = {"tested_last": tested_last, "progress": BarProgress(label, CONSOLE)}
-                    run, taken = resumed(*given, **options, folder=folder / folder_name(label), **more)
-                    metrics, begin = run.metrics, time.perf_counter() - taken
+                    run_options = {"tested_last": tested_last, "progress": BarProgress(label, CONSOLE)}
+                    run, seconds = resumed(*arguments, **options, folder=folder / folder_name(label), **run_options)
+                    metrics, begin = run.metrics, time.perf_counter() - seconds
                 results.append(Result(setting, name, seed, metrics, time.perf_counter() - begin))
                 make_room()
                 CONSOLE.print(f"[dim]{setting}, {name}, seed {seed}: {results[-1].seconds:.1f} s[/]")
@@ -133,7 +133,7 @@ def same_shapes(federations: Sequence[Federation]) -> list[Federation]:
     ]
 
 
-def some(examples: Any, n: int, seed: int = 0, skip: int = 0) -> Examples:
+def random_examples(examples: Any, n: int, seed: int = 0, skip: int = 0) -> Examples:
     """``n`` of the examples at random, or all where there are fewer; none of the first ``skip`` of that seed's."""
     rows = np.random.default_rng(seed).permutation(len(examples.y))[skip : skip + n]
     return on_host(examples.x[rows], examples.y[rows])
@@ -202,9 +202,11 @@ def main(
         arguments.results or (folder if arguments.smoke else RESULTS),
         arguments.smoke,
     )
-    known = dict.fromkeys(only(scale)) if scale.only else {}
-    if unknown := [name for name in scale.only if name not in known]:
-        choice = f"choose of {', '.join(filter(None, known))}" if known else "nothing can be chosen here"
+    allowed_names = dict.fromkeys(only(scale)) if scale.only else {}
+    if unknown := [name for name in scale.only if name not in allowed_names]:
+        choice = (
+            f"choose of {', '.join(filter(None, allowed_names))}" if allowed_names else "nothing can be chosen here"
+        )
         parser.error(f"--only {unknown[0]}: {choice}")
     begin = time.perf_counter()
     for name in arguments.names or by_default:

@@ -49,7 +49,7 @@ class Row(NamedTuple):
     note: str
 
 
-class Found(NamedTuple):
+class CellResult(NamedTuple):
     """What the lines of a cell say."""
 
     ours: float | None
@@ -68,53 +68,53 @@ def published_rows(file: Path = PUBLISHED) -> list[tuple[Cell, str]]:
     ]
 
 
-def found(cell: Cell, results: Path, kinds: Sequence[str] = KINDS) -> Found:
+def cell_result(cell: Cell, results: Path, kinds: Sequence[str] = KINDS) -> CellResult:
     """The mean over seeds of a cell's lines, of the first kind that there is."""
     paper, table, dataset, setting, method, metric = cell
-    wanted = {"setting": setting, "method": method, "metric": metric}
+    columns = {"setting": setting, "method": method, "metric": metric}
     lines = [
         line
         for small in (False, True)
         for line in read(file_of(results, paper, table, dataset, small))
-        if wanted.items() <= line.items()
+        if columns.items() <= line.items()
     ]
-    full = [line for line in lines if is_complete(line["settings"])]
-    partial = [line for line in lines if line not in full and "scale=paper" in line["settings"]]
+    complete = [line for line in lines if is_complete(line["settings"])]
+    partial = [line for line in lines if line not in complete and "scale=paper" in line["settings"]]
     smoke = [line for line in lines if "scale=smoke" in line["settings"] and is_whole(line["settings"])]
-    of_kind = dict(zip(KINDS, (full, partial, smoke), strict=True))
+    lines_of_kind = dict(zip(KINDS, (complete, partial, smoke), strict=True))
     for kind in kinds:
-        chosen = of_kind[kind]
+        chosen = lines_of_kind[kind]
         if chosen:
             notes = [BY_CONSTRUCTION] if all(BY_CONSTRUCTION in line["settings"] for line in chosen) else []
             notes += [f"stopped after {max(int(line['round']) for line in chosen)} rounds"] if kind == "partial" else []
             ours = float(np.mean([float(line["value"]) for line in chosen]))
-            return Found(ours, kind, len({line["seed"] for line in chosen}), "; ".join(notes))
-    return Found(None, "", 0, "")
+            return CellResult(ours, kind, len({line["seed"] for line in chosen}), "; ".join(notes))
+    return CellResult(None, "", 0, "")
 
 
-def follows(cell: Cell, results: Path) -> Found:
-    """`found`, or what follows by the cell's rule from others of one scale; its kind is the least of theirs."""
-    direct, derivation = found(cell, results), rule(cell)
+def follows(cell: Cell, results: Path) -> CellResult:
+    """`cell_result`, or what follows by the cell's rule from others of one scale; its kind is the least of theirs."""
+    direct, derivation = cell_result(cell, results), rule(cell)
     if direct.kind or derivation is None:
         return direct
     for kinds in (KINDS[:-1], KINDS[-1:]):  # a small run and one of the paper's size do not make a difference
-        parts = [found(needed, results, kinds) for needed in derivation.cells]
+        parts = [cell_result(needed, results, kinds) for needed in derivation.cells]
         values = [part.ours for part in parts if part.ours is not None]
         if len(values) == len(parts):
             worst = max(parts, key=lambda part: KINDS.index(part.kind))
             note = "; ".join(filter(None, ("from other cells", worst.note)))
-            return Found(derivation.number(values), worst.kind, min(part.seeds for part in parts), note)
+            return CellResult(derivation.number(values), worst.kind, min(part.seeds for part in parts), note)
     return direct
 
 
-def state(cell: Cell, value: str, known: Found) -> str:
+def state(cell: Cell, value: str, result: CellResult) -> str:
     """A to F; `STATES`."""
-    if is_fixed(cell) or BY_CONSTRUCTION in known.note:
+    if is_fixed(cell) or BY_CONSTRUCTION in result.note:
         return "T"
-    if known.kind == "complete" and known.ours is not None:
-        return "A" if agrees(cell[-1], value, known.ours) else "C"
-    if known.kind:
-        return {"partial": "C", "smoke": "B"}[known.kind]
+    if result.kind == "complete" and result.ours is not None:
+        return "A" if agrees(cell[-1], value, result.ours) else "C"
+    if result.kind:
+        return {"partial": "C", "smoke": "B"}[result.kind]
     return reach(cell)
 
 
@@ -138,11 +138,11 @@ def all_rows(results: Path = RESULTS) -> list[Row]:
     """Every published number with its state."""
     rows = []
     for cell, value in published_rows():
-        known = follows(cell, results)
-        where = state(cell, value, known)
-        notes = [known.note, printer(cell) if where == "D" else "", cause("row", cell) if where == "C" else ""]
+        result = follows(cell, results)
+        row_state = state(cell, value, result)
+        notes = [result.note, printer(cell) if row_state == "D" else "", cause("row", cell) if row_state == "C" else ""]
         note = "; ".join(filter(None, notes))
-        rows.append(Row(cell, value, known.ours, where, known.seeds, note))
+        rows.append(Row(cell, value, result.ours, row_state, result.seeds, note))
     return rows
 
 
@@ -154,9 +154,9 @@ def summary(rows: Iterable[Row], depth: int = 2) -> str:
     total, names = sum(counts.values(), Counter()), ("paper", "table")[:depth]
     lines = [" | ".join(("| " + names[0], *names[1:], *STATES, "rows |"))]
     lines.append("|".join(("", *["---"] * depth, *["--:"] * (len(STATES) + 1), "")))
-    for cell, of in [*counts.items(), (("all", "")[:depth], total)]:
-        numbers = [str(of[letter] or "") for letter in STATES]
-        lines.append(" | ".join(("| " + cell[0], *cell[1:], *numbers, f"{sum(of.values())} |")))
+    for cell, row_counts in [*counts.items(), (("all", "")[:depth], total)]:
+        numbers = [str(row_counts[letter] or "") for letter in STATES]
+        lines.append(" | ".join(("| " + cell[0], *cell[1:], *numbers, f"{sum(row_counts.values())} |")))
     return "\n".join(lines)
 
 

@@ -39,20 +39,20 @@ def clients(
         seed: of the examples.
         sizes: training examples of each client; none: `N_EXAMPLES` of each.
     """
-    rng, xs, ys, part = np.random.default_rng(seed), [], [], []
+    rng, xs, ys, parts = np.random.default_rng(seed), [], [], []
     sizes = sizes or [N_EXAMPLES] * n_clients
     centre = rng.normal(size=(N_CLASSES, N_INPUTS))
     for i, size in enumerate(sizes):
-        own = [(2 * i) % N_CLASSES, (2 * i + 1) % N_CLASSES, (i + 3) % N_CLASSES]
-        y = rng.choice(own, size=size + N_TESTS)
+        classes = [(2 * i) % N_CLASSES, (2 * i + 1) % N_CLASSES, (i + 3) % N_CLASSES]
+        y = rng.choice(classes, size=size + N_TESTS)
         x = (centre[y] + rng.normal(size=(len(y), N_INPUTS))).astype(np.float32)
         if alike:
             x[:size], y[:size] = x[0], y[0]
         xs.append(x)
         ys.append((y + i % n_groups) % N_CLASSES)
-        part += ["train"] * size + ["test"] * N_TESTS
+        parts += ["train"] * size + ["test"] * N_TESTS
     client = np.repeat(np.arange(n_clients), [len(y) for y in ys])
-    return fljax.federation_from_arrays(np.concatenate(xs), np.concatenate(ys), client, part=np.array(part))
+    return fljax.federation_from_arrays(np.concatenate(xs), np.concatenate(ys), client, part=np.array(parts))
 
 
 def uneven(federation: Federation) -> Federation:
@@ -101,15 +101,15 @@ def pytorch(parser: argparse.ArgumentParser) -> Any:
         parser.error("this runs others' code, which needs PyTorch: pip install torch")
 
 
-def row(held: ModelTable, client: int) -> dict[str, Any]:
+def row(models: ModelTable, client: int) -> dict[str, Any]:
     """The model that a client is tested with."""
-    return jax.tree.map(lambda leaf: leaf[held.row[client]], held.params)
+    return jax.tree.map(lambda leaf: leaf[models.row[client]], models.params)
 
 
 def deployed_outputs(algorithm: Algorithm, hyper: Any, state: State, federation: Federation) -> Outputs:
     """What clients' tests read of the models that they hold."""
-    held = algorithm.deploy(jax.random.key(0), hyper, state, federation.train)
-    return np.stack([algorithm.predict(row(held, i), jnp.asarray(x)) for i, x in enumerate(tests(federation))])
+    models = algorithm.deploy(jax.random.key(0), hyper, state, federation.train)
+    return np.stack([algorithm.predict(row(models, i), jnp.asarray(x)) for i, x in enumerate(tests(federation))])
 
 
 def ours(
@@ -121,24 +121,30 @@ def ours(
     sampling: fljax.rounds.Sampling | None = None,
 ) -> tuple[State, list[State], list[Outputs]]:
     """The first state, all states, and outputs, after 0, 1, ... rounds, of all clients or those of a sampling."""
-    begun = algorithm.init(jax.random.key(3), hyper, federation.train)
-    algorithm = algorithm._replace(init=lambda key, hyper, data: begun)
+    first_state = algorithm.init(jax.random.key(3), hyper, federation.train)
+    algorithm = algorithm._replace(init=lambda key, hyper, data: first_state)
     run = partial(fljax.train, algorithm, hyper, federation, jax.random.key(1), sampling=sampling, compile="fast")
-    states = [begun, *(run(n).state for n in range(1, n_rounds + 1))]
-    return begun, states, [outputs(algorithm, hyper, state, federation) for state in states]
+    states = [first_state, *(run(n).state for n in range(1, n_rounds + 1))]
+    return first_state, states, [outputs(algorithm, hyper, state, federation) for state in states]
 
 
 def lines(
-    name: str, setting: str, here: Sequence[Outputs], there: Sequence[Outputs], n_rounds: int, seconds: float, told: str
+    name: str,
+    setting: str,
+    our_outputs: Sequence[Outputs],
+    their_outputs: Sequence[Outputs],
+    n_rounds: int,
+    seconds: float,
+    settings: str,
 ) -> list[Outcome]:
     """How far apart the last ``n_rounds`` are, as lines of the results, the most of them, and the largest output."""
-    pairs = zip(here[-n_rounds:], there[-n_rounds:], strict=True)
-    apart = [float(np.abs(np.subtract(a, b, out=np.zeros(a.shape), where=a != b)).max()) for a, b in pairs]
-    metrics = {"difference after 1": apart[0], f"difference after {n_rounds}": apart[-1]}
-    metrics["largest difference"] = max(apart)
-    metrics["largest output"] = float(np.abs(there[-1][np.isfinite(there[-1])]).max())
+    pairs = zip(our_outputs[-n_rounds:], their_outputs[-n_rounds:], strict=True)
+    differences = [float(np.abs(np.subtract(a, b, out=np.zeros(a.shape), where=a != b)).max()) for a, b in pairs]
+    metrics = {"difference after 1": differences[0], f"difference after {n_rounds}": differences[-1]}
+    metrics["largest difference"] = max(differences)
+    metrics["largest output"] = float(np.abs(their_outputs[-1][np.isfinite(their_outputs[-1])]).max())
     return [
-        Outcome(name, setting, 0, metric, value, None, n_rounds, seconds, told) for metric, value in metrics.items()
+        Outcome(name, setting, 0, metric, value, None, n_rounds, seconds, settings) for metric, value in metrics.items()
     ]
 
 
@@ -151,9 +157,9 @@ def load(layer: Any, **parameters: Any) -> None:
             getattr(layer, name).copy_(torch.tensor(np.array(value)))
 
 
-def load_dense(layer: Any, ours: Mapping[str, Any]) -> None:
+def load_dense(layer: Any, parameters: Mapping[str, Any]) -> None:
     """As `load`, of a dense layer: PyTorch's kernels are (out, in)."""
-    load(layer, weight=np.asarray(ours["kernel"]).T, bias=ours["bias"])
+    load(layer, weight=np.asarray(parameters["kernel"]).T, bias=parameters["bias"])
 
 
 def torch_outputs(models: Sequence[Any], federation: Federation) -> Outputs:
@@ -164,8 +170,8 @@ def torch_outputs(models: Sequence[Any], federation: Federation) -> Outputs:
         return np.stack([model(torch.tensor(x)).numpy() for model, x in zip(models, tests(federation), strict=True)])
 
 
-def load_network(network: Any, ours: Mapping[str, Any]) -> Any:
+def load_network(network: Any, parameters: Mapping[str, Any]) -> Any:
     """A `torch_network` with our parameters; the network."""
-    load_dense(network.fc1, ours["fc1"])
-    load_dense(network.fc, ours["fc2"])
+    load_dense(network.fc1, parameters["fc1"])
+    load_dense(network.fc, parameters["fc2"])
     return network

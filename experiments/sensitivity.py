@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from leaderboard import ENTRIES, LR, Entry, Scale, federations, made_of, measured, named
+from leaderboard import ENTRIES, LR, Entry, Scale, federations, measured, method_and_hyper, run_folder_name
 from leaderboard import SETTINGS as GROUPS
 from long_runs import resumed
 from outcomes import RESULTS, Outcome, described, file_of, keep, read
@@ -45,10 +45,10 @@ class Point(NamedTuple):
 def points(entry: Entry) -> Iterable[Point]:
     """What to run of a method: nothing of one that is told neither."""
     middle = entry.candidates[len(entry.candidates) // 2]
-    told = next((name for name in ("n_clusters", "n_learners") if name in entry.choices), None)
-    if told is not None:
+    count_name = next((name for name in ("n_clusters", "n_learners") if name in entry.choices), None)
+    if count_name is not None:
         for count in COUNTS:
-            yield Point(CLUSTERS, count, entry._replace(choices={**entry.choices, told: count}), middle)
+            yield Point(CLUSTERS, count, entry._replace(choices={**entry.choices, count_name: count}), middle)
     elif entry.tuned != "lr":
         for factor in FACTORS:
             if is_allowed(entry, factor * middle):
@@ -58,7 +58,7 @@ def points(entry: Entry) -> Iterable[Point]:
 def is_allowed(entry: Entry, value: float) -> bool:
     """Whether the value lies in the range of the method's number."""
     try:
-        check_numbers(made_of(entry, value)[1])
+        check_numbers(method_and_hyper(entry, value)[1])
     except ValueError:
         return False
     return True
@@ -67,31 +67,38 @@ def is_allowed(entry: Entry, value: float) -> bool:
 def run(method: str, point: Point, options: argparse.Namespace, scale: Scale, clients: list) -> None:
     """The runs of a point, a line each for accuracy and ARI."""
     for seed, federation in enumerate(clients):
-        algorithm, numbers = made_of(point.entry, point.value)
-        own = options.folder / named(point.entry.name, options.setting, f"{point.place:g}_{seed}", scale)
-        ended, seconds = resumed(algorithm, numbers, federation, jax.random.key(seed), scale.rounds, folder=own)
-        told = {"lr": LR, **point.entry.choices, **point.entry.numbers, point.entry.tuned: point.value}
-        settings = described(not scale.smoke, scale.rounds, scale.rounds, method=point.entry.name, **told)
-        found = {name: x for name, x in measured(ended.metrics, seconds).items() if name in ("accuracy", "ARI")}
-        about = (None, scale.rounds, seconds, settings)
+        algorithm, numbers = method_and_hyper(point.entry, point.value)
+        run_folder = options.folder / run_folder_name(
+            point.entry.name, options.setting, f"{point.place:g}_{seed}", scale
+        )
+        finished, seconds = resumed(
+            algorithm, numbers, federation, jax.random.key(seed), scale.rounds, folder=run_folder
+        )
+        choices = {"lr": LR, **point.entry.choices, **point.entry.numbers, point.entry.tuned: point.value}
+        settings = described(not scale.smoke, scale.rounds, scale.rounds, method=point.entry.name, **choices)
+        columns = {name: x for name, x in measured(finished.metrics, seconds).items() if name in ("accuracy", "ARI")}
+        run_fields = (None, scale.rounds, seconds, settings)
         lines = [
-            Outcome(method, options.setting, seed, f"{name} at {point.axis} {point.place:g}", x, *about)
-            for name, x in found.items()
+            Outcome(method, options.setting, seed, f"{name} at {point.axis} {point.place:g}", x, *run_fields)
+            for name, x in columns.items()
         ]
         keep(options.results, "leaderboard", "sensitivity", "MNIST", lines)
-        print(f"{method}, {point.axis} {point.place:g}, seed {seed}: {found['accuracy']:.2f}", flush=True)
+        print(f"{method}, {point.axis} {point.place:g}, seed {seed}: {columns['accuracy']:.2f}", flush=True)
 
 
 def curves_of(lines: Iterable[Mapping[str, str]], axis: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Method -> (places, mean accuracy over seeds) of an axis."""
-    found: dict[str, dict[float, list[float]]] = {}
+    values_of_method: dict[str, dict[float, list[float]]] = {}
     for line in lines:
-        before, _, place = line["metric"].rpartition(" ")
-        if before == f"accuracy at {axis}":
-            found.setdefault(line["method"], {}).setdefault(float(place), []).append(float(line["value"]))
+        prefix, _, place = line["metric"].rpartition(" ")
+        if prefix == f"accuracy at {axis}":
+            values_of_method.setdefault(line["method"], {}).setdefault(float(place), []).append(float(line["value"]))
     return {
-        method: (np.array(sorted(at)), np.array([np.mean(at[place]) for place in sorted(at)]))
-        for method, at in found.items()
+        method: (
+            np.array(sorted(values_of_place)),
+            np.array([np.mean(values_of_place[place]) for place in sorted(values_of_place)]),
+        )
+        for method, values_of_place in values_of_method.items()
     }
 
 
@@ -104,7 +111,7 @@ def draw(results: Path, setting: str, small: bool) -> None:
             figure = plots.learning_curves(curves, "accuracy, %", title=f"{setting}: four groups", xlabel=axis)
             (axes,) = figure.axes
             axes.set_xscale("log")
-            places = sorted({place for found, _ in curves.values() for place in found})
+            places = sorted({place for curve_places, _ in curves.values() for place in curve_places})
             axes.set_xticks(places, [f"{place:g}" for place in places])
             axes.minorticks_off()
             plots.save(figure, file.with_name(f"{file.stem}-{setting.replace(' ', '_')}-{name}.png"))

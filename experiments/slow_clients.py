@@ -85,8 +85,8 @@ def federation(paper: bool, seed: int) -> Federation:
 @cache
 def fedavg(paper: bool) -> Algorithm:
     """The method on its network."""
-    one = federation(paper, 0)
-    model = mlp(one.train.pool.x.shape[1:], (64 if paper else 32,), n_classes(one))
+    first = federation(paper, 0)
+    model = mlp(first.train.pool.x.shape[1:], (64 if paper else 32,), n_classes(first))
     return fljax.fedavg(model, work_of(paper))
 
 
@@ -115,17 +115,17 @@ def steps_and_speed(paper: bool, seed: int) -> tuple[Sequence[int], Sequence[flo
 
 def run(scale: Scale, clock: Clock, seconds: np.ndarray, seed: int) -> Line:
     """A run of one clock."""
-    given = (clock.algorithm, fljax.fedavg.Hyper(lr=LR), federation(scale.paper, seed), jax.random.key(seed))
-    metrics = jax.device_get(fljax.simulate(*given, clock.n_rounds, sampling=clock.sampling)[1])
-    taken = round_seconds(metrics, tuple(seconds), clock.deadline)
-    ends = np.cumsum(taken) if clock.ends is None else np.asarray(clock.ends)
+    arguments = (clock.algorithm, fljax.fedavg.Hyper(lr=LR), federation(scale.paper, seed), jax.random.key(seed))
+    metrics = jax.device_get(fljax.simulate(*arguments, clock.n_rounds, sampling=clock.sampling)[1])
+    durations = round_seconds(metrics, tuple(seconds), clock.deadline)
+    ends = np.cumsum(durations) if clock.ends is None else np.asarray(clock.ends)
     return Line(ends, metrics["accuracy_macro"], metrics["active"].sum(axis=1))
 
 
 def within(line: Line, budget: float) -> Line:
     """The part of a run that fits the time."""
-    there = int(np.searchsorted(line.seconds, budget * (1 + 1e-9), side="right"))
-    return Line(*(values[:there] for values in line))
+    n_rounds = int(np.searchsorted(line.seconds, budget * (1 + 1e-9), side="right"))
+    return Line(*(values[:n_rounds] for values in line))
 
 
 def filled(scale: Scale, clock: Clock, seconds: np.ndarray, budget: float, seed: int) -> Line:
@@ -137,72 +137,76 @@ def filled(scale: Scale, clock: Clock, seconds: np.ndarray, budget: float, seed:
     return within(line, budget)
 
 
-def stale(scale: Scale, seconds: np.ndarray, buffer: int, budget: float, seed: int, **how: Any) -> Clock:
+def stale(scale: Scale, seconds: np.ndarray, buffer: int, budget: float, seed: int, **options: Any) -> Clock:
     """Rounds that do not wait, as many as end within the time."""
-    n_rounds, whole = 1, None
-    while whole is None or whole.ends[-1] <= budget:
+    n_rounds, schedule = 1, None
+    while schedule is None or schedule.ends[-1] <= budget:
         n_rounds *= 2
-        whole = asynchronous(tuple(seconds), concurrency=PARTICIPANTS, buffer=buffer, n_rounds=n_rounds, seed=seed)
-    count = max(1, int(np.searchsorted(whole.ends, budget, side="right")))
-    made = Schedule(whole.ids[:count], whole.staleness[:count], whole.ends[:count])
-    return Clock(buffered(fedavg(scale.paper), made, **how), made.sampling, count, made.ends)
+        schedule = asynchronous(tuple(seconds), concurrency=PARTICIPANTS, buffer=buffer, n_rounds=n_rounds, seed=seed)
+    count = max(1, int(np.searchsorted(schedule.ends, budget, side="right")))
+    part = Schedule(schedule.ids[:count], schedule.staleness[:count], schedule.ends[:count])
+    return Clock(buffered(fedavg(scale.paper), part, **options), part.sampling, count, part.ends)
 
 
 def waiting(scale: Scale, seconds: np.ndarray, n_sync: int, seed: int) -> dict[str, Clock]:
     """Rounds that wait for somebody, with the number of rounds that is tried first."""
-    algorithm, n_clients, each = fedavg(scale.paper), len(seconds), tuple(seconds)
-    asked, more = uniform(PARTICIPANTS / n_clients), uniform(1.5 * PARTICIPANTS / n_clients)
+    algorithm, n_clients, client_seconds = fedavg(scale.paper), len(seconds), tuple(seconds)
+    sampling, larger_sampling = uniform(PARTICIPANTS / n_clients), uniform(1.5 * PARTICIPANTS / n_clients)
     deadline, (steps, speed) = float(np.quantile(seconds, 0.6)), steps_and_speed(scale.paper, seed)
-    parts = as_far_as(asked, each, deadline, steps=steps, speed=speed)
+    partial_work = as_far_as(sampling, client_seconds, deadline, steps=steps, speed=speed)
     return {
-        SYNCHRONOUS: Clock(algorithm, asked, n_sync),
-        "first 10 of 15": Clock(algorithm, first_of(more, each, PARTICIPANTS), 4 * n_sync),
-        "deadline": Clock(algorithm, until(asked, each, deadline), 4 * n_sync, deadline=deadline),
-        "deadline, late parts count": Clock(algorithm, parts, 4 * n_sync, deadline=deadline),
-        "tiers": Clock(algorithm, tiers(each, 3, min(PARTICIPANTS, n_clients // 3)), 2 * n_sync),
+        SYNCHRONOUS: Clock(algorithm, sampling, n_sync),
+        "first 10 of 15": Clock(algorithm, first_of(larger_sampling, client_seconds, PARTICIPANTS), 4 * n_sync),
+        "deadline": Clock(algorithm, until(sampling, client_seconds, deadline), 4 * n_sync, deadline=deadline),
+        "deadline, late parts count": Clock(algorithm, partial_work, 4 * n_sync, deadline=deadline),
+        "tiers": Clock(algorithm, tiers(client_seconds, 3, min(PARTICIPANTS, n_clients // 3)), 2 * n_sync),
     }
 
 
 def lines_of(scale: Scale, seed: int) -> dict[str, Line]:
     """Every clock within the time of the rounds that wait for the slowest."""
     seconds, n_sync = seconds_of(scale.paper, seed), scale.rounds or scale.pick(30, 100, brief=4)
-    wait = waiting(scale, seconds, n_sync, seed)
-    found = {SYNCHRONOUS: run(scale, wait.pop(SYNCHRONOUS), seconds, seed)}
-    budget = float(found[SYNCHRONOUS].seconds[-1])
-    found |= {name: filled(scale, clock, seconds, budget, seed) for name, clock in wait.items()}
+    waiting_clocks = waiting(scale, seconds, n_sync, seed)
+    lines = {SYNCHRONOUS: run(scale, waiting_clocks.pop(SYNCHRONOUS), seconds, seed)}
+    budget = float(lines[SYNCHRONOUS].seconds[-1])
+    lines |= {name: filled(scale, clock, seconds, budget, seed) for name, clock in waiting_clocks.items()}
     for name, clock in (
         ("FedBuff, 5 updates", stale(scale, seconds, 5, budget, seed)),
         ("FedAsync", stale(scale, seconds, 1, budget, seed, mixing="models", share=0.6)),
     ):
-        found[name] = run(scale, clock, seconds, seed)
-    return found
+        lines[name] = run(scale, clock, seconds, seed)
+    return lines
 
 
-def row_of(name: str, of_seeds: Sequence[Line]) -> Row:
+def row_of(name: str, seed_lines: Sequence[Line]) -> Row:
     """One line of the table."""
-    reached = [line.seconds[hit[0]] for line in of_seeds if len(hit := np.flatnonzero(line.accuracy >= TARGET))]
+    reached = [
+        line.seconds[rounds_reached[0]]
+        for line in seed_lines
+        if len(rounds_reached := np.flatnonzero(line.accuracy >= TARGET))
+    ]
     return {
         "rounds": name,
-        "accuracy at the end": spread(line.accuracy[-1] for line in of_seeds),
-        f"seconds to {TARGET}": f"{np.mean(reached):.0f} ({len(reached)} of {len(of_seeds)})" if reached else "-",
-        "versions": spread(len(line.seconds) for line in of_seeds),
-        "updates": spread(line.updates.sum() for line in of_seeds),
+        "accuracy at the end": spread(line.accuracy[-1] for line in seed_lines),
+        f"seconds to {TARGET}": f"{np.mean(reached):.0f} ({len(reached)} of {len(seed_lines)})" if reached else "-",
+        "versions": spread(len(line.seconds) for line in seed_lines),
+        "updates": spread(line.updates.sum() for line in seed_lines),
     }
 
 
 def clocks(scale: Scale) -> None:
     """Every way to spend the same simulated time."""
-    found = [lines_of(scale, seed) for seed in range(scale.n_seeds)]
+    seed_lines = [lines_of(scale, seed) for seed in range(scale.n_seeds)]
     rows, numbers = [], {}
-    for name in found[0]:
-        rows.append(row_of(name, [lines[name] for lines in found]))
-        for seed, lines in enumerate(found):
+    for name in seed_lines[0]:
+        rows.append(row_of(name, [lines[name] for lines in seed_lines]))
+        for seed, lines in enumerate(seed_lines):
             numbers[name, "same time", seed, "accuracy_macro"] = float(lines[name].accuracy[-1])
             numbers[name, "same time", seed, "seconds"] = float(lines[name].seconds[-1])
     planned = scale.pick(30, 100, brief=4)
     place = ("slow_clients", "clocks", "mnist" if scale.paper else "digits")
     keep_numbers(scale, place, numbers, (scale.rounds or planned, planned), participants=PARTICIPANTS, lr=LR)
-    curves = {name: (line.seconds, line.accuracy) for name, line in found[0].items()}
+    curves = {name: (line.seconds, line.accuracy) for name, line in seed_lines[0].items()}
     figure = plots.learning_curves(curves, "test accuracy")
     figure.axes[0].set_xlabel("simulated seconds")
     show(scale, "clocks", "Accuracy in the same simulated time", rows, figure)
@@ -230,27 +234,31 @@ def straggling(scale: Scale) -> None:
     """Synthetic(1, 1) with a share of stragglers in each round, which are dropped, or whose parts count."""
     n_rounds, work = scale.rounds or scale.pick(50, 200, brief=4), Work(EPOCHS, 10)
     model = fljax.MODELS["logistic_regression"]((60,), 10)
-    asked = uniform(1 / 3)  # 10 of 30, as there
+    sampling = uniform(1 / 3)  # 10 of 30, as there
     fedavg, fedprox, fednova = (method(model, work) for method in (fljax.fedavg, fljax.fedprox, fljax.fednova))
-    plain, near = fljax.fedavg.Hyper(lr=0.01), fljax.fedprox.Hyper(lr=0.01, mu=MU)
+    fedavg_hyper, fedprox_hyper = fljax.fedavg.Hyper(lr=0.01), fljax.fedprox.Hyper(lr=0.01, mu=MU)
     methods = {
-        "FedAvg, which drops them": (fedavg, plain, True),
-        "FedAvg, whose parts count (FedProx, mu 0)": (fedavg, plain, False),
-        f"FedProx, mu {MU:g}": (fedprox, near, False),
-        "FedNova": (fednova, plain, False),
+        "FedAvg, which drops them": (fedavg, fedavg_hyper, True),
+        "FedAvg, whose parts count (FedProx, mu 0)": (fedavg, fedavg_hyper, False),
+        f"FedProx, mu {MU:g}": (fedprox, fedprox_hyper, False),
+        "FedNova": (fednova, fedavg_hyper, False),
     }
     rows, numbers = [], {}
     for share in scale.pick(SHARES, SHARES, brief=SHARES[-1:]):
-        late = stragglers(asked, share, epochs=EPOCHS)
-        for name, (algorithm, hyper, drops) in methods.items():
-            how: dict[str, Any] = {"sampling": asked, "dropout": share} if drops else {"sampling": late}
-            ends = []
+        late_sampling = stragglers(sampling, share, epochs=EPOCHS)
+        for name, (algorithm, hyper, is_dropped) in methods.items():
+            options: dict[str, Any] = (
+                {"sampling": sampling, "dropout": share} if is_dropped else {"sampling": late_sampling}
+            )
+            seed_results = []
             for seed in range(scale.n_seeds):
-                given = algorithm, hyper, synthetic(1.0, 1.0, seed=seed), jax.random.key(seed), n_rounds
-                metrics = jax.device_get(fljax.simulate(*given, evaluate_every=n_rounds, **how)[1])
-                ends.append({name: float(metrics[name][-1]) for name in ("accuracy_micro", "test_loss")})
-                numbers |= {(name, f"{share:g} stragglers", seed, of): value for of, value in ends[-1].items()}
-            columns = {of: spread(end[of] for end in ends) for of in ends[0]}
+                arguments = algorithm, hyper, synthetic(1.0, 1.0, seed=seed), jax.random.key(seed), n_rounds
+                metrics = jax.device_get(fljax.simulate(*arguments, evaluate_every=n_rounds, **options)[1])
+                seed_results.append({name: float(metrics[name][-1]) for name in ("accuracy_micro", "test_loss")})
+                numbers |= {
+                    (name, f"{share:g} stragglers", seed, metric): value for metric, value in seed_results[-1].items()
+                }
+            columns = {metric: spread(end[metric] for end in seed_results) for metric in seed_results[0]}
             rows.append({"stragglers": f"{100 * share:g} %", "method": name, **columns})
     planned = scale.pick(50, 200, brief=4)
     place = ("slow_clients", "stragglers", "synthetic_1_1")

@@ -59,8 +59,8 @@ def first_round(name: str, reached: Callable[[np.ndarray], np.ndarray]) -> Calla
     """The first round (counted from 1) in which the metric is as it should be; NaN where it never is."""
 
     def column(result: Result) -> float:
-        found = np.flatnonzero(reached(result.metrics[name]))
-        return found[0] + 1 if len(found) else np.nan
+        rounds_reached = np.flatnonzero(reached(result.metrics[name]))
+        return rounds_reached[0] + 1 if len(rounds_reached) else np.nan
 
     return column
 
@@ -86,24 +86,24 @@ def beside(
 
     ``name`` ends the names of the two new columns, where a table has more than one such pair.
     """
-    extended, end = [], f" {name}" if name else ""
+    extended, suffix = [], f" {name}" if name else ""
     for row in rows:
         theirs = stated.get((row["setting"], row["method"]))
         ours = unit * row[column].mean
         difference = None if theirs is None else round(ours - theirs, 2)
-        extended.append(row | {f"published{end}": theirs, f"difference{end}": difference})
+        extended.append(row | {f"published{suffix}": theirs, f"difference{suffix}": difference})
     return extended
 
 
 def show(scale: Scale, name: str, title: str, rows: Sequence[Row], figure: Figure | None = None) -> None:
     """Prints the table; writes it and the figure as ``name``.csv and ``name``.png."""
-    drawn = Table(title=title, title_justify="left", header_style="dim", box=None)
+    printed = Table(title=title, title_justify="left", header_style="dim", box=None)
     columns = dict.fromkeys(column for row in rows for column in row)
     for column in columns:
-        drawn.add_column(column)
+        printed.add_column(column)
     for row in rows:
-        drawn.add_row(*("" if row.get(column) is None else str(row[column]) for column in columns))
-    CONSOLE.print(drawn)
+        printed.add_row(*("" if row.get(column) is None else str(row[column]) for column in columns))
+    CONSOLE.print(printed)
     scale.folder.mkdir(parents=True, exist_ok=True)
     with (scale.folder / f"{name}.csv").open("w", newline="") as file:
         flat = [dict(_flat(row)) for row in rows]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from lines import keep_numbers
-from reporting import CONSOLE, Scale, main, some
+from reporting import CONSOLE, Scale, main, random_examples
 from tables import Row, show
 
 import fljax
@@ -62,7 +62,7 @@ def tasks(scale: Scale) -> dict[str, Task]:
 def federation(scale: Scale) -> Federation:
     """Dirichlet(0.2): 20 clients, a fifth of each for validation and a fifth for the test."""
     train, test = load("fashion_mnist")
-    train = scale.pick(some(train, 2000), train)
+    train = scale.pick(random_examples(train, 2000), train)
     return PARTITIONS["dirichlet"](
         train, test, scale.pick(20, 100), seed=0, beta=0.2, val_fraction=0.2, test_fraction=0.2, public=False
     )
@@ -73,23 +73,23 @@ def planned(scale: Scale) -> int:
     return scale.pick(10, 200)
 
 
-def runs(scale: Scale, task: Task, data: Federation, hypers: Any, judged: bool = True) -> list[report.Row]:
+def runs(scale: Scale, task: Task, data: Federation, hypers: Any, validated: bool = True) -> list[report.Row]:
     """A row a point and seed, on the validation split or, once all is decided, on the test split."""
     options: dict = {"evaluate_every": scale.pick(5, 10), "participation": scale.pick(0.5, 0.2)}
-    split = on_validation(data) if judged else data
+    split = on_validation(data) if validated else data
     n_rounds = scale.rounds or planned(scale)
-    found = search(task.algorithm, hypers, split, jax.random.key(0), scale.n_seeds, n_rounds, **options)
-    return tidy(hypers, found.metrics, found.rounds)
+    result = search(task.algorithm, hypers, split, jax.random.key(0), scale.n_seeds, n_rounds, **options)
+    return tidy(hypers, result.metrics, result.rounds)
 
 
 def conclusion(scale: Scale, way: str, name: str, task: Task, data: Federation, rows: list[report.Row]) -> Row:
     """What was chosen, how it did where it was chosen, and on the test split."""
     chosen = best(rows)
     point = {field: [float(str(value))] for field, value in chosen.point.items()}
-    of_test = runs(scale, task, data, grid(task.hyper, **point), judged=False)
-    tested: Spread = best(of_test)
+    test_rows = runs(scale, task, data, grid(task.hyper, **point), validated=False)
+    tested: Spread = best(test_rows)
     numbers: dict[tuple[str, str, int, str], float] = {
-        (name, way, seed, "accuracy_macro"): float(str(row["accuracy_macro"])) for seed, row in enumerate(of_test)
+        (name, way, seed, "accuracy_macro"): float(str(row["accuracy_macro"])) for seed, row in enumerate(test_rows)
     }
     numbers |= {(name, way, 0, task.weight): point[task.weight][0], (name, way, 0, "lr"): point["lr"][0]}
     numbers |= {(name, way, 0, "validation"): chosen.mean}
@@ -108,7 +108,7 @@ def conclusion(scale: Scale, way: str, name: str, task: Task, data: Federation, 
 
 def searched(scale: Scale, way: str, find: Callable[[Task, Federation], list[report.Row]]) -> None:
     """Every task searched in one way: its table, and for each a figure of what its weight does."""
-    data, found = federation(scale), []
+    data, conclusions = federation(scale), []
     scale.folder.mkdir(parents=True, exist_ok=True)
     for name, task in tasks(scale).items():
         rows = find(task, data)
@@ -118,9 +118,9 @@ def searched(scale: Scale, way: str, find: Callable[[Task, Federation], list[rep
         save(response(rows, task.weight, title=title), scale.folder / f"{stem}.png")
         if way == "grid":
             save(heat_map(rows, "lr", task.weight, title=title), scale.folder / f"{stem}_map.png")
-        found.append(conclusion(scale, way, name, task, data, rows))
+        conclusions.append(conclusion(scale, way, name, task, data, rows))
         CONSOLE.print(f"[dim]{way}: {name} done[/]")
-    show(scale, way, f"fashion_mnist, Dirichlet(0.2), {scale.n_seeds} seeds, searched by {way}", found)
+    show(scale, way, f"fashion_mnist, Dirichlet(0.2), {scale.n_seeds} seeds, searched by {way}", conclusions)
 
 
 def by_grid(scale: Scale) -> None:
@@ -148,16 +148,16 @@ def by_optuna(scale: Scale) -> None:
         for _ in range(n_batches):
             trials = [study.ask() for _ in range(batch)]
             points = [proposed(trial, task) for trial in trials]
-            new = runs(scale, task, data, with_points(task.hyper, points))
-            for trial, own in zip(trials, np.array_split(np.arange(len(new)), batch), strict=True):
-                values = [new[i]["accuracy_macro"] for i in own]
-                finite = all(value is not None for value in values)
+            new_rows = runs(scale, task, data, with_points(task.hyper, points))
+            for trial, trial_rows in zip(trials, np.array_split(np.arange(len(new_rows)), batch), strict=True):
+                values = [new_rows[i]["accuracy_macro"] for i in trial_rows]
+                is_finite = all(value is not None for value in values)
                 study.tell(
                     trial,
-                    float(np.mean(values)) if finite else None,
-                    state=None if finite else optuna.trial.TrialState.FAIL,
+                    float(np.mean(values)) if is_finite else None,
+                    state=None if is_finite else optuna.trial.TrialState.FAIL,
                 )
-            rows += new
+            rows += new_rows
         return rows
 
     searched(scale, "optuna", find)

@@ -76,7 +76,7 @@ def test_every_method_of_the_tables_is_made_with_numbers_that_it_takes():
     assert set(pfllib.METHODS) == set(pfllib.PUBLISHED)
     for entry in leaderboard.ENTRIES.values():
         for value in entry.candidates:
-            leaderboard.made_of(entry, value)
+            leaderboard.method_and_hyper(entry, value)
     assert len({len(entry.candidates) for entry in leaderboard.ENTRIES.values()}) == 1  # the same budget for each
 
 
@@ -234,7 +234,7 @@ def test_points_of_sensitivity_are_counts_of_clusters_or_thresholds_in_their_ran
     assert not any(told[method] for method in ("FedAvg", "Ditto", "FedAvg-FT", "standalone"))
     for points in told.values():
         for point in points:
-            leaderboard.made_of(point.entry, point.value)
+            leaderboard.method_and_hyper(point.entry, point.value)
 
 
 def test_curves_of_sensitivity_are_means_over_seeds():

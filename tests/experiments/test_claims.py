@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from causes import cause, known
-from claims import all_found, found, summary, write
+from causes import all_causes, cause
+from claims import claim_result, claim_results, summary, write
 from claims_list import Claim, claims
 from outcomes import Outcome, described, keep, read
 from scipy.stats import ttest_1samp
@@ -24,7 +24,7 @@ def judged(tmp_path):
             if value is not None
         ]
         keep(tmp_path, claim.paper, claim.table, claim.dataset, lines)
-        return found(claim, tmp_path)
+        return claim_result(claim, tmp_path)
 
     return of
 
@@ -102,7 +102,7 @@ def test_every_published_lead_of_the_tables_is_a_claim():
 
 def test_files_tell_what_is_printed(tmp_path, judged):
     judged([0.8, 0.81, 0.82], [0.9, 0.91, 0.92])
-    rows = all_found(tmp_path)
+    rows = claim_results(tmp_path)
     write(rows, tmp_path)
     text = (tmp_path / "claims.md").read_text()
     assert text == summary(rows) + "\n"
@@ -114,5 +114,5 @@ def test_files_tell_what_is_printed(tmp_path, judged):
 def test_causes_fit_by_pattern(tmp_path):
     file = tmp_path / "causes.csv"
     file.write_text("kind,pattern,cause,shown_by\nrow,FedCPS; T4; *,two models,a run\n")
-    assert known(file) == (("row", "FedCPS; T4; *", "two models (a run)"),)
+    assert all_causes(file) == (("row", "FedCPS; T4; *", "two models (a run)"),)
     assert cause("row", ("no", "such", "row")) == ""

@@ -89,10 +89,10 @@ def test_wrong_labels_are_the_chosen_clients_training_labels_only():
 def test_honest_accuracy_leaves_out_the_hostile():
     tested = np.array([[np.nan] * 3, [0.2, 0.8, 0.6]])
     who = {("writers", 1): np.array([True, False, False])}
-    assert fedcps_figures.of_honest(result(client_accuracy=tested), who) == pytest.approx(70)
+    assert fedcps_figures.honest_accuracy(result(client_accuracy=tested), who) == pytest.approx(70)
     every_second = np.repeat([[np.nan] * 3, [0.0] * 3], 4, axis=0)[[0, 4] * 8]  # 16 rounds; those before the last ten
     every_second[7::2, 1:] = 0.6
-    assert fedcps_figures.of_honest(result(client_accuracy=every_second), who) == pytest.approx(60)
+    assert fedcps_figures.honest_accuracy(result(client_accuracy=every_second), who) == pytest.approx(60)
 
 
 def test_methods_of_one_model_are_held_against_fedavg_alone():

@@ -10,7 +10,7 @@ from statistics import fmean
 
 import marked
 import pytest
-from claims import all_found, counted
+from claims import claim_results, counted
 from outcomes import RESULTS, read
 from reproduction import PUBLISHED, all_rows, commands, published_rows, summary
 
@@ -21,7 +21,7 @@ DECIMAL = re.compile(r"(?<![\w.])\d+\.\d{2,}(?![\w.]|e-)")
 
 def test_readme_shows_what_the_scripts_write():
     assert marked.shown("experiments/reproduction.py") == summary(all_rows(), depth=1)
-    assert marked.shown("experiments/claims.py") == counted(all_found())
+    assert marked.shown("experiments/claims.py") == counted(claim_results())
 
 
 def test_the_files_of_the_state_are_those_of_the_results():
