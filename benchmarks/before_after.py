@@ -48,7 +48,7 @@ class Side:
         )
 
     def seconds(self) -> float:
-        """Of one call."""
+        """Seconds of one call."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         print("go", file=self.process.stdin, flush=True)
@@ -65,14 +65,14 @@ def main() -> None:
     parser.add_argument("before", type=Path, help="the other checkout")
     parser.add_argument("--only", nargs="+", choices=ROUNDS, default=list(ROUNDS))
     parser.add_argument("--repeats", type=int, default=7)
-    asked = parser.parse_args()
-    checkouts = asked.before.resolve(), CHECKOUT
+    options = parser.parse_args()
+    checkouts = options.before.resolve(), CHECKOUT
     print(f"{'workload':<12}{'before/s':>10}{'after/s':>10}{'ratio':>8}{'first before':>14}{'first after':>13}")
-    for name in asked.only:
+    for name in options.only:
         sides = [Side(checkout, name) for checkout in checkouts]
         first = [side.seconds() for side in sides]
-        turns = [[side.seconds() for side in sides] for _ in range(asked.repeats)]
-        before, after = (ROUNDS[name] / statistics.median(one) for one in zip(*turns, strict=True))
+        turns = [[side.seconds() for side in sides] for _ in range(options.repeats)]
+        before, after = (ROUNDS[name] / statistics.median(side_seconds) for side_seconds in zip(*turns, strict=True))
         ratio = statistics.median(a / b for a, b in turns)
         print(f"{name:<12}{before:10.1f}{after:10.1f}{ratio:8.2f}{first[0]:13.1f}s{first[1]:12.1f}s", flush=True)
         for side in sides:

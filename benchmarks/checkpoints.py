@@ -45,13 +45,13 @@ class Took(NamedTuple):
 
 def milliseconds(*calls: Callable[[], object]) -> list[Took]:
     """What each call takes; they take turns, so that a busy machine is as busy for all."""
-    took = [[] for _ in calls]
+    samples = [[] for _ in calls]
     for _ in range(REPEATS):
-        for own, call in zip(took, calls, strict=True):
+        for call_samples, call in zip(samples, calls, strict=True):
             began = time.perf_counter(), time.process_time()
             call()
-            own.append((1e3 * (time.perf_counter() - began[0]), 1e3 * (time.process_time() - began[1])))
-    return [Took(*map(statistics.median, zip(*own, strict=True))) for own in took]
+            call_samples.append((1e3 * (time.perf_counter() - began[0]), 1e3 * (time.process_time() - began[1])))
+    return [Took(*map(statistics.median, zip(*call_samples, strict=True))) for call_samples in samples]
 
 
 def plain(folder: Path, state: dict, identity: dict) -> None:
@@ -75,35 +75,35 @@ def of_orbax(folder: Path, megabytes: float) -> list[float]:
     """Milliseconds that a checkpoint by Orbax holds up a run, and until it is on the disk."""
     import orbax.checkpoint as ocp
 
-    state, took = of_size(megabytes), [[] for _ in range(2)]
+    state, samples = of_size(megabytes), [[] for _ in range(2)]
     with ocp.StandardCheckpointer() as saver:
         for i in range(REPEATS):
             began = time.perf_counter()
             saver.save(folder.resolve() / f"orbax-{i}", state)
-            took[0].append(time.perf_counter() - began)
+            samples[0].append(time.perf_counter() - began)
             saver.wait_until_finished()
-            took[1].append(time.perf_counter() - began)
+            samples[1].append(time.perf_counter() - began)
             shutil.rmtree(folder / f"orbax-{i}")
-    return [1e3 * statistics.median(own) for own in took]
+    return [1e3 * statistics.median(column) for column in samples]
 
 
 def of_checkpoint(folder: Path, megabytes: float) -> list[float]:
     """Milliseconds that a plain checkpoint and ours hold up a run, and until ours is on the disk with its names."""
     state = of_size(megabytes)
     folder.joinpath("rounds").mkdir(exist_ok=True)
-    ours = checkpoint.Checkpoint(1, Written(), {}, [{"round": 0, **surroundings(1)}], state)
+    content = checkpoint.Checkpoint(1, Written(), {}, [{"round": 0, **surroundings(1)}], state)
     saver = checkpoint.Saver(folder)
-    took = [[] for _ in range(3)]
+    samples = [[] for _ in range(3)]
     for _ in range(REPEATS):
         began = time.perf_counter()
         plain(folder, state, {})
-        took[0].append(time.perf_counter() - began)
+        samples[0].append(time.perf_counter() - began)
         began = time.perf_counter()
-        saver.save(ours)
-        took[1].append(time.perf_counter() - began)
+        saver.save(content)
+        samples[1].append(time.perf_counter() - began)
         saver.settle()
-        took[2].append(time.perf_counter() - began)
-    return [1e3 * statistics.median(own) for own in took]
+        samples[2].append(time.perf_counter() - began)
+    return [1e3 * statistics.median(column) for column in samples]
 
 
 def metrics_of(n: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -119,28 +119,28 @@ def of_before(folder: Path, megabytes: float, checkout: Path) -> None:
     spec = importlib.util.spec_from_file_location("before", checkout / "fljax/run/checkpoint.py")
     assert spec is not None
     assert spec.loader is not None
-    old: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(old)
+    old_code: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(old_code)
     state, metrics, saver = of_size(megabytes), metrics_of(10, np.random.default_rng(0)), checkpoint.Saver(folder)
-    (before := folder / "before").mkdir()
+    (old_folder := folder / "before").mkdir()
     folder.joinpath("rounds").mkdir(exist_ok=True)
     history = [{"round": 0, **surroundings(1)}]
-    took: dict[str, list[float]] = {name: [] for name in ("old", "now, held up", "now, on the disk")}
+    samples: dict[str, list[float]] = {name: [] for name in ("old", "now, held up", "now, on the disk")}
     for i in range(REPEATS):
         began = time.perf_counter()
-        n_bytes = old.append_rows(before, 10 * i, metrics)
-        old.save(before, old.Checkpoint(10 * i, n_bytes, {}, state))
-        took["old"].append(time.perf_counter() - began)
+        n_bytes = old_code.append_rows(old_folder, 10 * i, metrics)
+        old_code.save(old_folder, old_code.Checkpoint(10 * i, n_bytes, {}, state))
+        samples["old"].append(time.perf_counter() - began)
         began = time.perf_counter()
         written = append_rows(folder, 10 * i, metrics, Written())
         saver.save(checkpoint.Checkpoint(10 * i, written, {}, history, state))
-        took["now, held up"].append(time.perf_counter() - began)
+        samples["now, held up"].append(time.perf_counter() - began)
         saver.settle()
-        took["now, on the disk"].append(time.perf_counter() - began)
-    first, *rest = (1e3 * statistics.median(own) for own in took.values())
-    names = list(took)[1:]
-    line = ", ".join(f"{name} {own:.1f} ms, ratio {own / first:.2f}" for name, own in zip(names, rest, strict=True))
-    print(f"chunk and checkpoint of {megabytes:g} MB: old {first:.1f} ms; {line}")
+        samples["now, on the disk"].append(time.perf_counter() - began)
+    old_ms, *new_ms = (1e3 * statistics.median(ms) for ms in samples.values())
+    names = list(samples)[1:]
+    line = ", ".join(f"{name} {ms:.1f} ms, ratio {ms / old_ms:.2f}" for name, ms in zip(names, new_ms, strict=True))
+    print(f"chunk and checkpoint of {megabytes:g} MB: old {old_ms:.1f} ms; {line}")
 
 
 def of_start(folder: Path) -> None:
@@ -161,10 +161,10 @@ def of_start(folder: Path) -> None:
                 _ = {name: arrays[name] for name in arrays.files}
 
     calls = (locked, lambda: surroundings(1), host_memory, lambda: read_whole(folder, ROUNDS, written), unchecked)
-    lock, around, memory, whole, without = milliseconds(*calls)
-    print(f"start: lock {lock}, versions and devices {around}, memory that is free {memory}")
-    more = Took(whole.wall - without.wall, whole.processor - without.processor)
-    print(f"start: {ROUNDS} rounds read and checked {whole}, only read {without}: the checks {more}")
+    lock_time, surroundings_time, memory_time, checked, unchecked_read = milliseconds(*calls)
+    print(f"start: lock {lock_time}, versions and devices {surroundings_time}, memory that is free {memory_time}")
+    checks = Took(checked.wall - unchecked_read.wall, checked.processor - unchecked_read.processor)
+    print(f"start: {ROUNDS} rounds read and checked {checked}, only read {unchecked_read}: the checks {checks}")
     assert len(read_rounds(folder)["ids"]) == ROUNDS
 
 
@@ -183,12 +183,15 @@ def main(megabytes: float = 100.0, checkout: Path | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix=".checkpoints-", dir=".") as place:  # .gitignore has it
         for size in (0.1, megabytes):
             (folder := Path(place) / f"{size}").mkdir()
-            one, other, settled = of_checkpoint(folder, size)
-            print(f"checkpoint of {size:g} MB: plain {one:.1f} ms, ours {other:.1f} ms, ratio {other / one:.2f}")
-            print(f"  all of it, names included, is on the disk after {settled:.1f} ms")
+            plain_ms, our_ms, disk_ms = of_checkpoint(folder, size)
+            print(
+                f"checkpoint of {size:g} MB: plain {plain_ms:.1f} ms, ours {our_ms:.1f} ms,"
+                f" ratio {our_ms / plain_ms:.2f}"
+            )
+            print(f"  all of it, names included, is on the disk after {disk_ms:.1f} ms")
             if orbax:
-                held, settled = of_orbax(folder, size)
-                print(f"  Orbax: {held:.1f} ms, on the disk after {settled:.1f} ms")
+                held_ms, disk_ms = of_orbax(folder, size)
+                print(f"  Orbax: {held_ms:.1f} ms, on the disk after {disk_ms:.1f} ms")
             if checkout is not None:
                 of_before(folder, size, checkout)
         (folder := Path(place) / "start").mkdir()

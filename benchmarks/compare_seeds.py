@@ -52,26 +52,26 @@ class Job(NamedTuple):
 def apart(job: Job, mesh: Any) -> Callable[[], list[dict[str, jax.Array]]]:
     """A run after the other; each seed's metrics."""
     hyper, counts = as_traced(job.hyper), (jnp.int32(1), jnp.int32(ROUNDS))
-    given = [replicated((hyper, one, key), mesh) for one, key in zip(job.federations, job.keys, strict=True)]
+    inputs_of_seeds = [replicated((hyper, one, key), mesh) for one, key in zip(job.federations, job.keys, strict=True)]
     begin = jax.jit(job.algorithm.init)
 
     def run() -> list[dict[str, jax.Array]]:
-        found = []
-        for hyper, federation, key in given:
+        seed_metrics = []
+        for hyper, federation, key in inputs_of_seeds:
             state = begin(split_key(key).init, hyper, federation.train)
             static = job.algorithm, job.draw, MOST_ROUNDS
             rest = None, *counts, state, jnp.int32(0), jnp.int32(ROUNDS)
-            found.append(run_chunk(*static, hyper, federation, key, *rest)[1])
-        return found
+            seed_metrics.append(run_chunk(*static, hyper, federation, key, *rest)[1])
+        return seed_metrics
 
     return run
 
 
 def together(job: Job, mesh: Any) -> Callable[[], dict[str, jax.Array]]:
     """All runs at once; metrics (rounds, seeds, ...)."""
-    structure, shared, own = stacked(same_shapes(job.federations))
+    structure, shared, seed_parts = stacked(same_shapes(job.federations))
     counts = jnp.int32(1), jnp.int32(ROUNDS)
-    inputs = Inputs(as_traced(job.hyper), shared, own, jnp.stack(list(job.keys)), None, *counts)
+    inputs = Inputs(as_traced(job.hyper), shared, seed_parts, jnp.stack(list(job.keys)), None, *counts)
     inputs = replicated(jax.tree.map(jnp.asarray, inputs), mesh)
     setting = Setting(job.algorithm, job.draw, structure)
 
@@ -95,39 +95,39 @@ def measured(job: Job, repeats: int) -> dict[str, tuple[float, float, float]]:
         jax.clear_caches()
         first = {name: processor_seconds_of(side) for name, side in sides.items()}
         steady = alternate(sides, repeats)
-    one, all_ = first["apart"][1], first["together"][1]
-    for i, metrics in enumerate(one):
+    apart_metrics, together_metrics = first["apart"][1], first["together"][1]
+    for i, metrics in enumerate(apart_metrics):
         for name in ("client_accuracy", "client_loss", "loss"):
-            np.testing.assert_allclose(all_[name][:ROUNDS, i], metrics[name][:ROUNDS], rtol=1e-5, atol=1e-6)
-    seconds = {name: value[0] for name, value in first.items()}
-    middle = {name: float(np.median(values)) for name, values in steady.items()}
+            np.testing.assert_allclose(together_metrics[name][:ROUNDS, i], metrics[name][:ROUNDS], rtol=1e-5, atol=1e-6)
+    seconds = {name: seconds_and_result[0] for name, seconds_and_result in first.items()}
+    medians = {name: float(np.median(values)) for name, values in steady.items()}
     return {
         "first": (seconds["apart"], seconds["together"], seconds["apart"] / seconds["together"]),
-        "steady": (middle["apart"], middle["together"], ratio(steady["apart"], steady["together"])),
+        "steady": (medians["apart"], medians["together"], ratio(steady["apart"], steady["together"])),
     }
 
 
 def main() -> int:
     """Prints a row a method; 1 where a bar is missed and --check is given."""
-    made = parser(__doc__, METHODS)
-    made.add_argument("--seeds", type=int, default=5)
-    asked = made.parse_args()
+    command_line = parser(__doc__, METHODS)
+    command_line.add_argument("--seeds", type=int, default=5)
+    options = command_line.parse_args()
     use_all_cores()
     jax.config.update("jax_enable_compilation_cache", False)
-    print(f"{machine()}; {asked.seeds} seeds, {ROUNDS} rounds each, {asked.repeats} repeats")
+    print(f"{machine()}; {options.seeds} seeds, {ROUNDS} rounds each, {options.repeats} repeats")
     data, model = fljax.load("digits"), fljax.MODELS["mlp"]((8, 8, 1), (64,), 10)
-    seeds = range(asked.seeds)
+    seeds = range(options.seeds)
     federations = [fljax.PARTITIONS["dirichlet"](*data, n_clients=CLIENTS, seed=seed, beta=0.5) for seed in seeds]
     print(f"{'method':<10}{'':<8}{'apart s':>9}{'together s':>12}{'ratio':>8}")
     missed = False
-    for name in asked.only:
+    for name in options.only:
         method = fljax.ALGORITHMS[name]
         algorithm = method(model, fljax.Work(1, 32))
         job = Job(algorithm, method.Hyper(lr=0.1), federations, [jax.random.key(seed) for seed in seeds])
-        for what, (one, all_, times) in measured(job, asked.repeats).items():
-            missed |= times < BARS[what]
-            print(f"{name:<10}{what:<8}{one:9.2f}{all_:12.2f}{times:8.2f}", flush=True)
-    return int(missed and asked.check)
+        for phase, (apart_seconds, together_seconds, gain) in measured(job, options.repeats).items():
+            missed |= gain < BARS[phase]
+            print(f"{name:<10}{phase:<8}{apart_seconds:9.2f}{together_seconds:12.2f}{gain:8.2f}", flush=True)
+    return int(missed and options.check)
 
 
 if __name__ == "__main__":

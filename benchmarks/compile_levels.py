@@ -42,7 +42,7 @@ JOBS = {
 
 
 class Measured(NamedTuple):
-    """Of one command."""
+    """Seconds and cost of one command."""
 
     compiling: float  # seconds
     running: float  # seconds
@@ -65,20 +65,20 @@ class Timed(NamedTuple):
 
 
 def main() -> None:
-    asking = parser(__doc__, tuple(JOBS), repeats=1, bars=False)
-    asking.add_argument("--fit", action="store_true", help="print the constants that the measurements give")
-    asked = asking.parse_args()
+    command_line = parser(__doc__, tuple(JOBS), repeats=1, bars=False)
+    command_line.add_argument("--fit", action="store_true", help="print the constants that the measurements give")
+    options = command_line.parse_args()
     print(machine())
     print(f"{'measured':>30s}{'forecast / measured':>39s}{'auto / best':>17s}")
     jobs = []
-    for name in asked.only:
+    for name in options.only:
         for job in JOBS[name]:
-            jobs.append(timed(job, asked.repeats))
+            jobs.append(timed(job, options.repeats))
             print(f"{job}\n  {line(jobs[-1])}", flush=True)
     losses = [job.loss for job in jobs]
-    usual, worst = statistics.median(losses), max(losses)
-    print(f"auto takes {usual:.2f} times the best level's seconds (median), at worst {worst:.2f}")
-    if asked.fit:
+    typical, worst = statistics.median(losses), max(losses)
+    print(f"auto takes {typical:.2f} times the best level's seconds (median), at worst {worst:.2f}")
+    if options.fit:
         show_fit(jobs)
 
 
@@ -87,44 +87,48 @@ def timed(job: str, repeats: int) -> Timed:
     cost = measured(job, "auto").cost
     if cost is None:
         sys.exit(f"{job}: no forecast was kept")
-    took = {level: [measured(job, level) for _ in range(repeats)] for level in LEVELS}
+    runs_of_level = {level: [measured(job, level) for _ in range(repeats)] for level in LEVELS}
     return Timed(
         cost,
         int(job.partition("--rounds ")[2].split()[0]),
-        {level: statistics.median(one.compiling for one in runs) for level, runs in took.items()},
-        {level: max(statistics.median(one.running for one in runs), 0.01) for level, runs in took.items()},
+        {level: statistics.median(run.compiling for run in runs) for level, runs in runs_of_level.items()},
+        {level: max(statistics.median(run.running for run in runs), 0.01) for level, runs in runs_of_level.items()},
     )
 
 
 def line(job: Timed) -> str:
     """Measured seconds by level, the forecast's over them, and what "auto" chooses."""
-    took, ratios = [], []
+    measured_texts, ratios = [], []
     for level in LEVELS:
         compiling, running = job.compiling[level], job.running[level]
-        foreseen = seconds_of(level, job.cost)
-        took.append(f"{level} {compiling:.2f} + {running:.2f}")
-        ratios.append(f"{foreseen[0] / compiling:.2f} {job.n_rounds * foreseen[1] / running:.2f}")
-    return f"{' | '.join([*took, *ratios])} | {level_for(job.cost, job.n_rounds)} {job.loss:.2f}"
+        forecast = seconds_of(level, job.cost)
+        measured_texts.append(f"{level} {compiling:.2f} + {running:.2f}")
+        ratios.append(f"{forecast[0] / compiling:.2f} {job.n_rounds * forecast[1] / running:.2f}")
+    return f"{' | '.join([*measured_texts, *ratios])} | {level_for(job.cost, job.n_rounds)} {job.loss:.2f}"
 
 
 def show_fit(jobs: Sequence[Timed]) -> None:
     """Prints the constants of `seconds_of` that come nearest to the measurements."""
     for level in LEVELS:
-        of_one = [math.log(job.compiling[level] / job.cost.equations) for job in jobs]
-        print(f"seconds of an equation, {level}: {math.exp(statistics.mean(of_one)):.2g}")
+        log_seconds = [math.log(job.compiling[level] / job.cost.equations) for job in jobs]
+        print(f"seconds of an equation, {level}: {math.exp(statistics.mean(log_seconds)):.2g}")
     names = [*(f"an element, {level}" for level in LEVELS), "a kernel", "a flop"]
-    passed = [
+    use_rows = [
         [
             job.n_rounds * part
-            for part in (*(job.cost.elements * (own == level) for own in LEVELS), job.cost.executed, job.cost.flops)
+            for part in (
+                *(job.cost.elements * (job_level == level) for job_level in LEVELS),
+                job.cost.executed,
+                job.cost.flops,
+            )
         ]
         for job in jobs
         for level in LEVELS
     ]
-    uses, took = np.array(passed), np.log([job.running[level] for job in jobs for level in LEVELS])
-    begin = np.full(len(names), np.median(took - np.log(uses.sum(axis=1))))
-    found = least_squares(lambda logs: np.log(uses @ np.exp(logs)) - took, begin)
-    for name, value in zip(names, np.exp(found.x), strict=True):
+    uses, log_running = np.array(use_rows), np.log([job.running[level] for job in jobs for level in LEVELS])
+    start = np.full(len(names), np.median(log_running - np.log(uses.sum(axis=1))))
+    fit = least_squares(lambda logs: np.log(uses @ np.exp(logs)) - log_running, start)
+    for name, value in zip(names, np.exp(fit.x), strict=True):
         print(f"seconds of {name}: {value:.2g}")
 
 
@@ -136,13 +140,13 @@ def measured(job: str, level: Level | str) -> Measured:
             "JAX_COMPILATION_CACHE_DIR": f"{folder}/compiled",
         }
         command = [sys.executable, "-m", "fljax", "run", *job.split(), "--compile", level, "--folder", f"{folder}/run"]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(f"{' '.join(command)}: {done.stderr}")
+        finished = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+        if finished.returncode:
+            sys.exit(f"{' '.join(command)}: {finished.stderr}")
         name = job.split()[1]
-        row = next(line.split() for line in reversed(done.stdout.splitlines()) if line.startswith(f"{name} "))
-        kept = next(Path(folder, "compiled").rglob(f"*-{COST}"), None)
-        cost = None if kept is None else Cost(*json.loads(read_sealed(kept)))
+        row = next(line.split() for line in reversed(finished.stdout.splitlines()) if line.startswith(f"{name} "))
+        cost_file = next(Path(folder, "compiled").rglob(f"*-{COST}"), None)
+        cost = None if cost_file is None else Cost(*json.loads(read_sealed(cost_file)))
     return Measured(float(row[-1]), float(row[-2]), cost)
 
 

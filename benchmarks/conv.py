@@ -77,7 +77,7 @@ def train(layer: Layer, convolve, n_steps: int, x: Array, w: Array) -> tuple[Arr
 
         return lax.scan(step, (x, w), length=n_steps)[0]
 
-    return lax.map(lambda pair: client(*pair), (x, w))
+    return lax.map(lambda operands: client(*operands), (x, w))
 
 
 def torch_train(layer: Layer, x: np.ndarray, w: np.ndarray):
@@ -94,12 +94,12 @@ def torch_train(layer: Layer, x: np.ndarray, w: np.ndarray):
     def run() -> None:
         for image, kernel in clients:
             x, w = image.clone().requires_grad_(not layer.first), kernel.clone().requires_grad_()
-            moving = [w] if layer.first else [x, w]
+            trained = [w] if layer.first else [x, w]
             for _ in range(STEPS):
                 y = functional.conv2d(functional.pad(x, pads), w, stride=layer.strides)
-                gradients = torch.autograd.grad(torch.tanh(y).sum(), moving)
+                gradients = torch.autograd.grad(torch.tanh(y).sum(), trained)
                 with torch.no_grad():
-                    for leaf, gradient in zip(moving, gradients, strict=True):
+                    for leaf, gradient in zip(trained, gradients, strict=True):
                         leaf -= 1e-3 * gradient
 
     return with_threads(1, run)
@@ -112,24 +112,26 @@ def measure(name: str, layer: Layer, repeats: int) -> float:
     shape = (N_CLIENTS, layer.kernel, layer.kernel, layer.channels, layer.features)
     w = 0.1 * rng.standard_normal(shape, np.float32)
     ours = partial(jax.jit(partial(train, layer, conv, STEPS)), x, w)
-    one = partial(jax.jit(partial(train, layer, native, 1)), x[:1], w[:1])
+    native_run = partial(jax.jit(partial(train, layer, native, 1)), x[:1], w[:1])
     sums = partial(jax.jit(partial(train, layer, partial(conv), STEPS)), x, w)
     first = seconds_of(ours)[0]
     with mock.patch.dict(os.environ, FLJAX_WINOGRAD="0"):
         seconds_of(sums)
-    seconds_of(one)
-    seconds = alternate({"fljax": ours, "sums": sums, "torch": torch_train(layer, x, w), "native": one}, repeats)
+    seconds_of(native_run)
+    seconds = alternate({"fljax": ours, "sums": sums, "torch": torch_train(layer, x, w), "native": native_run}, repeats)
     steps = {side: 1 if side == "native" else N_CLIENTS * STEPS for side in seconds}
-    each = {side: [value / steps[side] for value in values] for side, values in seconds.items()}
-    of_sums, of_torch, of_native = (ratio(each[side], each["fljax"]) for side in ("sums", "torch", "native"))
+    step_seconds = {side: [value / steps[side] for value in values] for side, values in seconds.items()}
+    sums_ratio, torch_ratio, native_ratio = (
+        ratio(step_seconds[side], step_seconds["fljax"]) for side in ("sums", "torch", "native")
+    )
     shape = f"{layer.batch}x{layer.side}x{layer.side}x{layer.channels}->{layer.features}"
     print(
         f"{name:<10}{shape:<19}"
-        + "".join(f"{1e3 * median(each[side]):9.2f}" for side in each)
-        + f"{of_sums:11.2f}{of_torch:12.2f}{of_native:12.2f}{layer.bar:6.1f}{first:9.1f} s",
+        + "".join(f"{1e3 * median(step_seconds[side]):9.2f}" for side in step_seconds)
+        + f"{sums_ratio:11.2f}{torch_ratio:12.2f}{native_ratio:12.2f}{layer.bar:6.1f}{first:9.1f} s",
         flush=True,
     )
-    return of_native
+    return native_ratio
 
 
 def main() -> int:

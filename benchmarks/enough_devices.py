@@ -26,23 +26,25 @@ LOSS = 1.2
 
 
 def main() -> None:
-    asked = parser(__doc__, ("fedavg", "fedtsdp", "dcpfl", "fedcps"), repeats=3).parse_args()
+    options = parser(__doc__, ("fedavg", "fedtsdp", "dcpfl", "fedcps"), repeats=3).parse_args()
     use_all_cores()
     cores, missed = len(os.sched_getaffinity(0)), []
     print(f"{'method':<10}{'rounds':>7}{'one':>8}{'all':>8}{'processor':>11}{'all':>8}{'all/one':>9}  chosen")
-    for method in asked.only:
+    for method in options.only:
         for n_rounds in ROUNDS:
             command = ["run", "--algorithm", method, "--rounds", str(n_rounds)]
-            pairs = [[seconds(command, n) for n in (1, cores)] for _ in range(asked.repeats)]
-            one, every = (list(map(statistics.median, zip(*own, strict=True))) for own in zip(*pairs, strict=True))
+            pairs = [[seconds(command, n) for n in (1, cores)] for _ in range(options.repeats)]
+            on_one, on_all = (
+                list(map(statistics.median, zip(*measured, strict=True))) for measured in zip(*pairs, strict=True)
+            )
             ratio = statistics.median(b[0] / a[0] for a, b in pairs)
             chosen = choice(command[1:])
-            line = f"{one[0]:>8.2f}{every[0]:>8.2f}{one[1]:>11.2f}{every[1]:>8.2f}{ratio:>9.2f}  {chosen}"
+            line = f"{on_one[0]:>8.2f}{on_all[0]:>8.2f}{on_one[1]:>11.2f}{on_all[1]:>8.2f}{ratio:>9.2f}  {chosen}"
             print(f"{method:<10}{n_rounds:>7}{line}", flush=True)
             loss = 1 / ratio if chosen == "one" else ratio
             missed += [f"{method}, {n_rounds} rounds: {chosen} takes {loss:.2f} of the other"] if loss > LOSS else []
     print("\n".join(missed))
-    if asked.check and missed:
+    if options.check and missed:
         sys.exit(1)
 
 

@@ -42,11 +42,11 @@ MARK = "PHASES "
 
 
 def main() -> None:
-    asked = parser(__doc__, SECTIONS, repeats=3).parse_args()
+    options = parser(__doc__, SECTIONS, repeats=3).parse_args()
     print(machine(), flush=True)
-    missed = [word for name in asked.only for word in SECTIONS[name](asked.repeats)]
+    missed = [word for name in options.only for word in SECTIONS[name](options.repeats)]
     print("\n".join(missed))
-    if asked.check and missed:
+    if options.check and missed:
         sys.exit(1)
 
 
@@ -68,9 +68,9 @@ def commands(repeats: int) -> list[str]:
     for command, refused in COMMANDS.items():
         with cache() as environment:
             processor(["list"], environment)  # after a change of the package the first one reads it anew
-            took = statistics.median(processor([*command], environment, refused=refused)[0] for _ in range(repeats))
-        print(f"fljax {' '.join(command)}: {took:.2f} s", flush=True)
-        missed += [f"fljax {' '.join(command)}: {took:.2f} s, bar {COMMAND_BAR:g}"] if took > COMMAND_BAR else []
+            seconds = statistics.median(processor([*command], environment, refused=refused)[0] for _ in range(repeats))
+        print(f"fljax {' '.join(command)}: {seconds:.2f} s", flush=True)
+        missed += [f"fljax {' '.join(command)}: {seconds:.2f} s, bar {COMMAND_BAR:g}"] if seconds > COMMAND_BAR else []
     return missed
 
 
@@ -80,11 +80,11 @@ def methods(repeats: int) -> list[str]:
     print(f"{'method':<12}{'cache':<6}" + "".join(f"{name:>9}" for name in (*names, "programs")))
     missed = []
     for method in ("standalone", *SYSTEMS):
-        for state, took in phases_of(["run", "--algorithm", method], repeats).items():
-            row = "".join(f"{took[name]:>9.2f}" for name in names)
-            print(f"{method:<12}{state:<6}{row}{took['programs']:>9.0f}", flush=True)
-            if state == "cold" and took["all"] > METHOD_BAR:
-                missed.append(f"{method} alone, cold: {took['all']:.1f} s, bar {METHOD_BAR:g}")
+        for state, phases in phases_of(["run", "--algorithm", method], repeats).items():
+            row = "".join(f"{phases[name]:>9.2f}" for name in names)
+            print(f"{method:<12}{state:<6}{row}{phases['programs']:>9.0f}", flush=True)
+            if state == "cold" and phases["all"] > METHOD_BAR:
+                missed.append(f"{method} alone, cold: {phases['all']:.1f} s, bar {METHOD_BAR:g}")
     return missed
 
 
@@ -93,12 +93,12 @@ def program(repeats: int) -> list[str]:
     command = [sys.executable, __file__, "--compile-programs"]
     # A process a repeat: within one, the compiler's second answer to the same program is a copy of its first.
     outputs = [subprocess.run(command, check=True, capture_output=True, text=True).stdout for _ in range(repeats)]
-    found = [json.loads(marked(output)) for output in outputs]
+    repeats_seconds = [json.loads(marked(output)) for output in outputs]
     missed = []
     for name in SYSTEMS:
         bar = PROGRAM_BARS.get(name, 3.0)
-        seconds = statistics.median(took[name] for took in found)
-        ratio = statistics.median(took[name] / took["handwritten"] for took in found)
+        seconds = statistics.median(by_name[name] for by_name in repeats_seconds)
+        ratio = statistics.median(by_name[name] / by_name["handwritten"] for by_name in repeats_seconds)
         print(f"program {name:<10}{seconds:7.2f} s, {ratio:.2f} of the hand-written one's", flush=True)
         missed += [f"program {name}: {ratio:.2f} of the hand-written one's, bar {bar:g}"] if ratio > bar else []
     return missed
@@ -117,16 +117,16 @@ def whole(repeats: int) -> list[str]:
     np.savez(of_peers.IMAGES, x=examples.x, y=examples.y)
     ratios: dict[str, list[float]] = {"first": [], "cold": [], "warm": []}
     for _ in range(repeats):
-        with cache() as nothing, cache() as environment:
+        with cache() as empty_cache, cache() as environment:
             # The script reads its images from a file of arrays: but for the first time ever, so does fljax.
             decoded = Path(environment["XDG_CACHE_HOME"], "fljax")
             decoded.mkdir()
             (decoded / "fashion_mnist").symlink_to(folder() / "fashion_mnist")
-            theirs = of_peers.torch_script(python)[0]
-            for state, of_state in ratios.items():
+            script_seconds = of_peers.torch_script(python)[0]
+            for state, state_ratios in ratios.items():
                 began = time.perf_counter()
-                processor(["run", *of_peers.SETTINGS.split()], nothing if state == "first" else environment)
-                of_state.append((time.perf_counter() - began) / theirs)
+                processor(["run", *of_peers.SETTINGS.split()], empty_cache if state == "first" else environment)
+                state_ratios.append((time.perf_counter() - began) / script_seconds)
     for state, values in ratios.items():
         print(f"whole {state}: {statistics.median(values):.2f} of the PyTorch script's wall time ({listed(values)})")
     return [
@@ -141,22 +141,26 @@ def cold_and_warm(command: list[str], repeats: int) -> dict[str, list[float]]:
     seconds: dict[str, list[float]] = {"cold": [], "warm": []}
     for _ in range(repeats):
         with cache() as environment:
-            for of_state in seconds.values():
-                of_state.append(processor(command, environment)[0])
+            for state_seconds in seconds.values():
+                state_seconds.append(processor(command, environment)[0])
     return seconds
 
 
 def phases_of(command: list[str], repeats: int) -> dict[str, dict[str, float]]:
     """The same by phase: the repeat whose seconds in all are the median."""
-    found: dict[str, list[dict[str, float]]] = {"cold": [], "warm": []}
+    phases_of_state: dict[str, list[dict[str, float]]] = {"cold": [], "warm": []}
     for _ in range(repeats):
         with cache() as environment:
-            for of_state in found.values():
-                took, text = processor(command, environment, [sys.executable, __file__, "--phases"])
+            for repeats_of_state in phases_of_state.values():
+                total, text = processor(command, environment, [sys.executable, __file__, "--phases"])
                 phases = json.loads(marked(text))
-                known = sum(phases[name] for name in ("import", "trace", "lower", "compile", "read"))
-                of_state.append(phases | {"all": took, "rest": took - known})
-    return {state: sorted(own, key=lambda took: took["all"])[(repeats - 1) // 2] for state, own in found.items()}
+                named = sum(phases[name] for name in ("import", "trace", "lower", "compile", "read"))
+                repeats_of_state.append(phases | {"all": total, "rest": total - named})
+    middle = (repeats - 1) // 2
+    return {
+        state: sorted(repeats_of_state, key=lambda phases: phases["all"])[middle]
+        for state, repeats_of_state in phases_of_state.items()
+    }
 
 
 def processor(
@@ -190,8 +194,8 @@ def cache() -> Iterator[dict[str, str]]:
     with tempfile.TemporaryDirectory() as folder:
         paths = python_path(), os.environ.get("PYTHONPATH")
         left_out = ("FLJAX_CACHE", "PYTHONDONTWRITEBYTECODE")  # an installed package is compiled to bytecode once
-        kept = {name: value for name, value in os.environ.items() if name not in left_out}
-        yield kept | {
+        variables = {name: value for name, value in os.environ.items() if name not in left_out}
+        yield variables | {
             "JAX_COMPILATION_CACHE_DIR": f"{folder}/compiled",
             "XDG_CACHE_HOME": folder,
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
@@ -214,9 +218,9 @@ def show_phases(arguments: list[str]) -> None:
     seconds = dict.fromkeys(("trace", "lower", "compile", "read"), 0.0) | {"programs": 0}
     parts = {"jaxpr_trace": "trace", "jaxpr_to_mlir": "lower", "backend_compile": "compile", "retrieval": "read"}
 
-    def heard(event: str, took: float, **_: Any) -> None:
+    def heard(event: str, duration: float, **_: Any) -> None:
         for part, name in parts.items():
-            seconds[name] += took if part in event else 0
+            seconds[name] += duration if part in event else 0
         seconds["programs"] += "backend_compile" in event
 
     jax.monitoring.register_event_duration_secs_listener(heard)

@@ -115,8 +115,8 @@ def main() -> int:
     options = parser.parse_args()
     use_all_cores()
     device = jax.devices()[0].device_kind
-    here = {"machine": f"{device}, {machine()}", "date": datetime.date.today().isoformat()}
-    print(here["machine"])
+    origin = {"machine": f"{device}, {machine()}", "date": datetime.date.today().isoformat()}
+    print(origin["machine"])
     table = options.output / f"gpu-{re.sub('[^a-z0-9]+', '-', device.lower())}.csv" if options.output else None
     bench, missed = Bench(TINY if options.tiny else FULL, options.seconds), []
     rows = stored(table) if options.only else {}
@@ -126,7 +126,7 @@ def main() -> int:
             missed += [line["what"]] if is_missed(line) else []
             numbers = {name: float(f"{value:.4g}") for name, value in line.items() if isinstance(value, float)}
             if line["what"] not in rows or not math.isnan(line["value"]):  # else what was measured before stays
-                rows[line["what"]] = line | numbers | here
+                rows[line["what"]] = line | numbers | origin
             if table:
                 store(rows, table)
     if missed:

@@ -113,25 +113,29 @@ def rounds(row: Row) -> Callable[[], Any]:
 
 def measure(row: Row, repeats: int) -> dict[str, Any]:
     """Prints one line and returns it."""
-    made = {}
+    results = {}
     jax.clear_caches()  # a row of the same shapes, which another part has measured, compiles its program too
 
     def build() -> None:
-        made["run"] = rounds(row)
-        made["first"] = seconds_of(made["run"])[0]
+        results["run"] = rounds(row)
+        results["first"] = seconds_of(results["run"])[0]
 
     began = time.perf_counter()
     memory = peak_mib(build)
-    built = time.perf_counter() - began
-    seconds = median(seconds_of(made["run"])[0] for _ in range(repeats)) / ROUNDS
+    build_seconds = time.perf_counter() - began
+    seconds = median(seconds_of(results["run"])[0] for _ in range(repeats)) / ROUNDS
     print(
         f"{row.grows:<12}{row.size:>9,}{row.n_clients:>9,}{row.cohort:>7,}{1e3 * seconds:>12.2f}"
-        f"{1e6 * seconds / row.cohort:>16.1f}{memory:>9.0f}{built:>9.1f} s",
+        f"{1e6 * seconds / row.cohort:>16.1f}{memory:>9.0f}{build_seconds:>9.1f} s",
         flush=True,
     )
     return {
         **{"grows": row.grows, "size": row.size, "clients": row.n_clients, "cohort": row.cohort},
-        **{"ms_per_round": round(1e3 * seconds, 3), "added_mib": round(memory), "first_call_s": round(built, 1)},
+        **{
+            "ms_per_round": round(1e3 * seconds, 3),
+            "added_mib": round(memory),
+            "first_call_s": round(build_seconds, 1),
+        },
     }
 
 
@@ -140,8 +144,8 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
     for axis, field, label in zip(axes, ("ms_per_round", "added_mib"), ("ms a round", "MiB added"), strict=True):
         for name in dict.fromkeys(row["grows"] for row in rows):
-            mine = [row for row in rows if row["grows"] == name]
-            axis.plot([row["size"] for row in mine], [max(row[field], 0.1) for row in mine], "o-", label=name)
+            series = [row for row in rows if row["grows"] == name]
+            axis.plot([row["size"] for row in series], [max(row[field], 0.1) for row in series], "o-", label=name)
         axis.set(xscale="log", yscale="log", xlabel="size", ylabel=label)
     axes[0].legend(frameon=False)
     figure.savefig(path, dpi=120)
@@ -159,14 +163,14 @@ def main() -> int:
     rows = [measure(row, options.repeats) for name in options.only for row in parts[name]()]
     if options.save:
         RESULTS.mkdir(exist_ok=True)
-        here = {"machine": machine(), "date": datetime.date.today().isoformat()}
-        save_table(RESULTS / "growth.csv", [row | here for row in rows])
+        origin = {"machine": machine(), "date": datetime.date.today().isoformat()}
+        save_table(RESULTS / "growth.csv", [row | origin for row in rows])
         draw(rows, RESULTS / "growth.png")
     if "federation" not in options.only:
         return 0
-    reached = large_over_small(options.repeats)
-    print(f"100,000 clients over 1,000: {reached:.2f} (bar {BAR})")
-    return 1 if options.check and reached > BAR else 0
+    cost_ratio = large_over_small(options.repeats)
+    print(f"100,000 clients over 1,000: {cost_ratio:.2f} (bar {BAR})")
+    return 1 if options.check and cost_ratio > BAR else 0
 
 
 def large_over_small(repeats: int) -> float:

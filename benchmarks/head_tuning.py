@@ -32,10 +32,10 @@ MODELS = {
 
 
 def main() -> None:
-    asked = parser(__doc__, MODELS, repeats=7, bars=False).parse_args()
+    options = parser(__doc__, MODELS, repeats=7, bars=False).parse_args()
     print(machine())
-    for name in asked.only:
-        print(f"{name}: {line(MODELS[name](), asked.repeats)}", flush=True)
+    for name in options.only:
+        print(f"{name}: {line(MODELS[name](), options.repeats)}", flush=True)
 
 
 def line(model: Model, repeats: int) -> str:
@@ -52,12 +52,12 @@ def line(model: Model, repeats: int) -> str:
         "in every step": tuned(deploy, training_loss(model), work, epochs, model.layers[:-1]),
         "once": head_tuned(deploy, model, work, epochs),
     }
-    sides = {way: partial(jax.jit(one), key, numbers, None, data) for way, one in ways.items()}
-    made = [jax.block_until_ready(run().params) for run in sides.values()]
-    apart = max(float(jnp.abs(a - b).max()) for a, b in zip(*map(jax.tree.leaves, made), strict=True))
-    took = alternate(sides, repeats, time.process_time)
-    seconds = ", ".join(f"{way} {1e3 * statistics.median(spent):.1f} ms" for way, spent in took.items())
-    return f"{seconds}, ratio {ratio(took['in every step'], took['once']):.1f}, difference {apart:.1g}"
+    sides = {way: partial(jax.jit(deploy_way), key, numbers, None, data) for way, deploy_way in ways.items()}
+    results = [jax.block_until_ready(run().params) for run in sides.values()]
+    difference = max(float(jnp.abs(a - b).max()) for a, b in zip(*map(jax.tree.leaves, results), strict=True))
+    seconds = alternate(sides, repeats, time.process_time)
+    text = ", ".join(f"{way} {1e3 * statistics.median(spent):.1f} ms" for way, spent in seconds.items())
+    return f"{text}, ratio {ratio(seconds['in every step'], seconds['once']):.1f}, difference {difference:.1g}"
 
 
 def enlarged(split: Examples, n: int) -> Examples:

@@ -19,7 +19,7 @@ from fljax.run import programs
 
 
 def megabytes() -> float:
-    """Of this process, in memory."""
+    """Megabytes of this process in memory."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
@@ -40,8 +40,8 @@ def main() -> None:
         programs.let_go()
         after.append(megabytes())
         print(f"{repeat + 1}: {before[-1]:.0f} MB after {options.networks} sweeps, {after[-1]:.0f} MB after letting go")
-    held, left = statistics.median(before), statistics.median(after)
-    print(f"after the first sweep {first:.0f} MB; with all {held / first:.2f} of that, let go {left / first:.2f}")
+    held_mb, left_mb = statistics.median(before), statistics.median(after)
+    print(f"after the first sweep {first:.0f} MB; with all {held_mb / first:.2f} of that, let go {left_mb / first:.2f}")
 
 
 if __name__ == "__main__":

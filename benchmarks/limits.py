@@ -97,11 +97,11 @@ def in_training(workload: Workload) -> Subject:
             return train_clients(keys, tree.everyone(start, n), data, loss, optimizer, work_of(workload))
 
         with over_devices() as mesh:
-            given = replicated((jax.random.split(jax.random.key(0), n), model.init(jax.random.key(1))), mesh)
+            placed = replicated((jax.random.split(jax.random.key(0), n), model.init(jax.random.key(1))), mesh)
 
         def run(data: ClientData, n_rounds: int) -> list[Any]:
             with over_devices():
-                return [jax.block_until_ready(train(*given, data)) for _ in range(n_rounds)]
+                return [jax.block_until_ready(train(*placed, data)) for _ in range(n_rounds)]
 
         return run
 
@@ -146,12 +146,15 @@ class Turns(NamedTuple):
 
     def parts(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """(seconds of every part of the rounds, the seconds of them that its FLOPs need at the matrix rate)."""
-        steps = n_trainings(self.workload) * np.array([n_steps(self.workload, of_turn) for of_turn in self.sizes])
-        found = {name: (self.seconds[name], np.zeros(len(steps))) for name in ("batches", "models")}
+        steps = n_trainings(self.workload) * np.array([n_steps(self.workload, sizes) for sizes in self.sizes])
+        seconds_by_part = {name: (self.seconds[name], np.zeros(len(steps))) for name in ("batches", "models")}
         for name, part in self.alone["parts"].items():
-            times = self.n_rounds if name == "losses" else steps
-            found[name] = (times * self.seconds[name] / part.times, times * part.work / self.rate("products"))
-        return found
+            n_times = self.n_rounds if name == "losses" else steps
+            seconds_by_part[name] = (
+                n_times * self.seconds[name] / part.times,
+                n_times * part.work / self.rate("products"),
+            )
+        return seconds_by_part
 
 
 def timed(row: Row, repeats: int) -> Turns:
@@ -178,16 +181,16 @@ def timed(row: Row, repeats: int) -> Turns:
 
 def limits_of(turns: Turns, bar: float | None) -> dict[str, Any]:
     """How near the rounds come to what the machine can do."""
-    flops, of_parameters, of_examples = np.array([needs(turns.workload, of_turn) for of_turn in turns.sizes]).T
+    flops, parameter_bytes, example_bytes = np.array([needs(turns.workload, sizes) for sizes in turns.sizes]).T
     matrix, memory, run = turns.rate("products"), turns.rate("copies"), turns.seconds["run"]
-    of_matrix = turns.percent(flops / matrix)
-    of_copy = turns.percent(of_parameters / turns.rate("cached") + of_examples / memory)
+    matrix_percent = turns.percent(flops / matrix)
+    copy_percent = turns.percent(parameter_bytes / turns.rate("cached") + example_bytes / memory)
     return {
         "ms_a_round": _rounded(1e3 * run / turns.n_rounds),
         **{"gflops": _rounded(flops / run / 1e9), "matrix_gflops": _rounded(matrix / 1e9)},
-        **{"matrix_percent": of_matrix, "bar_percent": bar},
-        **{"gbytes": _rounded((of_parameters + of_examples) / run / 1e9), "memory_gbytes": _rounded(memory / 1e9)},
-        **{"copy_percent": of_copy, "limit_percent": max(of_matrix, of_copy)},
+        **{"matrix_percent": matrix_percent, "bar_percent": bar},
+        **{"gbytes": _rounded((parameter_bytes + example_bytes) / run / 1e9), "memory_gbytes": _rounded(memory / 1e9)},
+        **{"copy_percent": copy_percent, "limit_percent": max(matrix_percent, copy_percent)},
     }
 
 
@@ -202,9 +205,9 @@ def parts_row(turns: Turns) -> dict[str, Any]:
     row |= {f"{name}_percent": share.get(name) for name in ("update", "batches", "models", "losses")}
     row |= {"rest_percent": beyond["rest"], "largest": largest, "largest_percent": beyond[largest]}
     # A client's time on a core.
-    each = 1e6 * jax.device_count() / (turns.n_rounds * turns.workload.cohort)
-    row["client_us"] = _rounded(each * turns.seconds["run"])
-    row["bare_loop_us"] = _rounded(each * turns.seconds["bare loop"]) if "bare loop" in turns.seconds else None
+    us_per_second = 1e6 * jax.device_count() / (turns.n_rounds * turns.workload.cohort)
+    row["client_us"] = _rounded(us_per_second * turns.seconds["run"])
+    row["bare_loop_us"] = _rounded(us_per_second * turns.seconds["bare loop"]) if "bare loop" in turns.seconds else None
     return row
 
 
@@ -237,13 +240,13 @@ def main() -> int:
     arguments.add_argument("--output", type=Path, help="CSV, written row by row")
     options = arguments.parse_args()
     use_all_cores()
-    here, today, rows = f"{processor()}, {machine()}", datetime.date.today().isoformat(), []
-    print(here)
+    origin, today, rows = f"{processor()}, {machine()}", datetime.date.today().isoformat(), []
+    print(origin)
     print(f"{'':<17}" + "".join(f"{title:>9}" for title in COLUMNS.values()) + "  largest remaining cost")
     for name in [name for name in ROWS if {name, name.split("-")[0]} & set(options.only)]:
         turns = timed(ROWS[name], options.repeats)
         row = {"workload": name, **limits_of(turns, ROWS[name].bar), **parts_row(turns)}
-        rows.append(row | {"first_s": round(turns.first, 1), "machine": here, "date": today})
+        rows.append(row | {"first_s": round(turns.first, 1), "machine": origin, "date": today})
         show(rows[-1])
         if options.output:
             save_table(options.output, rows)

@@ -86,10 +86,10 @@ def torch_side(data: ClientData) -> Any:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True  # as JAX does
 
     def run() -> None:
-        for own in torch.arange(len(y), device=device).split(STEPS * BATCH):
+        for client_rows in torch.arange(len(y), device=device).split(STEPS * BATCH):
             model.load_state_dict(first)
             optimizer = torch.optim.SGD(model.parameters(), lr=LR)
-            for rows in own.split(BATCH):
+            for rows in client_rows.split(BATCH):
                 optimizer.zero_grad()
                 loss_of(model(x[rows]), y[rows]).backward()
                 optimizer.step()
@@ -106,7 +106,7 @@ def main() -> None:
     options = arguments.parse_args()
     if not torch.cuda.is_available():  # before JAX starts as many threads as there are cores
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    data, of_processor = texts_of(options.clients), jax.default_backend() == "cpu"
+    data, is_cpu = texts_of(options.clients), jax.default_backend() == "cpu"
     sides = {
         "fljax": jax_side(lstm(), data),
         "flax": jax_side(from_linen(FlaxLSTM(), (LENGTH,), input_dtype=jnp.int32), data),
@@ -114,12 +114,12 @@ def main() -> None:
     }
     sides = {name: run for name, run in sides.items() if name in ("fljax", *options.only)}
     first = {name: seconds_of(run)[0] for name, run in sides.items()}
-    seconds = alternate(sides, options.repeats, time.process_time if of_processor else time.perf_counter)
-    print(f"{machine()}, {options.clients} clients (ms {'of the processor ' * of_processor}a client's step)")
+    seconds = alternate(sides, options.repeats, time.process_time if is_cpu else time.perf_counter)
+    print(f"{machine()}, {options.clients} clients (ms {'of the processor ' * is_cpu}a client's step)")
     print(f"{'':<8}{'ms':>8}{'../fljax':>10}{'first':>10}")
-    for name, own in seconds.items():
-        ms = 1e3 * median(own) / STEPS / options.clients
-        print(f"{name:<8}{ms:8.2f}{ratio(own, seconds['fljax']):10.2f}{first[name]:8.1f} s")
+    for name, side_seconds in seconds.items():
+        ms = 1e3 * median(side_seconds) / STEPS / options.clients
+        print(f"{name:<8}{ms:8.2f}{ratio(side_seconds, seconds['fljax']):10.2f}{first[name]:8.1f} s")
 
 
 if __name__ == "__main__":

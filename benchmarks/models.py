@@ -130,9 +130,9 @@ def measure(name: str, case: Case, repeats: int) -> list[str]:
     missed = [f"{name}: stack {stack:.2f}"] if stack > STACK_BAR else []
     if case.twin:
         best = fastest(seconds, *(side for side in sides if side.startswith("torch")))
-        against = ratio(best, seconds["fljax"])
-        missed += [f"{name}: torch {against:.2f}"] if against < case.bar else []
-        line += f"{1e3 * median(best) / N_CLIENTS / STEPS:10.2f}{against:8.2f}{case.bar:6.1f}"
+        torch_ratio = ratio(best, seconds["fljax"])
+        missed += [f"{name}: torch {torch_ratio:.2f}"] if torch_ratio < case.bar else []
+        line += f"{1e3 * median(best) / N_CLIENTS / STEPS:10.2f}{torch_ratio:8.2f}{case.bar:6.1f}"
     else:
         line += f"{'-':>10}{'-':>8}{'-':>6}"
     print(f"{line}{first:8.1f} s", flush=True)

@@ -80,7 +80,7 @@ def n_steps(workload: Workload, sizes: np.ndarray) -> int:
 
 
 class Needs(NamedTuple):
-    """Of some rounds."""
+    """What some rounds need."""
 
     flops: float
     parameter_bytes: float
@@ -88,7 +88,7 @@ class Needs(NamedTuple):
 
 
 def needs(workload: Workload, sizes: np.ndarray) -> Needs:
-    """Of participations of clients with ``sizes`` examples, of any shape."""
+    """What participations of clients with ``sizes`` examples need; ``sizes`` may have any shape."""
     w, layers = workload, list(layers_of(workload))
     trainings, losses, pulled = n_trainings(w), n_losses(w), w.method == "ditto"
     training, forward = sum(layer.training for layer in layers), sum(layer.forward for layer in layers)

@@ -63,15 +63,15 @@ def parts_of(workload: Workload, federation: Federation) -> dict[str, Alone]:
     """One step's layers and update, and one round's losses where the method takes any."""
     n, n_devices = n_parameters(workload), jax.device_count()
     update = _pulled_updates(n, _times(n) // 2) if workload.method == "ditto" else _updates(n, _times(n))
-    found = {"update": Alone(update, n_devices * _times(n))}
+    parts = {"update": Alone(update, n_devices * _times(n))}
     for place, layer in enumerate(layers_of(workload), start=1):
         flops = layer.training * workload.batch
         times = int(np.clip(2e9 / flops, 4, 1000))
-        found[f"layer {place} ({layer.name})"] = Alone(_layer(layer, workload.batch, times), n_devices * times, flops)
+        parts[f"layer {place} ({layer.name})"] = Alone(_layer(layer, workload.batch, times), n_devices * times, flops)
     if n_losses(workload):
         forward = sum(layer.forward for layer in layers_of(workload)) * workload.cohort * workload.samples
-        found["losses"] = Alone(_losses(workload, federation), 1, n_losses(workload) * forward)
-    return found
+        parts["losses"] = Alone(_losses(workload, federation), 1, n_losses(workload) * forward)
+    return parts
 
 
 def _times(n_floats: int) -> int:
@@ -81,19 +81,19 @@ def _times(n_floats: int) -> int:
 
 def _on_all(fn: Callable, *operands: Any) -> Run:
     """``fn`` of the same operands on every device at once."""
-    each = [jax.device_put(operands, device) for device in jax.devices()]
-    return lambda: [fn(*mine) for mine in each]
+    placed = [jax.device_put(operands, device) for device in jax.devices()]
+    return lambda: [fn(*arguments) for arguments in placed]
 
 
 @cache
 def _passes(n_floats: int, times: int) -> Run:
     """Reads and writes an array of so many floats in place, so many times."""
     add = jax.jit(lambda p: lax.fori_loop(0, times, lambda _, p: p + 1.0, p), donate_argnums=0)
-    held = [jax.device_put(jnp.zeros(n_floats), device) for device in jax.devices()]
+    arrays = [jax.device_put(jnp.zeros(n_floats), device) for device in jax.devices()]
 
     def run() -> list[Array]:
-        held[:] = [add(p) for p in held]
-        return held
+        arrays[:] = [add(p) for p in arrays]
+        return arrays
 
     return run
 

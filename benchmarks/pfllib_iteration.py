@@ -39,7 +39,7 @@ class Loop:
 
     def __init__(self, federation: Federation) -> None:
         torch.manual_seed(0)
-        self.train, self.test = ([*self.own(data)] for data in (federation.train, federation.test))
+        self.train, self.test = ([*self.examples_of(data)] for data in (federation.train, federation.test))
         self.model = nn.Sequential(
             *(nn.Conv2d(1, 32, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 5), nn.ReLU(), nn.MaxPool2d(2)),
             *(nn.Flatten(), nn.Linear(1024, 512), nn.ReLU(), nn.Linear(512, pfllib.N_CLASSES)),
@@ -47,7 +47,7 @@ class Loop:
         self.accuracy = 0.0
 
     @staticmethod
-    def own(data: ClientData):
+    def examples_of(data: ClientData):
         """Each client's images in [-1, 1] and labels."""
         for index, size in zip(np.asarray(data.index), np.asarray(data.size), strict=True):
             rows = index[:size]
@@ -81,21 +81,23 @@ class Loop:
 
 
 def main() -> int:
-    asked = parser(__doc__, pfllib.METHODS, bars=False)
-    asked.add_argument("--part", type=int, default=16, help="one image in so many")
-    asked.set_defaults(only=["FedAvg"])
-    given = asked.parse_args()
-    if given.part < 1:
-        asked.error(f"--part {given.part}: give 1 for all images, or more")
-    if (fewest := np.bincount(pfllib.everything(given.part).y, minlength=pfllib.N_CLASSES).min()) < LEAST:
-        asked.error(f"--part {given.part}: a class has {fewest} images and needs {LEAST}; choose a smaller one")
+    command_line = parser(__doc__, pfllib.METHODS, bars=False)
+    command_line.add_argument("--part", type=int, default=16, help="one image in so many")
+    command_line.set_defaults(only=["FedAvg"])
+    options = command_line.parse_args()
+    if options.part < 1:
+        command_line.error(f"--part {options.part}: give 1 for all images, or more")
+    if (fewest := np.bincount(pfllib.everything(options.part).y, minlength=pfllib.N_CLASSES).min()) < LEAST:
+        command_line.error(
+            f"--part {options.part}: a class has {fewest} images and needs {LEAST}; choose a smaller one"
+        )
     use_all_cores()
-    print(f"{machine()}, torch {torch.__version__}, one image in {given.part}")
-    federation = pfllib.federation(pfllib.SETTINGS[0], given.part)
+    print(f"{machine()}, torch {torch.__version__}, one image in {options.part}")
+    federation = pfllib.federation(pfllib.SETTINGS[0], options.part)
     loop, cores = Loop(federation), len(os.sched_getaffinity(0))
     loops = {f"torch {n}": with_threads(n, loop.run) for n in {1, cores}}
     alternate(loops, 1)  # PyTorch's first call imports and starts threads
-    for method in given.only:
+    for method in options.only:
         algorithm, hyper = pfllib.chosen(method)
         with over_devices() as mesh:
             placed = replicated((hyper, federation, jax.random.key(0)), mesh)
@@ -107,11 +109,11 @@ def main() -> int:
         began = time.perf_counter()
         ours()
         first = time.perf_counter() - began
-        seconds = alternate({"fljax": ours} | loops, given.repeats)
+        seconds = alternate({"fljax": ours} | loops, options.repeats)
         best = fastest(seconds, *loops)
-        took, theirs = statistics.median(seconds["fljax"]), statistics.median(best)
+        our_seconds, torch_seconds = statistics.median(seconds["fljax"]), statistics.median(best)
         print(
-            f"{method}: {took:.2f} s an iteration, PyTorch's FedAvg {theirs:.2f} s,"
+            f"{method}: {our_seconds:.2f} s an iteration, PyTorch's FedAvg {torch_seconds:.2f} s,"
             f" {ratio(best, seconds['fljax']):.2f} times as fast; first call {first:.1f} s",
             flush=True,
         )

@@ -26,7 +26,7 @@ def of_the_main_job(methods: Sequence[str]) -> dict[str, Callable[[], Any]]:
     job = read_job(["--algorithm", *methods], RUN)
     federation, _ = make_parts(job)
     model, draw = make_model(job, federation), make_sampling(job).of(len(federation.train.size))
-    found = {}
+    compilers = {}
     for name in job.methods:
         algorithm, hyper, _ = make_algorithm(name, job, model)
         with over_devices(devices_of(job, model, federation)) as mesh:
@@ -34,13 +34,13 @@ def of_the_main_job(methods: Sequence[str]) -> dict[str, Callable[[], Any]]:
             hyper, federation, key = numbers[:3]
             state = jax.eval_shape(algorithm.init, split_key(key).init, hyper, federation.train)
             place = federation.train.size.sharding
-            state = jax.tree.map(lambda x, at=place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=at), state)
+            state = jax.tree.map(lambda x, target=place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=target), state)
             count = jnp.int32(0), jnp.int32(0)
             traced = run_chunk.trace(algorithm, draw, MOST_ROUNDS, *numbers, state, *count)
             cost = round_cost(traced.jaxpr, algorithm, federation.train.size)
             options = options_of(compiler_for("auto", ROUNDS, lambda cost=cost: cost, None).level)
-            found[name] = partial(traced.lower().compile, compiler_options=options)
-    return found
+            compilers[name] = partial(traced.lower().compile, compiler_options=options)
+    return compilers
 
 
 def handwritten() -> Callable[[], Any]:

@@ -53,7 +53,7 @@ def as_on_gpus() -> Iterator[None]:
         yield
 
 
-def count(method: str, n_devices: int, home: bool) -> Volume:
+def count(method: str, n_devices: int, is_at_home: bool) -> Volume:
     """Compiles a round of ``method`` over ``n_devices`` devices of this process."""
     from jax.sharding import NamedSharding, PartitionSpec
 
@@ -68,17 +68,17 @@ def count(method: str, n_devices: int, home: bool) -> Volume:
     from fljax.types import ClientData, Examples, Federation, Work
 
     mesh, model = device_mesh(), lenet()
-    whole, spread = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(CLIENTS))
+    replicated, spread = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(CLIENTS))
 
-    def like(value: Any, sharding: Any = whole) -> Any:
+    def like(value: Any, sharding: Any = replicated) -> Any:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), value)
 
-    def shape(*dimensions: int, dtype: Any = jnp.int32, sharding: Any = whole) -> Any:
+    def shape(*dimensions: int, dtype: Any = jnp.int32, sharding: Any = replicated) -> Any:
         return jax.ShapeDtypeStruct(dimensions, dtype, sharding=sharding)
 
     n_rows = COHORT * EXAMPLES
-    x = shape(n_rows, 28, 28, 1, dtype=jnp.uint8, sharding=spread if home else whole)
-    pool: Any = (AtHome if home else Examples)(x, shape(n_rows))
+    x = shape(n_rows, 28, 28, 1, dtype=jnp.uint8, sharding=spread if is_at_home else replicated)
+    pool: Any = (AtHome if is_at_home else Examples)(x, shape(n_rows))
     data = ClientData(pool, shape(COHORT, EXAMPLES), shape(COHORT))
     federation = Federation(data, None, data, None, None)
     options = {"n_clusters": 4} if method in ("ifca", "fesem") else {}
@@ -90,12 +90,12 @@ def count(method: str, n_devices: int, home: bool) -> Volume:
         def one_round(key: Any, hyper: Any, federation: Any, state: Any, round: Any) -> Any:
             return run_round(algorithm, COHORT, hyper, federation, key, None, state, round)
 
-        program = jax.jit(one_round, out_shardings=whole).lower(like(key), like(hyper), federation, state, shape())
-        found = collectives(program.compile(), n_devices)
+        program = jax.jit(one_round, out_shardings=replicated).lower(like(key), like(hyper), federation, state, shape())
+        exchanged = collectives(program.compile(), n_devices)
     params = jax.eval_shape(model.init, key)
     flops = step_flops(model, federation, Work(EPOCHS, BATCH)) * COHORT * EPOCHS * math.ceil(EXAMPLES / BATCH)
-    exchanges = sum(collective.times for collective in found)
-    return Volume(method, n_devices, tree.size(params), sum(c.sent for c in found), exchanges, flops)
+    exchanges = sum(collective.times for collective in exchanged)
+    return Volume(method, n_devices, tree.size(params), sum(c.sent for c in exchanged), exchanges, flops)
 
 
 def projected(volume: Volume, options: argparse.Namespace) -> tuple[float, float]:
@@ -131,8 +131,8 @@ def main() -> int:
         for n_devices in options.devices:
             command = [sys.executable, str(Path(__file__)), "--one", method, str(n_devices)]
             command += ["--examples-at-home"] if options.examples_at_home else []
-            out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            volume = Volume(*json.loads(out.splitlines()[-1]))
+            output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            volume = Volume(*json.loads(output.splitlines()[-1]))
             seconds, share = projected(volume, options)
             print(
                 f"{method:<10}{n_devices:>8}{4e-6 * volume.parameters:>10.2f}{1e-6 * volume.sent:>9.2f}"

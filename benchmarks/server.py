@@ -68,7 +68,7 @@ def distances() -> Iterator[Row]:
 def angles() -> Iterator[Row]:
     """500 subspaces of three directions: the smallest principal angle of all pairs, against a batch of LAPACK's."""
     basis = np.linalg.qr(np.random.default_rng(0).standard_normal((500, 64, 3)))[0].astype(np.float32)
-    given, ours = jnp.asarray(basis), jax.jit(subspace_distance)
+    subspaces, ours = jnp.asarray(basis), jax.jit(subspace_distance)
 
     def theirs() -> np.ndarray:
         across = np.einsum("idp,jdq->ijpq", basis, basis, optimize=True)
@@ -77,7 +77,7 @@ def angles() -> Iterator[Row]:
     def same(ours: Any, theirs: np.ndarray) -> str:
         return f"largest difference of degrees {np.abs(ours - theirs)[~np.eye(500, dtype=bool)].max():.0e}"
 
-    yield Row("smallest angles, n = 500", lambda: ours(given), theirs, 0.5, same=same)
+    yield Row("smallest angles, n = 500", lambda: ours(subspaces), theirs, 0.5, same=same)
 
 
 def dbscan() -> Iterator[Row]:
@@ -138,10 +138,10 @@ def points() -> Iterator[Row]:
 
     x = np.random.default_rng(0).standard_normal((3000, 650), np.float32)
     x[:1500] += 0.3
-    given, key = jnp.asarray(x), jax.random.key(0)
+    coordinates, key = jnp.asarray(x), jax.random.key(0)
     yield Row(
         "k-means of more points",
-        lambda: server.kmeans(key, given, 2, n_init=20),
+        lambda: server.kmeans(key, coordinates, 2, n_init=20),
         lambda: KMeans(2, n_init=cast(Any, 20), random_state=0).fit(x),
         1.0,
         same=lambda a, b: f"inertia / theirs {float(a.inertia) / b.inertia_:.6f}",
@@ -209,13 +209,13 @@ def spread() -> Iterator[Row]:
         with over_devices() as mesh:
             if mesh is None:
                 raise SystemExit("the rows `spread` need two devices or more")
-            own = jax.device_put(models, NamedSharding(mesh, PartitionSpec(CLIENTS)))
-            program = jax.jit(function).lower(own).compile()
-            exchanges = sum(one.times for one in collectives(program, mesh.size))
+            spread_models = jax.device_put(models, NamedSharding(mesh, PartitionSpec(CLIENTS)))
+            program = jax.jit(function).lower(spread_models).compile()
+            exchanges = sum(collective.times for collective in collectives(program, mesh.size))
         alone = jax.jit(function)
         return Row(
             f"{name} / of one device",
-            lambda: program(own),
+            lambda: program(spread_models),
             lambda: alone(models),
             2.0,
             same=lambda a, b: f"{exchanges} exchanges, difference {np.abs(np.asarray(a) - np.asarray(b)).max():.0e}",
@@ -242,7 +242,7 @@ def _distance(n: int, d: int) -> np.ndarray:
 def measure(row: Row, repeats: int) -> float:
     """Prints one line; returns the ratio."""
     first, ours = seconds_of(row.ours)
-    common = row.same(ours, seconds_of(row.theirs)[1])
+    agreement = row.same(ours, seconds_of(row.theirs)[1])
     del ours
     seconds = alternate({"ours": row.ours, "theirs": row.theirs}, repeats)
     seconds["theirs"] = [row.scale * value for value in seconds["theirs"]]
@@ -251,7 +251,7 @@ def measure(row: Row, repeats: int) -> float:
     bar = f"{row.bar:6.2f}" if np.isfinite(row.bar) else "     -"
     print(
         f"{row.name:<34}{ours_ms:10.1f}{theirs_ms:10.1f}{share:8.3f}{bar}{first:7.1f} s"
-        f"{peak_mib(row.ours):8.0f}{peak_mib(row.theirs):8.0f}  {common}",
+        f"{peak_mib(row.ours):8.0f}{peak_mib(row.theirs):8.0f}  {agreement}",
         flush=True,
     )
     return share

@@ -79,9 +79,9 @@ def made_data(system: System, n_clients: int, examples: int) -> ClientData:
 
 def uploads(system: System, n: int) -> Any:
     """``n`` models around one, each with noise of its own."""
-    one = system.model.init(jax.random.key(0))
+    center = system.model.init(jax.random.key(0))
     keys = jax.random.split(jax.random.key(1), n)
-    noisy = jax.jit(lambda k: jax.tree.map(lambda p: p + 0.01 * jax.random.normal(k, p.shape), one))
+    noisy = jax.jit(lambda k: jax.tree.map(lambda p: p + 0.01 * jax.random.normal(k, p.shape), center))
     return jax.lax.map(noisy, keys)
 
 
@@ -94,10 +94,10 @@ def server_side(name: str, system: System) -> Callable[[], Any]:
     with left_out(sent):
         state = jax.jit(algorithm.init)(jax.random.key(0), hyper, data)
     ids = jnp.arange(system.cohort, dtype=jnp.int32)
-    mine = ClientData(data.pool, data.index[: system.cohort], data.size[: system.cohort])
+    cohort_data = ClientData(data.pool, data.index[: system.cohort], data.size[: system.cohort])
     active, keys = jnp.ones(system.cohort, bool), jax.random.split(jax.random.key(2), system.cohort)
     public = Examples(data.pool.x, jnp.full_like(data.pool.y, -1))
-    cohort = Cohort(jnp.int32(system.round), ids, mine, active, public, keys)
+    cohort = Cohort(jnp.int32(system.round), ids, cohort_data, active, public, keys)
 
     @jax.jit
     def round(state: State, sent: Any, cohort: Cohort) -> Any:
@@ -132,14 +132,14 @@ def left_out(sent: Any) -> Iterator[None]:
         if event == "call" and frame.f_code in originals:
             raise RuntimeError(f"{originals[frame.f_code]} was called where the clients' work is left out")
 
-    with contextlib.ExitStack() as idle:
+    with contextlib.ExitStack() as stack:
         # A module that imports one by name has it as its own.
         for module in [module for name, module in sys.modules.items() if name.partition(".")[0] == "fljax"]:
-            own = {do.__name__: stand_ins[do] for do in stand_ins if vars(module).get(do.__name__) is do}
-            if own:
-                idle.enter_context(mock.patch.multiple(module, **own))
+            replacements = {do.__name__: stand_ins[do] for do in stand_ins if vars(module).get(do.__name__) is do}
+            if replacements:
+                stack.enter_context(mock.patch.multiple(module, **replacements))
         # One that has it by another name, or in a partial, is not found by that.
-        idle.callback(sys.setprofile, sys.getprofile())
+        stack.callback(sys.setprofile, sys.getprofile())
         sys.setprofile(watch)
         yield
 
@@ -147,9 +147,9 @@ def left_out(sent: Any) -> Iterator[None]:
 def client_side(system: System) -> tuple[Callable[[], Any], float]:
     """Local training of a few clients for a few steps, and how many times that a round has."""
     data = made_data(system, N_TRAINED, system.steps_timed * system.work.batch_size)
-    one = jax.tree.map(lambda p: p[None], system.model.init(jax.random.key(0)))
+    stacked = jax.tree.map(lambda p: p[None], system.model.init(jax.random.key(0)))
     keys, loss = jax.random.split(jax.random.key(4), N_TRAINED), training_loss(system.model)
-    start = jax.tree.map(lambda p: jnp.repeat(p, N_TRAINED, axis=0), one)
+    start = jax.tree.map(lambda p: jnp.repeat(p, N_TRAINED, axis=0), stacked)
 
     @jax.jit
     def train(start: Any, data: ClientData) -> Trained:
@@ -179,7 +179,7 @@ def measure(name: str, system: System, repeats: int) -> dict[str, Any]:
     }
 
 
-def kept(path: Path) -> list[dict[str, Any]]:
+def earlier_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of earlier runs; those of systems that are measured again are replaced."""
     if not path.exists():
         return []
@@ -189,14 +189,14 @@ def kept(path: Path) -> list[dict[str, Any]]:
 
 def main() -> int:
     """Measures, prints and stores; 1 where ``--check`` finds a share above the bar."""
-    known = systems()
-    arguments = parser(__doc__, known, repeats=3)
+    all_systems = systems()
+    arguments = parser(__doc__, all_systems, repeats=3)
     arguments.add_argument("--file", type=Path, default=Path(__file__).parent / "results" / "server_share.csv")
     options = arguments.parse_args()
     use_all_cores()
-    rows = {row["system"]: row for row in kept(options.file)}
+    rows = {row["system"]: row for row in earlier_rows(options.file)}
     for name in options.only:
-        row = measure(name, known[name](), options.repeats)
+        row = measure(name, all_systems[name](), options.repeats)
         rows[name] = row | {"date": datetime.date.today().isoformat(), "machine": machine()}
         print(row, flush=True)
         options.file.parent.mkdir(exist_ok=True)

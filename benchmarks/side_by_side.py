@@ -32,13 +32,13 @@ JOB = ("--n-clients", "400", "--partition", "iid", "--hidden", "32", "--batch-si
 
 
 def main() -> None:
-    options = parser(__doc__, SECTIONS, REPEATS, bars=False)
-    options.add_argument("--clients", type=int, default=2000)
-    options.add_argument("--methods", nargs="+", default=sorted(fljax.ALGORITHMS))
-    asked = options.parse_args()
+    command_line = parser(__doc__, SECTIONS, REPEATS, bars=False)
+    command_line.add_argument("--clients", type=int, default=2000)
+    command_line.add_argument("--methods", nargs="+", default=sorted(fljax.ALGORITHMS))
+    options = command_line.parse_args()
     print(machine(), flush=True)
-    for name in asked.only:
-        SECTIONS[name](asked.clients, asked.methods, asked.repeats)
+    for name in options.only:
+        SECTIONS[name](options.clients, options.methods, options.repeats)
 
 
 def sizes(n_clients: int, _: Iterable[str], repeats: int) -> None:
@@ -76,8 +76,8 @@ def methods(_: int, names: Iterable[str], repeats: int) -> None:
             continue
         first = {at_once: seconds_of(run)[0] for at_once, run in runs.items()}
         seconds = alternate(runs, repeats)
-        more = first["None"] - first["1"]
-        print(f"{name:<14} {ratio(seconds['1'], seconds['None']):5.2f}, first run {more:+.1f} s", flush=True)
+        extra_seconds = first["None"] - first["1"]
+        print(f"{name:<14} {ratio(seconds['1'], seconds['None']):5.2f}, first run {extra_seconds:+.1f} s", flush=True)
         jax.clear_caches()
 
 
@@ -85,8 +85,8 @@ def run_of_method(name: str, at_once: str) -> Run:
     """A run of `ROUNDS` rounds of a method, with its settings of the command line."""
     job = read_job(["--algorithm", name, "--at-once", at_once, *JOB])
     federation, _ = make_parts(job)
-    made, federation = make_methods(job, plain_model(job, federation), federation)
-    return partial(fljax.simulate, *made[name][:2], federation, jax.random.key(0), ROUNDS)
+    methods_by_name, federation = make_methods(job, plain_model(job, federation), federation)
+    return partial(fljax.simulate, *methods_by_name[name][:2], federation, jax.random.key(0), ROUNDS)
 
 
 SECTIONS = {"sizes": sizes, "methods": methods}

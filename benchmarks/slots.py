@@ -35,10 +35,10 @@ def main() -> int:
             )
         alternate(sides, 1)  # compiles
         seconds = alternate(sides, options.repeats, time.process_time)
-        for name, own in seconds.items():
-            ratio = median(a / b for a, b in zip(own, seconds["fedavg"], strict=True))
+        for name, side_seconds in seconds.items():
+            ratio = median(a / b for a, b in zip(side_seconds, seconds["fedavg"], strict=True))
             missed |= size == SIZES[-1] and ratio > BARS.get(name, 1.0)
-            print(f"{size:>8,} {name:<10}{1e3 * median(own) / ROUNDS:>12.1f}{ratio:>12.2f}", flush=True)
+            print(f"{size:>8,} {name:<10}{1e3 * median(side_seconds) / ROUNDS:>12.1f}{ratio:>12.2f}", flush=True)
     return int(options.check and missed)
 
 

@@ -161,10 +161,10 @@ def process_seconds(name: str, n_processes: int, rounds: int) -> float:
         def pair() -> list[int]:
             return [process.wait() for process in [start(i) for i in range(2)]]
 
-        taken = [seconds_of(pair) for _ in range(n_processes // 2)]
-        if any(any(codes) for _, codes in taken):
+        timed_pairs = [seconds_of(pair) for _ in range(n_processes // 2)]
+        if any(any(codes) for _, codes in timed_pairs):
             raise RuntimeError("a process failed")
-        return statistics.mean(seconds for seconds, _ in taken) / 2
+        return statistics.mean(seconds for seconds, _ in timed_pairs) / 2
 
 
 def one(workload: Workload, i: int) -> None:
@@ -226,16 +226,18 @@ def main() -> int:
         return 1 if options.check and missed else 0
     failed = False
     for name in options.only:
-        each = process_seconds(name, options.processes, workloads[name].rounds)
+        process_s = process_seconds(name, options.processes, workloads[name].rounds)
         row = against_calls(workloads[name], options.repeats)
         n_runs, seconds = 64 * N_SEEDS, row["seconds"]
-        gain = n_runs * each / min(seconds["sweep"], seconds["sweep, all devices"])
+        gain = n_runs * process_s / min(seconds["sweep"], seconds["sweep, all devices"])
         print(f"{name}: {n_runs} runs of {workloads[name].rounds} rounds; first sweep, compiling: {row['first']:.1f} s")
         print("  " + ", ".join(f"{side} {value:.2f} s" for side, value in seconds.items()))
         print(
             f"  calls / sweep: {row['ratio']:.2f} (bar {BARS['calls']}); all devices: {row['ratio, all devices']:.2f}"
         )
-        print(f"  processes / sweep: {gain:.1f} ({each:.2f} s each, {n_runs} extrapolated from {options.processes})")
+        print(
+            f"  processes / sweep: {gain:.1f} ({process_s:.2f} s each, {n_runs} extrapolated from {options.processes})"
+        )
         print(f"  largest difference between a cell and its single run: {row['difference']:.1e}", flush=True)
         failed |= row["ratio"] < BARS["calls"] or row["difference"] > 1e-5
         failed |= WORKLOADS[name].process_bar and gain < BARS["processes"]

@@ -28,13 +28,13 @@ def python_path(checkout: Path = CHECKOUT) -> str:
 
 def parser(doc: str | None, choices: Iterable[str], repeats: int = 5, bars: bool = True) -> argparse.ArgumentParser:
     """What every benchmark takes: --only, --repeats and, where it has ``bars``, --check."""
-    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command_line = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = list(choices)
-    made.add_argument("--only", nargs="+", choices=names, default=names)
-    made.add_argument("--repeats", type=int, default=repeats)
+    command_line.add_argument("--only", nargs="+", choices=names, default=names)
+    command_line.add_argument("--repeats", type=int, default=repeats)
     if bars:
-        made.add_argument("--check", action="store_true", help="exit with 1 when a bar is missed")
-    return made
+        command_line.add_argument("--check", action="store_true", help="exit with 1 when a bar is missed")
+    return command_line
 
 
 def seconds_of(run: Run, clock: Callable[[], float] = time.perf_counter) -> tuple[float, Any]:
@@ -77,9 +77,9 @@ def peak_mib(run: Run) -> float:
     with contextlib.suppress(AttributeError):  # glibc hands back what it keeps for later, which would hide a peak
         ctypes.CDLL(None).malloc_trim(0)
     reset.write_text("5")  # the high-water mark starts again at what is held now
-    held = kib("VmRSS")
+    held_kib = kib("VmRSS")
     jax.block_until_ready(run())
-    return (kib("VmHWM") - held) / 1024
+    return (kib("VmHWM") - held_kib) / 1024
 
 
 def with_threads(n_threads: int, run: Run) -> Run:

@@ -80,10 +80,10 @@ class _ResNet18(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         layers: list[nn.Module] = [nn.Conv2d(channels, 64, 3, 1, 1, bias=False), nn.GroupNorm(32, 64), nn.ReLU()]
-        before = 64
+        n_channels = 64
         for width in (64, 64, 128, 128, 256, 256, 512, 512):
-            layers.append(_BasicBlock(before, width, 1 if width == before else 2))
-            before = width
+            layers.append(_BasicBlock(n_channels, width, 1 if width == n_channels else 2))
+            n_channels = width
         self.body, self.fc = nn.Sequential(*layers), nn.Linear(512, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

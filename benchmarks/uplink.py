@@ -59,20 +59,25 @@ def federation_of(case: Case) -> Federation:
 
 
 def sides(name: str, case: Case, model: Model) -> dict[str, Run]:
-    """The rounds without and with."""
+    """The rounds without and with the chain or the asynchrony."""
     work = Work(1, case.batch)
     plain, chain = fljax.fedavg(model, work), fljax.compose(f"fedavg{CHAIN}")
-    who = uniform(case.share)
-    given = {"without": (plain, fljax.fedavg.Hyper(), who), "with": (chain(model, work), chain.Hyper(), who)}
+    participation = uniform(case.share)
+    settings = {
+        "without": (plain, fljax.fedavg.Hyper(), participation),
+        "with": (chain(model, work), chain.Hyper(), participation),
+    }
     if name == "asynchronous":
         speeds = tuple(np.random.default_rng(0).lognormal(size=case.n_clients).tolist())
         schedule = asynchronous(speeds, concurrency=20, buffer=10, n_rounds=ROUNDS)
-        same = plain, fljax.fedavg.Hyper(), table(schedule.ids)
-        given = {"without": same, "with": (buffered(plain, schedule), *same[1:])}
+        table_settings = plain, fljax.fedavg.Hyper(), table(schedule.ids)
+        settings = {"without": table_settings, "with": (buffered(plain, schedule), *table_settings[1:])}
     federation, key = federation_of(case), jax.random.key(0)
     return {
-        side: partial(fljax.simulate, made, hyper, federation, key, ROUNDS, sampling=sampling, evaluate_every=ROUNDS)
-        for side, (made, hyper, sampling) in given.items()
+        side: partial(
+            fljax.simulate, algorithm, hyper, federation, key, ROUNDS, sampling=sampling, evaluate_every=ROUNDS
+        )
+        for side, (algorithm, hyper, sampling) in settings.items()
     }
 
 
@@ -88,11 +93,11 @@ def main() -> int:
         for run in runs.values():
             jax.block_until_ready(run())  # compiles
         seconds = alternate(runs, options.repeats, time.process_time)
-        found = ratio(seconds["with"], seconds["without"])
-        missed |= found > case.bar
+        times = ratio(seconds["with"], seconds["without"])
+        missed |= times > case.bar
         d, plain = tree.size(jax.eval_shape(model.init, jax.random.key(0))), np.median(seconds["without"])
         bar = f"bar {case.bar}" if np.isfinite(case.bar) else "no bar"
-        print(f"{name}: d {d:,}, {ROUNDS} rounds and a test {plain:.2f} s, {found:.3f} times ({bar})", flush=True)
+        print(f"{name}: d {d:,}, {ROUNDS} rounds and a test {plain:.2f} s, {times:.3f} times ({bar})", flush=True)
     return int(options.check and missed)
 
 

@@ -68,9 +68,9 @@ class Bench:
         workload = self.size.workloads[name]
         if name not in self.federations:
             self.federations[name] = federation_of(workload, self.drawn(name)[0])
-        made = Rounds(workload, self.federations[name], None if dtype is None else model_of(workload, dtype))
-        self.federations[name] = made.federation
-        return made
+        runner = Rounds(workload, self.federations[name], None if dtype is None else model_of(workload, dtype))
+        self.federations[name] = runner.federation
+        return runner
 
     def attempt(self, job: Callable[[], Any]) -> Any:
         """What the job returns, or in a line why it could not: one failure must not cost the rest of the table."""
@@ -89,8 +89,8 @@ class Bench:
 
     def line(self, what: str, unit: str, job: Callable[[], Row | str], bar: float | None = None) -> Row:
         """The line that the job makes, or one that says why there is none."""
-        made = self.attempt(job)
-        return not_measured(what, unit, made, bar) if isinstance(made, str) else made
+        result = self.attempt(job)
+        return not_measured(what, unit, result, bar) if isinstance(result, str) else result
 
 
 def precisely(precision: str) -> AbstractContextManager:

@@ -33,18 +33,22 @@ def convolutions(bench: Bench) -> Iterator[Row]:
     """The forms, value and gradients; which wins, and where that is not the default."""
     cases = [(name, precision) for precision in PRECISIONS for name in SHAPES]
     traced = [bench.attempt(partial(lowered, bench, *case, form)) for case in cases for form in FORMS]
-    programs = iter(bench.compile(partial(_compiled, one) for one in traced))
-    lost, unknown = [], 0
+    programs = iter(bench.compile(partial(_compiled, program) for program in traced))
+    lost_cases, n_unknown = [], 0
     for name, precision in cases:
         what = f"conv {name}, {precision}, best other form / matrices"
-        given = partial(operands, bench.size.clients, name, precision)  # drawn in the attempt: not when it is too late
-        job = partial(compared, what, given, [next(programs) for _ in FORMS])
+        draw = partial(operands, bench.size.clients, name, precision)  # drawn in the attempt: not when it is too late
+        job = partial(compared, what, draw, [next(programs) for _ in FORMS])
         line = bench.line(what, "ratio", job)
         yield line
-        lost += [f"{name}, {precision}"] if line["value"] < 1 else []
-        unknown += math.isnan(line["value"])
+        lost_cases += [f"{name}, {precision}"] if line["value"] < 1 else []
+        n_unknown += math.isnan(line["value"])
     what, unit = "conv, where matrices lose", f"of {len(cases)}"
-    yield not_measured(what, unit, f"{unknown} of them") if unknown else row(what, len(lost), unit, "; ".join(lost))
+    yield (
+        not_measured(what, unit, f"{n_unknown} of them")
+        if n_unknown
+        else row(what, len(lost_cases), unit, "; ".join(lost_cases))
+    )
 
 
 def lowered(bench: Bench, name: str, precision: str, form: str) -> Any:
@@ -76,8 +80,8 @@ def compared(what: str, draw: Callable[[], tuple[jax.Array, jax.Array]], program
     for program in programs:
         if isinstance(program, str):
             return program
-    given = draw()
-    sides = {form: partial(program, *given) for form, program in zip(FORMS, programs, strict=True)}
+    arrays = draw()
+    sides = {form: partial(program, *arrays) for form, program in zip(FORMS, programs, strict=True)}
     alternate(sides, 1)
     seconds = alternate(sides, REPEATS)
     ms = [f"{form} {1e3 * median(seconds[form]):.3g} ms" for form in FORMS]

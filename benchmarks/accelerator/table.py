@@ -16,9 +16,9 @@ def row(what: str, value: float, unit: str, note: str = "", bar: float | None = 
     return {"what": what, "value": value, "unit": unit, "note": note, "bar": bar, **shares}
 
 
-def not_measured(what: str, unit: str, why: str, bar: float | None = None) -> Row:
+def not_measured(what: str, unit: str, reason: str, bar: float | None = None) -> Row:
     """A line that says so."""
-    return row(what, math.nan, unit, f"not measured: {why}", bar)
+    return row(what, math.nan, unit, f"not measured: {reason}", bar)
 
 
 def is_missed(line: Row) -> bool:

@@ -49,8 +49,8 @@ def whole(bench: Bench, name: str) -> Row:
 def compilation(bench: Bench) -> Iterator[Row]:
     """Seconds to compile a round, by how much XLA tries out on the device, and what trying brings."""
     workload = bench.size.workloads[AUTOTUNED]
-    fewer = workload._replace(cohort=workload.cohort - 1)  # a program that no other part has tried anything out for
-    rounds, programs = Rounds(fewer, federation_of(fewer, bench.drawn(AUTOTUNED)[0])), []
+    smaller = workload._replace(cohort=workload.cohort - 1)  # a program that no other part has tried anything out for
+    rounds, programs = Rounds(smaller, federation_of(smaller, bench.drawn(AUTOTUNED)[0])), []
     lowered = rounds.lowered()
     for level in LEVELS:
         seconds, program = seconds_of(partial(lowered.compile, {"xla_gpu_autotune_level": level}))
@@ -69,19 +69,19 @@ def graphs(bench: Bench) -> Iterator[Row]:
             lowered = rounds.lowered()
             return rounds, [lowered.compile(), lowered.compile(LOOPS)]
 
-    def compared(what: str, made: tuple[Rounds, list[Compiled]] | str) -> Row | str:
-        return made if isinstance(made, str) else row(what, slower(made[0], *made[1]), "ratio")
+    def compared(what: str, prepared: tuple[Rounds, list[Compiled]] | str) -> Row | str:
+        return prepared if isinstance(prepared, str) else row(what, slower(prepared[0], *prepared[1]), "ratio")
 
     for name in GRAPHED:
         bench.drawn(name)
-    for name, made in zip(GRAPHED, bench.compile(partial(ready, name) for name in GRAPHED), strict=True):
+    for name, prepared in zip(GRAPHED, bench.compile(partial(ready, name) for name in GRAPHED), strict=True):
         what = f"{name}, rounds, loops of the host / of the device"
-        yield bench.line(what, "ratio", partial(compared, what, made))
+        yield bench.line(what, "ratio", partial(compared, what, prepared))
 
 
 def slower(rounds: Rounds, program: Compiled, other: Compiled) -> float:
     """A program's time over another's."""
-    turns = {name: partial(rounds.run, MOST, each) for name, each in (("program", program), ("other", other))}
+    turns = {name: partial(rounds.run, MOST, compiled) for name, compiled in (("program", program), ("other", other))}
     alternate(turns, 1)
     seconds = alternate(turns, REPEATS)
     return ratio(seconds["program"], seconds["other"])

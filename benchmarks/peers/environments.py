@@ -32,8 +32,8 @@ def python_of(system: str) -> str:
     if system not in INSTALL:
         return sys.executable
     folder = FOLDER / system
-    made = folder / "made"
-    if not made.exists():
+    marker = folder / "made"
+    if not marker.exists():
         print(f"making the environment of {system}", flush=True)
         venv.create(folder, with_pip=True)
         for arguments in INSTALL[system]:
@@ -42,5 +42,5 @@ def python_of(system: str) -> str:
             if outcome.returncode:
                 errors = [line for line in outcome.stderr.splitlines() if line.startswith("ERROR")] or ["pip failed"]
                 raise Failed(f"pip install {' '.join(arguments)}: {errors[-1]}")
-        made.touch()
+        marker.touch()
     return str(folder / "bin" / "python")

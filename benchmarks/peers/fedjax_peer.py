@@ -9,8 +9,8 @@ from peers.work import data, finish, first_models, job, turns
 
 
 def main() -> None:
-    asked = job()
-    workload = asked.workload
+    task = job()
+    workload = task.workload
     clients, test = data(workload)
     federation = fedjax.InMemoryFederatedData({b"%05d" % i: {"x": x, "y": y} for i, (x, y) in enumerate(clients)})
     fedjax.set_for_each_client_backend("jit")
@@ -22,7 +22,7 @@ def main() -> None:
     )
     sampler = fedjax.client_samplers.UniformGetClientSampler(federation, workload.cohort, seed=0)
     state, done = algorithm.init(jax.device_put(first_models(workload)[0])), 0
-    for n_rounds in turns(asked):
+    for n_rounds in turns(task):
         for _ in range(n_rounds):
             sampler.set_round_num(done)
             state, _ = algorithm.apply(state, sampler.sample())

@@ -43,20 +43,20 @@ class Pipeline(StandalonePipeline):
 
 
 def main() -> None:
-    asked = job()
-    workload = asked.workload
+    task = job()
+    workload = task.workload
     torch.manual_seed(0)
     random.seed(0)
     logging.disable(logging.INFO)
     clients, test = data(workload)
     # It flattens parameters with `view`, which channels_last does not allow.
     network = torch_network(workload, first_models(workload)[0]).to(memory_format=torch.contiguous_format)
-    handler = SyncServerHandler(network, asked.n_rounds, workload.cohort / workload.n_clients)
+    handler = SyncServerHandler(network, task.n_rounds, workload.cohort / workload.n_clients)
     trainer = FedAvgSerialClientTrainer(network, workload.n_clients, cuda=False)
     trainer.setup_dataset(Clients(clients))
     trainer.setup_optim(1, workload.batch, workload.lr)
     handler.num_clients = workload.n_clients
-    rounds = rounds_over_threads(asked)
+    rounds = rounds_over_threads(task)
     next(rounds)
     Pipeline(handler, trainer, rounds).main()
     finish(f"fedlab {version('fedlab')}, torch {torch.__version__}", accuracy_of(handler.model, *tensors(*test)))

@@ -140,18 +140,18 @@ def test_of(workload: Workload):
     """The test rows of the clients that are tested: the first of each group, or all where models are personal."""
     _, (x, y) = data(workload)
     n_tested = workload.n_clients if workload.method == "ditto" else workload.n_models
-    turned = [np.rot90(x, i, (1, 2)) for i in range(workload.n_models)]
-    rows = np.arange(len(turned) * len(y)).reshape(len(turned), -1)
-    pool = on_host(np.concatenate(turned), np.tile(y, len(turned)))
-    owned = [rows[i % len(turned)] for i in range(n_tested)]
-    return build(pool, owned, (1.0, 0.0, 0.0), test_owned=[own[:1] for own in owned]).train
+    turned_images = [np.rot90(x, i, (1, 2)) for i in range(workload.n_models)]
+    rows = np.arange(len(turned_images) * len(y)).reshape(len(turned_images), -1)
+    pool = on_host(np.concatenate(turned_images), np.tile(y, len(turned_images)))
+    owned = [rows[i % len(turned_images)] for i in range(n_tested)]
+    return build(pool, owned, (1.0, 0.0, 0.0), test_owned=[rows_of_client[:1] for rows_of_client in owned]).train
 
 
 def main() -> None:
     use_all_cores()
-    asked = job()
-    rounds = Rounds(asked.workload)
-    for n_rounds in turns(asked):
+    task = job()
+    rounds = Rounds(task.workload)
+    for n_rounds in turns(task):
         rounds.run(n_rounds)
     finish(f"jax {jax.__version__}", rounds.accuracy())
 

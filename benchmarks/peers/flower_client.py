@@ -20,7 +20,11 @@ def prepared():
     """(workload, network, sets of all clients) of this worker."""
     torch.set_num_threads(1)  # a worker a core
     workload = WORKLOADS[os.environ[WORKLOAD]]
-    return workload, torch_network(workload, first_models(workload)[0]), [tensors(*own) for own in data(workload)[0]]
+    return (
+        workload,
+        torch_network(workload, first_models(workload)[0]),
+        [tensors(*client_set) for client_set in data(workload)[0]],
+    )
 
 
 @app.train()

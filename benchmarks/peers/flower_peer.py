@@ -31,20 +31,20 @@ class Turns(FedAvg):
 
 
 def main() -> None:
-    asked = job()
-    workload, final = asked.workload, {}
+    task = job()
+    workload, last_arrays = task.workload, {}
     os.environ[flower_client.WORKLOAD] = sys.argv[1]
     network, n_cores = torch_network(workload, first_models(workload)[0]), len(os.sched_getaffinity(0))
     server = ServerApp()
 
     @server.main()
     def serve(grid: Grid, context: Context) -> None:
-        rounds, n_clients = each_round(asked), workload.n_clients
+        rounds, n_clients = each_round(task), workload.n_clients
         sizes = {"min_train_nodes": workload.cohort, "min_available_nodes": n_clients}
         strategy = Turns(rounds, fraction_train=workload.cohort / n_clients, fraction_evaluate=0.0, **sizes)
         next(rounds)
         first = ArrayRecord(network.state_dict())
-        final.update(strategy.start(grid=grid, initial_arrays=first, num_rounds=asked.n_rounds).arrays)
+        last_arrays.update(strategy.start(grid=grid, initial_arrays=first, num_rounds=task.n_rounds).arrays)
 
     run_simulation(
         server_app=server,
@@ -55,7 +55,7 @@ def main() -> None:
             "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
         },
     )
-    network.load_state_dict(ArrayRecord(final).to_torch_state_dict())
+    network.load_state_dict(ArrayRecord(last_arrays).to_torch_state_dict())
     accuracy = accuracy_of(network, *tensors(*data(workload)[1]))
     finish(f"flwr {flwr.__version__}, torch {torch.__version__}", accuracy)
 

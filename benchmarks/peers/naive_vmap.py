@@ -50,12 +50,12 @@ def make_round(workload: Workload, capacity: int):
 
 
 def main() -> None:
-    asked = job()
-    clients, test = data(asked.workload)
+    task = job()
+    clients, test = data(task.workload)
     federation = padded(clients)
-    params, done = jax.device_put(first_models(asked.workload)[0]), 0
-    one_round = make_round(asked.workload, federation[1].shape[1])
-    for n_rounds in turns(asked):
+    params, done = jax.device_put(first_models(task.workload)[0]), 0
+    one_round = make_round(task.workload, federation[1].shape[1])
+    for n_rounds in turns(task):
         for _ in range(n_rounds):
             params = one_round(params, jax.random.key(done), *federation)
             done += 1

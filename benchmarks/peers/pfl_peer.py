@@ -46,8 +46,8 @@ def federated(workload: Workload, clients: list) -> SimulatedBackend:
 
 
 def main() -> None:
-    asked = job()
-    workload = asked.workload
+    task = job()
+    workload = task.workload
     torch.manual_seed(0)
     clients, test = data(workload)
     network, loss_of = torch_network(workload, first_models(workload)[0]), torch.nn.CrossEntropyLoss()
@@ -55,7 +55,7 @@ def main() -> None:
     network.metrics = lambda x, y, eval=True: {}  # its own benchmarks measure loss and accuracy here: this is less work
     FederatedAveraging().run(
         algorithm_params=NNAlgorithmParams(
-            central_num_iterations=asked.n_rounds,
+            central_num_iterations=task.n_rounds,
             evaluation_frequency=10**9,
             train_cohort_size=workload.cohort,
             val_cohort_size=0,
@@ -70,7 +70,7 @@ def main() -> None:
             local_learning_rate=workload.lr, local_num_epochs=1, local_batch_size=workload.batch
         ),
         model_eval_params=NNEvalHyperParams(local_batch_size=10_000),
-        callbacks=[Turns(rounds_over_threads(asked))],
+        callbacks=[Turns(rounds_over_threads(task))],
     )
     finish(f"pfl {version('pfl')}, torch {torch.__version__}", accuracy_of(network, *tensors(*test)))
 

@@ -100,12 +100,12 @@ def descendants(pid: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            own, _, rest = stat.read_text().rpartition(")")
+            name_part, _, rest = stat.read_text().rpartition(")")
         except OSError:
             continue
-        children.setdefault(int(rest.split()[1]), []).append(int(own.split()[0]))
-    found, todo = [], [pid]
+        children.setdefault(int(rest.split()[1]), []).append(int(name_part.split()[0]))
+    ids, todo = [], [pid]
     while todo:
-        new = children.get(todo.pop(), [])
-        found, todo = found + new, todo + new
-    return found
+        child_ids = children.get(todo.pop(), [])
+        ids, todo = ids + child_ids, todo + child_ids
+    return ids

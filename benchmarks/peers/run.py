@@ -59,14 +59,14 @@ def alternated(name: str, running: dict[str, System], n_turns: int) -> Seconds:
 
 def last_words(name: str, running: dict[str, System]) -> dict[str, dict[str, Any]]:
     """What each says at its end; a system that fails there is taken out too."""
-    said = {}
+    answers = {}
     for system in list(running):
         try:
-            said[system] = running[system].finished()
+            answers[system] = running[system].finished()
         except Failed as failure:
             print(f"{name}: {system} failed: {failure}", flush=True)
             running.pop(system).end()
-    return said
+    return answers
 
 
 def measure(name: str, workload: Workload, systems: list[str], n_turns: int) -> tuple[list[table.Row], list[str]]:
@@ -74,7 +74,7 @@ def measure(name: str, workload: Workload, systems: list[str], n_turns: int) -> 
     running = started(name, workload, systems, [1, *[workload.rounds] * n_turns])
     try:
         seconds = alternated(name, running, 1 + n_turns)
-        last = last_words(name, running)
+        answers = last_words(name, running)
     finally:
         for process in running.values():
             process.end()
@@ -91,10 +91,10 @@ def measure(name: str, workload: Workload, systems: list[str], n_turns: int) -> 
                 first_s=seconds[system][0],
                 start_s=process.start_s,
                 memory_mb=process.memory_mb,
-                accuracy=last[system]["accuracy"],
+                accuracy=answers[system]["accuracy"],
                 ratio=ratio(steady[system], steady["fljax"]) if "fljax" in steady else float("nan"),
                 turns=f"{n_turns} x {workload.rounds}",
-                version=last[system]["version"],
+                version=answers[system]["version"],
             )
         )
     return rows, missed(name, workload, rows, steady)
@@ -104,20 +104,20 @@ def missed(name: str, workload: Workload, rows: list[table.Row], seconds: Second
     """What fell short, in words."""
     if "fljax" not in seconds:
         return [f"{name}: nothing was compared, fljax did not run to the end"]
-    words = []
+    messages = []
     for bar in workload.bars:
-        against = [system for system in systems_of(bar) if system in seconds]
-        if not against:
-            words.append(f"{name}: nothing to compare with for {bar.ratio:g} times {bar.against}")
+        rivals = [system for system in systems_of(bar) if system in seconds]
+        if not rivals:
+            messages.append(f"{name}: nothing to compare with for {bar.ratio:g} times {bar.against}")
             continue
-        fastest = [min(turn) for turn in zip(*(seconds[system] for system in against), strict=True)]
-        reached = ratio(fastest, seconds["fljax"])
-        print(f"{name}: {reached:.2f} times {bar.against} (bar {bar.ratio:g})")
-        words += [f"{name}: {reached:.2f} times {bar.against}, bar {bar.ratio:g}"] if reached < bar.ratio else []
+        fastest = [min(turn) for turn in zip(*(seconds[system] for system in rivals), strict=True)]
+        gain = ratio(fastest, seconds["fljax"])
+        print(f"{name}: {gain:.2f} times {bar.against} (bar {bar.ratio:g})")
+        messages += [f"{name}: {gain:.2f} times {bar.against}, bar {bar.ratio:g}"] if gain < bar.ratio else []
     # A NaN differs too.
     if not np.ptp([row.accuracy for row in rows]) <= workload.tolerance:
-        words.append(f"{name}: accuracies differ by more than {workload.tolerance:g}")
-    return words
+        messages.append(f"{name}: accuracies differ by more than {workload.tolerance:g}")
+    return messages
 
 
 def systems_of(bar: Bar) -> tuple[str, ...]:
@@ -129,9 +129,11 @@ def systems_of(bar: Bar) -> tuple[str, ...]:
 def main() -> int:
     """Prints and stores the table; 1 if ``--check`` and a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    everything = [*WORKLOADS, "whole"]
-    default = [name for name in everything if name not in ("pfl-cifar10", "flute-femnist")]
-    parser.add_argument("--only", nargs="+", choices=everything, default=default, help="default: all but the public")
+    all_names = [*WORKLOADS, "whole"]
+    default_names = [name for name in all_names if name not in ("pfl-cifar10", "flute-femnist")]
+    parser.add_argument(
+        "--only", nargs="+", choices=all_names, default=default_names, help="default: all but the public"
+    )
     parser.add_argument("--peers", nargs="+", choices=EVERY, default=list(EVERY))
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--rounds", type=int, help="of a turn, an even number; default: the workload's own")
@@ -142,15 +144,15 @@ def main() -> int:
     below = []
     for name in options.only:
         if name == "whole":
-            rows, words = whole.measure(options.turns)
+            rows, messages = whole.measure(options.turns)
         else:
             workload = WORKLOADS[name]
             workload = workload._replace(rounds=options.rounds or workload.rounds)
             systems = [system for system in workload.systems if system in options.peers]
-            rows, words = measure(name, workload, systems, options.turns)
+            rows, messages = measure(name, workload, systems, options.turns)
         table.show(rows)
         table.store(rows)
-        below += words
+        below += messages
     if below:
         print("missed:", *below, sep="\n  ")
     return 1 if options.check and below else 0

@@ -57,8 +57,8 @@ def show(rows: list[Row]) -> None:
 
 def store(rows: list[Row]) -> None:
     """Puts rows into the file in place of older ones of the same workload, system and machine."""
-    here, today = machine(), datetime.date.today().isoformat()
-    new = {(row.workload, row.system, here): [*map(_written, row), here, today] for row in rows}
+    this_machine, today = machine(), datetime.date.today().isoformat()
+    new = {(row.workload, row.system, this_machine): [*map(_written, row), this_machine, today] for row in rows}
     header = [*Row._fields, "machine", "date"]
     old: dict[tuple[str, ...], list[str]] = {}
     if FILE.exists():

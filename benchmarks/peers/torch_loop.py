@@ -56,7 +56,7 @@ class Loop:
         first = first_models(workload)
         self.model, self.loss_of = torch_network(workload, first[0]), nn.CrossEntropyLoss()
         self.parameters = list(self.model.parameters())
-        self.shared = [copied(torch_network(workload, one).parameters()) for one in first]
+        self.shared = [copied(torch_network(workload, layers).parameters()) for layers in first]
         self.personal = {i: self.shared[0] for i in range(workload.n_clients)}
 
     def run(self, n_rounds: int) -> None:
@@ -127,9 +127,9 @@ def copied(parameters) -> Values:
 
 
 def main() -> None:
-    asked = job()
-    loop = Loop(asked.workload, *data(asked.workload))
-    for n_rounds in turns_over_threads(asked):
+    task = job()
+    loop = Loop(task.workload, *data(task.workload))
+    for n_rounds in turns_over_threads(task):
         loop.run(n_rounds)
     finish(f"torch {torch.__version__}", loop.accuracy())
 

@@ -48,35 +48,35 @@ def measure(n_turns: int) -> tuple[list[Row], list[str]]:
     for _ in range(n_turns):
         for name, run in sides.items():
             runs[name].append(run())
-    seconds = {name: [took for took, _, _ in of_side] for name, of_side in runs.items()}
+    seconds = {name: [run_seconds for run_seconds, _, _ in side_runs] for name, side_runs in runs.items()}
     rows = [row(name, runs[name], ratio(seconds[name], seconds["fljax"])) for name in sides]
-    words = [] if rows[1].ratio >= BAR else [f"whole: {rows[1].ratio:.2f} times torch, bar {BAR:g}"]
+    messages = [] if rows[1].ratio >= BAR else [f"whole: {rows[1].ratio:.2f} times torch, bar {BAR:g}"]
     if not abs(rows[0].accuracy - rows[1].accuracy) <= TOLERANCE:  # nor is a NaN alike
-        words.append(f"whole: accuracies differ by more than {TOLERANCE}")
-    return rows, words
+        messages.append(f"whole: accuracies differ by more than {TOLERANCE}")
+    return rows, messages
 
 
-def row(name: str, runs: list[tuple[float, float, float]], against: float) -> Row:
+def row(name: str, runs: list[tuple[float, float, float]], ratio_to_fljax: float) -> Row:
     """The medians of one side."""
     seconds, peak, accuracy = (median(column) for column in zip(*runs, strict=True))
     rate, nothing = ROUNDS / seconds, math.nan
     turns = f"{len(runs)} x {ROUNDS}"
-    return Row("whole", name, rate, 10 * rate, nothing, nothing, peak / 2**20, accuracy, against, turns, "")
+    return Row("whole", name, rate, 10 * rate, nothing, nothing, peak / 2**20, accuracy, ratio_to_fljax, turns, "")
 
 
 def fljax_run() -> tuple[float, float, float]:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "fljax", "run", *SETTINGS.split(), "--folder", f"{folder}/run"]
-        took, peak = timed(command)
+        seconds, peak = timed(command)
         with open(f"{folder}/run/summary.csv", newline="") as file:
-            return took, peak, float(next(csv.DictReader(file))["accuracy_macro"])
+            return seconds, peak, float(next(csv.DictReader(file))["accuracy_macro"])
 
 
 def torch_script(python: str) -> tuple[float, float, float]:
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "accuracy"
-        took, peak = timed([python, "-m", "peers.torch_script", str(IMAGES), str(ROUNDS), str(result)])
-        return took, peak, float(result.read_text())
+        seconds, peak = timed([python, "-m", "peers.torch_script", str(IMAGES), str(ROUNDS), str(result)])
+        return seconds, peak, float(result.read_text())
 
 
 def timed(command: list[str]) -> tuple[float, float]:
@@ -84,8 +84,8 @@ def timed(command: list[str]) -> tuple[float, float]:
     began = time.perf_counter()
     process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": python_path()}, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
-    took = time.perf_counter() - began
+    seconds = time.perf_counter() - began
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
-    return took, 1024 * usage.ru_maxrss
+    return seconds, 1024 * usage.ru_maxrss

@@ -111,7 +111,7 @@ def data(workload: Workload, seed: int = 0) -> tuple[list[Set], Set]:
 
 
 def kernel_shapes(workload: Workload) -> list[tuple[int, ...]]:
-    """Of every layer in forward order: HWIO of a convolution, (in, out) of a dense layer."""
+    """Kernel shape of every layer in forward order: HWIO of a convolution, (in, out) of a dense layer."""
     side, _, channels = workload.shape
     flat, n_classes = side * side * channels, workload.n_classes
     return {
@@ -145,12 +145,12 @@ class Job(NamedTuple):
 
     @property
     def n_rounds(self) -> int:
-        """In all turns."""
+        """Rounds in all turns."""
         return sum(self.turns)
 
 
 def job(arguments: Sequence[str] | None = None) -> Job:
-    """From the command line."""
+    """The job that the command line states."""
     parser = argparse.ArgumentParser()
     parser.add_argument("workload", choices=WORKLOADS)
     parser.add_argument("turns", type=int, nargs="+")
@@ -167,15 +167,15 @@ def turns(job: Job, settings: Sequence[Any] = (None,), choose: Callable[[Any], N
     _tell(ready=True)
     for n_rounds in job.turns:
         sys.stdin.readline()
-        used = settings if n_rounds % len(settings) == 0 else settings[:1]
+        turn_settings = settings if n_rounds % len(settings) == 0 else settings[:1]
         seconds = []
-        for setting in used:
+        for setting in turn_settings:
             if choose is not None:
                 choose(setting)
             began = time.perf_counter()
-            yield n_rounds // len(used)
+            yield n_rounds // len(turn_settings)
             seconds.append(time.perf_counter() - began)
-        _tell(seconds=min(seconds) * len(used))
+        _tell(seconds=min(seconds) * len(turn_settings))
 
 
 def each_round(job: Job, settings: Sequence[Any] = (None,), choose: Callable[[Any], None] | None = None):
