@@ -66,7 +66,7 @@ def contenders(model: Model, scale: Scale, sgd: Mapping[str, float | None] | Non
 
 
 def names(dataset: str, scale: Scale) -> list[str]:
-    """Of all `contenders`."""
+    """Names of all `contenders`."""
     return [method for part in contenders(network(dataset, scale), scale) for method in part]
 
 

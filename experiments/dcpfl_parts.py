@@ -44,7 +44,7 @@ ENDS = ("Low", "High")
 
 
 def numbers_of_groups(scale: Scale) -> dict[str, int]:
-    """Of fixed groups, by their names in the table."""
+    """Numbers of fixed groups, by their names in the table."""
     return {f"{n} groups" if n > 1 else "one group": n for n in scale.pick((1, 2, 4), (1, 2, 5, 10))}
 
 

@@ -80,7 +80,7 @@ def measured(scale: Scale, name: str, kind: str, schedule: Mapping[str, int]) ->
 
 
 def n_rounds(scale: Scale) -> int:
-    """Of a run."""
+    """Rounds of a run."""
     return scale.rounds or scale.pick(24, 60, brief=8)
 
 
@@ -113,7 +113,7 @@ def keep(scale: Scale, table: str, kind: str, name: str, seed_changes: Sequence[
 
 
 def methods(scale: Scale) -> tuple[str, ...]:
-    """Names of those that are run at a scale."""
+    """Names of the methods that are run at a scale."""
     return scale.pick(QUICK, tuple(METHODS), brief=("fedavg", "ifca"))
 
 

@@ -150,7 +150,7 @@ def run_numbers(scale: Scale, has_several_models: bool, fields: Mapping[str, Any
 
 
 def n_rounds(scale: Scale) -> int:
-    """Of every run."""
+    """Rounds of every run."""
     return scale.rounds or scale.pick(12, 40, brief=4)
 
 

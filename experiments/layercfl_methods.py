@@ -168,7 +168,7 @@ def n_unsplit(scale: Scale) -> int:
 
 
 def planned_unsplit(scale: Scale) -> int:
-    """The same, of whole runs."""
+    """Rounds of whole runs without splits."""
     return scale.pick(15, 50)
 
 

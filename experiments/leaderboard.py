@@ -102,7 +102,7 @@ class Scale(NamedTuple):
 
 @cache
 def images() -> tuple[Examples, Examples]:
-    """MNIST's."""
+    """Training and test images of MNIST."""
     train, test = load("mnist")
     return Examples(train.x, train.y), Examples(test.x, test.y)
 

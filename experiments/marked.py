@@ -24,7 +24,7 @@ def shown(origin: str, page: Path = README) -> str:
 
 
 def show(origin: str, text: str, page: Path = README) -> None:
-    """Puts the table there."""
+    """Puts the text in place of the table that a page has of a script."""
     old_table, page_text = shown(origin, page), page.read_text()
     begin = page_text.index(mark(origin)) + len(mark(origin)) + 1
     end = page_text.index(END, begin)

@@ -93,7 +93,7 @@ def examples(scale: Scale) -> None:
 
 
 def chains(scale: Scale) -> tuple[str, ...]:
-    """Names of those that are run."""
+    """Names of the chains that are run."""
     return scale.pick(tuple(CHAINS), tuple(CHAINS), brief=BRIEF)
 
 

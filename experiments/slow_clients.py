@@ -91,12 +91,12 @@ def fedavg(paper: bool) -> Algorithm:
 
 
 def work_of(paper: bool) -> Work:
-    """The clients' in a round."""
+    """The clients' local work in a round."""
     return Work(5 if paper else 2, 32)
 
 
 def devices_of(paper: bool, seed: int) -> Devices:
-    """Those of the clients, drawn by the seed."""
+    """The clients' devices, drawn by the seed."""
     return drawn_devices(len(federation(paper, seed).train.size), spread=1.0, seed=seed)
 
 

@@ -37,12 +37,12 @@ class Case(NamedTuple):
 
     @property
     def address(self) -> str:
-        """Of the repository."""
+        """Address of the repository."""
         return f"https://github.com/{self.repository.partition('@')[0]}"
 
     @property
     def clone(self) -> str:
-        """Its folder."""
+        """Name of the clone's folder."""
         return self.address.rpartition("/")[2]
 
 

@@ -103,13 +103,13 @@ def repository(clone: Path) -> Iterator[Callable[[str], ModuleType]]:
 
 
 def part_of_rounds(clone: Path, script: str) -> str:
-    """Of a script, from the choice of shared layers to its end."""
+    """The part of a script from the choice of shared layers to its end."""
     code = (clone / "code_FedCR" / script).read_text()
     return "if True:\n" + code[code.index("    total_num_layers = ") :]
 
 
 def options(module: Callable[[str], ModuleType], n_rounds: int, overrides: Mapping[str, Any]) -> Any:
-    """Those of the command line, as their parser reads them."""
+    """The options of the command line, as their parser reads them."""
     defaults = {"dataset": "EMNIST", "epochs": n_rounds, "frac": 1.0, "local_ep": EPOCHS, "last_local_ep": LAST_EPOCHS}
     defaults |= {"local_bs": 1000, "lr": LR, "lr_decay": DECAY, "dimZ": LATENT, "num_users": N_CLIENTS}
     command_line = [f"--{name}={value}" for name, value in (defaults | dict(overrides)).items()]

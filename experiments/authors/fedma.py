@@ -114,7 +114,7 @@ def shuffled(theta: Params, rng: np.random.Generator) -> Params:
 
 
 def network_of(theta: Params) -> Any:
-    """It in PyTorch."""
+    """The same network in PyTorch."""
     import torch  # pyright: ignore[reportMissingImports]
 
     sizes = (N_INPUTS, *WIDTHS, N_CLASSES)

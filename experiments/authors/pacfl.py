@@ -71,7 +71,7 @@ def arguments(n_clients: int) -> SimpleNamespace:
 
 
 def rows(data: ClientData, client: int) -> np.ndarray:
-    """Of the pool, the client's."""
+    """The client's rows of the pool."""
     return np.asarray(data.index[client, : int(data.size[client])])
 
 
@@ -114,7 +114,7 @@ def with_principal_angles() -> ModuleType:
 
 
 def part_of_rounds(clone: Path) -> str:
-    """Of the script, from the clients' directions to the last round."""
+    """The part of the script from the clients' directions to the last round."""
     code = (clone / SCRIPT).read_text()
     begin, end = code.index("clients = []\nU_clients = []"), code.index("#" * 31 + " Saving Training Results")
     return code[begin:end]
