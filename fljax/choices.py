@@ -33,18 +33,18 @@ _LIBRARIES = ("builtins", "fljax", "flax", "jax", "numpy", "optax")
 """Libraries whose functions a name identifies, because a run records their versions."""
 
 
-def check_choices(function: Callable[..., Any], given: Mapping[str, Any]) -> None:
+def check_choices(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     """Checks arguments against annotations that are `Literal`, `Positive`, `Natural`, or one of them or None.
 
     Args:
         function: the function whose annotations are read.
-        given: argument -> value.
+        arguments: argument -> value.
 
     Raises:
         ValueError: an argument is not allowed; the message names it, its value and what is allowed.
     """
     allowed = _allowed(function)
-    for name, value in given.items():
+    for name, value in arguments.items():
         if name in allowed:
             options, least = allowed[name]
             if value not in options and not (least is not None and _is_whole(value) and value >= least):
@@ -64,14 +64,14 @@ def check_kind(name: str, value: Any, kind: type, remedy: str) -> None:
 @cache
 def _allowed(function: Callable[..., Any]) -> dict[str, tuple[tuple[Any, ...], int | None]]:
     """Argument -> (the values that are allowed, the least whole number that is allowed as well, or None)."""
-    found = {}
-    for name, kind in get_type_hints(inspect.unwrap(function), include_extras=True).items():
-        parts = [kind] if get_origin(kind) in (Literal, Annotated) else list(get_args(kind))
+    allowed = {}
+    for name, annotation in get_type_hints(inspect.unwrap(function), include_extras=True).items():
+        parts = [annotation] if get_origin(annotation) in (Literal, Annotated) else list(get_args(annotation))
         options = tuple(option for part in parts if get_origin(part) is Literal for option in get_args(part))
         leasts = [mark.value for part in parts for mark in getattr(part, "__metadata__", ()) if isinstance(mark, Least)]
         if options or leasts:
-            found[name] = (*([None] if type(None) in parts else []), *options), (leasts[0] if leasts else None)
-    return found
+            allowed[name] = (*([None] if type(None) in parts else []), *options), (leasts[0] if leasts else None)
+    return allowed
 
 
 def _is_whole(value: Any) -> bool:
@@ -93,30 +93,30 @@ def refusal(name: str, value: Any, options: tuple[Any, ...], least: int | None) 
     return f"{shown} is unknown; choose one of {', '.join(map(repr, options))}"
 
 
-def near_to(name: str, known: Iterable[str], at_least: float = 0) -> str | None:
-    """The name of ``known`` most similar to ``name``, ignoring case; None if no similarity is ``at_least`` so high."""
-    folded = {one.casefold(): one for one in reversed([*known])}
-    near = difflib.get_close_matches(name[:100].casefold(), folded, n=1, cutoff=at_least)
-    return folded[near[0]] if near else None
+def near_to(name: str, known_names: Iterable[str], at_least: float = 0) -> str | None:
+    """The known name most similar to ``name``, ignoring case; None if no similarity is ``at_least`` so high."""
+    folded = {known_name.casefold(): known_name for known_name in reversed([*known_names])}
+    matches = difflib.get_close_matches(name[:100].casefold(), folded, n=1, cutoff=at_least)
+    return folded[matches[0]] if matches else None
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+def unknown(kind: str, name: str, known_names: Iterable[str]) -> str:
     """``no <kind> '<name>'; the nearest is '<known name>'``; if none is near, all names of a list that is not long."""
-    known = list(known)
-    text, near = f"no {kind} {name[:100]!r}", near_to(name, known, 0.5)
+    known_names = list(known_names)
+    text, near = f"no {kind} {name[:100]!r}", near_to(name, known_names, 0.5)
     if near is not None:
         return f"{text}; the nearest is {near!r}"
-    return f"{text}; choose one of {', '.join(known)}" if 0 < len(known) <= 20 else text
+    return f"{text}; choose one of {', '.join(known_names)}" if 0 < len(known_names) <= 20 else text
 
 
-def there_are(what: str, known: Iterable[str], name: str | None = None) -> str:
+def there_are(what: str, known_names: Iterable[str], name: str | None = None) -> str:
     """``<what> are <all names>``; of a long list the name nearest to ``name``, or without ``name`` the first names."""
-    known = list(known)
-    if len(known) <= 20:
-        return f"{what} are {', '.join(known)}"
+    known_names = list(known_names)
+    if len(known_names) <= 20:
+        return f"{what} are {', '.join(known_names)}"
     if name is None:
-        return f"{what} are {', '.join(known[:20])} and {len(known) - 20} more"
-    return f"the nearest of {len(known)} is {near_to(name, known)!r}"
+        return f"{what} are {', '.join(known_names[:20])} and {len(known_names) - 20} more"
+    return f"the nearest of {len(known_names)} is {near_to(name, known_names)!r}"
 
 
 class Named(dict[str, T], Generic[T]):
@@ -139,14 +139,14 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, partial):
-        given = [*map(repr, map(plain, value.args)), *(f"{k}={plain(v)!r}" for k, v in sorted(value.keywords.items()))]
-        return f"{plain(value.func)}({', '.join(given)})"
+        parts = [*map(repr, map(plain, value.args)), *(f"{k}={plain(v)!r}" for k, v in sorted(value.keywords.items()))]
+        return f"{plain(value.func)}({', '.join(parts)})"
     if isinstance(value, tuple | list) and not hasattr(value, "name"):
         return [plain(part) for part in value]
     if hasattr(value, "tolist"):  # of NumPy or JAX
         return plain(value.tolist())
-    named = getattr(value, "name", None) or getattr(value, "__qualname__", None)
-    return named or re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+    name = getattr(value, "name", None) or getattr(value, "__qualname__", None)
+    return name or re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
 def is_told(value: Any) -> bool:
@@ -161,12 +161,12 @@ def is_told(value: Any) -> bool:
         return False  # its name does not identify the object
     if callable(value) and hasattr(value, "__qualname__"):
         home = getattr(value, "__globals__", {}).get("__name__", value.__module__) or ""  # a wrapper may borrow a name
-        holds = getattr(value, "__closure__", None)
-        return home.partition(".")[0] in _LIBRARIES and not holds and is_told(value.__qualname__)
-    if not _is_library(_home(value)):  # the fields do not describe the code of a user's class
+        closure = getattr(value, "__closure__", None)
+        return home.partition(".")[0] in _LIBRARIES and not closure and is_told(value.__qualname__)
+    if not _is_library(_module_name(value)):  # the fields do not describe the code of a user's class
         return False
-    told = plain(value)
-    return not isinstance(told, str) or told == value or (" at 0x" not in repr(value) and is_told(told))
+    text = plain(value)
+    return not isinstance(text, str) or text == value or (" at 0x" not in repr(value) and is_told(text))
 
 
 def is_of_libraries(value: Any) -> bool:
@@ -175,19 +175,19 @@ def is_of_libraries(value: Any) -> bool:
     A user's code may change under the same name from one process to the next.
     """
     seen: dict[int, Any] = {}  # keeps the objects alive, so that no other one gets the same address
-    waiting = [value]
-    while waiting:
-        one = waiting.pop()
-        if id(one) in seen:
+    to_check = [value]
+    while to_check:
+        part = to_check.pop()
+        if id(part) in seen:
             continue
-        seen[id(one)] = one
-        if not _is_library(_home(one)):
+        seen[id(part)] = part
+        if not _is_library(_module_name(part)):
             return False
-        waiting += _held(one)
+        to_check += _parts_of(part)
     return True
 
 
-def _home(value: Any) -> str:
+def _module_name(value: Any) -> str:
     """The module of a function or a class; for any other value, its class's module."""
     if isinstance(value, FunctionType):
         return value.__globals__.get("__name__", value.__module__) or ""  # a wrapper may borrow a name
@@ -199,7 +199,7 @@ def _is_library(module: str) -> bool:
     return root in _LIBRARIES or root in ("chex", "jaxlib", "scipy") or root in sys.stdlib_module_names
 
 
-def _held(value: Any) -> list[Any]:
+def _parts_of(value: Any) -> list[Any]:
     """The values that a value consists of."""
     if isinstance(value, FunctionType):
         cells = [cell.cell_contents for cell in value.__closure__ or () if cell != CellType()]

@@ -38,18 +38,18 @@ def write_atomically(
     Raises:
         OSError: it cannot be written, for instance on a full disk; no partial file is left.
     """
-    aside = path.with_name(path.name + ".part")
+    temporary = path.with_name(path.name + ".part")
     try:
-        with aside.open("wb") as file:
+        with temporary.open("wb") as file:
             file.writelines((content,) if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
         if keep is not None and path.exists():
             path.rename(keep)
-        aside.rename(path)
+        temporary.rename(path)
     except OSError as error:
         with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from None
     if durable:
         sync_folder(path.parent)
@@ -96,9 +96,9 @@ def save_arrays(path: Path, arrays: dict[str, np.ndarray], durable: bool = True)
                 np.lib.format.write_array(file, array, allow_pickle=False)
     # The last two bytes of an archive without a comment are the comment's length.
     body, end = buffer.getbuffer()[:-2], (len(_SEAL) + _DIGITS).to_bytes(2, "little") + _SEAL
-    found = checksum(end, checksum(body))
-    write_atomically(path, (body, end + f"{found:0{_DIGITS}x}".encode()), durable=durable)
-    return found
+    crc = checksum(end, checksum(body))
+    write_atomically(path, (body, end + f"{crc:0{_DIGITS}x}".encode()), durable=durable)
+    return crc
 
 
 def _is_mostly_nan(array: np.ndarray) -> bool:
@@ -125,10 +125,10 @@ def read_arrays(path: Path, remedy: str) -> tuple[dict[str, np.ndarray], int]:
     except OSError as error:
         raise DamagedError(f"{path} cannot be read ({error.strerror}); {remedy}") from None
     body, digits = content[:-_DIGITS], content[-_DIGITS:]
-    found = checksum(body)
+    crc = checksum(body)
     if not body.endswith(_SEAL):
         raise DamagedError(f"{path} cannot be read (no checksum at its end); {remedy}")
-    if digits != f"{found:0{_DIGITS}x}".encode():
+    if digits != f"{crc:0{_DIGITS}x}".encode():
         raise DamagedError(f"{path} cannot be read (its checksum is wrong); {remedy}")
     with np.load(io.BytesIO(content)) as arrays:
-        return {name: arrays[name] for name in arrays.files}, found
+        return {name: arrays[name] for name in arrays.files}, crc

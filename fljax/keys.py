@@ -36,14 +36,14 @@ def descend(key: Key, *path: ArrayLike, depth: ArrayLike | None = None) -> Key:
         return xp.broadcast_to(xp.asarray(step, dtype), shape).reshape(-1)
 
     flat = jnp.stack([spread(step, np.uint32) for step in path])
-    last = None if depth is None else spread(depth, np.int32)[:, None]
+    depths = None if depth is None else spread(depth, np.int32)[:, None]
 
     def below(level: Array, data: Array) -> Array:
         folded = jax.random.key_data(jax.vmap(jax.random.fold_in)(typed(data), flat[level]))
         # Selects the keys' data, not the keys, one of which would seem to be used twice (`jax.debug_key_reuse`).
-        return folded if last is None else jnp.where(level < last, folded, data)
+        return folded if depths is None else jnp.where(level < depths, folded, data)
 
     data = key if is_raw else jax.random.key_data(key)
-    found = lax.fori_loop(0, len(path), below, jnp.broadcast_to(data, (*flat.shape[1:], *data.shape)))
-    found = found.reshape(*shape, *data.shape)
-    return found if is_raw else typed(found)
+    derived = lax.fori_loop(0, len(path), below, jnp.broadcast_to(data, (*flat.shape[1:], *data.shape)))
+    derived = derived.reshape(*shape, *data.shape)
+    return derived if is_raw else typed(derived)

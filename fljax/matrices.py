@@ -46,14 +46,14 @@ def orthonormal(columns: Array) -> Array:
         [[0.6..., 0.8..., 0.0], [0.8..., -0.6..., 0.0]]
     """
 
-    def one(i: Array, made: Array) -> Array:
-        before, column = jnp.where(jnp.arange(made.shape[1]) < i, made, 0.0), made[:, i]
+    def one(i: Array, basis: Array) -> Array:
+        before, column = jnp.where(jnp.arange(basis.shape[1]) < i, basis, 0.0), basis[:, i]
         rest = column
         for _ in range(2):  # the first pass leaves rounding errors
             rest = rest - product(before, product(before.T, rest))
         length = jnp.linalg.norm(rest)
         is_new = length > 1e-6 * jnp.linalg.norm(column)
-        return made.at[:, i].set(jnp.where(is_new, rest / jnp.where(is_new, length, 1.0), 0.0))
+        return basis.at[:, i].set(jnp.where(is_new, rest / jnp.where(is_new, length, 1.0), 0.0))
 
     return lax.fori_loop(0, columns.shape[1], one, columns)
 
@@ -70,10 +70,10 @@ def turned(columns: Array) -> tuple[Array, Array]:
         >>> jnp.linalg.norm(turned(jnp.array([[3.0, 0.0], [4.0, 5.0]]))[0], axis=0).round(3).tolist()
         [6.708..., 2.236...]
     """
-    n, even = columns.shape[1], columns.shape[1] + columns.shape[1] % 2
-    made, turn = _rotated((_even(columns), jnp.eye(even, dtype=columns.dtype)))
-    order = jnp.argsort(-jnp.square(made[:, :n]).sum(axis=0))
-    return made[:, order], turn[:n, order]
+    n, n_even = columns.shape[1], columns.shape[1] + columns.shape[1] % 2
+    rotated, rotation = _rotated((_with_even_columns(columns), jnp.eye(n_even, dtype=columns.dtype)))
+    order = jnp.argsort(-jnp.square(rotated[:, :n]).sum(axis=0))
+    return rotated[:, order], rotation[:n, order]
 
 
 def singular_values(matrices: Array) -> Array:
@@ -88,11 +88,11 @@ def singular_values(matrices: Array) -> Array:
         >>> jnp.sort(singular_values(matrix[:, :, None]), axis=0).ravel().round(3).tolist()
         [2.236..., 6.708...]
     """
-    (made,) = _rotated((_even(matrices),))
-    return jnp.linalg.norm(made[:, : matrices.shape[1]], axis=0)
+    (rotated,) = _rotated((_with_even_columns(matrices),))
+    return jnp.linalg.norm(rotated[:, : matrices.shape[1]], axis=0)
 
 
-def _even(columns: Array) -> Array:
+def _with_even_columns(columns: Array) -> Array:
     """``columns`` (rows, n, ...), with one more column of zeros if n is odd."""
     return jnp.pad(columns, [(0, 0), (0, columns.shape[1] % 2)] + [(0, 0)] * (columns.ndim - 2))
 
@@ -103,19 +103,19 @@ def _rotated(arrays: tuple[Array, ...]) -> tuple[Array, ...]:
     def rotate(arrays: tuple[Array, ...], pair: tuple[Array, Array]) -> tuple[tuple[Array, ...], None]:
         i, j = pair
         a, b = arrays[0][:, i], arrays[0][:, j]
-        across = (a * b).sum(axis=0)
-        longer = jnp.square(b).sum(axis=0) - jnp.square(a).sum(axis=0)
-        is_apart = across == 0
-        zeta = longer / jnp.where(is_apart, 1.0, 2 * across)
+        inner_product = (a * b).sum(axis=0)
+        length_difference = jnp.square(b).sum(axis=0) - jnp.square(a).sum(axis=0)
+        is_orthogonal = inner_product == 0
+        zeta = length_difference / jnp.where(is_orthogonal, 1.0, 2 * inner_product)
         sign = jnp.where(zeta < 0, -1.0, jnp.ones_like(zeta))
         tangent = sign / (jnp.abs(zeta) + jnp.sqrt(1 + jnp.square(zeta)))
-        tangent = jnp.where(is_apart, 0.0, tangent)
+        tangent = jnp.where(is_orthogonal, 0.0, tangent)
         cosine = (1 / jnp.sqrt(1 + jnp.square(tangent)))[None]
         sine = cosine * tangent[None]
 
-        def rotated(of: Array) -> Array:
-            a, b = of[:, i], of[:, j]
-            return of.at[:, i].set(cosine * a - sine * b).at[:, j].set(sine * a + cosine * b)
+        def rotated(array: Array) -> Array:
+            a, b = array[:, i], array[:, j]
+            return array.at[:, i].set(cosine * a - sine * b).at[:, j].set(sine * a + cosine * b)
 
         return tuple(map(rotated, arrays)), None
 

@@ -49,8 +49,8 @@ def number(
         not_below: the name of another field of the class, which is the lower limit of this one.
         whole: whether it is a count, a whole number.
     """
-    stated = Number(default, meaning, above, least, below, most, infinite, not_below=not_below, whole=whole)
-    return dataclasses.field(default=default, metadata={_METADATA: stated})
+    definition = Number(default, meaning, above, least, below, most, infinite, not_below=not_below, whole=whole)
+    return dataclasses.field(default=default, metadata={_METADATA: definition})
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)  # `number` is a default, as any value would be
@@ -63,20 +63,20 @@ def hyper(cls: type[T]) -> type[T]:
     if not isinstance(cls, type):
         raise ValueError(f"@hyper stands above {cls!r}; it takes a class whose fields are made by fljax.number")
     stated_doc = cls.__doc__ or f"Hyperparameters of {cls.__name__.removesuffix('Hyper')}."
-    made: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
-    if unsaid := [field.name for field in dataclasses.fields(made) if _METADATA not in field.metadata]:
+    hyper_class: Any = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+    if undefined := [field.name for field in dataclasses.fields(hyper_class) if _METADATA not in field.metadata]:
         raise ValueError(
-            f"{cls.__name__}.{unsaid[0]} has neither meaning nor range; write {unsaid[0]}: fljax.Scalar = "
+            f"{cls.__name__}.{undefined[0]} has neither meaning nor range; write {undefined[0]}: fljax.Scalar = "
             "fljax.number(default, meaning)"
         )
-    made.__init__ = _by_known_names(made)
-    jax.tree_util.register_dataclass(made, [field.name for field in dataclasses.fields(made)], [])
-    lines = [f"    {name}: {given.help}." for name, given in numbers_of(made).items()]
-    made.__doc__ = "\n".join([stated_doc.rstrip(), "", "Fields:", *lines])
-    return made
+    hyper_class.__init__ = _checked_init(hyper_class)
+    jax.tree_util.register_dataclass(hyper_class, [field.name for field in dataclasses.fields(hyper_class)], [])
+    lines = [f"    {name}: {definition.help}." for name, definition in numbers_of(hyper_class).items()]
+    hyper_class.__doc__ = "\n".join([stated_doc.rstrip(), "", "Fields:", *lines])
+    return hyper_class
 
 
-def _by_known_names(kind: Any) -> Callable[..., None]:
+def _checked_init(kind: Any) -> Callable[..., None]:
     """The ``__init__`` of a dataclass, with an error for unknown names that lists the fields, as in `replace`."""
     init = kind.__init__
 
@@ -89,9 +89,9 @@ def _by_known_names(kind: Any) -> Callable[..., None]:
 
 
 def _check_names(kind: type, names: Iterable[str]) -> None:
-    has = [field.name for field in dataclasses.fields(kind)]
-    if unknown := set(names).difference(has):
-        raise ValueError(f"{kind.__name__} has no field {min(unknown)!r}; choose one of {', '.join(has)}")
+    fields = [field.name for field in dataclasses.fields(kind)]
+    if unknown_names := set(names).difference(fields):
+        raise ValueError(f"{kind.__name__} has no field {min(unknown_names)!r}; choose one of {', '.join(fields)}")
 
 
 def is_hyper(value: Any) -> bool:
@@ -123,18 +123,18 @@ def as_dict(hyper: Any) -> dict[str, Any]:
         ValueError: ``hyper`` is neither a Hyper nor another dataclass.
     """
     if not dataclasses.is_dataclass(hyper):
-        raise _no_hyper(hyper)
+        raise _no_hyper_error(hyper)
     return {field.name: getattr(hyper, field.name) for field in dataclasses.fields(hyper)}
 
 
-def _no_hyper(given: Any) -> ValueError:
+def _no_hyper_error(value: Any) -> ValueError:
     """The error for a value that is not a Hyper."""
-    if isinstance(given, list | tuple) and given and all(map(is_hyper, given)):
+    if isinstance(value, list | tuple) and value and all(map(is_hyper, value)):
         return ValueError(
-            f"hyper is a {type(given).__name__} of {len(given)} Hypers; give one, or call fljax.sweep with "
+            f"hyper is a {type(value).__name__} of {len(value)} Hypers; give one, or call fljax.sweep with "
             "fljax.run.sweep.stack([...]) of them, or with grid(hyper, lr=(0.01, 0.1))"
         )
-    return ValueError(f"{said('hyper', given)} is not a Hyper; give hyperparameters, as method.Hyper(lr=0.1)")
+    return ValueError(f"{said('hyper', value)} is not a Hyper; give hyperparameters, as method.Hyper(lr=0.1)")
 
 
 def replace(hyper: T, **numbers: Any) -> T:
@@ -144,7 +144,7 @@ def replace(hyper: T, **numbers: Any) -> T:
         ValueError: a name is not a field, or ``hyper`` is neither a Hyper nor another dataclass.
     """
     if not dataclasses.is_dataclass(hyper):
-        raise _no_hyper(hyper)
+        raise _no_hyper_error(hyper)
     _check_names(type(hyper), numbers)
     return dataclasses.replace(hyper, **numbers)  # pyright: ignore[reportArgumentType]
 
@@ -158,17 +158,17 @@ def joined(*kinds: type) -> type:
     """
 
     def join(first: type, second: type) -> type:
-        if shared := numbers_of(first).keys() & numbers_of(second).keys():
+        if common := numbers_of(first).keys() & numbers_of(second).keys():
             raise ValueError(
-                f"{first.__name__} and {second.__name__} both have a hyperparameter {min(shared)!r}; use one of them"
+                f"{first.__name__} and {second.__name__} both have a hyperparameter {min(common)!r}; use one of them"
             )
         doc = f"{(first.__doc__ or '').partition(chr(10))[0].rstrip('.')}, with those of {second.__name__}."
         # Fields of the last base come first in a dataclass.
         name = first.__name__.removesuffix("Hyper") + second.__name__
-        made = hyper(type(name, (second, first), {"__doc__": doc, "__module__": first.__module__}))
-        _joined_of[made] = first, second
-        copyreg.pickle(made, _pickled)  # pickle would search for the class by name, but no module has it
-        return made
+        joined_class = hyper(type(name, (second, first), {"__doc__": doc, "__module__": first.__module__}))
+        _joined_of[joined_class] = first, second
+        copyreg.pickle(joined_class, _pickled)  # pickle would search for the class by name, but no module has it
+        return joined_class
 
     return reduce(join, kinds)
 
@@ -176,8 +176,8 @@ def joined(*kinds: type) -> type:
 _joined_of: dict[type, tuple[type, type]] = {}
 
 
-def _pickled(given: Any) -> tuple[Any, ...]:
-    return _remade, (_recipe(type(given)), as_dict(given))
+def _pickled(instance: Any) -> tuple[Any, ...]:
+    return _remade, (_recipe(type(instance)), as_dict(instance))
 
 
 def _recipe(kind: type) -> Any:
@@ -186,11 +186,11 @@ def _recipe(kind: type) -> Any:
 
 
 def _remade(recipe: Any, numbers: dict[str, Any]) -> Any:
-    return _made(recipe)(**numbers)
+    return _class_of(recipe)(**numbers)
 
 
-def _made(recipe: Any) -> type:
-    return joined(*map(_made, recipe)) if isinstance(recipe, tuple) else recipe
+def _class_of(recipe: Any) -> type:
+    return joined(*map(_class_of, recipe)) if isinstance(recipe, tuple) else recipe
 
 
 def check_numbers(given: Any, *, stacked: bool = False) -> None:
@@ -204,12 +204,12 @@ def check_numbers(given: Any, *, stacked: bool = False) -> None:
         ValueError: names the first field with an invalid value, the value, and the allowed range.
     """
     if not is_hyper(given) or isinstance(given, type):
-        raise _no_hyper(given)
-    stated = numbers_of(type(given))
+        raise _no_hyper_error(given)
+    definitions = numbers_of(type(given))
     for name, value in as_dict(given).items():
-        check_number(name, value, stated[name], stacked=stacked)
-        if (other := stated[name].not_below) is not None:
-            check_not_below(name, value, stated[name], getattr(given, other))
+        check_number(name, value, definitions[name], stacked=stacked)
+        if (bound_name := definitions[name].not_below) is not None:
+            check_not_below(name, value, definitions[name], getattr(given, bound_name))
 
 
 @hyper

@@ -71,58 +71,58 @@ def real(name: str, value: Any) -> Any:
     return value
 
 
-def check_stated(hints: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+def check_stated(hints: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
     """Checks arguments annotated as ``Annotated[float, Number(...)]``, or that or None; others pass.
 
     Raises:
         ValueError: as `check_number`.
     """
-    for name, value in given.items():
+    for name, value in arguments.items():
         parts = get_args(hints[name])
         for mark in (mark for part in (hints[name], *parts) for mark in getattr(part, "__metadata__", ())):
             if isinstance(mark, Number) and not (value is None and type(None) in parts):
                 check_number(name, value, mark)
 
 
-def check_number(name: str, value: Any, stated: Number, *, stacked: bool = False) -> None:
+def check_number(name: str, value: Any, definition: Number, *, stacked: bool = False) -> None:
     """Checks one number against its range; tracers, shapes without values and other hosts' arrays pass.
 
     Args:
         name: of the field.
         value: the number, or None.
-        stated: the definition of the field.
+        definition: the definition of the field.
         stacked: whether it may be an array of numbers.
 
     Raises:
         ValueError: it is not allowed; the message has the field, the value and the range.
     """
     if value is None:
-        if not stated.optional:
-            raise ValueError(f"{name}=None is not a number; choose {_choice(name, stated)}")
+        if not definition.optional:
+            raise ValueError(f"{name}=None is not a number; choose {_choice(name, definition)}")
         return
     if not _is_known(value):
         return
-    for one in _values(name, value, stacked, stated.whole):
-        if math.isnan(one):
-            raise ValueError(f"{name}={one:g} is not a number; choose {_choice(name, stated)}")
-        if stated.whole and not one.is_integer() and not math.isinf(one):
-            raise ValueError(f"{name}={one:g} is not a whole number; choose {_choice(name, stated)}")
-        if not stated.holds(one) or (math.isinf(one) and not stated.infinite):
-            finite = "a finite number, " if math.isinf(one) else ""
-            raise ValueError(f"{name}={one:g} is out of its range; choose {finite}{_choice(name, stated)}")
-        if _LARGEST < abs(one) < math.inf:
-            raise ValueError(f"{name}={one:g} is too large for float32; choose at most {_LARGEST:.3g}")
-        if not stated.holds(kept := _in_float32(one)):
-            raise ValueError(f"{name}={one!r} is {kept:g} in float32; choose {_choice(name, stated)}")
+    for number in _values(name, value, stacked, definition.whole):
+        if math.isnan(number):
+            raise ValueError(f"{name}={number:g} is not a number; choose {_choice(name, definition)}")
+        if definition.whole and not number.is_integer() and not math.isinf(number):
+            raise ValueError(f"{name}={number:g} is not a whole number; choose {_choice(name, definition)}")
+        if not definition.holds(number) or (math.isinf(number) and not definition.infinite):
+            finite = "a finite number, " if math.isinf(number) else ""
+            raise ValueError(f"{name}={number:g} is out of its range; choose {finite}{_choice(name, definition)}")
+        if _LARGEST < abs(number) < math.inf:
+            raise ValueError(f"{name}={number:g} is too large for float32; choose at most {_LARGEST:.3g}")
+        if not definition.holds(rounded := _in_float32(number)):
+            raise ValueError(f"{name}={number!r} is {rounded:g} in float32; choose {_choice(name, definition)}")
 
 
-def check_not_below(name: str, value: Any, stated: Number, bound: Any) -> None:
+def check_not_below(name: str, value: Any, definition: Number, bound: Any) -> None:
     """Checks that a number is not less than the one that its field names; unknown values pass, as in `check_number`.
 
     Args:
         name: of the field.
         value: a number or, as in a sweep, several.
-        stated: the definition of the field, whose ``not_below`` is the name of the other number.
+        definition: the definition of the field, whose ``not_below`` is the name of the other number.
         bound: the other number, or as many.
 
     Raises:
@@ -132,10 +132,10 @@ def check_not_below(name: str, value: Any, stated: Number, bound: Any) -> None:
 
     if not all(map(_is_known, (value, bound))):
         return
-    for one, least in zip(*map(np.ravel, np.broadcast_arrays(np.float32(value), np.float32(bound))), strict=True):
-        if one < least:
+    for number, least in zip(*map(np.ravel, np.broadcast_arrays(np.float32(value), np.float32(bound))), strict=True):
+        if number < least:
             raise ValueError(
-                f"{name}={one:g} is less than {stated.not_below}={least:g}; choose {_choice(name, stated)}"
+                f"{name}={number:g} is less than {definition.not_below}={least:g}; choose {_choice(name, definition)}"
             )
 
 
@@ -161,8 +161,8 @@ def _in_float32(value: float) -> float:
     return struct.unpack("f", struct.pack("f", value))[0] if abs(value) >= _SMALLEST else 0.0
 
 
-def _values(name: str, value: Any, stacked: bool, all_of_them: bool) -> list[float]:
-    """The number as a list; of several numbers ``all_of_them``, or just the least and the largest (NaN if there is
+def _values(name: str, value: Any, stacked: bool, keep_all: bool) -> list[float]:
+    """The number as a list; of several numbers all if ``keep_all``, else the least and the largest (NaN if there is
     one)."""
     if isinstance(value, float | int | str | bytes):
         return [float(real(name, value))]
@@ -171,20 +171,20 @@ def _values(name: str, value: Any, stacked: bool, all_of_them: bool) -> list[flo
     import numpy as np  # a plain number needs no arrays
 
     try:
-        given = np.asarray(value)
-        array = given.astype(np.float64)
+        original = np.asarray(value)
+        array = original.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{said(name, value)} is not a number; give a number") from None
-    if given.dtype.kind in "bSUMmc":  # NumPy makes numbers of texts, truth values and dates
+    if original.dtype.kind in "bSUMmc":  # NumPy makes numbers of texts, truth values and dates
         raise ValueError(f"{said(name, value)} is not a number; give a number")
     if array.ndim and not stacked:
         raise ValueError(f"{said(name, value)} is not one number; give one, or try several with fljax.sweep")
-    if all_of_them:
-        return [float(one) for one in array.ravel()]
+    if keep_all:
+        return [float(entry) for entry in array.ravel()]
     return [float(array.min()), float(array.max())] if array.size else []
 
 
-def _choice(name: str, stated: Number) -> str:
-    allowed = f"{name} {stated.allowed}" if stated.allowed else "any number"
-    meaning = f" ({stated.meaning})" if stated.meaning else ""
-    return f"{allowed}{', or None' if stated.optional else ''}{meaning}"
+def _choice(name: str, definition: Number) -> str:
+    allowed = f"{name} {definition.allowed}" if definition.allowed else "any number"
+    meaning = f" ({definition.meaning})" if definition.meaning else ""
+    return f"{allowed}{', or None' if definition.optional else ''}{meaning}"

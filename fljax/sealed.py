@@ -38,14 +38,14 @@ def write_sealed(path: Path, content: bytes) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    aside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with naming(path):
-            aside.write_bytes(b"%08x" % zlib.crc32(content) + content)
-        aside.replace(path)
+            temporary.write_bytes(b"%08x" % zlib.crc32(content) + content)
+        temporary.replace(path)
     except OSError:
         with contextlib.suppress(OSError):
-            aside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         raise
 
 
@@ -105,14 +105,16 @@ def write_listed(path: Path, content: bytes) -> None:
     Raises:
         OSError: it cannot be written; the old file, if there is one, is unchanged.
     """
-    known = [b"%08x" % zlib.crc32(one) for one in (content, *([path.read_bytes()] if path.is_file() else []))]
+    checksums = [
+        b"%08x" % zlib.crc32(version) for version in (content, *([path.read_bytes()] if path.is_file() else []))
+    ]
     write_sealed(
-        _list_of(path), b" ".join(known)
+        _checksum_file(path), b" ".join(checksums)
     )  # first, with both checksums: after an interruption, one of them fits
-    aside = path.with_name(f"{path.name}.part")
+    temporary = path.with_name(f"{path.name}.part")
     with naming(path):
-        aside.write_bytes(content)
-    aside.replace(path)
+        temporary.write_bytes(content)
+    temporary.replace(path)
 
 
 def check_listed(path: Path, remedy: str) -> None:
@@ -122,16 +124,16 @@ def check_listed(path: Path, remedy: str) -> None:
         OSError: it cannot be read.
         DamagedError: it, or its checksum file, has changed since it was written; the message ends with ``remedy``.
     """
-    listed = _list_of(path)
-    if not listed.exists():
+    checksum_file = _checksum_file(path)
+    if not checksum_file.exists():
         return
     try:
-        known = read_sealed(listed).split()
+        checksums = read_sealed(checksum_file).split()
     except DamagedError as error:
         raise DamagedError(f"{error}; {remedy}") from None
-    if b"%08x" % zlib.crc32(path.read_bytes()) not in known:
+    if b"%08x" % zlib.crc32(path.read_bytes()) not in checksums:
         raise DamagedError(f"{path} has changed since it was written; {remedy}")
 
 
-def _list_of(path: Path) -> Path:
+def _checksum_file(path: Path) -> Path:
     return path.with_name(f".{path.name}.crc")

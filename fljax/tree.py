@@ -68,15 +68,15 @@ def put(stacked: Stacked, index: Array, rows: Stacked, mask: Array | None = None
         n = leaf.shape[0]
         if 2 * n_put < n and leaf.size > _SMALL:
             return leaf.at[index].set(new)
-        place = _place_in(index, n)
-        found = whole(new if new.dtype == leaf.dtype else new.astype(leaf.dtype)).at[place].get(mode="clip")
+        position = _positions_in(index, n)
+        replacement = whole(new if new.dtype == leaf.dtype else new.astype(leaf.dtype)).at[position].get(mode="clip")
         # Whole, like the input: otherwise several devices would exchange the rows again in the next round.
-        return whole(jnp.where(along(place < n_put, leaf), found, leaf))
+        return whole(jnp.where(along(position < n_put, leaf), replacement, leaf))
 
     return jax.tree.map(replaced, stacked, rows)
 
 
-def _place_in(index: Array, n: int) -> Array:
+def _positions_in(index: Array, n: int) -> Array:
     """(n,) int32: the position of row i in ``index`` (entries,), distinct; the number of entries if it is absent."""
     entry, row = jnp.arange(index.shape[0], dtype=jnp.int32), jnp.arange(n, dtype=jnp.int32)
     if entry.size * n > _SMALL:
@@ -123,8 +123,8 @@ def trainable(params: Params) -> Params:
 
 def map_trainable(function: Callable[..., Any], params: Params, *others: Params) -> Params:
     """``function`` of the trainable leaves of ``params`` and ``others``, plus the running statistics of ``params``."""
-    own, statistics = split_statistics(params)
-    return join_statistics(jax.tree.map(function, own, *map(trainable, others)), statistics)
+    trainable_part, statistics = split_statistics(params)
+    return join_statistics(jax.tree.map(function, trainable_part, *map(trainable, others)), statistics)
 
 
 def map_layers(function: Callable[..., Any], params: Params, *others: Params) -> Params:
@@ -134,8 +134,11 @@ def map_layers(function: Callable[..., Any], params: Params, *others: Params) ->
         return {name: function(name, *(model[name] for model in models)) for name in models[0]}
 
     parts = [split_statistics(model) for model in (params, *others)]
-    held = [kept.get(STATISTICS, {}) for _, kept in parts]
-    return join_statistics(mapped(*(own for own, _ in parts)), {STATISTICS: mapped(*held)} if held[0] else {})
+    statistics = [part.get(STATISTICS, {}) for _, part in parts]
+    return join_statistics(
+        mapped(*(layers for layers, _ in parts)),
+        {STATISTICS: mapped(*statistics)} if statistics[0] else {},
+    )
 
 
 def side_by_side(**models: Params) -> Params:
@@ -144,15 +147,21 @@ def side_by_side(**models: Params) -> Params:
     Otherwise server optimisers and uplink bricks would treat the running statistics as parameters.
     """
     parts = {name: split_statistics(model) for name, model in models.items()}
-    kept = {name: statistics[STATISTICS] for name, (_, statistics) in parts.items() if statistics}
-    return join_statistics({name: own for name, (own, _) in parts.items()}, {STATISTICS: kept} if kept else {})
+    named_statistics = {name: statistics[STATISTICS] for name, (_, statistics) in parts.items() if statistics}
+    return join_statistics(
+        {name: layers for name, (layers, _) in parts.items()},
+        {STATISTICS: named_statistics} if named_statistics else {},
+    )
 
 
 def apart(params: Params) -> dict[str, Params]:
     """The inverse of `side_by_side`."""
-    own, statistics = split_statistics(params)
-    kept = statistics.get(STATISTICS, {})
-    return {n: join_statistics(model, {STATISTICS: kept[n]} if n in kept else {}) for n, model in own.items()}
+    models, statistics = split_statistics(params)
+    named_statistics = statistics.get(STATISTICS, {})
+    return {
+        name: join_statistics(model, {STATISTICS: named_statistics[name]} if name in named_statistics else {})
+        for name, model in models.items()
+    }
 
 
 def named_leaves(params: Params, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
@@ -161,13 +170,15 @@ def named_leaves(params: Params, path: tuple[str, ...] = ()) -> dict[tuple[str, 
     Raises:
         ValueError: a node of ``params`` is neither an array nor a dict with strings as keys.
     """
-    where = "the model's params" + "".join(f"[{name!r}]" for name in path)
+    place = "the model's params" + "".join(f"[{name!r}]" for name in path)
     if not isinstance(params, Mapping):
         if path and hasattr(params, "dtype"):
             return {path: params}
-        raise ValueError(f"{where} is a {type(params).__name__}; give an array, or a dict {{name: array}}")
-    if other := [name for name in params if not isinstance(name, str)]:
-        raise ValueError(f"{where} has the key {other[0]!r}, a {type(other[0]).__name__}; give strings as names")
+        raise ValueError(f"{place} is a {type(params).__name__}; give an array, or a dict {{name: array}}")
+    if wrong_keys := [name for name in params if not isinstance(name, str)]:
+        raise ValueError(
+            f"{place} has the key {wrong_keys[0]!r}, a {type(wrong_keys[0]).__name__}; give strings as names"
+        )
     parts = [named_leaves(part, (*path, name)) for name, part in params.items()]
     return {name: leaf for part in parts for name, leaf in part.items()}
 
@@ -206,7 +217,7 @@ def squared_norm(params: Params) -> Array:
 
 def dot(a: Params, b: Params) -> Array:
     """Sum of products over all trainable leaves, () float32."""
-    leaves = (map(at_least_float32, jax.tree.leaves(trainable(own))) for own in (a, b))
+    leaves = (map(at_least_float32, jax.tree.leaves(trainable(params))) for params in (a, b))
     pairs = zip(*leaves, strict=True)
     return sum((jnp.vdot(x, y, precision=lax.Precision.HIGHEST) for x, y in pairs), start=jnp.float32(0))
 
@@ -255,11 +266,13 @@ def as_before(new: Any, old: Any) -> Any:
     A float32 number, such as a hyperparameter, times a bfloat16 array is float32.
     """
 
-    def like(leaf: Any, before: Any) -> Any:
-        kinds = [getattr(one, "dtype", None) for one in (leaf, before)]
-        if kinds[0] == kinds[1] or not all(kind is not None and jnp.issubdtype(kind, jnp.floating) for kind in kinds):
+    def like(leaf: Any, old_leaf: Any) -> Any:
+        dtypes = [getattr(array, "dtype", None) for array in (leaf, old_leaf)]
+        if dtypes[0] == dtypes[1] or not all(
+            dtype is not None and jnp.issubdtype(dtype, jnp.floating) for dtype in dtypes
+        ):
             return leaf
-        return leaf.astype(kinds[1])
+        return leaf.astype(dtypes[1])
 
     return jax.tree.map(like, new, old)
 

@@ -16,7 +16,7 @@ Metrics = dict[str, Array]
 """A flat dict of metrics: ``()`` or ``(cohort,)`` for a round; with a leading axis over rounds for a run."""
 
 
-def _by_shape(self: Any) -> str:
+def _repr_with_shapes(self: Any) -> str:
     """The repr with arrays as dtype and shape, such as "x=float32[120,6]", without fields that are None."""
 
     def shown(value: Any) -> str:
@@ -32,7 +32,7 @@ class Examples(NamedTuple):
     x: Array  # (examples, ...): uint8 pixels (height, width, channels), float32 features, or int32 tokens
     y: Array  # (examples,) int32 classes; float32 (examples,) or (examples, outputs) regression targets, or 0s and 1s
 
-    __repr__ = _by_shape
+    __repr__ = _repr_with_shapes
 
 
 class Batch(NamedTuple):
@@ -42,7 +42,7 @@ class Batch(NamedTuple):
     y: Array  # (batch,) int32, or float32 like the pool's y
     weight: Array  # (batch,) float32, 0 or 1 unless a method weights examples
 
-    __repr__ = _by_shape
+    __repr__ = _repr_with_shapes
 
 
 class ClientData(NamedTuple):
@@ -52,7 +52,7 @@ class ClientData(NamedTuple):
     index: Array  # (clients, capacity) int32 row numbers in the pool; beyond `size` they are padding
     size: Array  # (clients,) int32
 
-    __repr__ = _by_shape
+    __repr__ = _repr_with_shapes
 
     @property
     def n_clients(self) -> int:
@@ -72,7 +72,7 @@ class Federation(NamedTuple):
     there: Array | None = None  # (clients,) bool: who can participate and is tested; None: all
     stages: "Stages | None" = None  # changes over the rounds, see `fljax.drift`; the other fields are the first stage
 
-    __repr__ = _by_shape
+    __repr__ = _repr_with_shapes
 
 
 class Rows(NamedTuple):
@@ -81,7 +81,7 @@ class Rows(NamedTuple):
     index: Array  # (stages, clients, capacity) int32
     size: Array  # (stages, clients) int32
 
-    __repr__ = _by_shape
+    __repr__ = _repr_with_shapes
 
 
 class Stages(NamedTuple):
@@ -94,7 +94,7 @@ class Stages(NamedTuple):
     group: Array | None  # (stages, clients) int32
     there: Array  # (stages, clients) bool
 
-    __repr__ = _by_shape
+    __repr__ = _repr_with_shapes
 
 
 class Halves(NamedTuple):
@@ -260,11 +260,11 @@ class Algorithm(NamedTuple):
     @property
     def round_exchange(self) -> Exchange | None:
         """``exchange`` if ``round`` is its `Exchange.round`; None if ``round`` has been replaced."""
-        made_of = getattr(self.round, "__self__", None)
-        if self.exchange is None or not isinstance(made_of, Exchange):
+        owner = getattr(self.round, "__self__", None)
+        if self.exchange is None or not isinstance(owner, Exchange):
             return None
-        is_its_own = made_of.send is self.exchange.send and made_of.receive is self.exchange.receive
-        return self.exchange if is_its_own else None
+        is_unchanged = owner.send is self.exchange.send and owner.receive is self.exchange.receive
+        return self.exchange if is_unchanged else None
 
     def __repr__(self) -> str:
         return repr(self.about) if self.about.name else f"Algorithm(of {self.round.__module__})"
