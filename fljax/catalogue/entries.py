@@ -48,7 +48,7 @@ class Entry(NamedTuple):
 
 def names(kind: str) -> tuple[str, ...]:
     """The library's names of a kind."""
-    return tuple(_kept(f"{kind}s", lambda: list(own.table(kind))))
+    return tuple(_cached(f"{kind}s", lambda: list(own.table(kind))))
 
 
 def by_kind() -> tuple[str, ...]:
@@ -59,7 +59,7 @@ def by_kind() -> tuple[str, ...]:
 
         return list(by_kind())
 
-    return tuple(_kept("algorithms by kind", ordered))
+    return tuple(_cached("algorithms by kind", ordered))
 
 
 def entry(kind: str, word: str) -> Entry:
@@ -72,13 +72,13 @@ def entry(kind: str, word: str) -> Entry:
     if own.is_file(word) or (base not in names(kind) and own.entry_point(kind, base) is not None):
         return describe(kind, own.find(kind, word))
     nearest(base, names(kind), kind)
-    kept = _kept(f"{kind} {word}", lambda: _lists(describe(kind, own.find(kind, word))))
-    title, summary, section, *rest = _tuples(kept)
-    read = {
-        name: Parameter(_tuples(words), _tuples(default), help, number and Number(*number))
-        for name, (words, default, help, number) in section.items()
+    cached = _cached(f"{kind} {word}", lambda: _with_lists(describe(kind, own.find(kind, word))))
+    title, summary, raw_section, *rest = _with_tuples(cached)
+    section = {
+        name: Parameter(_with_tuples(word_kind), _with_tuples(default), help, number and Number(*number))
+        for name, (word_kind, default, help, number) in raw_section.items()
     }
-    return Entry(title, summary, read, *rest)
+    return Entry(title, summary, section, *rest)
 
 
 def describe(kind: str, thing: Any) -> Entry:
@@ -90,18 +90,18 @@ def describe(kind: str, thing: Any) -> Entry:
         return Entry(thing.name, thing.summary, numbers(thing.Hyper), thing.paper, thing.link, thing.slot)
     summary = (thing.__doc__ or "").strip().partition("\n")[0].replace("`", "")
     name = getattr(thing, "__name__", kind)
-    made = callable(thing) and (inspect.isfunction(inspect.unwrap(thing)) or inspect.isclass(thing))
+    is_function = callable(thing) and (inspect.isfunction(inspect.unwrap(thing)) or inspect.isclass(thing))
     if kind == "model":
         from fljax.models.own import maker
 
         thing = maker(thing)
-    return Entry(name, summary, parameters(thing, LEFT_OUT[kind]) if made else {})
+    return Entry(name, summary, parameters(thing, LEFT_OUT[kind]) if is_function else {})
 
 
 def fitting(word: str) -> tuple[str, ...]:
     """The bricks that can be put into a method: those of its slots, except those that it rejects when it is made."""
 
-    def found() -> list[str]:
+    def fitting_names() -> list[str]:
         from fljax.algorithms import compose
         from fljax.models import mlp
         from fljax.rounds.bricks import BRICKS
@@ -117,38 +117,40 @@ def fitting(word: str) -> tuple[str, ...]:
             return True
 
         # A method that needs another network, or has a choice without a default, cannot be tried.
-        tried = is_made()
-        return [name for name, brick in BRICKS.items() if brick.slot in method.slots and (is_made(name) or not tried)]
+        is_testable = is_made()
+        return [
+            name for name, brick in BRICKS.items() if brick.slot in method.slots and (is_made(name) or not is_testable)
+        ]
 
-    return tuple(found() if own.is_file(word) else _kept(f"fitting {word}", found))
+    return tuple(fitting_names() if own.is_file(word) else _cached(f"fitting {word}", fitting_names))
 
 
 def methods_table() -> str:
     """The methods as a Markdown table, which `docs/methods.md` shows."""
     lines = ["| `--algorithm` | method | paper |", "| --- | --- | --- |"]
     for name in by_kind():
-        own = entry("algorithm", name)
-        paper = f"[{own.paper}]({own.link})" if own.link else own.paper
-        lines.append(f"| `{name}` | {own.title}: {own.summary} | {paper} |")
+        method = entry("algorithm", name)
+        paper = f"[{method.paper}]({method.link})" if method.link else method.paper
+        lines.append(f"| `{name}` | {method.title}: {method.summary} | {paper} |")
     return "\n".join(lines)
 
 
-def _kept(name: str, make: Callable[[], Any]) -> Any:
+def _cached(name: str, make: Callable[[], Any]) -> Any:
     """A value of the catalogue on disk, made if it is not there."""
-    found = _catalogue(_file())
-    if name not in found:
-        found |= {name: make(), _NEW: True}
-    return found[name]
+    catalogue = _catalogue(_file())
+    if name not in catalogue:
+        catalogue |= {name: make(), _NEW: True}
+    return catalogue[name]
 
 
 def save() -> None:
     """Writes the catalogue if it has new values; if it cannot be written, the next command reads the library again."""
-    path, found = _file(), _catalogue(_file())
-    if not found.pop(_NEW, False):
+    path, catalogue = _file(), _catalogue(_file())
+    if not catalogue.pop(_NEW, False):
         return
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_sealed(path, json.dumps(found).encode())
+        write_sealed(path, json.dumps(catalogue).encode())
 
 
 @cache
@@ -156,10 +158,10 @@ def _catalogue(path: Path) -> dict[str, Any]:
     """The file's content if it is undamaged and belongs to the present sources, else an empty catalogue."""
     stamp = _stamp()
     try:
-        found = json.loads(read_sealed(path))
+        catalogue = json.loads(read_sealed(path))
     except (OSError, ValueError):
-        found = {}
-    return found if found.get(_STAMP) == stamp else {_STAMP: stamp}
+        catalogue = {}
+    return catalogue if catalogue.get(_STAMP) == stamp else {_STAMP: stamp}
 
 
 def _stamp() -> str:
@@ -175,12 +177,12 @@ def _file() -> Path:
     return platformdirs.user_cache_path("fljax") / f"catalogue-{zlib.crc32(fljax.__path__[0].encode()):08x}.json"
 
 
-def _lists(value: Any) -> Any:
+def _with_lists(value: Any) -> Any:
     """A value as JSON returns it, with lists in place of tuples."""
     if isinstance(value, dict):
-        return {key: _lists(one) for key, one in value.items()}
-    return [_lists(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: _with_lists(item) for key, item in value.items()}
+    return [_with_lists(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+def _with_tuples(value: Any) -> Any:
+    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value

@@ -72,7 +72,7 @@ def find(kind: str, word: str) -> Any:
         ValueError: in one line: there is none, its file cannot be read or run, or it is of another kind.
     """
     if word.endswith((".py", ".py:")):
-        names = " ".join(_own_names(_module_of(Path(word.rstrip(":")))))
+        names = " ".join(_defined_names(_module_of(Path(word.rstrip(":")))))
         raise ValueError(f"{word.rstrip(':')} is a file; write {word.rstrip(':')}:name with one of its names: {names}")
     path, (name, *bricks) = word.rpartition(":")[0] if is_file(word) else "", short_name(word).split("+")
     if kind != "algorithm":
@@ -82,83 +82,83 @@ def find(kind: str, word: str) -> Any:
             *_, brick = path.rpartition("+")  # of fedavg+./mine.py:name
             if kind == "algorithm" and brick != path and Path(brick).is_file():
                 raise ValueError(_brick_of_file(word, brick, name))
-            now = f"--{kind} PATH:{name}"
-            raise ValueError(f"cannot read {path}: No such file; if it has moved, give its new place: {now}")
-        found = _of_file(Path(path), name)
+            example = f"--{kind} PATH:{name}"
+            raise ValueError(f"cannot read {path}: No such file; if it has moved, give its new place: {example}")
+        thing = _object_in_file(Path(path), name)
     elif name in table(kind):
-        found = table(kind)[name]
+        thing = table(kind)[name]
     elif (point := entry_point(kind, name)) is not None:
-        found = _guarded(f"{kind} {name} of the package {point.dist and point.dist.name}", point.load)
+        thing = _guarded(f"{kind} {name} of the package {point.dist and point.dist.name}", point.load)
     else:
         raise ValueError(f"{unknown(kind, name, table(kind))}; fljax list has the names")
-    _check(kind, word, found)
+    _check_kind(kind, word, thing)
     if not bricks:
-        return found
+        return thing
     from fljax.algorithms import compose
 
-    return compose(found, *bricks)
+    return compose(thing, *bricks)
 
 
 def kind_of_file(word: str) -> str:
     """The kind of an object of a file: a method, or the kind that a function's parameters suggest."""
     if "+" in short_name(word) or not short_name(word).isidentifier():
         return "algorithm"
-    thing = _of_file(Path(word.rpartition(":")[0]), short_name(word))
+    thing = _object_in_file(Path(word.rpartition(":")[0]), short_name(word))
     if hasattr(thing, "Hyper"):
         return "algorithm"
     if hasattr(thing, "init") and hasattr(thing, "apply"):  # a Model, or a network of linen or its class
         return "model"
     if hasattr(thing, READY["sampling"]):
         return "sampling"
-    _check("model", word, thing)
+    _check_kind("model", word, thing)
     from fljax.models.own import maker
 
-    takes = inspect.signature(maker(thing)).parameters
-    if {"train", "test"} <= takes.keys():
+    parameters = inspect.signature(maker(thing)).parameters
+    if {"train", "test"} <= parameters.keys():
         return "partition"
-    if {"input_shape", "n_classes", "rngs"} & takes.keys():
+    if {"input_shape", "n_classes", "rngs"} & parameters.keys():
         return "model"
-    is_score = [one.default for one in takes.values()].count(inspect.Parameter.empty) in (2, 3)
+    is_score = [parameter.default for parameter in parameters.values()].count(inspect.Parameter.empty) in (2, 3)
     return "score" if is_score else "sampling"
 
 
-def _check(kind: str, word: str, found: Any) -> None:
+def _check_kind(kind: str, word: str, thing: Any) -> None:
     if kind == "algorithm":
         from fljax.rounds.method import Brick, Method
 
-        if isinstance(found, Brick):
+        if isinstance(thing, Brick):
             raise ValueError(_brick_of_file(word, *word.rpartition(":")[::2]))
-        if not isinstance(found, Method):
+        if not isinstance(thing, Method):
             raise ValueError(
-                f"--algorithm {word}: this is a {type(found).__name__}, not a method; a method is a function "
+                f"--algorithm {word}: this is a {type(thing).__name__}, not a method; a method is a function "
                 "(model, work, ...) -> Algorithm under @fljax.rounds.method"
             )
-    elif kind in OPEN and not _is_function(kind, found) and not hasattr(found, READY.get(kind, "")):
-        raise ValueError(f"--{kind} {word}: this is a {type(found).__name__}, not a function")
+    elif kind in OPEN and not _is_function(kind, thing) and not hasattr(thing, READY.get(kind, "")):
+        raise ValueError(f"--{kind} {word}: this is a {type(thing).__name__}, not a function")
 
 
 def _brick_of_file(word: str, path: str, name: str) -> str:
     """The message for a brick of a user's file in the place of a method, or of a brick's name."""
-    own = f"write NAME = fljax.fedavg + {name} in {Path(path).name}, and give --algorithm {path}:NAME"
-    return f"--algorithm {word}: a brick of your own is put into a method in a file; {own}"
+    remedy = f"write NAME = fljax.fedavg + {name} in {Path(path).name}, and give --algorithm {path}:NAME"
+    return f"--algorithm {word}: a brick of your own is put into a method in a file; {remedy}"
 
 
-def _is_function(kind: str, found: Any) -> bool:
-    """Whether ``found`` is a function of this kind; a method is callable too, but it is no score."""
-    return callable(found) and not (kind == "score" and hasattr(found, "Hyper"))
+def _is_function(kind: str, thing: Any) -> bool:
+    """Whether ``thing`` is a function of this kind; a method is callable too, but it is no score."""
+    return callable(thing) and not (kind == "score" and hasattr(thing, "Hyper"))
 
 
-def _of_file(path: Path, name: str) -> Any:
+def _object_in_file(path: Path, name: str) -> Any:
     module = _module_of(path)
     if not hasattr(module, name):
-        raise ValueError(f"{path} has no {name!r}; it has {', '.join(_own_names(module)) or 'nothing'}")
+        raise ValueError(f"{path} has no {name!r}; it has {', '.join(_defined_names(module)) or 'nothing'}")
     return getattr(module, name)
 
 
-def _own_names(module: ModuleType) -> list[str]:
+def _defined_names(module: ModuleType) -> list[str]:
     """The names that a file defines itself."""
-    defined = {key: getattr(value, "__module__", None) for key, value in vars(module).items() if key[0] != "_"}
-    return [key for key, home in defined.items() if home == module.__name__]
+    defined = {name: getattr(value, "__module__", None) for name, value in vars(module).items() if name[0] != "_"}
+    return [name for name, module_name in defined.items() if module_name == module.__name__]
 
 
 def _module_of(path: Path) -> ModuleType:
@@ -189,13 +189,13 @@ _folders: list[str] = []
 
 def _find_neighbours_in(folder: str) -> None:
     """Lets a file import its own folder's files, even if another user's folder has files of the same name."""
-    others = [other for other in _folders if other != folder]
+    other_folders = [other_folder for other_folder in _folders if other_folder != folder]
     for name, module in list(sys.modules.items()):
-        home = getattr(module, "__file__", None)
-        if home and str(Path(home).parent) in others and Path(folder, Path(home).name).exists():
+        file = getattr(module, "__file__", None)
+        if file and str(Path(file).parent) in other_folders and Path(folder, Path(file).name).exists():
             del sys.modules[name]  # modules that have imported it keep it
     if folder not in sys.path or folder in _folders:
-        _folders[:] = [folder, *others]
+        _folders[:] = [folder, *other_folders]
         sys.path[:] = [entry for entry in sys.path if entry not in _folders] + _folders
 
 
@@ -221,7 +221,7 @@ def place_of(error: BaseException) -> str:
     return "".join(_places(traceback.extract_tb(error.__traceback__)[-1:]))
 
 
-def fault_of_ones_own(error: Exception) -> str | None:
+def fault_in_user_file(error: Exception) -> str | None:
     """The message of an error in a user's file, or in JAX or flax called wrongly from it; None for other errors."""
     import jax
 
@@ -243,8 +243,8 @@ def fault_of_ones_own(error: Exception) -> str | None:
 def _file_of_function(error: Exception) -> list[str]:
     """The user's file with the function that a message names, "own() takes 2 positional arguments but 3 were given"."""
     name = re.match(r"(\w+)[\w.<>]*\(\) ", str(error))
-    own = [module for module in _modules if name is not None and name[1] in _own_names(module)]
-    return [str(module.__file__) for module in own]
+    modules = [module for module in _modules if name is not None and name[1] in _defined_names(module)]
+    return [str(module.__file__) for module in modules]
 
 
 def _places(frames: Sequence[traceback.FrameSummary]) -> list[str]:

@@ -53,30 +53,33 @@ def parameters(source: Callable[..., Any], leave_out: Collection[str] = ()) -> S
     """
     function = inspect.unwrap(source)
     hints, doc = get_type_hints(function, include_extras=True), inspect.getdoc(function) or ""
-    found = {}
+    section = {}
     for name, parameter in inspect.signature(function).parameters.items():
         kind = () if name in leave_out else kind_of(hints.get(name))
         if kind:
             help = description(doc, name)
-            default = REQUIRED if parameter.default is inspect.Parameter.empty else _written(parameter.default)
-            found[name] = Parameter(kind, default, help, _range(hints[name], help))
-    return found
+            default = REQUIRED if parameter.default is inspect.Parameter.empty else _default_as_data(parameter.default)
+            section[name] = Parameter(kind, default, help, _range(hints[name], help))
+    return section
 
 
 def numbers(Hyper: type | None) -> Section:
     """The hyperparameters of a method or of a brick."""
     from fljax.numbers import numbers_of  # imports JAX, which the class has imported already
 
-    stated = {} if Hyper is None else numbers_of(Hyper)
+    definitions = {} if Hyper is None else numbers_of(Hyper)
     kinds: dict[bool, Kind] = {False: (("float",),), True: (("float",), ("none",))}
-    return {name: Parameter(kinds[one.optional], one.default, one.help, one) for name, one in stated.items()}
+    return {
+        name: Parameter(kinds[definition.optional], definition.default, definition.help, definition)
+        for name, definition in definitions.items()
+    }
 
 
 def defaults(section: Section) -> str:
     """``n_clients  beta=0.5``: a parameter without a default is its name alone."""
     return "  ".join(
-        name if one.default == REQUIRED else f"{name}={' '.join(words_of(one.default))}"
-        for name, one in section.items()
+        name if parameter.default == REQUIRED else f"{name}={' '.join(words_of(parameter.default))}"
+        for name, parameter in section.items()
     )
 
 
@@ -91,21 +94,21 @@ def description(doc: str, name: str) -> str:
 def _range(annotation: Any, help: str) -> Number | None:
     """The range of a float, if its annotation has one."""
     for part in (annotation, *get_args(annotation)):
-        stated = [mark for mark in getattr(part, "__metadata__", ()) if isinstance(mark, Number)]
-        if get_origin(part) is Annotated and stated:
-            return stated[0]._replace(meaning=help, optional=part is not annotation)
+        ranges = [mark for mark in getattr(part, "__metadata__", ()) if isinstance(mark, Number)]
+        if get_origin(part) is Annotated and ranges:
+            return ranges[0]._replace(meaning=help, optional=part is not annotation)
     return None
 
 
-def _written(default: Any) -> Any:
+def _default_as_data(default: Any) -> Any:
     """A default as plain data: a dtype as its name."""
-    plain = default is None or isinstance(default, int | float | str | bool | tuple)
-    return default if plain else getattr(default, "__name__", str(default))
+    is_plain = default is None or isinstance(default, int | float | str | bool | tuple)
+    return default if is_plain else getattr(default, "__name__", str(default))
 
 
 def _floats(value: Any) -> Iterator[float]:
-    for one in value if isinstance(value, tuple) else [value]:
-        if isinstance(one, tuple):
-            yield from _floats(one)
-        elif isinstance(one, float):
-            yield one
+    for part in value if isinstance(value, tuple) else [value]:
+        if isinstance(part, tuple):
+            yield from _floats(part)
+        elif isinstance(part, float):
+            yield part

@@ -39,10 +39,10 @@ def kind_of(annotation: Any) -> Kind:
         return () if parts == (("none",),) else parts
     if origin in (tuple, Sequence):
         inner = tuple(kind_of(arg) for arg in args if arg is not Ellipsis)
-        whole = (("many", *inner),) if origin is Sequence or Ellipsis in args else (("row", *inner),)
-        return whole if all(inner) else ()
-    single: dict[Any, tuple] = {int: ("int", None, MOST), float: ("float",), bool: ("bool",), str: ("str",)}
-    return (single[annotation],) if annotation in single else (("none",),) if annotation is types.NoneType else ()
+        row_kind = (("many", *inner),) if origin is Sequence or Ellipsis in args else (("row", *inner),)
+        return row_kind if all(inner) else ()
+    simple: dict[Any, tuple] = {int: ("int", None, MOST), float: ("float",), bool: ("bool",), str: ("str",)}
+    return (simple[annotation],) if annotation in simple else (("none",),) if annotation is types.NoneType else ()
 
 
 class _OutOfRangeError(ValueError):
@@ -135,24 +135,24 @@ _NAMES = {
 
 def text(kind: Kind) -> str:
     """A type in words: "a number or None", "'low' or 'high'"."""
-    return _named(kind, 0, " or ", " and ", "several, each ")
+    return _in_text(kind, 0, " or ", " and ", "several, each ")
 
 
 def metavar(kind: Kind) -> str:
     """A type as help shows it: "FLOAT|None", "low|high", "INT ..."."""
-    return _named(kind, 1, "|", " ", "")
+    return _in_text(kind, 1, "|", " ", "")
 
 
-def _named(kind: Kind, column: int, either: str, both: str, several: str) -> str:
+def _in_text(kind: Kind, column: int, or_text: str, and_text: str, several_text: str) -> str:
     def one(name: str, *rest: Any) -> str:
         if name == "option":
             return str(rest[0]) if column else repr(rest[0])
         if name in ("many", "row"):
-            inner = both.join(_named(part, column, either, both, several) for part in rest)
-            return f"{several}{inner}{' ...' * column}" if name == "many" else inner
+            inner = and_text.join(_in_text(part, column, or_text, and_text, several_text) for part in rest)
+            return f"{several_text}{inner}{' ...' * column}" if name == "many" else inner
         return _NAMES[name][column]
 
-    return either.join(one(*part) for part in kind)
+    return or_text.join(one(*part) for part in kind)
 
 
 def takes_several(kind: Kind) -> bool:
@@ -183,17 +183,17 @@ def shown(name: str, words: Iterable[str]) -> str:
     return line if len(line) <= 200 else f"{line[:200]}..."
 
 
-def nearest(name: str, known: Iterable[str], kind: str) -> str:
-    """Returns ``name`` if it is one of ``known``.
+def nearest(name: str, known_names: Iterable[str], kind: str) -> str:
+    """Returns ``name`` if it is one of ``known_names``.
 
     Raises:
         ValueError: it is not; the message has the nearest one, or all of a short list.
     """
-    known = list(known)
-    if name in known:
+    known_names = list(known_names)
+    if name in known_names:
         return name
-    several = [one.strip() for one in name.split(",") if one.strip()]
-    if "," in name and set(several) <= set(known):
-        raise ValueError(f"no {kind} {name[:100]!r}; separate several by spaces: {' '.join(several)}")
-    text = unknown(kind, name, known)
+    separate_names = [part.strip() for part in name.split(",") if part.strip()]
+    if "," in name and set(separate_names) <= set(known_names):
+        raise ValueError(f"no {kind} {name[:100]!r}; separate several by spaces: {' '.join(separate_names)}")
+    text = unknown(kind, name, known_names)
     raise ValueError(text if ";" in text else f"{text}; fljax list has the names")

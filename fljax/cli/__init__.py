@@ -49,8 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         sys.excepthook(type(error), error, error.__traceback__)  # an error of the program, shown as Python does
         status = 1
-    ahead = sys.modules.get("fljax.run.compile_ahead")
-    if status and ahead is not None and ahead.still_compiles():
+    compile_ahead = sys.modules.get("fljax.run.compile_ahead")
+    if status and compile_ahead is not None and compile_ahead.still_compiles():
         for file in filter(None, (sys.stdout, sys.stderr)):
             file.flush()
         os._exit(status)  # a thread in the compiler would abort the process as the interpreter ends
@@ -79,7 +79,7 @@ def _status_of(arguments: Sequence[str]) -> int:
     if arguments[0] == "--version":
         print(f"fljax {version('fljax')}")
         return 0
-    usual, warnings.formatwarning = warnings.formatwarning, in_one_line
+    usual_format, warnings.formatwarning = warnings.formatwarning, in_one_line
     try:
         command(arguments[0])(arguments[1:])
     except KeyboardInterrupt:
@@ -87,12 +87,12 @@ def _status_of(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         raise
     except Exception as error:
-        if (message := _told(error)) is None:
+        if (message := _user_message(error)) is None:
             raise
-        print(f"fljax: {' '.join(map(_cut, message.split()))}", file=sys.stderr)
+        print(f"fljax: {' '.join(map(_shortened, message.split()))}", file=sys.stderr)
         return 2
     finally:
-        warnings.formatwarning = usual
+        warnings.formatwarning = usual_format
         if catalogue := sys.modules.get("fljax.catalogue.entries"):
             catalogue.save()
     return 0
@@ -107,17 +107,17 @@ def in_one_line(
     return f"{file}:{number}: {category.__name__}: {message}\n"
 
 
-def _told(error: Exception) -> str | None:
+def _user_message(error: Exception) -> str | None:
     """The message of an error that the user can correct, with the line if it is in a file of theirs; else None."""
-    own = sys.modules.get("fljax.catalogue.own")
+    user_files = sys.modules.get("fljax.catalogue.own")
     if not isinstance(error, ValueError | OSError | OverflowError | MemoryError | RuntimeError):
-        return own.fault_of_ones_own(error) if own else None
+        return user_files.fault_in_user_file(error) if user_files else None
     message = correctable(error)
-    place = own.place_of(error) if own and message is not None else ""
+    place = user_files.place_of(error) if user_files and message is not None else ""
     return f"{place}: {type(error).__name__}: {message}" if place else message
 
 
-def _cut(word: str) -> str:
+def _shortened(word: str) -> str:
     """A word of a message, shortened if it is very long, as a path can be."""
     return word if len(word) <= 300 else f"{word[:100]}...{word[-100:]}"
 
@@ -125,13 +125,13 @@ def _cut(word: str) -> str:
 def correctable(error: Exception) -> str | None:
     """The message of an error that other settings avoid; None for any other error."""
     text = str(error)
-    full = isinstance(error, RuntimeError) and ("RESOURCE_EXHAUSTED" in text or "Out of memory" in text)
-    if isinstance(error, MemoryError) or full:
-        need = (
+    is_out_of_memory = isinstance(error, RuntimeError) and ("RESOURCE_EXHAUSTED" in text or "Out of memory" in text)
+    if isinstance(error, MemoryError) or is_out_of_memory:
+        detail = (
             re.sub("^.*(RESOURCE_EXHAUSTED|INTERNAL): ", "", text, flags=re.DOTALL).partition("\n")[0].rstrip(".")
             or "no memory is left"
         )
-        return f"out of memory ({need}); choose smaller batches, fewer clients or runs at once, or a smaller model"
+        return f"out of memory ({detail}); choose smaller batches, fewer clients or runs at once, or a smaller model"
     if isinstance(error, OverflowError):
         return f"a number is too large ({text}); choose a smaller one"
     if isinstance(error, FileNotFoundError) and error.errno is not None and error.filename is None:  # os.getcwd's
