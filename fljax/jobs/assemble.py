@@ -45,16 +45,16 @@ def make_sampling(job: Job) -> Sampling:
     Raises:
         ValueError: the sampling rejects its settings, or it has no participation and the run sets one.
     """
-    make, given = find("sampling", job.run.sampling), dict(job.settings["sampling"])
+    make, settings = find("sampling", job.run.sampling), dict(job.settings["sampling"])
     if isinstance(make, Sampling):
         return sampling_of(make, job.run.participation)
     if "participation" in parameters(make):
-        given["participation"] = job.run.participation
+        settings["participation"] = job.run.participation
     elif job.run.participation != 1:
         raise ValueError(
             f"--participation {job.run.participation}: --sampling {job.run.sampling} decides who participates"
         )
-    return made_as("sampling", job, make(**given), Sampling)
+    return made_as("sampling", job, make(**settings), Sampling)
 
 
 def with_stragglers(job: Job, sampling: Sampling, work: Work) -> Sampling:
@@ -94,7 +94,7 @@ def program_text(name: str, job: Job, federation: Federation) -> str | None:
     """
     word, run = job.methods[name], job.run
     method, *bricks = word.split("+")
-    ours = (
+    is_of_fljax = (
         method in names("algorithm")
         and all(brick in names("brick") for brick in bricks)
         and run.model in names("model")
@@ -103,7 +103,7 @@ def program_text(name: str, job: Job, federation: Federation) -> str | None:
         and job.settings[name]["optimizer"] in OPTIMIZERS
         and run.attack == run.clock == "none"  # attackers and fast clients depend on the federation
     )
-    if not ours:
+    if not is_of_fljax:
         return None
     work, _, static = split_section(name, job)
     parts = (job.settings["model"], job.settings["sampling"], run.model, run.normalize, run.sampling, run.participation)
@@ -122,22 +122,22 @@ def as_clients_are(job: Job, methods: Methods, federation: Federation) -> tuple[
     clock = find("clock", job.run.clock)(**job.settings["clock"])
     drift = find("drift", job.run.drift)(**job.settings["drift"])
     attack = find("attack", job.run.attack)(**job.settings["attack"])
-    for kind, chosen, begins in (("drift", drift, drift.begins[-1]), ("attack", attack, attack.start)):
-        if begins >= job.run.rounds:
+    for kind, chosen, begin in (("drift", drift, drift.begins[-1]), ("attack", attack, attack.start)):
+        if begin >= job.run.rounds:
             raise ValueError(
-                f"--{kind} {chosen.name}: round {begins} is beyond --rounds {job.run.rounds}; choose more rounds, or "
+                f"--{kind} {chosen.name}: round {begin} is beyond --rounds {job.run.rounds}; choose more rounds, or "
                 f"an earlier --{kind}.start"
             )
-    started = {}
-    for name, made in methods.items():
+    clocked_methods = {}
+    for name, method in methods.items():
         with method_named(name, methods):
-            started[name] = clocked(*made, clock, federation, job.run.rounds)
-    federation = clean = drifting(federation, drift)
-    found = {}
-    for name, (algorithm, sampling) in started.items():
-        algorithm, federation, _ = attacked(algorithm, clean, attack)
-        found[name] = Made(algorithm, methods[name].hyper, sampling)
-    return found, federation
+            clocked_methods[name] = clocked(*method, clock, federation, job.run.rounds)
+    federation = unattacked = drifting(federation, drift)
+    attacked_methods = {}
+    for name, (algorithm, sampling) in clocked_methods.items():
+        algorithm, federation, _ = attacked(algorithm, unattacked, attack)
+        attacked_methods[name] = Made(algorithm, methods[name].hyper, sampling)
+    return attacked_methods, federation
 
 
 def make_methods(job: Job, model: Model, federation: Federation) -> tuple[Methods, Federation]:
@@ -147,11 +147,11 @@ def make_methods(job: Job, model: Model, federation: Federation) -> tuple[Method
         ValueError: as `make_algorithm` and `as_clients_are`, or there are too few clients for the job's sampling.
     """
     make_sampling(job).of(len(federation.train.size))  # its errors do not concern a method
-    made: Methods = {}
+    methods: Methods = {}
     for name in job.methods:
         with method_named(name, job.methods):
-            made[name] = make_algorithm(name, job, model)
-    return as_clients_are(job, made, federation)
+            methods[name] = make_algorithm(name, job, model)
+    return as_clients_are(job, methods, federation)
 
 
 @contextmanager
@@ -191,20 +191,20 @@ def devices_of(
 
 
 def planned(
-    job: Job, made: Made, federation: Federation, name: str, devices: Sequence[Device] | None = None
+    job: Job, method: Made, federation: Federation, name: str, devices: Sequence[Device] | None = None
 ) -> dict[str, Any]:
     """The arguments of `fljax.train` for one method, except the folder and the compile mode."""
     return {
-        "algorithm": made.algorithm,
-        "hyper": made.hyper,
+        "algorithm": method.algorithm,
+        "hyper": method.hyper,
         "federation": federation,
         "key": jax.random.key(job.run.seed),
         "n_rounds": job.run.rounds,
-        "sampling": made.sampling,
+        "sampling": method.sampling,
         "evaluate_every": job.run.evaluate_every,
         "dropout": job.run.dropout,
         "devices": devices,
-        "program": kept_as(program_text(name, job, federation), made.algorithm),
+        "program": kept_as(program_text(name, job, federation), method.algorithm),
     }
 
 
@@ -216,7 +216,7 @@ def kept_as(text: str | None, algorithm: Algorithm) -> str | None:
 def split_section(name: str, job: Job) -> tuple[Work, Any, dict[str, Any]]:
     """A method's section as its local work, its Hyper and its static choices."""
     Hyper, section = find("algorithm", job.methods[name]).Hyper, dict(job.settings[name])
-    own = {field: section.pop(field) for field in Work._fields if field in section}
-    work = Work(**own)._replace(optimizer=optimizer_of(own["optimizer"]))
+    work_settings = {field: section.pop(field) for field in Work._fields if field in section}
+    work = Work(**work_settings)._replace(optimizer=optimizer_of(work_settings["optimizer"]))
     hyper = Hyper(**{field: section.pop(field) for field in numbers_of(Hyper)})
     return work, hyper, section

@@ -20,28 +20,29 @@ def spelled_out(layers: Sequence[Layer]) -> list[Layer]:
     Raises:
         ValueError: in one line: a brick does not exist, or does not have so many numbers.
     """
-    plain = [[one for one in layer if one[0] not in BEGIN] for layer in layers]
+    plain_layers = [[setting for setting in layer if setting[0] not in BEGIN] for layer in layers]
     bricks, numbers = [], []
     for slot in BEGIN:
-        (*_, place) = [0, *(i for i, layer in enumerate(layers) if last([layer], slot) is not None)]
-        given = {name for layer in plain[place:] for name, _ in layer}  # earlier settings are replaced
+        (*_, first_layer) = [0, *(i for i, layer in enumerate(layers) if last([layer], slot) is not None)]
+        # Earlier settings are replaced.
+        later_names = {name for layer in plain_layers[first_layer:] for name, _ in layer}
         for word in RUN[slot].read(slot, last(layers, slot) or ["[]"]):
-            brick, found = _brick(slot, word)
+            brick, brick_numbers = _brick(slot, word)
             bricks.append(brick)
-            numbers += [(name, words) for name, words in found if name not in given]
-    methods = last(plain, "algorithm")
+            numbers += [(name, words) for name, words in brick_numbers if name not in later_names]
+    methods = last(plain_layers, "algorithm")
     if bricks and methods is not None:
         # Settings of a method apply to the method with its bricks, which gives its section another name.
         sections = {short_name(method): short_name(_with(method, bricks)) for method in methods}
-        plain = [[(_renamed(name, sections), words) for name, words in layer] for layer in plain]
-        plain[-1] = [*plain[-1], ("algorithm", [_with(method, bricks) for method in methods]), *numbers]
-    return plain
+        plain_layers = [[(_renamed(name, sections), words) for name, words in layer] for layer in plain_layers]
+        plain_layers[-1] = [*plain_layers[-1], ("algorithm", [_with(method, bricks) for method in methods]), *numbers]
+    return plain_layers
 
 
 def _renamed(name: str, sections: Mapping[str, str]) -> str:
     """``ifca.lr``, or ``outer.ifca.lr``, with the section's new name."""
-    *before, section, number = ["", *name.split(".")]
-    return ".".join([*before[1:], sections.get(section, section), number]) if section else name
+    *prefixes, section, number = ["", *name.split(".")]
+    return ".".join([*prefixes[1:], sections.get(section, section), number]) if section else name
 
 
 def _with(method: str, bricks: Sequence[str]) -> str:
@@ -50,29 +51,31 @@ def _with(method: str, bricks: Sequence[str]) -> str:
     Raises:
         ValueError: it has some of them in another order than given.
     """
-    whole = [method, *(brick for brick in bricks if brick not in method.split("+")[1:])]
+    parts = [method, *(brick for brick in bricks if brick not in method.split("+")[1:])]
     for slot in BEGIN:
-        given = [brick for brick in bricks if entry("brick", brick).group == slot]
-        found = [brick for brick in "+".join(whole).split("+")[1:] if brick in given]
-        if found != given:
+        expected = [brick for brick in bricks if entry("brick", brick).group == slot]
+        applied = [brick for brick in "+".join(parts).split("+")[1:] if brick in expected]
+        if applied != expected:
             raise ValueError(
-                f"{shown(slot, given)}: {method} would apply {', then '.join(found)}; "
+                f"{shown(slot, expected)}: {method} would apply {', then '.join(applied)}; "
                 "write all of them in one place, in their order"
             )
-    return "+".join(whole)
+    return "+".join(parts)
 
 
 def _brick(slot: str, word: str) -> tuple[str, Layer]:
     """The name of a brick written as ``top-k:0.1``, and its numbers."""
     short, *values = word.split(":")
-    there = [name for name in names("brick") if entry("brick", name).group == slot]
-    begin, short = BEGIN[slot], short.replace("-", "_")
-    known = {name.removeprefix(begin): name for name in there} | {k: v for k, v in SHORT.items() if v in there}
-    name = known[nearest(short, [*known], f"brick for --{slot}:")]
+    slot_bricks = [name for name in names("brick") if entry("brick", name).group == slot]
+    prefix, short = BEGIN[slot], short.replace("-", "_")
+    bricks = {name.removeprefix(prefix): name for name in slot_bricks} | {
+        k: v for k, v in SHORT.items() if v in slot_bricks
+    }
+    name = bricks[nearest(short, [*bricks], f"brick for --{slot}:")]
     section = list(entry("brick", name).section)
     if len(values) > len(section):
-        have = ", ".join(section) or "none"
+        number_names = ", ".join(section) or "none"
         raise ValueError(
-            f"{shown(slot, [word])}: {len(values)} numbers are given, but the numbers of {name} are: {have}"
+            f"{shown(slot, [word])}: {len(values)} numbers are given, but the numbers of {name} are: {number_names}"
         )
     return name, [(number, [value]) for number, value in zip(section, values, strict=False)]

@@ -33,42 +33,44 @@ class Comparison:
         """Plain numbers, one row per method, and per data setting if there are several."""
         from fljax.run.formats import as_rows
 
-        told = {data: as_rows(part.compared, self.measure) for data, part in self.parts.items()}
-        if len(told) == 1:
-            return next(iter(told.values()))
-        return [{"data": data, **row} for data, rows in told.items() for row in rows]
+        rows_by_data = {data: as_rows(part.compared, self.measure) for data, part in self.parts.items()}
+        if len(rows_by_data) == 1:
+            return next(iter(rows_by_data.values()))
+        return [{"data": data, **row} for data, rows in rows_by_data.items() for row in rows]
 
     @property
     def tables(self) -> dict[str, tuple[Any, list[str]]]:
         """Title -> a table and the lines under it: the table over data settings, then one table for each of them."""
-        each = {data: (part.table, part.notes) for data, part in self.parts.items()}
+        tables_by_data = {data: (part.table, part.notes) for data, part in self.parts.items()}
         if self.over_settings is None:
-            return {self.title: next(iter(each.values()))}
-        return {self.title: (self.over_settings, self.notes)} | each
+            return {self.title: next(iter(tables_by_data.values()))}
+        return {self.title: (self.over_settings, self.notes)} | tables_by_data
 
     @property
     def text(self) -> str:
         """The tables for a terminal."""
-        return self._told("{title}\n", lambda table, notes: "\n".join([table.text, *notes]))
+        return self._joined_tables("{title}\n", lambda table, notes: "\n".join([table.text, *notes]))
 
     @property
     def markdown(self) -> str:
         """The tables in Markdown."""
 
-        def told(table: Any, notes: list[str]) -> str:
+        def in_markdown(table: Any, notes: list[str]) -> str:
             return "\n".join([table.markdown, *(f"{note}\n" for note in notes)])
 
-        return self._told("## {title}\n\n", told) + "\n"
+        return self._joined_tables("## {title}\n\n", in_markdown) + "\n"
 
     @property
     def latex(self) -> str:
         """The tables in LaTeX, for the package booktabs."""
-        return self._told("% {title}\n", lambda table, _: table.latex) + "\n"
+        return self._joined_tables("% {title}\n", lambda table, _: table.latex) + "\n"
 
-    def _told(self, head: str, told: Callable[[Any, list[str]], str]) -> str:
+    def _joined_tables(self, head: str, format_table: Callable[[Any, list[str]], str]) -> str:
         """All tables, each under its title if there are several."""
         heads = {title: head.format(title=title) if len(self.tables) > 1 else "" for title in self.tables}
-        parts = [heads[title] + told(table, notes).rstrip("\n") for title, (table, notes) in self.tables.items()]
+        parts = [
+            heads[title] + format_table(table, notes).rstrip("\n") for title, (table, notes) in self.tables.items()
+        ]
         return "\n\n".join(parts)
 
     def save(self, folder: str | Path, title: str = "") -> None:

@@ -15,14 +15,16 @@ def save_figures_of(folder: Path, figures: Path) -> None:
 
     run = load_run(folder)
     outcomes = {
-        name: Outcome(one.metrics, one.models, float("nan")) for name, one in run.results.items() if one.has_models
+        name: Outcome(result.metrics, result.models, float("nan"))
+        for name, result in run.results.items()
+        if result.has_models
     }
     if outcomes:
         group = _groups(folder / "clients.csv", run.client_rows(), len(next(iter(outcomes.values())).deployed.row))
         save_figures(outcomes, group, figures, pdf=True)
 
 
-def _groups(file: Path, lines: Sequence[dict[str, Any]], n_clients: int) -> Any:
+def _groups(file: Path, rows: Sequence[dict[str, Any]], n_clients: int) -> Any:
     """The clients' true groups, (clients,) int, from the rows of clients.csv; None if it has none.
 
     Raises:
@@ -30,18 +32,18 @@ def _groups(file: Path, lines: Sequence[dict[str, Any]], n_clients: int) -> Any:
     """
     import numpy as np
 
-    groups = [line.get("group") for line in lines]
-    known = [group for group in groups if group is not None]
-    if not groups or len(known) < len(groups):
+    groups = [row.get("group") for row in rows]
+    known_groups = [group for group in groups if group is not None]
+    if not groups or len(known_groups) < len(groups):
         return None
     if len(groups) != n_clients:
         raise ValueError(f"{file} has {len(groups)} clients, the models {n_clients}; restore the file")
-    for client, group in enumerate(known):
+    for client, group in enumerate(known_groups):
         if not isinstance(group, int) or not 0 <= group < n_clients:
             raise ValueError(
                 f"{file}: client {client} has group {group!r}; groups are 0 to {n_clients - 1}; restore the file"
             )
-    return np.array(known, int)
+    return np.array(known_groups, int)
 
 
 def save_comparison(compared: Comparison, folder: Path, title: str, drawn: Path | None = None) -> None:
@@ -80,14 +82,16 @@ def _save_plots(part: Part, measure: str, folder: Path, ending: str) -> None:
     from fljax.run import plots
 
     # Rounds in which all seeds were tested: a seed that stopped keeps its last value in every later round.
-    tested = {method: np.isfinite(own).all(axis=0) for method, own in part.curves.items()}
-    lines = {m: (np.flatnonzero(tested[m]) + 1, own[:, tested[m]].mean(axis=0)) for m, own in part.curves.items()}
-    ranges = {m: (own[:, tested[m]].min(axis=0), own[:, tested[m]].max(axis=0)) for m, own in part.curves.items()}
-    few = ranges if len(lines) <= 5 else None  # more bands hide each other
-    drawn = plots.learning_curves(lines, measure.replace("_", " "), spread=few)
-    plots.save(drawn, folder / f"learning_curves{ending}.png", pdf=True)
-    drawn = plots.over_clients(part.clients, f"client's test {part.of_clients}")
-    plots.save(drawn, folder / f"clients{ending}.png", pdf=True)
+    tested = {method: np.isfinite(curves).all(axis=0) for method, curves in part.curves.items()}
+    lines = {m: (np.flatnonzero(tested[m]) + 1, curves[:, tested[m]].mean(axis=0)) for m, curves in part.curves.items()}
+    ranges = {
+        m: (curves[:, tested[m]].min(axis=0), curves[:, tested[m]].max(axis=0)) for m, curves in part.curves.items()
+    }
+    bands = ranges if len(lines) <= 5 else None  # more bands hide each other
+    figure = plots.learning_curves(lines, measure.replace("_", " "), spread=bands)
+    plots.save(figure, folder / f"learning_curves{ending}.png", pdf=True)
+    figure = plots.over_clients(part.clients, f"client's test {part.of_clients}")
+    plots.save(figure, folder / f"clients{ending}.png", pdf=True)
 
 
 def save_report(compared: Comparison, path: Path, title: str, figures: Path | None = None) -> None:

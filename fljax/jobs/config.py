@@ -38,11 +38,11 @@ def write(
     path, record = folder / "config.toml", {"versions": versions(), "machine": machine()}
     if begun_by(folder):
         check(document, job, folder, may_change)
-        stored, given = of_toml(path), of_text(tomli_w.dumps(document), folder)
-        whole = tomllib.loads(path.read_text(encoding="utf-8"))
-        before = {name: whole[name] for name in RECORD if name in whole}
-        record = _with_history(before, record) if job.run.force_resume else before
-        if stored == given and record == before and _is_whole(path):
+        stored, new_settings = of_toml(path), of_text(tomli_w.dumps(document), folder)
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        old_record = {name: content[name] for name in RECORD if name in content}
+        record = _with_history(old_record, record) if job.run.force_resume else old_record
+        if stored == new_settings and record == old_record and _is_undamaged(path):
             return
     elif not (path.exists() and made_by(path)):
         _check_free(folder)
@@ -73,22 +73,22 @@ def _check_methods(words: Sequence[str], job: Job, folder: Path, command: str) -
 
     config.toml and the tables cover the job's methods only, so they would lose the other method.
     """
-    held = [
+    left_out = [
         word
         for word in words
         if short_name(word) not in job.methods
         and any(folder.glob(RESULTS[command].replace("*/rounds", f"{short_name(word)}/rounds")))
     ]
-    if held:
-        given = job.run.algorithm
-        all_of_them = dict.fromkeys(word for word in (*words, *given) if word in held or word in given)
+    if left_out:
+        chosen = job.run.algorithm
+        all_methods = dict.fromkeys(word for word in (*words, *chosen) if word in left_out or word in chosen)
         raise ValueError(
-            f"--algorithm {' '.join(given)}: {folder} holds results of {', '.join(held)} too; choose --algorithm "
-            f"{' '.join(all_of_them)} or another --folder"
+            f"--algorithm {' '.join(chosen)}: {folder} holds results of {', '.join(left_out)} too; choose --algorithm "
+            f"{' '.join(all_methods)} or another --folder"
         )
 
 
-def _is_whole(path: Path) -> bool:
+def _is_undamaged(path: Path) -> bool:
     try:
         check_text(path, "", required=True)
     except DamagedError:
@@ -96,11 +96,11 @@ def _is_whole(path: Path) -> bool:
     return True
 
 
-def _with_history(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """The record with ``now`` appended to its history, if that differs from the last entry."""
-    history = before["history"] if isinstance(before.get("history"), list) else []
-    last = history[-1] if history else {name: before.get(name) for name in now}
-    return before if last == now else before | {"history": [*history, now]}
+def _with_history(record: dict[str, Any], current: dict[str, Any]) -> dict[str, Any]:
+    """The record with ``current`` appended to its history, if that differs from the last entry."""
+    history = record["history"] if isinstance(record.get("history"), list) else []
+    last_entry = history[-1] if history else {name: record.get(name) for name in current}
+    return record if last_entry == current else record | {"history": [*history, current]}
 
 
 def new_folder() -> Path:
@@ -114,37 +114,47 @@ def as_toml(job: Job) -> dict[str, Any]:
 
     def table(section: str) -> dict[str, Any]:
         values = job.settings[section]
-        given = {name: value for name, value in values.items() if value is not None and name not in NOT_KEPT}
-        if "target_epsilon" in given:  # the noise follows from it, so its default is left out
-            usual = {name: job.schema[section][name].default for name in NOISES if name in given}
-            given = {name: value for name, value in given.items() if name not in usual or value != usual[name]}
+        entries = {name: value for name, value in values.items() if value is not None and name not in NOT_KEPT}
+        if "target_epsilon" in entries:  # the noise follows from it, so its default is left out
+            default_noises = {name: job.schema[section][name].default for name in NOISES if name in entries}
+            entries = {
+                name: value
+                for name, value in entries.items()
+                if name not in default_noises or value != default_noises[name]
+            }
         unset = [
             name for name, value in values.items() if value is None and job.schema[section][name].default is not None
         ]
-        return given | ({UNSET: unset} if unset else {})
+        return entries | ({UNSET: unset} if unset else {})
 
     sections = {section: table(section) for section in job.settings}
-    own = sections.pop("")
+    run_table = sections.pop("")
     for part in PARTS:
-        sections[part] = {"name": own.pop(part)} | sections[part]
-    return own | sections
+        sections[part] = {"name": run_table.pop(part)} | sections[part]
+    return run_table | sections
 
 
-def check_same(stored: Layer, given: Layer, job: Job, folder: Path, may_change: Collection[str]) -> None:
+def check_same(stored: Layer, new_settings: Layer, job: Job, folder: Path, may_change: Collection[str]) -> None:
     """Raises ValueError if the folder's config.toml has another value for one of the settings.
 
     A setting that either leaves out has its default. Methods that only one of them has are not compared.
     """
-    was, now = dict(stored), dict(given)
-    defaults = {path(section, name): one.default for section, own in job.schema.items() for name, one in own.items()}
-    sections = [{name.rpartition(".")[0] for name in words} for words in (was, now)]
-    for name in dict.fromkeys((*now, *was)):
+    stored_words, new_words = dict(stored), dict(new_settings)
+    defaults = {
+        path(section, name): parameter.default
+        for section, parameters in job.schema.items()
+        for name, parameter in parameters.items()
+    }
+    sections = [{name.rpartition(".")[0] for name in words} for words in (stored_words, new_words)]
+    for name in dict.fromkeys((*new_words, *stored_words)):
         section = name.rpartition(".")[0]
-        of_one = section not in sections[0] & sections[1] and (is_method(section) or section not in ("", *PARTS))
-        if name in may_change or name.endswith(".at_once") or (of_one and not name.startswith(OUTER)):
+        is_in_one_only = section not in sections[0] & sections[1] and (
+            is_method(section) or section not in ("", *PARTS)
+        )
+        if name in may_change or name.endswith(".at_once") or (is_in_one_only and not name.startswith(OUTER)):
             continue
         default = ["unset"] if name.startswith(OUTER) else words_of(defaults[name]) if name in defaults else None
-        old, new = was.get(name, default), now.get(name, default)
+        old, new = stored_words.get(name, default), new_words.get(name, default)
         if old is not None and new is not None and not _same(name, old, new):  # None: a setting of another version
             raise ValueError(
                 f"{folder} holds results with --{written(name)} {' '.join(old)}, not {' '.join(new)}; "
@@ -152,11 +162,11 @@ def check_same(stored: Layer, given: Layer, job: Job, folder: Path, may_change: 
             )
 
 
-def _same(name: str, was: Sequence[str], now: Sequence[str]) -> bool:
+def _same(name: str, old: Sequence[str], new: Sequence[str]) -> bool:
     """Whether words mean the same: 2 and 2.0 do, and so do different paths of a file, whose content the runs record."""
-    if name in (*PARTS, "algorithm") and all(map(is_file, (*was, *now))):
-        was, now = [short_name(word) for word in was], [short_name(word) for word in now]
-    if name == "data" and ["None"] not in (list(was), list(now)):
+    if name in (*PARTS, "algorithm") and all(map(is_file, (*old, *new))):
+        old, new = [short_name(word) for word in old], [short_name(word) for word in new]
+    if name == "data" and ["None"] not in (list(old), list(new)):
         return True
 
     def equal(one: str, other: str) -> bool:
@@ -165,4 +175,4 @@ def _same(name: str, was: Sequence[str], now: Sequence[str]) -> bool:
         except ValueError:
             return False
 
-    return len(was) == len(now) and all(map(equal, was, now))
+    return len(old) == len(new) and all(map(equal, old, new))

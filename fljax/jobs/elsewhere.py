@@ -14,16 +14,16 @@ def elsewhere(name: str, schema: Schema) -> str:
     """The end of the message for a name that is no setting of the job but of something that the job does not choose;
     "" if nothing has it."""
     section, _, field = name.rpartition(".")
-    found = [_part(kind, field) for kind in PARTS if kind in schema.get("", ()) and section in ("", kind)]
-    methods = [one for one in schema if one.partition("+")[0] in names("algorithm")]
+    texts = [_part_with(kind, field) for kind in PARTS if kind in schema.get("", ()) and section in ("", kind)]
+    methods = [method for method in schema if method.partition("+")[0] in names("algorithm")]
     if "algorithm" in schema.get("", ()):
-        found += [_method(field)] if not section else []
-        found += list(_bricks(field, [one for one in methods if section in ("", one)]))
-    found = [text for text in found if text]
-    return f"; it is a setting of {', or of '.join(found)}" if found else ""
+        texts += [_method_with(field)] if not section else []
+        texts += list(_brick_with(field, [method for method in methods if section in ("", method)]))
+    texts = [text for text in texts if text]
+    return f"; it is a setting of {', or of '.join(texts)}" if texts else ""
 
 
-def _part(kind: str, field: str) -> str:
+def _part_with(kind: str, field: str) -> str:
     """The partitions, models and so on that have a setting, and the argument that chooses the first."""
     owners = [name for name in names(kind) if field in entry(kind, name).section]
     if not owners:
@@ -31,22 +31,22 @@ def _part(kind: str, field: str) -> str:
     return f"{_listed(kind, owners)}: add --{kind} {owners[0]}"
 
 
-def _method(field: str) -> str:
+def _method_with(field: str) -> str:
     """The methods that have a setting."""
     owners = [name for name in names("algorithm") if field in entry("algorithm", name).section]
     return f"{_listed('method', owners)}: name {'it' if len(owners) == 1 else 'one'} in --algorithm" if owners else ""
 
 
-def _bricks(field: str, methods: list[str]) -> Iterator[str]:
+def _brick_with(field: str, methods: list[str]) -> Iterator[str]:
     """The bricks that have a setting and fit into one of the job's ``methods``."""
     owners = [name for name in names("brick") if field in entry("brick", name).section]
     for method in methods:
-        fit = [name for name in owners if entry("brick", name).group in entry("algorithm", method).slots]
-        if fit:
-            yield f"{_listed('brick', fit)}: write --algorithm {method}+{fit[0]}"
+        fitting = [name for name in owners if entry("brick", name).group in entry("algorithm", method).slots]
+        if fitting:
+            yield f"{_listed('brick', fitting)}: write --algorithm {method}+{fitting[0]}"
             return
 
 
 def _listed(word: str, owners: list[str]) -> str:
-    more = f" and {len(owners) - SHOWN} more" if len(owners) > SHOWN else ""
-    return f"the {word}{'s' * (len(owners) > 1)} {', '.join(owners[:SHOWN])}{more}"
+    rest = f" and {len(owners) - SHOWN} more" if len(owners) > SHOWN else ""
+    return f"the {word}{'s' * (len(owners) > 1)} {', '.join(owners[:SHOWN])}{rest}"

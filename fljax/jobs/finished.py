@@ -40,33 +40,37 @@ def compare_runs(
     """
     from fljax.run.load import load_run
 
-    given = [Path(folder) for folder in ([folders] if isinstance(folders, str | Path) else folders)]
-    if not given:
+    paths = [Path(folder) for folder in ([folders] if isinstance(folders, str | Path) else folders)]
+    if not paths:
         raise ValueError("folders is empty; give at least one results folder")
-    runs = [load_run(folder) for folder in run_folders(given)]
+    runs = [load_run(folder) for folder in run_folders(paths)]
     groups = named_groups(runs)
-    everything = [run[method] for run in runs for method in run]
-    measure = measure_of(everything, ROUNDS if measure is None and target is not None else measure)
-    data = _by_data(groups)
-    brief = len(data) > 1
-    _check_baseline(baseline, [method for own in data.values() for method in by_method(own, brief)])
-    parts = {name: _part(own, baseline, measure, target, brief) for name, own in data.items()}
-    title = f"{measure} {counted_at(everything[0], target)}"
+    results = [run[method] for run in runs for method in run]
+    measure = measure_of(results, ROUNDS if measure is None and target is not None else measure)
+    groups_by_data = _by_data(groups)
+    brief = len(groups_by_data) > 1
+    _check_baseline(
+        baseline, [method for data_groups in groups_by_data.values() for method in by_method(data_groups, brief)]
+    )
+    parts = {name: _part(data_groups, baseline, measure, target, brief) for name, data_groups in groups_by_data.items()}
+    title = f"{measure} {counted_at(results[0], target)}"
     if not brief:
-        return Comparison(measure, title, parts, None, [], _settings(given[0]))
-    over, notes = _over_settings(
+        return Comparison(measure, title, parts, None, [], _settings(paths[0]))
+    overview, notes = _over_settings(
         parts, measure, ranked=target is None
     )  # a method that never reaches the target has no rank
     differ = these_differ({name: config_of(group[0]) for name, group in groups.items()})
-    return Comparison(measure, title, parts, over, [*differ, *notes], _settings(given[0]))
+    return Comparison(measure, title, parts, overview, [*differ, *notes], _settings(paths[0]))
 
 
 def _by_data(groups: Groups) -> dict[str, Groups]:
     """Data setting -> the groups of runs on it, with names that distinguish them there."""
-    found = data_settings({name: config_of(group[0]) for name, group in groups.items()})
-    if len(found) == 1:
-        return dict.fromkeys(found, groups)
-    return {data: named_groups([run for name in names for run in groups[name]]) for data, names in found.items()}
+    names_by_data = data_settings({name: config_of(group[0]) for name, group in groups.items()})
+    if len(names_by_data) == 1:
+        return dict.fromkeys(names_by_data, groups)
+    return {
+        data: named_groups([run for name in names for run in groups[name]]) for data, names in names_by_data.items()
+    }
 
 
 def _check_baseline(baseline: str | None, methods: Sequence[str]) -> None:
@@ -83,31 +87,41 @@ def _part(groups: Groups, baseline: str | None, measure: str, target: float | No
     from fljax.run.headline import measures_of
     from fljax.run.significance import compare_scores
 
-    found, config = by_method(groups, brief), configs_of(groups, brief)
-    values = {method: {seed: over_rounds(one, measure) for seed, one in own.items()} for method, own in found.items()}
+    results, config = by_method(groups, brief), configs_of(groups, brief)
+    values = {
+        method: {seed: over_rounds(result, measure) for seed, result in by_seed.items()}
+        for method, by_seed in results.items()
+    }
     ends = {
-        method: {seed: _end(one, values[method][seed], config[method], target) for seed, one in own.items()}
-        for method, own in found.items()
+        method: {seed: _end(result, values[method][seed], config[method], target) for seed, result in by_seed.items()}
+        for method, by_seed in results.items()
     }
     scores = _scores(ends)
-    other = baseline if baseline in scores else next(iter(scores))
-    alone = max(map(len, found.values())) == 1
-    apart = [method for method in scores if not same_clients(config[method], config.get(other, {}), seeds=alone)]
-    compared = compare_scores(scores, other, apart=apart)
-    everything = [one for own in found.values() for one in own.values()]
-    first = measures_of(everything[0].metrics)
-    alike = all(measures_of(one.metrics) == first for one in everything)
-    shown = first.kind if alike else "loss"
+    baseline_method = baseline if baseline in scores else next(iter(scores))
+    is_single_seed = max(map(len, results.values())) == 1
+    unpaired = [
+        method
+        for method in scores
+        if not same_clients(config[method], config.get(baseline_method, {}), seeds=is_single_seed)
+    ]
+    compared = compare_scores(scores, baseline_method, apart=unpaired)
+    all_results = [result for by_seed in results.values() for result in by_seed.values()]
+    first = measures_of(all_results[0].metrics)
+    is_same_task = all(measures_of(result.metrics) == first for result in all_results)
+    shown = first.kind if is_same_task else "loss"
     return Part(
         compared,
-        table_of(compared, measure, other),
-        {method: _curves(values[method], ends[method]) for method in found},
+        table_of(compared, measure, baseline_method),
+        {method: _curves(values[method], ends[method]) for method in results},
         {
-            method: np.concatenate([_of_clients(one, shown, config[method]) for one in own.values()])
-            for method, own in found.items()
+            method: np.concatenate([_of_clients(result, shown, config[method]) for result in by_seed.values()])
+            for method, by_seed in results.items()
         },
-        first.word if alike else shown,
-        [*notes_of(groups, found, config, apart, compared, other, brief), *never_reached(found, target)],
+        first.word if is_same_task else shown,
+        [
+            *notes_of(groups, results, config, unpaired, compared, baseline_method, brief),
+            *never_reached(results, target),
+        ],
     )
 
 
@@ -118,13 +132,16 @@ def _over_settings(parts: Mapping[str, Part], measure: str, ranked: bool) -> tup
     from fljax.run.ranks import rank_methods
 
     compared, sign = {data: part.compared for data, part in parts.items()}, direction(measure)
-    means = {data: {one.algorithm: round(one.mean, 4) for one in own} for data, own in compared.items()}  # as shown
+    # Rounded, as the table shows them.
+    means = {
+        data: {method.algorithm: round(method.mean, 4) for method in methods} for data, methods in compared.items()
+    }
     ranks = rank_methods(means, sign) if ranked and sign else None
     table = table_of_settings(compared, measure, ranks)
     if ranks is None or ranks.p_value is None:
         return table, []
-    told = f"{len(ranks.mean)} methods on {len(parts)} data settings: p = {p_value(ranks.p_value)}"
-    return table, [f"ranks of {told} by Friedman's test"]
+    text = f"{len(ranks.mean)} methods on {len(parts)} data settings: p = {p_value(ranks.p_value)}"
+    return table, [f"ranks of {text} by Friedman's test"]
 
 
 def _end(run: Any, values: Any, config: dict[str, Any], target: float | None) -> float:
@@ -152,18 +169,18 @@ def _scores(ends: dict[str, dict[Any, Any]]) -> dict[str, Any]:
     import numpy as np
 
     if max(map(len, ends.values())) == 1:
-        return {method: np.array([*own.values()]) for method, own in ends.items()}
-    seeds = dict.fromkeys(seed for own in ends.values() for seed in own)
-    return {method: np.array([own.get(seed, np.nan) for seed in seeds]) for method, own in ends.items()}
+        return {method: np.array([*by_seed.values()]) for method, by_seed in ends.items()}
+    seeds = dict.fromkeys(seed for by_seed in ends.values() for seed in by_seed)
+    return {method: np.array([by_seed.get(seed, np.nan) for seed in seeds]) for method, by_seed in ends.items()}
 
 
 def run_folders(folders: Sequence[Path]) -> list[Path]:
     """The folders of runs; a comparison is replaced by the folders of its seeds."""
-    found = []
+    run_paths = []
     for folder in folders:
         seeds = [path for path in folder.glob("seed_*") if path.is_dir()] if folder.is_dir() else []
-        found += sorted(seeds, key=lambda path: (len(path.name), path.name)) or [folder]
-    return list({path.resolve(): path for path in found}.values())
+        run_paths += sorted(seeds, key=lambda path: (len(path.name), path.name)) or [folder]
+    return list({path.resolve(): path for path in run_paths}.values())
 
 
 def _curves(runs: Mapping[Any, Any], ends: Mapping[Any, float]) -> Any:
@@ -178,5 +195,7 @@ def _curves(runs: Mapping[Any, Any], ends: Mapping[Any, float]) -> Any:
 def _settings(folder: Path) -> str:
     """The config.toml that made a run: of the comparison that it is a seed of, else its own."""
     paths = (folder.parent / "config.toml", folder / "config.toml")
-    above, own = (path.read_text(encoding="utf-8", errors="replace") if path.exists() else "" for path in paths)
-    return above if above.startswith("# fljax compare") else own
+    of_comparison, of_run = (
+        path.read_text(encoding="utf-8", errors="replace") if path.exists() else "" for path in paths
+    )
+    return of_comparison if of_comparison.startswith("# fljax compare") else of_run

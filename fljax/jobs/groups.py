@@ -18,30 +18,30 @@ _PLACE = (*RECORD, "data_folder", "new_client_rounds")
 
 def named_groups(runs: Sequence[Any]) -> Groups:
     """Groups of runs that differ in their seeds, named by the folder of each, or the common beginning of its names."""
-    groups = [runs] if _alike(runs) else _groups(runs)
-    places = [_place(group) for group in groups]
-    if len(set(places)) < len(places):
-        places = [group[0].folder.resolve() for group in groups]
-    return dict(zip(_told_apart(places), map(list, groups), strict=True))
+    groups = [runs] if _differ_only_in_seed(runs) else _groups(runs)
+    folders = [_common_folder(group) for group in groups]
+    if len(set(folders)) < len(folders):
+        folders = [group[0].folder.resolve() for group in groups]
+    return dict(zip(_distinct_names(folders), map(list, groups), strict=True))
 
 
-def _place(group: Sequence[Any]) -> Path:
+def _common_folder(group: Sequence[Any]) -> Path:
     """The folder of a comparison or of a single run; for other runs the common beginning of their folders' paths."""
     folders = [run.folder.resolve() for run in group]
     if all(map(_is_seed, folders)) and (len(folders) > 1 or _n_seeds(folders[0]) == 1):
         return folders[0].parent
-    alike = os.path.commonprefix([*map(str, folders)])  # noqa: RUF071 - letters of names, not folders
-    return folders[0] if len(folders) == 1 else Path(alike.rstrip("/._- "))
+    common_beginning = os.path.commonprefix([*map(str, folders)])  # noqa: RUF071 - letters of names, not folders
+    return folders[0] if len(folders) == 1 else Path(common_beginning.rstrip("/._- "))
 
 
 def by_method(groups: Groups, brief: bool) -> dict[str, dict[Any, Any]]:
     """Method, as `label_of` names it, -> seed -> its results."""
-    found: dict[str, dict[Any, Any]] = {}
+    results: dict[str, dict[Any, Any]] = {}
     for name, group in groups.items():
         for run in group:
             for method in run:
-                found.setdefault(label_of(groups, name, method, brief), {})[run.config.get("seed")] = run[method]
-    return found
+                results.setdefault(label_of(groups, name, method, brief), {})[run.config.get("seed")] = run[method]
+    return results
 
 
 def configs_of(groups: Groups, brief: bool) -> dict[str, dict[str, Any]]:
@@ -56,14 +56,14 @@ def configs_of(groups: Groups, brief: bool) -> dict[str, dict[str, Any]]:
 
 def config_of(run: Any) -> dict[str, Any]:
     """A run's settings; for a method's own folder those of the run that it lies in. {} if they are not known."""
-    above = run.folder.resolve().parent / "config.toml"
-    if run.config or not above.exists():
+    parent_file = run.folder.resolve().parent / "config.toml"
+    if run.config or not parent_file.exists():
         return run.config
     try:
-        found = tomllib.loads(above.read_text(encoding="utf-8"))
+        settings = tomllib.loads(parent_file.read_text(encoding="utf-8"))
     except (OSError, ValueError):  # a damaged file does not affect the results
         return {}
-    return found if set(run) <= {short_name(word) for word in found.get("algorithm", ())} else {}
+    return settings if set(run) <= {short_name(word) for word in settings.get("algorithm", ())} else {}
 
 
 def label_of(groups: Groups, name: str, method: str, brief: bool) -> str:
@@ -75,31 +75,37 @@ def label_of(groups: Groups, name: str, method: str, brief: bool) -> str:
     return method if n_groups <= 1 else f"{name}/{method}"
 
 
-def _kind(run: Any) -> dict[str, Any]:
+def _settings_besides_seed(run: Any) -> dict[str, Any]:
     """A run's settings except its seed, its place, and empty lists, which the file of an older version may lack."""
     return {name: value for name, value in run.config.items() if name not in ("seed", *_PLACE) and value != []}
 
 
-def _alike(runs: Sequence[Any]) -> bool:
+def _differ_only_in_seed(runs: Sequence[Any]) -> bool:
     """Whether runs differ only in their seeds."""
-    kinds = [*map(_kind, runs)]
+    settings = [*map(_settings_besides_seed, runs)]
     seeds = {repr(run.config.get("seed")) for run in runs}
-    return len(runs) == 1 or (all(kind == kinds[0] for kind in kinds) and len(seeds) == len(runs) and bool(kinds[0]))
+    return len(runs) == 1 or (
+        all(own_settings == settings[0] for own_settings in settings) and len(seeds) == len(runs) and bool(settings[0])
+    )
 
 
 def _groups(runs: Sequence[Any]) -> list[list[Any]]:
     """Groups the seeds of a comparison, and other runs that differ only in their seeds; any other run is alone."""
-    together: dict[Any, list[Any]] = {}
+    by_key: dict[Any, list[Any]] = {}
     for run in runs:
         folder = run.folder.resolve()
-        together.setdefault(folder.parent if _is_seed(folder) else repr(_kind(run)), []).append(run)
-    return [part for own in together.values() for part in ([own] if _alike(own) else [[run] for run in own])]
+        by_key.setdefault(folder.parent if _is_seed(folder) else repr(_settings_besides_seed(run)), []).append(run)
+    return [
+        group
+        for runs_together in by_key.values()
+        for group in ([runs_together] if _differ_only_in_seed(runs_together) else [[run] for run in runs_together])
+    ]
 
 
 def _is_seed(folder: Path) -> bool:
     """Whether a run is a seed of a comparison."""
-    above = folder.resolve().parent / "config.toml"
-    return folder.resolve().name.startswith("seed_") and above.exists() and made_by(above) == "compare"
+    parent_file = folder.resolve().parent / "config.toml"
+    return folder.resolve().name.startswith("seed_") and parent_file.exists() and made_by(parent_file) == "compare"
 
 
 def _n_seeds(folder: Path) -> int:
@@ -107,9 +113,11 @@ def _n_seeds(folder: Path) -> int:
     return len([*folder.parent.glob("seed_*/config.toml")])
 
 
-def _told_apart(folders: Sequence[Path]) -> list[str]:
+def _distinct_names(folders: Sequence[Path]) -> list[str]:
     """The last parts of the folders' paths, as many as are needed to distinguish them."""
     parts = [folder.resolve().parts for folder in folders]
     depths = range(1, max(map(len, parts), default=0) + 1)
-    names = (["/".join(one[-depth:]) for one in parts] for depth in depths)
-    return next((found for found in names if len(set(found)) == len(found)), [str(folder) for folder in folders])
+    names = (["/".join(path_parts[-depth:]) for path_parts in parts] for depth in depths)
+    return next(
+        (distinct for distinct in names if len(set(distinct)) == len(distinct)), [str(folder) for folder in folders]
+    )

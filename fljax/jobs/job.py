@@ -95,44 +95,44 @@ def job_of(layers: Sequence[Layer], own: Section, reader: Reader | None = None) 
             _check_not_run(layers, schema)
     if (dataset := last(layers[-1:], "dataset")) and (given := last(layers[-1:], "data")) not in (None, ["None"]):
         raise ValueError(f"--dataset {dataset[0]} and --data {given[0]} are two data sets; leave one out")
-    found: dict[str, Any] = {}
-    known = {field for section in schema.values() for field in section}
+    values: dict[str, Any] = {}
+    field_names = {field for section in schema.values() for field in section}
     # The main job sets for all methods what only some of them have.
-    layers = [[entry for entry in layers[0] if "." in entry[0] or entry[0] in known], *layers[1:]]
+    layers = [[entry for entry in layers[0] if "." in entry[0] or entry[0] in field_names], *layers[1:]]
     used = [*relevant(layers, own, schema)]
     for i, layer in enumerate(used):
         with naming_file(layers, i):
-            found |= read_layer(layer, schema, reader or read_value)
+            values |= read_layer(layer, schema, reader or read_value)
     # If a folder is resumed, a setting that its methods or parts no longer have means another run, which is an error.
-    to_tell = "algorithm" in own and last(layers[-1:], "config") is not None
+    reports_unused = "algorithm" in own and last(layers[-1:], "config") is not None
     for section, parameters in schema.items():
         if parameters.get("optimizer") == WORK["optimizer"]:  # a user's network may have another setting of this name
-            check_optimizer(found.get(path(section, "optimizer")))
-    unused = [_unused(layers, used[-2]) if to_tell else "", _given_again(layers[-1], schema)]
-    return Job(schema, values_of(schema, found), "; ".join(filter(None, unused)))
+            check_optimizer(values.get(path(section, "optimizer")))
+    unused = [_unused(layers, used[-2]) if reports_unused else "", _repeated_lists(layers[-1], schema)]
+    return Job(schema, values_of(schema, values), "; ".join(filter(None, unused)))
 
 
 def _unused(layers: Sequence[Layer], used: Layer) -> str:
     """`Job.unused`: whole sections, or the names in a section of which something is used."""
-    kept = [name for name, _ in used]
-    left = [name for name, _ in layers[-2] if "." in name and name not in kept]
-    begins = {name.partition(".")[0] for name in kept if "." in name}
-    told = [name if (section := name.partition(".")[0]) in begins else f"[{section}]" for name in left]
-    return f"{file_of(layers)}: not used by this job: {', '.join(dict.fromkeys(told))}" if told else ""
+    used_names = [name for name, _ in used]
+    unused_names = [name for name, _ in layers[-2] if "." in name and name not in used_names]
+    used_sections = {name.partition(".")[0] for name in used_names if "." in name}
+    texts = [name if (section := name.partition(".")[0]) in used_sections else f"[{section}]" for name in unused_names]
+    return f"{file_of(layers)}: not used by this job: {', '.join(dict.fromkeys(texts))}" if texts else ""
 
 
-def _given_again(arguments: Layer, schema: Schema) -> str:
+def _repeated_lists(arguments: Layer, schema: Schema) -> str:
     """`Job.unused`: lists that are given twice, of which only the last counts."""
     counts = dict(arguments)
-    again = {name: words for name, words in arguments if words != counts[name] and _is_collected(name, schema)}
-    told = [f"{shown(name, words)} (--{written(name)} is given again)" for name, words in again.items()]
-    return f"not used: {', '.join(told)}; give all words at once" if told else ""
+    repeated = {name: words for name, words in arguments if words != counts[name] and _is_collected(name, schema)}
+    texts = [f"{shown(name, words)} (--{written(name)} is given again)" for name, words in repeated.items()]
+    return f"not used: {', '.join(texts)}; give all words at once" if texts else ""
 
 
 def _is_collected(name: str, schema: Schema) -> bool:
     """Whether a setting is a list that is empty by default, as --score is."""
-    places = [full.rpartition(".") for full in full_names(name, schema)]
-    return all(schema[section][field].default == () for section, _, field in places)
+    paths = [full.rpartition(".") for full in full_names(name, schema)]
+    return all(schema[section][field].default == () for section, _, field in paths)
 
 
 def _check_not_run(layers: Sequence[Layer], schema: Schema) -> None:
@@ -161,7 +161,8 @@ def schema_of(layers: Sequence[Layer], own: Section) -> Schema:
         return own[name].default if words is None else own[name].read(name, words)
 
     def where_said(name: str) -> contextlib.AbstractContextManager[None]:
-        return naming_file(layers, max((i for i, one in enumerate(layers) if last([one], name) is not None), default=0))
+        setting_layers = [i for i, layer in enumerate(layers) if last([layer], name) is not None]
+        return naming_file(layers, max(setting_layers, default=0))
 
     if "dataset" in own:
         if Path(word := named("dataset")).suffix in (".csv", ".tsv", ".parquet", ".npz") or Path(word).is_dir():
@@ -182,7 +183,7 @@ def schema_of(layers: Sequence[Layer], own: Section) -> Schema:
             taken = f"a setting or a section of config.toml has the name {short_name(word)}"
             raise ValueError(f"--algorithm {word}: {taken}; give the method another name")
         if short_name(word) in schema:
-            same = [one for one in methods if short_name(one) == short_name(word)]
+            same = [method for method in methods if short_name(method) == short_name(word)]
             fault = "is given twice" if len(set(same)) == 1 else "is the name of two methods, and of their results"
             raise ValueError(f"--algorithm {' '.join(same)}: {short_name(word)} {fault}; leave one out, or rename it")
         schema[short_name(word)] = section
@@ -198,16 +199,16 @@ def relevant(layers: Sequence[Layer], own: Section, schema: Schema) -> Iterator[
     with_methods = "algorithm" in own
     chosen = {short_name(word) for word in (last(layers, "algorithm") or ()) if with_methods}
     for i, layer in enumerate(layers[:-1]):
-        here = {short_name(word) for word in last([layer], "algorithm") or ()}
-        idle = {part for part in PARTS if part not in own or last(layers[: i + 1], part) != last(layers, part)}
+        layer_methods = {short_name(word) for word in last([layer], "algorithm") or ()}
+        other_parts = {part for part in PARTS if part not in own or last(layers[: i + 1], part) != last(layers, part)}
 
-        def is_kept(name: str, here: set[str] = here, idle: set[str] = idle) -> bool:
+        def is_kept(name: str, layer_methods: set[str] = layer_methods, other_parts: set[str] = other_parts) -> bool:
             section, dot, _ = name.partition(".")
             if not dot:
                 return name in own or (with_methods and name not in RUN)
             if name == "partition.n_clients":
                 return "n_clients" in schema.get("partition", {})
-            return section in chosen or not (section in idle or section in here or is_method(section))
+            return section in chosen or not (section in other_parts or section in layer_methods or is_method(section))
 
         yield [entry for entry in layer if is_kept(entry[0])]
     yield layers[-1]

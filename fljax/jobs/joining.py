@@ -48,14 +48,16 @@ def read_joining(path: str | Path, known: Known, federation: Federation, classes
     Raises:
         ValueError: in one line, with the file: as `read_new`, or a label is not one of the run's.
     """
-    found = read_new(path, known, labelled=True)
+    examples = read_new(path, known, labelled=True)
     with naming(Path(path)):
-        y = _labels(found.label, found.names, federation, classes)
-    whose = np.full(len(y), Path(path).stem) if found.client is None else found.client
-    names, place = np.unique(whose, return_inverse=True)
-    data = client_data(as_arrays(on_host(found.x, y)), [np.flatnonzero(place == i) for i in range(len(names))])
-    alone: dict[str, Any] = dict.fromkeys(("val", "triggered", "group", "there", "stages"))
-    return Joining(tuple(names.tolist()), federation._replace(train=data, test=data, **alone))
+        y = _labels(examples.label, examples.names, federation, classes)
+    clients = np.full(len(y), Path(path).stem) if examples.client is None else examples.client
+    names, client_index = np.unique(clients, return_inverse=True)
+    data = client_data(
+        as_arrays(on_host(examples.x, y)), [np.flatnonzero(client_index == i) for i in range(len(names))]
+    )
+    absent: dict[str, Any] = dict.fromkeys(("val", "triggered", "group", "there", "stages"))
+    return Joining(tuple(names.tolist()), federation._replace(train=data, test=data, **absent))
 
 
 def _labels(
@@ -64,18 +66,21 @@ def _labels(
     """Labels in the form of the run's, from columns (examples,) of text."""
     y = federation.train.pool.y
     if np.issubdtype(y.dtype, np.floating):
-        wanted, made = "a number", [[_number(text) for text in column] for column in columns]
+        expected, labels = "a number", [[_number(text) for text in column] for column in columns]
     else:
-        known = classes or [str(number) for number in range(n_classes(federation))]
-        place = {name: float(i) for i, name in enumerate(known)}
-        wanted = f"one of the run's; {there_are('the classes', known)}"
-        made = [[place.get(text, place.get(_whole(text), np.nan)) for text in column] for column in columns]
+        class_names = classes or [str(number) for number in range(n_classes(federation))]
+        class_index = {name: float(i) for i, name in enumerate(class_names)}
+        expected = f"one of the run's; {there_are('the classes', class_names)}"
+        labels = [
+            [class_index.get(text, class_index.get(_as_whole_number(text), np.nan)) for text in column]
+            for column in columns
+        ]
     if len(columns) != np.prod(y.shape[1:], dtype=int):
         raise ValueError(f"examples have {len(columns)} labels each, but those of the run have {y.shape[1:] or 1}")
-    values = np.array(made).T
-    if (bad := ~np.isfinite(values)).any():
-        i, j = np.argwhere(bad)[0]
-        raise ValueError(f"example {names[i]} has the label {short(str(columns[j][i]))}, not {wanted}")
+    values = np.array(labels).T
+    if (is_wrong := ~np.isfinite(values)).any():
+        i, j = np.argwhere(is_wrong)[0]
+        raise ValueError(f"example {names[i]} has the label {short(str(columns[j][i]))}, not {expected}")
     return values.reshape(len(values), *y.shape[1:]).astype(y.dtype)
 
 
@@ -86,7 +91,7 @@ def _number(text: str) -> float:
         return np.nan
 
 
-def _whole(text: str) -> str:
+def _as_whole_number(text: str) -> str:
     """10.0 as 10, as in the run's table."""
     return str(text_of(np.array([_number(text)]))[0])
 
@@ -103,31 +108,31 @@ def models_of_joining(run: dict[str, Any], folder: Path, joining: Joining, n_rou
     Raises:
         ValueError: the folder has no checkpoint, or as `fljax.new_client_models`.
     """
-    state, given = _last_state(run, folder), (run["algorithm"], run["hyper"])
-    return new_client_models(*given, state, joining.federation, run["key"], n_rounds=n_rounds)
+    state, method = _last_state(run, folder), (run["algorithm"], run["hyper"])
+    return new_client_models(*method, state, joining.federation, run["key"], n_rounds=n_rounds)
 
 
 def _last_state(run: dict[str, Any], folder: Path) -> State:
-    like = shapes_of_state(run["algorithm"].init, run["key"], as_traced(run["hyper"]), run["federation"].train)
-    if (found := newest(folder, like, lambda stored: None)) is None:
+    shapes = shapes_of_state(run["algorithm"].init, run["key"], as_traced(run["hyper"]), run["federation"].train)
+    if (checkpoint := newest(folder, shapes, lambda stored: None)) is None:
         raise ValueError(f"{folder} has no checkpoint, which joining clients need; run again into another folder")
-    return jax.tree.map(jnp.asarray, found[0].state)
+    return jax.tree.map(jnp.asarray, checkpoint[0].state)
 
 
-def models_for(asked: Sequence[str], known: Sequence[Held]) -> ModelTable:
+def models_for(names: Sequence[str], holders: Sequence[Held]) -> ModelTable:
     """One table of the models of clients; of two clients with the same name, the last one counts.
 
     Args:
-        asked: names of clients, all of them known.
-        known: the clients with their models.
+        names: names of clients, all of them known.
+        holders: the clients with their models.
     """
-    whose = {name: (part, i) for part, held in enumerate(known) for i, name in enumerate(held.names)}
-    used, rows, begin = sorted({whose[name][0] for name in asked}), {}, 0
-    for part in used:
-        n_rows, row = tree.n_rows(known[part].models.params), np.asarray(known[part].models.row)
+    place_of = {name: (part, i) for part, held in enumerate(holders) for i, name in enumerate(held.names)}
+    used_parts, rows, first_row = sorted({place_of[name][0] for name in names}), {}, 0
+    for part in used_parts:
+        n_rows, row = tree.n_rows(holders[part].models.params), np.asarray(holders[part].models.row)
         row = np.zeros_like(row) if n_rows == 1 else row  # a single model is shared by all, whatever the row numbers
-        rows[part] = np.where((row >= 0) & (row < n_rows), row + begin, -1)
-        begin += n_rows
-    parts = [known[part].models.params for part in used]
+        rows[part] = np.where((row >= 0) & (row < n_rows), row + first_row, -1)
+        first_row += n_rows
+    parts = [holders[part].models.params for part in used_parts]
     params = parts[0] if len(parts) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
-    return ModelTable(params, jnp.asarray([rows[part][i] for part, i in map(whose.__getitem__, asked)], jnp.int32))
+    return ModelTable(params, jnp.asarray([rows[part][i] for part, i in map(place_of.__getitem__, names)], jnp.int32))

@@ -29,8 +29,8 @@ def begun_by(folder: Path) -> str | None:
 
 def made_by(file: Path) -> str | None:
     """The command that a config.toml repeats, by its first line; None if it does not name one."""
-    found = re.match(r"# fljax (\w+) --config ", file.read_text(encoding="utf-8", errors="replace"))
-    return found[1] if found else None
+    match = re.match(r"# fljax (\w+) --config ", file.read_text(encoding="utf-8", errors="replace"))
+    return match[1] if match else None
 
 
 def is_sweep(folder: Path) -> bool:

@@ -29,18 +29,19 @@ def read_layers(arguments: Sequence[str], command: str, methods: Sequence[str] =
     Raises:
         ValueError: the folder holds results of another command than ``command``.
     """
-    main, given = of_toml(MAIN_JOB), of_arguments(arguments)
-    layers = [main, _of_a_file(given, main, command), given]
+    main, arguments_layer = of_toml(MAIN_JOB), of_arguments(arguments)
+    layers = [main, _file_layer(arguments_layer, main, command), arguments_layer]
     main += numbers_of_main_job(layers)
     if methods:
         main.append(("algorithm", list(methods)))
     return spelled_out([main, *own_defaults(layers), *layers[1:]])
 
 
-def _of_a_file(given: Layer, main: Layer, command: str) -> Layer:
+def _file_layer(arguments: Layer, main: Layer, command: str) -> Layer:
     """The layer of the file of ``--config``; without it, of the folder's own file; [] if there is neither."""
     config, folder = (
-        None if (words := last([given], name)) is None else RUN[name].read(name, words) for name in ("config", "folder")
+        None if (words := last([arguments], name)) is None else RUN[name].read(name, words)
+        for name in ("config", "folder")
     )
     begun = None if folder is None else begun_by(Path(folder))
     if folder is not None and begun is not None:
@@ -49,24 +50,24 @@ def _of_a_file(given: Layer, main: Layer, command: str) -> Layer:
         if Path(config).is_file() and (maker := made_by(Path(config))) in ("sweep", "compare"):
             check_made(config, maker, command)
         return of_file(Path(config))
-    return [] if folder is None else _of_folder(folder, begun, given, main, command)
+    return [] if folder is None else _folder_layer(folder, begun, arguments, main, command)
 
 
-def _of_folder(folder: str, begun: str | None, given: Layer, main: Layer, command: str) -> Layer:
+def _folder_layer(folder: str, begun: str | None, arguments: Layer, main: Layer, command: str) -> Layer:
     """The layer of a folder's config.toml, if the folder has results, of the command ``begun``, or is resumed."""
-    stored, said = Path(folder, "config.toml"), {name for name, _ in given}
-    if said <= {*MAY_CHANGE, "resume"} - {"algorithm"}:
+    stored, given_names = Path(folder, "config.toml"), {name for name, _ in arguments}
+    if given_names <= {*MAY_CHANGE, "resume"} - {"algorithm"}:
         _check_there(stored)
     # Any other setting means a new start in a folder without results.
-    kept = {*MAY_CHANGE, "memory", "resume", *(MAY_BE_MORE if any(Path(folder).glob("seed_*")) else ())}
-    if not stored.exists() or (begun is None and not said <= kept):
+    allowed_names = {*MAY_CHANGE, "memory", "resume", *(MAY_BE_MORE if any(Path(folder).glob("seed_*")) else ())}
+    if not stored.exists() or (begun is None and not given_names <= allowed_names):
         return []
     remedy = f"restore it from a copy, or use it as it is with --config {stored}"
     check_text(stored, remedy, required=begun is not None)
     if begun is None and (maker := made_by(stored)) in ("sweep", "compare"):
         check_kind(folder, f"the settings of {KINDS[maker]}", maker, command)
-    found = of_file(stored)
-    return [*found, *as_the_others(found, main, last([given], "algorithm") or ())]
+    layer = of_file(stored)
+    return [*layer, *as_the_others(layer, main, last([arguments], "algorithm") or ())]
 
 
 def _check_there(file: Path) -> None:
@@ -77,24 +78,24 @@ def _check_there(file: Path) -> None:
 
 def as_the_others(stored: Layer, main: Layer, methods: Sequence[str]) -> Layer:
     """The settings of further ``methods`` of a folder: the local work and `STEPS` on which its own methods agree."""
-    own = last([stored], "algorithm") or []
-    further = [word for word in methods if short_name(word) not in map(short_name, own)]
-    sections = [WORK | entry("algorithm", word).section for word in further]
-    found: Layer = []
-    for name in (*WORK, *STEPS) if further else ():
-        said = [words for word in own if (words := _stored(stored, word, name)) is not None]
-        usual = last([main], name) or [str(WORK[name].default if name in WORK else None)]
-        if said and all(words == said[0] != usual for words in said):
-            given = zip(further, sections, strict=True)
-            found += [(f"{short_name(word)}.{name}", said[0]) for word, section in given if name in section]
-    return found
+    stored_methods = last([stored], "algorithm") or []
+    new_methods = [word for word in methods if short_name(word) not in map(short_name, stored_methods)]
+    sections = [WORK | entry("algorithm", word).section for word in new_methods]
+    layer: Layer = []
+    for name in (*WORK, *STEPS) if new_methods else ():
+        stored_words = [words for word in stored_methods if (words := _stored_words(stored, word, name)) is not None]
+        default_words = last([main], name) or [str(WORK[name].default if name in WORK else None)]
+        if stored_words and all(words == stored_words[0] != default_words for words in stored_words):
+            pairs = zip(new_methods, sections, strict=True)
+            layer += [(f"{short_name(word)}.{name}", stored_words[0]) for word, section in pairs if name in section]
+    return layer
 
 
-def _stored(stored: Layer, method: str, name: str) -> list[str] | None:
+def _stored_words(stored: Layer, method: str, name: str) -> list[str] | None:
     """A method's hyperparameter in a folder's config.toml, which leaves out those of `STEPS` that are None."""
-    found = last([stored], f"{short_name(method)}.{name}")
-    left_out = found is None and name in STEPS[1:] and name in entry("algorithm", method).section
-    return ["None"] if left_out else found
+    words = last([stored], f"{short_name(method)}.{name}")
+    left_out = words is None and name in STEPS[1:] and name in entry("algorithm", method).section
+    return ["None"] if left_out else words
 
 
 @contextlib.contextmanager

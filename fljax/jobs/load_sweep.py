@@ -27,13 +27,13 @@ class LoadedSweep:
     def rounds(self) -> ColumnArrays:
         """All runs in one table, one row per round, with the static setting, the point's hyperparameters and
         ``seed``."""
-        return stacked([({}, one.columns()) for one in self.found])
+        return stacked([({}, search.columns()) for search in self.found])
 
     def rows(self) -> list[dict[str, Any]]:
         """`table`, if it has every run; else, for an unfinished sweep, one row per run so far, without epsilon and
         simulated seconds."""
-        found = [row for one in self.found for row in one.rows()]
-        return self.table if len(self.table) == len(found) else found
+        rows = [row for search in self.found for row in search.rows()]
+        return self.table if len(self.table) == len(rows) else rows
 
     def frame(self) -> Any:
         """`rounds` as a pandas frame, or a polars frame if pandas is not installed.
@@ -44,7 +44,7 @@ class LoadedSweep:
         return as_frame(self.rounds())
 
     def __repr__(self) -> str:
-        sizes = [one.metrics["ids"].shape[:3] for one in self.found]
+        sizes = [search.metrics["ids"].shape[:3] for search in self.found]
         runs = "; ".join(f"{points} points x {seeds} seeds, {rounds} rounds" for points, seeds, rounds in sizes)
         return f"<sweep {self.folder}: {runs}>"
 
@@ -62,10 +62,11 @@ def load_sweep(folder: str | Path) -> LoadedSweep:
         places, split = _places(folder)
     elif not config.exists():
         places |= {folder / folder_of({}): {}}
-    read = [
-        read_search(path, {name: in_words(value) for name, value in own.items()}, split) for path, own in places.items()
+    searches = [
+        read_search(path, {name: in_words(value) for name, value in setting.items()}, split)
+        for path, setting in places.items()
     ]
-    if not (found := [one for one in read if one is not None]):
+    if not (found := [search for search in searches if search is not None]):
         raise ValueError(f"{folder} holds no runs of a sweep; give a folder of fljax sweep")
     return LoadedSweep(folder, found, read_table(folder / "table.csv"))
 
@@ -83,9 +84,9 @@ def _places(folder: Path) -> tuple[dict[Path, dict[str, Any]], str]:
             is_file(word) and not Path(word.rpartition(":")[0]).exists() for _, words in stored for word in words
         ):
             raise
-        below = sorted(path.parent.parent for path in folder.glob(f"*/{FOLDER}/{IDENTITY}"))
-        named = {path: {} if path.name == folder_of({}) else {"setting": path.name} for path in below}
-        return named, (last([stored], "judge") or ["test"])[0]
+        folders = sorted(path.parent.parent for path in folder.glob(f"*/{FOLDER}/{IDENTITY}"))
+        labels = {path: {} if path.name == folder_of({}) else {"setting": path.name} for path in folders}
+        return labels, (last([stored], "judge") or ["test"])[0]
     values = sweep.settings()
-    settings = [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
+    settings = [dict(zip(values, combination, strict=True)) for combination in product(*values.values())]
     return {folder / folder_of(setting): setting for setting in settings}, sweep.own.judge

@@ -29,7 +29,7 @@ def own_defaults(layers: Sequence[Layer]) -> list[Layer]:
         ValueError: both a client column and a partition are given, or columns are named without data.
     """
     if (last(layers, "data") or ["None"]) == ["None"]:
-        _check_nothing_of_own(layers)
+        _check_no_own_columns(layers)
         return []
     partition = last(layers[1:], "partition") or ["natural"]
     if partition != ["natural"] and (last(layers, "client_column") or ["None"]) != ["None"]:
@@ -37,14 +37,14 @@ def own_defaults(layers: Sequence[Layer]) -> list[Layer]:
     main = last(layers[:1], "algorithm") or []
     is_table = Path((last(layers, "data") or [""])[0]).suffix in (".csv", ".tsv", ".parquet")
     has_numbers = is_table and (last(layers, "text_column") or ["None"]) == ["None"]
-    own: Layer = [("partition", ["natural"]), ("normalize", ["standard" if has_numbers else "unit"])]
-    own.append(("algorithm", [name for name in main if name not in OF_PUBLIC_DATA]))
+    layer: Layer = [("partition", ["natural"]), ("normalize", ["standard" if has_numbers else "unit"])]
+    layer.append(("algorithm", [name for name in main if name not in OF_PUBLIC_DATA]))
     if partition == ["natural"]:
-        own += [("partition.n_clients", ["0"]), ("partition.min_size", ["1"])]
-    return [own]
+        layer += [("partition.n_clients", ["0"]), ("partition.min_size", ["1"])]
+    return [layer]
 
 
-def _check_nothing_of_own(layers: Sequence[Layer]) -> None:
+def _check_no_own_columns(layers: Sequence[Layer]) -> None:
     """Raises ValueError if a layer describes the user's own data, but no layer names such data."""
     for layer in layers:
         if last([layer], "data") is not None:

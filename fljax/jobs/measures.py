@@ -30,34 +30,34 @@ def over_rounds(run: Any, measure: str) -> Any:
     return np.cumsum(values, dtype=np.float64) if measure == "simulated_seconds" else values
 
 
-def measure_of(runs: Sequence[Any], asked: str | None) -> str:
+def measure_of(runs: Sequence[Any], measure: str | None) -> str:
     """The metric that is asked for, or the headline of the first run; ValueError if a run does not have it."""
     from fljax.run.headline import measures_of
 
-    first = runs[0]
-    name = measures_of(first.metrics).headline if asked is None else asked
-    for one in runs:
-        made = _made(one)
-        if name in made or (name in one.metrics and one.metrics[name].ndim == 1):
+    first_run = runs[0]
+    name = measures_of(first_run.metrics).headline if measure is None else measure
+    for run in runs:
+        computed = _computed_metrics(run)
+        if name in computed or (name in run.metrics and run.metrics[name].ndim == 1):
             continue
-        if asked is None:
+        if measure is None:
             raise ValueError(
-                f"{first.folder} is compared by {name}, which {one.folder} does not have (classification and "
+                f"{first_run.folder} is compared by {name}, which {run.folder} does not have (classification and "
                 "regression); show them separately, or by a metric that both have, such as test_loss"
             )
-        numbers = [key for key, value in one.metrics.items() if value.ndim == 1 and value.dtype.kind == "f"]
-        known = ", ".join([*numbers, *made])
-        raise ValueError(f"measure={name!r}: {one.folder} has no such metric; choose one of {known}")
+        numbers = [key for key, value in run.metrics.items() if value.ndim == 1 and value.dtype.kind == "f"]
+        metric_names = ", ".join([*numbers, *computed])
+        raise ValueError(f"measure={name!r}: {run.folder} has no such metric; choose one of {metric_names}")
     return name
 
 
-def _made(run: Any) -> list[str]:
+def _computed_metrics(run: Any) -> list[str]:
     """Metrics that are computed from those of a run."""
     from fljax.run.patience import measures_by_validation
     from fljax.run.spread import spreads
 
-    made = [*spreads(run.metrics), *measures_by_validation(run.metrics), *SPENT]
-    return [*made, *_of_new_clients(run)]
+    computed = [*spreads(run.metrics), *measures_by_validation(run.metrics), *SPENT]
+    return [*computed, *_of_new_clients(run)]
 
 
 def _of_new_clients(run: Any, n_rounds: int | None = None) -> dict[str, float]:

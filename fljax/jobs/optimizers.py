@@ -9,10 +9,10 @@ from fljax.catalogue.own import find, is_file
 
 def check_optimizer(word: str | None) -> None:
     """Raises ValueError if a word names no optimiser of fljax and nothing of optax or of a file."""
-    known = _named()
-    if word is not None and word not in known and not is_file(word) and not word.startswith("optax."):
-        others = "or optax.NAME for one of optax, such as optax.lion, or a function of yours, ./mine.py:name"
-        raise ValueError(f"optimizer={word!r} is unknown; choose one of {', '.join(map(repr, known))}, {others}")
+    names = _library_names()
+    if word is not None and word not in names and not is_file(word) and not word.startswith("optax."):
+        choices = "or optax.NAME for one of optax, such as optax.lion, or a function of yours, ./mine.py:name"
+        raise ValueError(f"optimizer={word!r} is unknown; choose one of {', '.join(map(repr, names))}, {choices}")
 
 
 def optimizer_of(word: str) -> Any:
@@ -22,18 +22,18 @@ def optimizer_of(word: str) -> Any:
         ValueError: there is no such optimiser, or its file cannot be read or run.
     """
     check_optimizer(word)
-    if word in _named():
+    if word in _library_names():
         return word
     if is_file(word):
         return find("optimizer", word)
     import optax
 
-    found = getattr(optax, name := word.removeprefix("optax."), None)
-    if not inspect.isfunction(found):
+    optimizer = getattr(optax, name := word.removeprefix("optax."), None)
+    if not inspect.isfunction(optimizer):
         raise ValueError(f"--optimizer {word}: optax has no optimiser {name!r}; choose one such as optax.lion")
-    return found
+    return optimizer
 
 
-def _named() -> list[str]:
+def _library_names() -> list[str]:
     """The optimisers of fljax."""
     return [part[1] for part in WORK["optimizer"].kind if part[0] == "option"]

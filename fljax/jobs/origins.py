@@ -23,18 +23,18 @@ def rows_before_changes(job: Job, algorithm: Algorithm, split: str, round: int, 
     index = np.asarray(data.index)
     if job.run.drift == job.run.attack == "none":
         return index
-    before, _ = make_parts(job)
-    owner = _owners(job, before, round)
+    unchanged, _ = make_parts(job)
+    owner = _owners(job, unchanged, round)
     attackers = dict(algorithm.about.choices).get("attack.attackers", ())
     if split == "train" and find("attack", job.run.attack)(**job.settings["attack"]).poison is not None:
         owner[list(attackers)] = attackers  # attackers keep their poisoned examples
-    own: ClientData = getattr(before, split)
-    return np.where(index < len(own.pool.y), index, np.asarray(own.index)[owner])
+    original: ClientData = getattr(unchanged, split)
+    return np.where(index < len(original.pool.y), index, np.asarray(original.index)[owner])
 
 
-def _owners(job: Job, before: Federation, round: int) -> np.ndarray:
+def _owners(job: Job, unchanged: Federation, round: int) -> np.ndarray:
     """(clients,) the client whose data each client has."""
     drift = find("drift", job.run.drift)(**job.settings["drift"])
     if drift.timeline is None:
-        return np.arange(len(before.train.size))
-    return np.array(drift.timeline(before).owner[(np.array(drift.begins) <= round).sum() - 1])
+        return np.arange(len(unchanged.train.size))
+    return np.array(drift.timeline(unchanged).owner[(np.array(drift.begins) <= round).sum() - 1])

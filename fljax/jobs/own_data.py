@@ -34,10 +34,10 @@ def read_data(job: Job) -> OwnData:
         MemoryError: unpacked, it is larger than the memory.
     """
     run, words = job.run, Words(job.run.text_words, job.run.text_length)
-    path = Path(own := str(run.data))
+    path = Path(source := str(run.data))
     if path.name in NAMES and not path.exists():
         raise ValueError(f"there is no file {path}; for the data set of that name write --dataset {path.name}")
-    return _read(own, columns_of(job), run.task, words, path.stat().st_mtime_ns if path.exists() else 0)
+    return _read(source, columns_of(job), run.task, words, path.stat().st_mtime_ns if path.exists() else 0)
 
 
 def columns_of(job: Job) -> Columns:
@@ -63,17 +63,17 @@ def own_federation(job: Job) -> Federation | None:
     data, settings = read_data(job), job.settings["partition"]
     if data.client is None:
         path = Path(str(job.run.data))
-        there = f", one of its arrays {', '.join(array_names(path))}" if path.suffix == ".npz" else ""
+        choice = f", one of its arrays {', '.join(array_names(path))}" if path.suffix == ".npz" else ""
         raise ValueError(
-            f"--data {path} does not name the clients of its examples; give --client-column NAME{there}, or "
+            f"--data {path} does not name the clients of its examples; give --client-column NAME{choice}, or "
             "--partition iid --partition.n-clients 10"
         )
     split = split_of(settings["val_fraction"], settings["test_fraction"])
     if data.part is not None:
-        for name, usual in zip(("val_fraction", "test_fraction"), SPLIT[1:], strict=True):
-            if settings[name] != usual:
-                said = shown(f"partition.{name}", [str(settings[name])])
-                raise ValueError(f"{said}: the data assigns each example to a split already; leave it out")
+        for name, default in zip(("val_fraction", "test_fraction"), SPLIT[1:], strict=True):
+            if settings[name] != default:
+                option = shown(f"partition.{name}", [str(settings[name])])
+                raise ValueError(f"{option}: the data assigns each example to a split already; leave it out")
         split = SPLIT
     federation = data.federation(split, seed=job.run.seed, min_size=settings["min_size"])
     if not (n_clients := settings["n_clients"]):
@@ -90,8 +90,8 @@ def halves(job: Job) -> tuple[Examples, Examples]:
         ValueError: the data already decides what the partition would, or as `read_data`.
     """
     data, column = read_data(job), job.run.split_column
-    said = f"--split-column {column}" if column else f"--data {job.run.data}"
-    with naming(f"{said} with --partition {job.run.partition}"):
+    option = f"--split-column {column}" if column else f"--data {job.run.data}"
+    with naming(f"{option} with --partition {job.run.partition}"):
         return data.halves(seed=job.run.seed)
 
 
@@ -135,8 +135,8 @@ def save_names(job: Job, folder: Path, scaling: Scaling) -> None:
     clients = client_names(job)
     classes, inputs, words = of_data(job)
     numbers = {"inputs": scaling.inputs, "targets": scaling.targets}
-    pairs = {what: own for what, own in numbers.items() if isinstance(own, tuple)}
-    scales = {what: {"mean": mean, "deviation": deviation} for what, (mean, deviation) in pairs.items()}
+    moments_by_name = {name: scale for name, scale in numbers.items() if isinstance(scale, tuple)}
+    scales = {name: {"mean": mean, "deviation": deviation} for name, (mean, deviation) in moments_by_name.items()}
     if clients.training or classes or scales or words:
         content = names_as_json(clients.training, classes, scales, clients.new, inputs, words)
         write_atomically(folder / "names.json", content.encode())

@@ -93,13 +93,13 @@ def plain_model(job: Job, federation: Federation) -> Model:
     name, shape = job.run.model, federation.train.pool.x.shape[1:]
     make = find("model", name)
     try:
-        as_it_is = federation.train.pool.x.dtype == jnp.int32 and job.run.normalize == "unit"
-        seen = jnp.int32 if as_it_is else jnp.float32
-        made = as_model(make, shape, n_classes(federation), with_words(job), seen)
-        check_takes(getattr(made, "about", ()), federation.train.pool.x.dtype)
+        reads_tokens = federation.train.pool.x.dtype == jnp.int32 and job.run.normalize == "unit"
+        dtype = jnp.int32 if reads_tokens else jnp.float32
+        network = as_model(make, shape, n_classes(federation), with_words(job), dtype)
+        check_takes(getattr(network, "about", ()), federation.train.pool.x.dtype)
     except (ValueError, TypeError) as error:
         raise ValueError(f"--model {name}: {error}") from None
-    model = made_as("model", job, made, Model)
+    model = made_as("model", job, network, Model)
     check_fits(f"two copies of --model {name} need", 2 * n_bytes(jax.eval_shape(model.init, jax.random.key(0))))
     return _scored(job, model)
 
@@ -113,12 +113,12 @@ def with_words(job: Job) -> dict[str, Any]:
     settings, words, name = dict(job.settings["model"]), of_data(job)[-1], job.run.model
     if not words:
         return settings
-    usual = parameters(find("model", name)).get("vocabulary")
-    if usual is not None and settings["vocabulary"] == usual.default:
+    vocabulary = parameters(find("model", name)).get("vocabulary")
+    if vocabulary is not None and settings["vocabulary"] == vocabulary.default:
         settings["vocabulary"] = len(words)
-    elif usual is None and name in names("model"):
-        able = [known for known in names("model") if "vocabulary" in parameters(find("model", known))]
-        raise ValueError(f"it would read words as numbers; choose a network that embeds them, {', '.join(able)}")
+    elif vocabulary is None and name in names("model"):
+        embedding = [network for network in names("model") if "vocabulary" in parameters(find("model", network))]
+        raise ValueError(f"it would read words as numbers; choose a network that embeds them, {', '.join(embedding)}")
     return settings
 
 
@@ -129,9 +129,9 @@ def _scored(job: Job, model: Model) -> Model:
         ValueError: a score is unknown or is none, is given twice, or has the name of a metric of every test.
     """
     for word in job.run.score:
-        made = find("score", word)
+        score = find("score", word)
         with naming(f"--score {' '.join(job.run.score)}"):
-            model = scored(model, **{short_name(word): made})
+            model = scored(model, **{short_name(word): score})
     return validated(model) if job.run.validate else model
 
 

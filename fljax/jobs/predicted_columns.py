@@ -16,29 +16,29 @@ from fljax.run.result import Result
 
 
 def told_columns(
-    run: LoadedRun, made: Remade, result: Result, begin: ColumnArrays, label: Sequence[np.ndarray], outputs: np.ndarray
+    run: LoadedRun, made: Remade, result: Result, first: ColumnArrays, label: Sequence[np.ndarray], outputs: np.ndarray
 ) -> ColumnArrays:
     """All columns of one method; ``label`` is empty, or has one array per label column."""
-    columns = {"method": np.full(len(outputs), result.name)} | begin
+    columns = {"method": np.full(len(outputs), result.name)} | first
     task = task_of(made.runs[result.name]["algorithm"].loss)
     if task == "classification":
         return columns | ({"label": label[0]} if label else {}) | _classes(outputs, run.classes)
-    asked: Any = run.config.get("label_column", ())
+    label_columns: Any = run.config.get("label_column", ())
     n = outputs.shape[1]
-    ends = [""] if n == 1 else [f"_{name}" for name in (asked if len(asked) == n else range(n))]
-    for i, (end, output) in enumerate(zip(ends, outputs.T, strict=True)):
-        columns |= {f"label{end}": label[i]} if label else {}
-        columns |= _probability(output, end) if task == "labels" else {f"predicted{end}": output}
+    endings = [""] if n == 1 else [f"_{name}" for name in (label_columns if len(label_columns) == n else range(n))]
+    for i, (ending, output) in enumerate(zip(endings, outputs.T, strict=True)):
+        columns |= {f"label{ending}": label[i]} if label else {}
+        columns |= _probability(output, ending) if task == "labels" else {f"predicted{ending}": output}
     return columns
 
 
 def _classes(outputs: np.ndarray, classes: Sequence[str]) -> ColumnArrays:
     """The predicted class, and the probability of each class."""
     names = np.array([*classes, *map(str, range(len(classes), outputs.shape[1]))])
-    is_told = np.isfinite(outputs).all(axis=1)
-    told = np.where(is_told, names[np.where(is_told, outputs.argmax(axis=1), 0)], "")
+    is_finite = np.isfinite(outputs).all(axis=1)
+    predicted = np.where(is_finite, names[np.where(is_finite, outputs.argmax(axis=1), 0)], "")
     shares = softmax(outputs.astype(np.float64), axis=1)
-    return {"predicted": told} | {f"p_{name}": p for name, p in zip(names, shares.T, strict=True)}
+    return {"predicted": predicted} | {f"p_{name}": p for name, p in zip(names, shares.T, strict=True)}
 
 
 def _probability(output: np.ndarray, end: str) -> ColumnArrays:
@@ -59,7 +59,7 @@ def as_csv(columns: Mapping[str, np.ndarray]) -> str:
 def _cells(column: np.ndarray) -> list[Any]:
     if column.dtype.kind != "f":
         return column.tolist()
-    shown = (
+    format_number = (
         "{}".format if column.dtype.itemsize == 4 else "{:.7g}".format
     )  # float32: as many digits as identify the number
-    return ["" if value != value else shown(value) for value in column]
+    return ["" if value != value else format_number(value) for value in column]

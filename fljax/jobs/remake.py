@@ -43,6 +43,6 @@ def remake(folder: str | Path) -> Remade:
     federation, newcomers = make_parts(job)
     fills = None if job.run.data is None else read_data(job).fills(federation)  # attackers add rows to the pool
     methods, federation = make_methods(job, make_model(job, federation), federation)
-    ends = {"patience": job.run.patience}
-    runs = {name: planned(job, made, federation, name) | ends for name, made in methods.items()}
+    patience = {"patience": job.run.patience}
+    runs = {name: planned(job, method, federation, name) | patience for name, method in methods.items()}
     return Remade(federation, newcomers, runs, fills)

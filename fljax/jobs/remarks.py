@@ -32,17 +32,17 @@ def headline(
     n_parameters = tree.size(jax.eval_shape(model.init, jax.random.key(0)))
     groups = "" if federation.group is None else f" in {len(np.unique(federation.group))} groups"
     sizes = f"{size.min()}" if size.min() == size.max() else f"{size.min()} to {size.max()}"
-    new = "" if newcomers is None else f"; {len(newcomers.train.size)} new clients at the end"
+    newcomers_text = "" if newcomers is None else f"; {len(newcomers.train.size)} new clients at the end"
     draw = make_sampling(job).of(len(size))
     expected = draw.sampling.expected(len(size))
-    asked = f"; {draw.size} per round" if draw.size < len(size) else ""
-    asked = asked if expected is None else f"; about {expected:g} per round"
-    there = f"{jax.device_count()} {jax.default_backend()} device" + "s" * (jax.device_count() > 1)
-    there = there if devices is None or len(devices) == jax.device_count() else f"{len(devices)} of {there}"
-    clients = f"{len(size)} clients{groups}, {sizes} training examples each{asked}{new}"
+    participants = f"; {draw.size} per round" if draw.size < len(size) else ""
+    participants = participants if expected is None else f"; about {expected:g} per round"
+    where = f"{jax.device_count()} {jax.default_backend()} device" + "s" * (jax.device_count() > 1)
+    where = where if devices is None or len(devices) == jax.device_count() else f"{len(devices)} of {where}"
+    clients = f"{len(size)} clients{groups}, {sizes} training examples each{participants}{newcomers_text}"
     lines = (
         f"{data_name(run)}, {run.partition}: {clients}",
-        f"{run.model} of {n_parameters:,} parameters, {run.rounds} rounds on {there}",
+        f"{run.model} of {n_parameters:,} parameters, {run.rounds} rounds on {where}",
         *not_alike(job.of_methods),
         *slips(job, size),
         *many_classes(job, federation),
@@ -52,36 +52,45 @@ def headline(
 
 def noises(job: Job, runs: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """A line for each method with a target epsilon, with the noise that follows from it."""
-    found = []
+    lines = []
     for name, run in runs.items():
         target, hyper = job.settings[name].get("target_epsilon"), run["hyper"]
-        private = mechanism(hyper, run["sampling"], run["algorithm"].about.work)
-        if target is not None and private is not None:
-            noise = float(getattr(hyper, private.noise))
-            found.append(f"{name}: --{written(private.noise)} {noise:.6g} follows from --target-epsilon {target:g}")
-    return found
+        privacy = mechanism(hyper, run["sampling"], run["algorithm"].about.work)
+        if target is not None and privacy is not None:
+            noise = float(getattr(hyper, privacy.noise))
+            lines.append(f"{name}: --{written(privacy.noise)} {noise:.6g} follows from --target-epsilon {target:g}")
+    return lines
 
 
 def slips(job: Job, size: np.ndarray) -> list[str]:
     """Lines on settings that are allowed but probably mistakes: batches larger than any client, more clusters than
     clients, more attackers than an aggregation tolerates."""
-    large = [method for method, own in job.of_methods.items() if (own.get("batch_size") or 0) > size.max()]
-    many = [method for method, own in job.of_methods.items() if (own.get("n_clusters") or 0) > len(size)]
+    large_batches = [
+        method for method, settings in job.of_methods.items() if (settings.get("batch_size") or 0) > size.max()
+    ]
+    many_clusters = [
+        method for method, settings in job.of_methods.items() if (settings.get("n_clusters") or 0) > len(size)
+    ]
     one_step = "each epoch is one step, as with --batch-size None"
-    lines = [f"batches of {', '.join(large)} are larger than any client's data: {one_step}"] if large else []
-    lines += [f"{', '.join(many)}: more clusters than the {len(size)} clients"] if many else []
+    lines = []
+    if large_batches:
+        lines.append(f"batches of {', '.join(large_batches)} are larger than any client's data: {one_step}")
+    if many_clusters:
+        lines.append(f"{', '.join(many_clusters)}: more clusters than the {len(size)} clients")
     n_models = make_sampling(job).of(len(size)).size
-    whole = [method for method, own in job.of_methods.items() if own.get("body_epochs") == own.get("epochs", -1)]
-    lines += (
-        [f"{', '.join(whole)}: with --body-epochs equal to --epochs, heads are trained only before tests"]
-        if whole
-        else []
-    )
-    for method, own in job.of_methods.items():
+    whole_bodies = [
+        method
+        for method, settings in job.of_methods.items()
+        if settings.get("body_epochs") == settings.get("epochs", -1)
+    ]
+    if whole_bodies:
+        text = "with --body-epochs equal to --epochs, heads are trained only before tests"
+        lines.append(f"{', '.join(whole_bodies)}: {text}")
+    for method, settings in job.of_methods.items():
         per_attacker = next((BEARS[brick] for brick in method.split("+") if brick in BEARS), None)
-        if per_attacker is not None and own["n_attackers"] > (most := max((n_models - 3) // per_attacker, 0)):
-            stands = f"with {n_models} models it tolerates at most {most} attacker{'s' * (most != 1)}"
-            lines.append(f"{method}: {stands}, not --n-attackers {own['n_attackers']:g}")
+        if per_attacker is not None and settings["n_attackers"] > (most := max((n_models - 3) // per_attacker, 0)):
+            limit = f"with {n_models} models it tolerates at most {most} attacker{'s' * (most != 1)}"
+            lines.append(f"{method}: {limit}, not --n-attackers {settings['n_attackers']:g}")
     return lines
 
 

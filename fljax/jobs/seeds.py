@@ -39,8 +39,8 @@ class Seed(NamedTuple):
 def on_devices(federations: list[Federation], devices: Sequence[Device] | None) -> list[Federation]:
     """The federations, copied to each of ``devices``; an array that several of them share stays one array."""
     with over_devices(devices) as mesh:
-        known = {id(leaf): replicated(leaf, mesh) for leaf in jax.tree.leaves(federations)}
-    return jax.tree.map(lambda leaf: known[id(leaf)], federations)
+        copies = {id(leaf): replicated(leaf, mesh) for leaf in jax.tree.leaves(federations)}
+    return jax.tree.map(lambda leaf: copies[id(leaf)], federations)
 
 
 def alike(seeds: Sequence[Seed]) -> list[list[Seed]]:
@@ -52,8 +52,8 @@ def alike(seeds: Sequence[Seed]) -> list[list[Seed]]:
     groups: dict[Any, list[Seed]] = {}
     for seed in seeds:
         run = seed.job.run
-        changed = (run.attack, run.drift, run.clock) != ("none",) * 3
-        groups.setdefault((scaling_of(seed).task, changed and run.seed), []).append(seed)
+        is_changed = (run.attack, run.drift, run.clock) != ("none",) * 3
+        groups.setdefault((scaling_of(seed).task, is_changed and run.seed), []).append(seed)
     return list(groups.values())
 
 
@@ -71,7 +71,7 @@ def plans(seed: Seed) -> tuple[dict[str, dict[str, Any]], Federation]:
     job = seed.job
     methods, federation = make_methods(job, make_model(job, seed.federation), seed.federation)
     federation = on_devices([federation], seed.devices)[0]
-    return {name: planned(job, made, federation, name, seed.devices) for name, made in methods.items()}, federation
+    return {name: planned(job, method, federation, name, seed.devices) for name, method in methods.items()}, federation
 
 
 def check_going_on(seeds: Sequence[Seed], folder: Path) -> None:
@@ -110,24 +110,24 @@ def run_seeds(seeds: Sequence[Seed], writable: bool) -> None:
         seeds = [seeds[0]._replace(federation=federation)]
     runs = {name: {"runs": together(name, plan, seeds, scales)} for name, plan in planned_runs.items()}
     ahead = Ahead(runs, compile_together)
-    for name, one in runs.items():
+    for name, arguments in runs.items():
         title = name if len(seeds) > 1 else f"{name}, seed {job.run.seed}"
-        ended = _run_method(name, title, one["runs"], ahead, job.run.force_resume)
+        finished = _run_method(name, title, arguments["runs"], ahead, job.run.force_resume)
         if writable:
-            for seed, models in zip(seeds, _deployed(one["runs"], ended), strict=True):
+            for seed, models in zip(seeds, _deployed(arguments["runs"], finished), strict=True):
                 save_models(seed.folder / name / FILE, models, job.run.rounds)
 
 
 def together(name: str, plan: dict[str, Any], seeds: Sequence[Seed], scales: Sequence[Scaling]) -> Runs:
     """One method's runs; ``plan`` is that of the first seed."""
-    own = {
+    by_seed = {
         "federations": [seed.federation for seed in seeds],
         "keys": [jax.random.key(seed.job.run.seed) for seed in seeds],
         "folders": [seed.folder / name for seed in seeds],
     }
     shared = {field: value for field, value in plan.items() if field not in ("federation", "key")}
     varied = {} if len(set(scales)) == 1 else _varied(name, seeds[0], scales)
-    return Runs(**shared | varied, **own, compile=seeds[0].job.run.compile)
+    return Runs(**shared | varied, **by_seed, compile=seeds[0].job.run.compile)
 
 
 def _varied(name: str, first: Seed, scales: Sequence[Scaling]) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def _varied(name: str, first: Seed, scales: Sequence[Scaling]) -> dict[str, Any]
 
     text = kept_as(program_text(name, job, federation), make_algorithm(name, job, plain).algorithm)
     program = None if text is None else f"{text} {scales[0].task} by each seed's own {' and '.join(fields)}"
-    numbers = [{field: getattr(one, field) for field in fields} for one in scales]
+    numbers = [{field: getattr(scale, field) for field in fields} for scale in scales]
     return {"varied": Varied(make, numbers), "program": program}
 
 
@@ -159,7 +159,7 @@ def _run_method(name: str, title: str, runs: Runs, ahead: Ahead, force_resume: b
         raise
 
 
-def _deployed(runs: Runs, ended: Sequence[Run]) -> Iterator[ModelTable]:
+def _deployed(runs: Runs, finished: Sequence[Run]) -> Iterator[ModelTable]:
     """The models of the clients of each finished run, computed by one program."""
     varied, hyper = runs.varied, as_traced(runs.hyper)
 
@@ -167,7 +167,7 @@ def _deployed(runs: Runs, ended: Sequence[Run]) -> Iterator[ModelTable]:
     def deploy(numbers: Any, *arguments: Any) -> ModelTable:
         return last_models((runs.algorithm if varied is None else varied.make(numbers)).deploy, *arguments)
 
-    for i, run in enumerate(ended):
+    for i, run in enumerate(finished):
         numbers = None if varied is None else as_arrays(varied.numbers[i])
         data = at(runs.federations[i], runs.n_rounds - 1).train
         arguments = numbers, runs.keys[i], hyper, run.state, data

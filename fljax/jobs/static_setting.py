@@ -62,8 +62,8 @@ def checked(sweep: SweepJob, setting: dict[str, Any]) -> Ready:
     metric = metric_of(sweep.metric, algorithm)
     rungs(count_points(hypers), run.rounds, own.halving, run.evaluate_every)
     key, devices = jax.random.key(run.seed), devices_for(sweep, ready, None)
-    rest = own.seeds, run.rounds, draw, own.runs_at_once, devices, metric
-    check_ahead(algorithm, hypers, ready.federation, key, *rest)
+    search_arguments = own.seeds, run.rounds, draw, own.runs_at_once, devices, metric
+    check_ahead(algorithm, hypers, ready.federation, key, *search_arguments)
     return ready
 
 
@@ -84,7 +84,7 @@ def _check_clock(sweep: SweepJob, job: Job, made: Made, federation: Federation) 
         """The Hyper with the least and the greatest value of a hyperparameter."""
         values = np.asarray(getattr(hypers, name))
         ends = [replace(hyper, **{name: float(end)}) for end in (values.min(), values.max())]
-        return [with_target(one, sampling, algorithm.about.work, job.run.rounds) for one in ends]
+        return [with_target(end_hyper, sampling, algorithm.about.work, job.run.rounds) for end_hyper in ends]
 
     clock = find("clock", job.run.clock)(**job.settings["clock"])
     check_alike(algorithm, {name: with_ends(name) for name in sweep.axes}, sampling, clock, federation)

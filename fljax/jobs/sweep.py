@@ -58,9 +58,14 @@ class SweepJob(NamedTuple):
         unique."""
         from fljax.run.sweep.table import is_of_a_run
 
-        short = [full.rpartition(".")[2] for full in self.outer]
-        alone = [short.count(label) == 1 and label not in self.axes and not is_of_a_run(label) for label in short]
-        return {label if ok else full: full for label, ok, full in zip(short, alone, self.outer, strict=True)}
+        short_names = [full.rpartition(".")[2] for full in self.outer]
+        is_unique = [
+            short_names.count(label) == 1 and label not in self.axes and not is_of_a_run(label) for label in short_names
+        ]
+        return {
+            label if is_short else full: full
+            for label, is_short, full in zip(short_names, is_unique, self.outer, strict=True)
+        }
 
     def job_with(self, setting: dict[str, Any]) -> Job:
         """The job under one static setting of the outer loop, by label."""
@@ -85,8 +90,8 @@ class SweepJob(NamedTuple):
 
 def folder_of(setting: dict[str, Any]) -> str:
     """The name of the folder of one static setting's runs, inside the sweep's folder; the setting is by label."""
-    named = (f"{name}={value}".replace(" ", "_").replace("/", "_") for name, value in setting.items())
-    return "-".join(named) or "runs"
+    texts = (f"{name}={value}".replace(" ", "_").replace("/", "_") for name, value in setting.items())
+    return "-".join(texts) or "runs"
 
 
 def read_sweep(arguments: Sequence[str], check: bool = True) -> SweepJob:
@@ -104,8 +109,8 @@ def read_sweep(arguments: Sequence[str], check: bool = True) -> SweepJob:
     for name, words in layers[-1]:
         if name in NOT_SWEPT and words not in (["None"], ["False"]):
             raise ValueError(f"{shown(name, words)}: {NOT_SWEPT[name]}")
-    own = [[one for one in layer if not one[0].startswith(f"{OUTER}.")] for layer in layers]
-    job = job_of(own, RUN | SWEEP, value_or_axis)
+    job_layers = [[setting for setting in layer if not setting[0].startswith(f"{OUTER}.")] for layer in layers]
+    job = job_of(job_layers, RUN | SWEEP, value_or_axis)
     (section,) = job.methods
     axes = {name: value for name, value in job.settings[section].items() if isinstance(value, Axis)}
     for name in axes:
@@ -113,7 +118,7 @@ def read_sweep(arguments: Sequence[str], check: bool = True) -> SweepJob:
     outer: dict[str, list[Any]] = {}
     for i, layer in enumerate(layers):
         with naming_file(layers, i):
-            outer |= outer_values([one for one in layer if one[0].startswith(f"{OUTER}.")], job)
+            outer |= outer_values([setting for setting in layer if setting[0].startswith(f"{OUTER}.")], job)
     sweep = SweepJob(job, axes, outer)
     if check:
         _check(sweep)
@@ -129,7 +134,7 @@ def outer_values(layer: Layer, job: Job) -> dict[str, list[Any]]:
             is of the wrong type.
     """
     names: dict[str, str] = {}
-    found = {}
+    values = {}
     for name, words in layer:
         with naming(shown(name, words)):
             (full,) = full_names(name.partition(".")[2], job.schema)
@@ -141,36 +146,37 @@ def outer_values(layer: Layer, job: Job) -> dict[str, list[Any]]:
         if not words:
             raise ValueError(f"--{written(name)}: an empty grid; give at least one value")
         try:
-            split = [shlex.split(word) for word in words]
+            split_words = [shlex.split(word) for word in words]
         except ValueError:
             raise ValueError(f"{shown(name, words)}: a quotation mark is not closed") from None
         section, _, field = full.rpartition(".")
-        found[full] = [job.schema[section][field].read(name, parts) for parts in split]
-        check_different(shown(name, words), found[full])
-    return found
+        values[full] = [job.schema[section][field].read(name, parts) for parts in split_words]
+        check_different(shown(name, words), values[full])
+    return values
 
 
 def _check(sweep: SweepJob) -> None:
     """Raises ValueError if nothing is varied, there are too many points, or a hyperparameter is varied twice."""
-    own, run = sweep.own, sweep.job.run
-    if own.resume and run.folder is None:
+    settings, run = sweep.own, sweep.job.run
+    if settings.resume and run.folder is None:
         raise ValueError("--resume: name the sweep with --folder")
     for name in ("new_clients", "patience", "validate"):
         if value := getattr(run, name):
             raise ValueError(f"{shown(name, words_of(value))}: {NOT_SWEPT[name]}")
-    if not sweep.axes and not sweep.outer and own.seeds == 1:
-        if own.resume and not Path(str(run.folder), "config.toml").exists():
-            fault = "has no config.toml" if Path(str(run.folder)).is_dir() else "does not exist"
-            raise ValueError(f"--folder {run.folder} {fault}: there is no sweep to resume")
+    if not sweep.axes and not sweep.outer and settings.seeds == 1:
+        if settings.resume and not Path(str(run.folder), "config.toml").exists():
+            problem = "has no config.toml" if Path(str(run.folder)).is_dir() else "does not exist"
+            raise ValueError(f"--folder {run.folder} {problem}: there is no sweep to resume")
         raise ValueError(f"nothing to sweep: give a setting of {sweep.name} several values, such as --lr 0.01 0.1")
     drawn = {name: axis.words for name, axis in sweep.axes.items() if callable(axis.values)}
-    if own.draws is not None and not drawn:
-        raise ValueError(f"--draws {own.draws}: nothing to draw from; give a range, such as --lr log:0.001:1")
-    for name, words in drawn.items() if own.draws is None else ():
+    if settings.draws is not None and not drawn:
+        raise ValueError(f"--draws {settings.draws}: nothing to draw from; give a range, such as --lr log:0.001:1")
+    for name, words in drawn.items() if settings.draws is None else ():
         raise ValueError(f"{shown(name, words)}: {how_to_draw(words[0].partition(':')[0])}")
-    n_points = math.prod(len(axis.values) for name, axis in sweep.axes.items() if name not in drawn) * (own.draws or 1)
-    if (n_runs := n_points * own.seeds) > MOST_RUNS:
-        raise ValueError(f"{n_points} points x --seeds {own.seeds} are {n_runs} runs; choose at most {MOST_RUNS}")
+    n_values = [len(axis.values) for name, axis in sweep.axes.items() if name not in drawn]
+    n_points = math.prod(n_values) * (settings.draws or 1)
+    if (n_runs := n_points * settings.seeds) > MOST_RUNS:
+        raise ValueError(f"{n_points} points x --seeds {settings.seeds} are {n_runs} runs; choose at most {MOST_RUNS}")
     for full in sweep.outer:
         section, _, field = full.rpartition(".")
         if section == sweep.name and field in sweep.axes:

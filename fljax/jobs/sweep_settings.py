@@ -32,28 +32,32 @@ def may_grow(sweep: SweepJob, folder: Path) -> list[str]:
     The search itself checks that no seed and no point is missing.
     """
     stored = dict(of_toml(folder / "config.toml")) if begun_by(folder) else {}
-    taken = {full.rpartition(".")[2] for full in sweep.outer}  # their folders would have other names
-    points = [path(sweep.name, name) for name in sweep.axes if name not in taken]
+    swept_names = {full.rpartition(".")[2] for full in sweep.outer}  # their folders would have other names
+    points = [path(sweep.name, name) for name in sweep.axes if name not in swept_names]
     outer = {f"{OUTER}.{full}": set(words) for full, words in as_toml(sweep).get(OUTER, {}).items()}
-    more = [name for name, words in outer.items() if name in stored and words >= set(stored[name])]
-    return ["seeds", "draws", *points, *more]
+    grown = [name for name, words in outer.items() if name in stored and words >= set(stored[name])]
+    return ["seeds", "draws", *points, *grown]
 
 
-def as_words(sweep: SweepJob, point: Row, said: Collection[str] = ()) -> list[str]:
+def as_words(sweep: SweepJob, point: Row, included: Collection[str] = ()) -> list[str]:
     """A point as options of `fljax run` and `fljax compare`, with every digit of its numbers.
 
-    They include the method's other settings that are not the defaults of these commands, and those in ``said``.
+    They include the method's other settings that are not the defaults of these commands, and those in ``included``.
     """
     values: dict[str, Any] = {}  # by full name
-    usual = read_job(["--algorithm", *sweep.job.run.algorithm]).settings.get(sweep.name, {})
+    defaults = read_job(["--algorithm", *sweep.job.run.algorithm]).settings.get(sweep.name, {})
     for name, value in sweep.job.settings[sweep.name].items():
         full = path(sweep.name, name)
-        if name not in sweep.axes and full not in sweep.outer and (name in said or value != usual.get(name, value)):
+        if (
+            name not in sweep.axes
+            and full not in sweep.outer
+            and (name in included or value != defaults.get(name, value))
+        ):
             values[full] = value
     for label, value in point.items():
         if (full := sweep.labels.get(label)) is None:
             values[path(sweep.name, label)] = float(str(np.float32(str(value))))
         else:
-            named = str(value)  # in older tables "(128, 64)", not "128 64"
-            values[full] = next(one for one in sweep.outer[full] if named in (in_words(one), str(one)))
+            text = str(value)  # in older tables "(128, 64)", not "128 64"
+            values[full] = next(one for one in sweep.outer[full] if text in (in_words(one), str(one)))
     return [word for full, value in values.items() for word in (f"--{written(full)}", *words_of(value))]

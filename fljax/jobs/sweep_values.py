@@ -43,64 +43,65 @@ def value_or_axis(name: str, parameter: Parameter, words: list[str]) -> Any:
             twice.
     """
     section, _, short = name.rpartition(".")
-    several = len(words) > 1 or is_range(words)
-    if parameter.number is not None and section not in ("", *PARTS) and (several or not words):
-        given = shown(short, words)
+    has_several = len(words) > 1 or is_range(words)
+    if parameter.number is not None and section not in ("", *PARTS) and (has_several or not words):
+        setting = shown(short, words)
         if not words:
-            raise ValueError(f"{given}: an empty grid; give at least one value")
-        ranged = is_range(words)
-        values = _range(given, short, words, parameter) if ranged else [parameter.read(short, [w]) for w in words]
+            raise ValueError(f"{setting}: an empty grid; give at least one value")
+        is_a_range = is_range(words)
+        values = _range(setting, short, words, parameter) if is_a_range else [parameter.read(short, [w]) for w in words]
         if not callable(values):
-            check_different(given, values)
+            check_different(setting, values)
             if None in values and len(values) > 1:
-                text = "None needs another program than numbers; use the outer loop"
-                raise ValueError(f"{given}: {text}: {shown(f'{OUTER}.{short}', words)}")
+                reason = "None needs another program than numbers; use the outer loop"
+                raise ValueError(f"{setting}: {reason}: {shown(f'{OUTER}.{short}', words)}")
         return Axis(words, values)
-    if several and not takes_several(parameter.kind) and name not in SWEEP:
+    if has_several and not takes_several(parameter.kind) and name not in SWEEP:
         if name in (*NOT_OUTER, *OF_THE_WHOLE):
             raise ValueError(f"{shown(name, words)}: {name} cannot vary within a sweep; run one sweep for each value")
-        text = f"{short} is static, so each value needs its own program; use the outer loop"
-        full, each = f"{OUTER}.{name if section in PARTS else short}", ["VALUE", "VALUE"] if is_range(words) else words
-        raise ValueError(f"{shown(name, words)}: {text}: {shown(full, each)}")
-    axis = parameter.number is not None and section not in ("", *PARTS)
-    return parameter.read(name, words) if axis else read_value(name, parameter, words)
+        reason = f"{short} is static, so each value needs its own program; use the outer loop"
+        outer_name = f"{OUTER}.{name if section in PARTS else short}"
+        example = ["VALUE", "VALUE"] if is_range(words) else words
+        raise ValueError(f"{shown(name, words)}: {reason}: {shown(outer_name, example)}")
+    is_axis = parameter.number is not None and section not in ("", *PARTS)
+    return parameter.read(name, words) if is_axis else read_value(name, parameter, words)
 
 
 def check_outer(full: str, name: str, method: str) -> None:
     """Raises ValueError if the outer loop does not take the setting ``full``, written as ``name``, in a sweep of
     ``method``."""
-    given = f"--{written(name)}"
+    option = f"--{written(name)}"
     if full in OF_THE_WHOLE:
-        raise ValueError(f"{given}: {full} is a setting of the whole sweep; give it as --{written(full)}")
+        raise ValueError(f"{option}: {full} is a setting of the whole sweep; give it as --{written(full)}")
     if full in BRICKS:
         brick, number = BRICKS[full]
         raise ValueError(
-            f"{given}: bricks are part of the method; name one there and vary its setting, as in --algorithm "
+            f"{option}: bricks are part of the method; name one there and vary its setting, as in --algorithm "
             f"{method.partition('+')[0]}+{brick} --{written(number)} VALUE VALUE; see fljax list bricks"
         )
     if full in NOT_OUTER:
-        raise ValueError(f"{given}: {full} cannot vary within a sweep; run one sweep for each value")
+        raise ValueError(f"{option}: {full} cannot vary within a sweep; run one sweep for each value")
 
 
-def _range(given: str, name: str, words: list[str], parameter: Parameter) -> Any:
+def _range(setting: str, name: str, words: list[str], parameter: Parameter) -> Any:
     from fljax.run.sweep.points import log_spaced, log_uniform, spaced, uniform
 
     kind, *parts = words[0].split(":")
     try:
         (low, high), count = map(float, parts[:2]), [int(part) for part in parts[2:]]
     except ValueError:
-        raise ValueError(f"{given}: give {kind}:LOW:HIGH:N, N whole, or {kind}:LOW:HIGH to draw") from None
+        raise ValueError(f"{setting}: give {kind}:LOW:HIGH:N, N whole, or {kind}:LOW:HIGH to draw") from None
     if len(words) > 1 or len(count) > 1:
-        raise ValueError(f"{given}: {how_to_draw(kind)}")
+        raise ValueError(f"{setting}: {how_to_draw(kind)}")
     if count and count[0] > MOST_RUNS:
-        raise ValueError(f"{given}: choose at most {MOST_RUNS} values")
+        raise ValueError(f"{setting}: choose at most {MOST_RUNS} values")
     for end in (low, high):
         check_number(name, end, parameter.number)  # pyright: ignore[reportArgumentType] - an axis is a number's
     if not count and low == high:
-        raise ValueError(f"{given}: every draw is the same; give low < high")
-    makes = {"lin": (uniform, spaced), "log": (log_uniform, log_spaced)}[kind]
-    with naming(given):
-        return makes[len(count)](low, high, *count)
+        raise ValueError(f"{setting}: every draw is the same; give low < high")
+    makers = {"lin": (uniform, spaced), "log": (log_uniform, log_spaced)}[kind]
+    with naming(setting):
+        return makers[len(count)](low, high, *count)
 
 
 def how_to_draw(kind: str) -> str:

@@ -27,31 +27,31 @@ Config = Mapping[str, Any]
 
 def not_alike(settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """A line with the settings of local training and of clusters in which methods differ; [] if they do not."""
-    found = []
+    differences = []
     for name in OF_METHODS:
-        values = {method: own[name] for method, own in settings.items() if name in own}
-        usual = Counter(values.values()).most_common(1)[0][0] if values else None
-        if others := [f"{method} {value}" for method, value in values.items() if value != usual]:
-            found.append(f"{written(name)} {usual}, {', '.join(others)}")
-    return [f"methods differ in: {'; '.join(found)}"] if found else []
+        values = {method: section[name] for method, section in settings.items() if name in section}
+        most_common = Counter(values.values()).most_common(1)[0][0] if values else None
+        if other_methods := [f"{method} {value}" for method, value in values.items() if value != most_common]:
+            differences.append(f"{written(name)} {most_common}, {', '.join(other_methods)}")
+    return [f"methods differ in: {'; '.join(differences)}"] if differences else []
 
 
 def these_differ(configs: Mapping[str, Config]) -> list[str]:
     """A line with settings other than the methods in which runs, by name, differ; [] if they do not or nothing is
     known."""
-    known = {name: _flat(config) for name, config in configs.items() if config}
-    found = {}
-    for key in dict.fromkeys(key for own in known.values() for key in own):
+    flat_configs = {name: _flat(config) for name, config in configs.items() if config}
+    differences = {}
+    for key in dict.fromkeys(key for settings in flat_configs.values() for key in settings):
         part = key.partition(".")[0]
-        if part != key and part in found:  # another partition has other settings
+        if part != key and part in differences:  # another partition has other settings
             continue
-        of_value: dict[str, list[str]] = {}
-        for name, own in known.items():
-            of_value.setdefault(" ".join(words_of(own.get(key))), []).append(name)
-        if len(of_value) > 1:
-            found[key] = ", ".join(f"{value} ({', '.join(names)})" for value, names in of_value.items())
-    told = "; ".join(f"{written(key)} {values}" for key, values in found.items())
-    return [f"runs differ in {', '.join(map(written, found))}: {told}"] if found else []
+        runs_by_value: dict[str, list[str]] = {}
+        for name, settings in flat_configs.items():
+            runs_by_value.setdefault(" ".join(words_of(settings.get(key))), []).append(name)
+        if len(runs_by_value) > 1:
+            differences[key] = ", ".join(f"{value} ({', '.join(names)})" for value, names in runs_by_value.items())
+    text = "; ".join(f"{written(key)} {values}" for key, values in differences.items())
+    return [f"runs differ in {', '.join(map(written, differences))}: {text}"] if differences else []
 
 
 def same_clients(one: Config, other: Config, seeds: bool) -> bool:
@@ -72,37 +72,38 @@ def data_settings(configs: Mapping[str, Config]) -> dict[str, list[str]]:
 
     A data setting is named by what differs from the others: the data set, the partition, its settings.
     """
-    alike: list[list[str]] = []
+    groups: list[list[str]] = []
     for name, config in configs.items():
-        own = next((part for part in alike if same_clients(configs[part[0]], config, seeds=False)), None)
-        if own is None:
-            alike.append([name])
+        group = next((members for members in groups if same_clients(configs[members[0]], config, seeds=False)), None)
+        if group is None:
+            groups.append([name])
         else:
-            own.append(name)
-    if len(alike) == 1:
-        return {"": alike[0]}
+            group.append(name)
+    if len(groups) == 1:
+        return {"": groups[0]}
     names = [
-        name or part[0] for name, part in zip(_data_names([configs[part[0]] for part in alike]), alike, strict=True)
+        name or members[0]
+        for name, members in zip(_data_names([configs[members[0]] for members in groups]), groups, strict=True)
     ]
     if len(set(names)) < len(names):  # they lie in different folders
-        names = [part[0] for part in alike]
-    return dict(zip(names, alike, strict=True))
+        names = [members[0] for members in groups]
+    return dict(zip(names, groups, strict=True))
 
 
 def _data_names(configs: Sequence[Config]) -> list[str]:
     """For each data setting, what distinguishes its clients from all others', in words; "" if nothing does."""
     of_data = ("dataset", *OF_CLIENTS, "partition")
     flat = [
-        {key: value for key, value in _flat(own).items() if key.partition(".")[0] in of_data and value is not None}
-        for own in configs
+        {key: value for key, value in _flat(config).items() if key.partition(".")[0] in of_data and value is not None}
+        for config in configs
     ]
-    told: list[list[str]] = [[] for _ in flat]
-    for key in dict.fromkeys(key for own in flat for key in own):
-        words = {" ".join(words_of(own[key])) for own in flat if key in own}
-        if len(words) > 1 or ("." not in key and not all(key in own for own in flat)):
-            for parts, own in zip(told, flat, strict=True):
-                parts += [_in_words(key, own[key])] if key in own else []
-    return [", ".join(parts) for parts in told]
+    texts: list[list[str]] = [[] for _ in flat]
+    for key in dict.fromkeys(key for config in flat for key in config):
+        words = {" ".join(words_of(config[key])) for config in flat if key in config}
+        if len(words) > 1 or ("." not in key and not all(key in config for config in flat)):
+            for parts, config in zip(texts, flat, strict=True):
+                parts += [_in_words(key, config[key])] if key in config else []
+    return [", ".join(parts) for parts in texts]
 
 
 def _in_words(key: str, value: Any) -> str:
@@ -113,14 +114,14 @@ def _in_words(key: str, value: Any) -> str:
 
 def _flat(config: Config) -> dict[str, Any]:
     """A run's own settings and those of its parts, named "part" and "part.name"."""
-    own = {name: value for name, value in config.items() if not isinstance(value, Mapping) and name not in _UNSAID}
-    own = {name: value for name, value in own.items() if value != []}  # as in a file of an older version
+    settings = {name: value for name, value in config.items() if not isinstance(value, Mapping) and name not in _UNSAID}
+    settings = {name: value for name, value in settings.items() if value != []}  # as in a file of an older version
     for part in PARTS:
         section = config.get(part)
         if isinstance(section, Mapping):
-            own |= {part: section.get("name")}
-            own |= {f"{part}.{name}": value for name, value in section.items() if name not in ("name", "unset")}
-    return own
+            settings |= {part: section.get("name")}
+            settings |= {f"{part}.{name}": value for name, value in section.items() if name not in ("name", "unset")}
+    return settings
 
 
 def in_words(names: Sequence[str]) -> str:
