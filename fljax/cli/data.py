@@ -20,8 +20,8 @@ USAGE = """usage: fljax data list
   show      draws the clients' examples in a partition; `fljax data show --help` has its settings
   prepare   downloads a data set of TensorFlow Datasets; needs the network and the extra 'prepare'
 """
-OWN = ("data", *OF_OWN_DATA)
-SHOW = {name: RUN[name] for name in ("dataset", "data_folder", *OWN, "partition", "seed")}
+OWN_DATA = ("data", *OF_OWN_DATA)
+SHOW = {name: RUN[name] for name in ("dataset", "data_folder", *OWN_DATA, "partition", "seed")}
 SHOW["file"] = Parameter((("str",),), "partition.png", "file name of the picture")
 
 

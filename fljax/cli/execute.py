@@ -51,7 +51,7 @@ def execute(job: Job) -> list[report.Row]:
     devices = devices_of(job, model, federation, begun_with(job, [job.folder] if job.folder else []))
     with over_devices(devices) as mesh:
         federation = spread(federation, mesh)
-    runs = {name: planned(job, made, federation, name, devices) for name, made in methods.items()}
+    runs = {name: planned(job, method, federation, name, devices) for name, method in methods.items()}
     check_each(runs)
     folder = job.folder or config.new_folder()
     with only_run(folder) as writable:
@@ -81,18 +81,18 @@ def run_all(
         threading.Thread(target=importlib.import_module, args=("fljax.run.figures",), daemon=True).start()
     with saying_how_to_go_on("run", folder):
         for name, run in runs.items():
-            more = {"force_resume": job.run.force_resume, "patience": job.run.patience}
-            outcomes[name], state = run_one(name, run | more, ahead)
+            extra_arguments = {"force_resume": job.run.force_resume, "patience": job.run.patience}
+            outcomes[name], state = run_one(name, run | extra_arguments, ahead)
             say_where_it_ended(name, outcomes[name], job.run.rounds)
-            made = len(outcomes[name].metrics["loss"])
+            n_rounds = len(outcomes[name].metrics["loss"])
             if writable:
-                save_models(folder / name / FILE, outcomes[name].deployed, made)
+                save_models(folder / name / FILE, outcomes[name].deployed, n_rounds)
             if newcomers is not None:
-                models, new = meet_newcomers(job, run, state, newcomers)
+                models, new_tests = meet_newcomers(job, run, state, newcomers)
                 if writable:
-                    save_arrays(folder / name / NEW_TESTS, new)
-                    save_models(folder / name / OF_NEW, models, made)  # last: it holds the number of rounds of both
-                outcomes[name] = outcomes[name]._replace(newcomers=new)
+                    save_arrays(folder / name / NEW_TESTS, new_tests)
+                    save_models(folder / name / OF_NEW, models, n_rounds)  # last: it holds the number of rounds of both
+                outcomes[name] = outcomes[name]._replace(newcomers=new_tests)
     return outcomes
 
 
@@ -129,8 +129,8 @@ def run_one(name: str, planned: dict[str, Any], ahead: Ahead) -> tuple[report.Ou
     bar = BarProgress(name)
     try:
         bar.prepare()
-        waited = ahead.wait(name)
-        run = train(**planned, progress=bar, compiled_ahead=waited)
+        compiled = ahead.wait(name)
+        run = train(**planned, progress=bar, compiled_ahead=compiled)
     except BaseException:
         bar.stop()  # shows the terminal's cursor again
         raise
@@ -140,10 +140,10 @@ def run_one(name: str, planned: dict[str, Any], ahead: Ahead) -> tuple[report.Ou
 
 def say_where_it_ended(name: str, outcome: report.Outcome, n_rounds: int) -> None:
     """Prints, for a run that early stopping ended, its best round."""
-    made, best = len(outcome.metrics["loss"]), best_round(outcome.metrics)
-    if made < n_rounds:
-        since = "no test was finite" if best is None else f"{judged_by(outcome.metrics)} was best after {best + 1}"
-        print(f"{name} ended after {made} of {n_rounds} rounds: {since}")
+    n_rounds_made, best = len(outcome.metrics["loss"]), best_round(outcome.metrics)
+    if n_rounds_made < n_rounds:
+        reason = "no test was finite" if best is None else f"{judged_by(outcome.metrics)} was best after {best + 1}"
+        print(f"{name} ended after {n_rounds_made} of {n_rounds} rounds: {reason}")
 
 
 def deployed_models(planned: dict[str, Any], run: Run) -> ModelTable:

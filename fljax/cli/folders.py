@@ -16,13 +16,13 @@ def folders_and_words(
         ValueError: there is no folder, a name is not in ``names``, or a name does not have exactly one word.
     """
     folders = [Path(word) for word in takewhile(lambda word: not word.startswith("-"), arguments)]
-    given: dict[str, str] = {}
+    options: dict[str, str] = {}
     for name, words in of_arguments(arguments[len(folders) :]):
         if name not in names or len(words) != 1:
-            *others, last = (f"--{known}" for known in names)
-            known = f"{', '.join(others)} and {last}"
-            raise ValueError(f"--{name} {' '.join(words)}: fljax {command} takes {known}, each with one word")
-        given[name] = words[0]
+            *others, last = (f"--{option}" for option in names)
+            allowed = f"{', '.join(others)} and {last}"
+            raise ValueError(f"--{name} {' '.join(words)}: fljax {command} takes {allowed}, each with one word")
+        options[name] = words[0]
     if not folders:
         raise ValueError(f"name a folder: fljax {command} FOLDER; results are in results/")
-    return folders, given
+    return folders, options

@@ -23,20 +23,20 @@ def come_again() -> Iterator[None]:
     would continue though the user has stopped it.
     """
 
-    def ignored(what: Any) -> None:
-        if issubclass(what.exc_type, KeyboardInterrupt):
-            number = signal.SIGINT if what.exc_type is KeyboardInterrupt else signal.SIGTERM
-            again = threading.Timer(SECONDS, _thread.interrupt_main, (number,))
-            again.daemon = True
-            again.start()
+    def ignored(unraisable: Any) -> None:
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            number = signal.SIGINT if unraisable.exc_type is KeyboardInterrupt else signal.SIGTERM
+            timer = threading.Timer(SECONDS, _thread.interrupt_main, (number,))
+            timer.daemon = True
+            timer.start()
         else:
-            usual(what)
+            usual_hook(unraisable)
 
-    usual, sys.unraisablehook = sys.unraisablehook, ignored
+    usual_hook, sys.unraisablehook = sys.unraisablehook, ignored
     try:
         yield
     finally:
-        sys.unraisablehook = usual
+        sys.unraisablehook = usual_hook
 
 
 class TerminatedError(KeyboardInterrupt):
@@ -50,18 +50,18 @@ def saying_how_to_go_on(command: str, folder: Path, rest: str = "") -> Iterator[
     def terminated(*_: Any) -> None:
         raise TerminatedError
 
-    usual = signal.getsignal(signal.SIGTERM)
-    is_ours = usual is signal.SIG_DFL and threading.current_thread() is threading.main_thread()
+    usual_handler = signal.getsignal(signal.SIGTERM)
+    is_ours = usual_handler is signal.SIG_DFL and threading.current_thread() is threading.main_thread()
     if is_ours:
         signal.signal(signal.SIGTERM, terminated)
     try:
         yield
-    except KeyboardInterrupt as asked:
+    except KeyboardInterrupt as interrupt:
         print(f"stopped; resume with: fljax {command} --folder {shlex.quote(str(folder))}{rest}", flush=True)
-        if isinstance(asked, TerminatedError):
-            signal.signal(signal.SIGTERM, usual)
+        if isinstance(interrupt, TerminatedError):
+            signal.signal(signal.SIGTERM, usual_handler)
             signal.raise_signal(signal.SIGTERM)
         raise
     finally:
         if is_ours:
-            signal.signal(signal.SIGTERM, usual)
+            signal.signal(signal.SIGTERM, usual_handler)

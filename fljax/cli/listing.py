@@ -51,10 +51,10 @@ def show_kind(kind: str) -> None:
     if kind == "datasets":
         show([("", f"{' '.join(names('dataset'))}\n(fljax data lists where each is, or how to get it)")], 2)
     elif kind == "algorithms":
-        own = {name: entry("algorithm", name) for name in by_kind()}
-        for group in dict.fromkeys(one.group for one in own.values()):
+        methods = {name: entry("algorithm", name) for name in by_kind()}
+        for group in dict.fromkeys(details.group for details in methods.values()):
             print(f"\n {group}")
-            show(((name, _line(one)) for name, one in own.items() if one.group == group), 26)
+            show(((name, _line(details)) for name, details in methods.items() if details.group == group), 26)
     else:
         show(((name, _line(entry(kind[:-1], name))) for name in names(kind[:-1])), 26)
     print()
@@ -66,21 +66,22 @@ def show_one(word: str) -> None:
     if kind == "dataset":
         show_dataset(word)
         return
-    own = entry(kind, word)
-    title = f"{own.title}: {own.summary}. {own.paper} {own.link}".rstrip()
-    print(title if kind == "algorithm" else f"{word}: {own.summary} {own.paper} {own.link}".rstrip())
+    details = entry(kind, word)
+    title = f"{details.title}: {details.summary}. {details.paper} {details.link}".rstrip()
+    print(title if kind == "algorithm" else f"{word}: {details.summary} {details.paper} {details.link}".rstrip())
     if kind == "algorithm":
         print(f"bricks that fit: {' '.join(fitting(word)) or 'none'}")
-        if in_main_job := in_a_run(word, own):
+        if in_main_job := in_a_run(word, details):
             print(f"defaults in fljax run that differ from those below: {in_main_job}")
     prefix = short_name(word) if kind == "algorithm" else "" if kind == "brick" else kind
-    show_section(prefix, own.section, {name: one.default for name, one in own.section.items()})
+    show_section(prefix, details.section, {name: parameter.default for name, parameter in details.section.items()})
 
 
-def in_a_run(word: str, own: Entry) -> str:
+def in_a_run(word: str, details: Entry) -> str:
     """The settings of a method whose defaults in `fljax run` differ from the method's own, in one line."""
-    found = read_job(["--algorithm", word]).settings[short_name(word)]
-    return " ".join(f"{written(name)}={found[name]}" for name, one in own.section.items() if found[name] != one.default)
+    values = read_job(["--algorithm", word]).settings[short_name(word)]
+    differing = [name for name, parameter in details.section.items() if values[name] != parameter.default]
+    return " ".join(f"{written(name)}={values[name]}" for name in differing)
 
 
 def show_dataset(name: str) -> None:
@@ -105,6 +106,6 @@ def kind_of(word: str) -> str:
     return everything[nearest(base, [*everything, *KINDS], "kind or name")]
 
 
-def _line(own: Entry) -> str:
+def _line(details: Entry) -> str:
     """Summary, paper and settings."""
-    return f"{own.summary}{f' ({own.paper})' if own.paper else ''}\n{defaults(own.section)}".rstrip()
+    return f"{details.summary}{f' ({details.paper})' if details.paper else ''}\n{defaults(details.section)}".rstrip()

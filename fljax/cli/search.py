@@ -27,21 +27,21 @@ from fljax.run.writer import only_run
 
 def execute(sweep: SweepJob) -> list[Row]:
     """Carries out every run, prints the table and writes the results folder."""
-    job, own, values = sweep.job, sweep.own, sweep.settings()
+    job, options, values = sweep.job, sweep.own, sweep.settings()
     ready: list[Ready] = []  # what runs under the first static setting, kept from its check
 
     def check(**setting: Any) -> None:
-        made = checked(sweep, setting)
+        prepared = checked(sweep, setting)
         if not ready:
-            ready.append(made)
+            ready.append(prepared)
 
     over_settings(check, lambda text: None, **values)  # an error is raised before a folder is made
     folder = job.folder or config.new_folder()
-    if config.begun_by(folder) and not own.resume:
+    if config.begun_by(folder) and not options.resume:
         raise ValueError(f"{folder} holds results; add --resume to resume them, or choose another --folder")
     metric = metric_of(sweep.metric, ready[0].made.algorithm)
     with only_run(folder) as writable:
-        may_change = MAY_CHANGE if own.halving else (*MAY_CHANGE, *may_grow(sweep, folder))
+        may_change = MAY_CHANGE if options.halving else (*MAY_CHANGE, *may_grow(sweep, folder))
         record = cache(partial(config.write, "sweep", as_toml(sweep), job, folder, may_change, writable))
         if config.begun_by(folder):
             config.check(as_toml(sweep), job, folder, may_change)  # written after the search has accepted these runs
@@ -49,43 +49,43 @@ def execute(sweep: SweepJob) -> list[Row]:
             record()
 
         def run(**setting: Any) -> Found:
-            made = ready.pop() if ready else ready_for(sweep, setting)
-            return _one_setting(sweep, made, folder / folder_of(setting), record)
+            prepared = ready.pop() if ready else ready_for(sweep, setting)
+            return _one_setting(sweep, prepared, folder / folder_of(setting), record)
 
-        n_points = count_points(sweep.hypers(job))
-        print(f"{n_points} point{'s' * (n_points > 1)} x {own.seeds} seed{'s' * (own.seeds > 1)} of {sweep.name}")
+        n_points, n_seeds = count_points(sweep.hypers(job)), options.seeds
+        print(f"{n_points} point{'s' * (n_points > 1)} x {n_seeds} seed{'s' * (n_seeds > 1)} of {sweep.name}")
         with saying_how_to_go_on("sweep", folder, " --resume"):
             found = over_settings(run, print if values else lambda text: None, **values)
         return _results(sweep, found, folder, writable, metric)
 
 
 def _results(
-    sweep: SweepJob, found: Sequence[tuple[dict[str, Any], Found]], folder: Path, writable: bool, metric: str
+    sweep: SweepJob, results: Sequence[tuple[dict[str, Any], Found]], folder: Path, writable: bool, metric: str
 ) -> list[Row]:
-    """Prints what was ``found`` under each static setting, and writes it if the folder is ``writable``."""
-    own, hypers = sweep.own, sweep.hypers(sweep.job)
-    found = [({name: in_words(value) for name, value in setting.items()}, result) for setting, result in found]
-    rows = [row for setting, one in found for row in tidy(hypers, one.metrics, one.rounds, **setting)]
-    print(as_table(by_point(rows, metric), metric, own.judge).text)
+    """Prints the ``results`` under each static setting, and writes it if the folder is ``writable``."""
+    options, hypers = sweep.own, sweep.hypers(sweep.job)
+    results = [({name: in_words(value) for name, value in setting.items()}, result) for setting, result in results]
+    rows = [row for setting, result in results for row in tidy(hypers, result.metrics, result.rounds, **setting)]
+    print(as_table(by_point(rows, metric), metric, options.judge).text)
     if writable:
-        save_table(folder / "table.csv", [of_split(row, own.judge) for row in rows], read_again=True)
+        save_table(folder / "table.csv", [of_split(row, options.judge) for row in rows], read_again=True)
         from fljax.run.sweep.figures import save_all  # imports matplotlib, which is needed only here
 
-        save_all(list(point_rows(hypers)), metric, found, rows, folder / "plots", own.judge)
+        save_all(list(point_rows(hypers)), metric, results, rows, folder / "plots", options.judge)
         print(f"results in {folder}: config.toml, table.csv, plots/")
     else:
         print(f"{folder} is not writable: its table.csv and plots/ are unchanged")
-    print(verdict(rows, metric, own.judge))  # last, because it may raise, and the results are saved by then
-    if chosen := as_words(sweep, best(rows, metric).point):
-        print(f"its settings: {shlex.join(chosen)}")
-    if own.judge != "test":
+    print(verdict(rows, metric, options.judge))  # last, because it may raise, and the results are saved by then
+    if words := as_words(sweep, best(rows, metric).point):
+        print(f"its settings: {shlex.join(words)}")
+    if options.judge != "test":
         print("fljax compare with the best point's settings gives its test accuracy, over seeds")
     return rows
 
 
 def _one_setting(sweep: SweepJob, ready: Ready, folder: Path, record: Callable[[], None]) -> Found:
     """Searches under one static setting, into its own ``folder``; ``record`` writes the settings before each batch."""
-    own, (job, federation, model, (algorithm, _, sampling)) = sweep.own, ready
+    options, (job, federation, model, (algorithm, _, sampling)) = sweep.own, ready
     devices = devices_for(sweep, ready, folder)
     print(headline(job, federation, model, devices=devices))
     with Progress() as progress:
@@ -100,15 +100,15 @@ def _one_setting(sweep: SweepJob, ready: Ready, folder: Path, record: Callable[[
             sweep.hypers(job),
             federation,
             jax.random.key(job.run.seed),
-            own.seeds,
+            options.seeds,
             job.run.rounds,
-            halving=own.halving,
+            halving=options.halving,
             metric=sweep.metric,
             folder=folder,
             sampling=sampling,
             evaluate_every=job.run.evaluate_every,
             dropout=job.run.dropout,
-            at_once=own.runs_at_once,
+            at_once=options.runs_at_once,
             devices=devices,
             compile=job.run.compile,
             tell=tell,

@@ -25,8 +25,8 @@ def main(arguments: Sequence[str]) -> None:
     arguments, help_asked = asks_help(arguments)
     sweep = read_sweep(arguments, check=not help_asked)
     if help_asked:
-        own = {name: one for name, one in sweep.job.schema[""].items() if name not in NOT_SWEPT}
-        show_help("fljax sweep", HELP, sweep.job.schema | {"": own}, sweep.job.settings)
+        section = {name: parameter for name, parameter in sweep.job.schema[""].items() if name not in NOT_SWEPT}
+        show_help("fljax sweep", HELP, sweep.job.schema | {"": section}, sweep.job.settings)
         return
     say_unused(sweep.job)
     start()

@@ -29,9 +29,9 @@ def show(entries: Iterable[tuple[str, str]], left: int = LEFT) -> None:
 def show_help(command: str, text: str, schema: Schema, settings: Mapping[str, Mapping[str, Any]]) -> None:
     """Prints what a command does and all its settings, with the values that they have now."""
     print(f"usage: {command} [--NAME VALUE ...]\n\n{text}")
-    for section, own in schema.items():
+    for section, parameters in schema.items():
         print(f"\n{section or 'settings'}:")
-        show_section(section, own, settings[section])
+        show_section(section, parameters, settings[section])
 
 
 def show_section(prefix: str, section: Section, values: Mapping[str, Any]) -> None:
