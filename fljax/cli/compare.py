@@ -63,8 +63,8 @@ def execute(job: Job) -> list[Any]:
 
     _check(job)
     jobs = [job.with_setting("seed", job.run.seed + i) for i in range(job.own["seeds"])]
-    federations = same_shapes([make_federation(one) for one in jobs])
-    begun = begun_with(job, [job.folder / _name(one) for one in jobs] if job.folder else [])
+    federations = same_shapes([make_federation(seed_job) for seed_job in jobs])
+    begun = begun_with(job, [job.folder / _name(seed_job) for seed_job in jobs] if job.folder else [])
     devices = devices_of(jobs[0], make_model(jobs[0], federations[0]), federations[0], begun, len(jobs))
     federations = on_devices(federations, devices)
     planned, _ = plans(Seed(jobs[0], federations[0], Path(), devices))
@@ -73,14 +73,14 @@ def execute(job: Job) -> list[Any]:
         _check_measure(job.own["measure"], planned)
     folder = job.folder or config.new_folder()
     with only_run(folder) as writable:
-        document = {name: value for name, value in config.as_toml(job).items() if name not in COMPARE}
-        own = {name: value for name, value in config.as_toml(job).items() if name in COMPARE}
-        folders, may_change = [folder / _name(one) for one in jobs], (*MAY_CHANGE, *COMPARE)
+        settings = {name: value for name, value in config.as_toml(job).items() if name not in COMPARE}
+        comparison_settings = {name: value for name, value in config.as_toml(job).items() if name in COMPARE}
+        folders, may_change = [folder / _name(seed_job) for seed_job in jobs], (*MAY_CHANGE, *COMPARE)
         seeds = [Seed(*parts, devices) for parts in zip(jobs, federations, folders, strict=True)]
-        config.check(own | document, job, folder, may_change)
+        config.check(comparison_settings | settings, job, folder, may_change)
         _check_seeds(job.own["seeds"], folder)
         check_going_on(seeds, folder)
-        config.write("compare", own | document, job, folder, may_change, writable)
+        config.write("compare", comparison_settings | settings, job, folder, may_change, writable)
         return _results(seeds, folder, noises(job, planned), writable)
 
 
@@ -91,9 +91,11 @@ def _name(job: Job) -> str:
 
 def _check_seeds(n_seeds: int, folder: Path) -> None:
     """Raises ValueError if the folder holds more seeds than asked for: its table would lose them."""
-    there = len([path for path in folder.glob("seed_*") if any(path.glob(RESULTS["run"]))])
-    if there > n_seeds:
-        raise ValueError(f"--seeds {n_seeds}: {folder} holds {there} seeds; choose --seeds {there} or another --folder")
+    n_held = len([path for path in folder.glob("seed_*") if any(path.glob(RESULTS["run"]))])
+    if n_held > n_seeds:
+        raise ValueError(
+            f"--seeds {n_seeds}: {folder} holds {n_held} seeds; choose --seeds {n_held} or another --folder"
+        )
 
 
 def _results(seeds: Sequence[Any], folder: Path, noises: Sequence[str], writable: bool) -> list[Any]:
@@ -136,8 +138,10 @@ def _check_measure(measure: str, planned: dict[str, dict[str, Any]]) -> None:
     from fljax.jobs.measures import SPENT
     from fljax.run.arguments import numbers_of_rounds
 
-    found = {name: [*numbers_of_rounds(**plan), *SPENT] for name, plan in planned.items()}
-    for name, numbers in found.items():
+    metrics = {name: [*numbers_of_rounds(**plan), *SPENT] for name, plan in planned.items()}
+    for name, numbers in metrics.items():
         if measure not in numbers:
-            common = [one for one in numbers if all(one in others for others in found.values())]
+            common = [
+                metric for metric in numbers if all(metric in other_metrics for other_metrics in metrics.values())
+            ]
             raise ValueError(f"measure={measure!r}: {name} has no such metric; choose one of {', '.join(common)}")

@@ -49,18 +49,18 @@ def execute(job: Job) -> None:
 
     federation, newcomers = make_parts(job)
     model = make_model(job, federation)
-    methods, changed = make_methods(job, model, federation)
-    devices = devices_of(job, model, changed, begun_with(job, [job.folder] if job.folder else []))
-    for name, made in methods.items():
+    methods, changed_federation = make_methods(job, model, federation)
+    devices = devices_of(job, model, changed_federation, begun_with(job, [job.folder] if job.folder else []))
+    for name, method in methods.items():
         with contextlib.suppress(MemoryError):  # the table shows what does not fit
-            check_ahead(**planned(job, made, changed, name, devices))
+            check_ahead(**planned(job, method, changed_federation, name, devices))
     print(headline(job, federation, model, newcomers, devices))
     names, n_rounds = list(job.methods), job.run.rounds
-    for i, name in enumerate(names):
+    for index, name in enumerate(names):
         if sys.stderr.isatty() and not job.own["quick"]:
             print(f"{name}: compiling", end="\r", file=sys.stderr, flush=True)
         plan = plan_one(job, name, model, federation, devices)
-        if i == 0:
+        if index == 0:
             print(f"{common(plan)}\n{head(names, n_rounds)}")
         print(line(name, plan, n_rounds, names), flush=True)
 
@@ -78,21 +78,21 @@ def plan_one(job: Job, name: str, model: Any, federation: Any, devices: Any) -> 
 
     def as_it_runs(work: Any) -> Any:
         """The method, with the job's clock and attackers, and the federation."""
-        made = Made(factory(work), hyper, with_stragglers(job, make_sampling(job), work))
-        methods, changed = as_clients_are(job, {name: made}, federation)
-        return methods[name], changed
+        method = Made(factory(work), hyper, with_stragglers(job, make_sampling(job), work))
+        methods, changed_federation = as_clients_are(job, {name: method}, federation)
+        return methods[name], changed_federation
 
-    made, changed = as_it_runs(work)
+    method, changed_federation = as_it_runs(work)
     key, memory = jax.random.key(job.run.seed), job.own["memory"]
     return plan(
         lambda work: as_it_runs(work)[0].algorithm,
         work,
         model,
         hyper,
-        changed,
+        changed_federation,
         key,
         n_rounds=job.run.rounds,
-        sampling=made.sampling,
+        sampling=method.sampling,
         memory=memory and int(memory),
         devices=devices,
         compile=job.run.compile,

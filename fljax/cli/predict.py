@@ -43,19 +43,19 @@ def main(arguments: Sequence[str]) -> None:
     if not arguments or {"--help", "-h"} & set(arguments):
         print(USAGE, end="")
         return
-    folders, given = folders_and_words("predict", OPTIONS, arguments)
+    folders, options = folders_and_words("predict", OPTIONS, arguments)
     if len(folders) > 1:
         raise ValueError(f"{folders[1]}: fljax predict reads one folder at a time")
     if not folders[0].is_dir():
         raise ValueError(f"there is no folder {folders[0]}; results are in results/")
-    of = f"of_{Path(given['data']).stem}" if "data" in given else given.get("split", "test")
-    parts = [of, *(given[name].replace("/", "-") for name in ("method", "client") if name in given)]
-    out = Path(given.get("out", folders[0] / f"predictions_{'_'.join(parts)}.csv"))
+    examples = f"of_{Path(options['data']).stem}" if "data" in options else options.get("split", "test")
+    parts = [examples, *(options[name].replace("/", "-") for name in ("method", "client") if name in options)]
+    out = Path(options.get("out", folders[0] / f"predictions_{'_'.join(parts)}.csv"))
     if out.is_dir() or out.suffix != ".csv":
         raise ValueError(f"--out {out}: give the name of a file, such as predictions.csv")
     if not out.parent.is_dir():
         raise ValueError(f"--out {out}: there is no folder {out.parent}")
-    columns = _predicted(folders[0], given)
+    columns = _predicted(folders[0], options)
     from fljax.jobs.predicted_columns import as_csv  # with JAX, which has been prepared
 
     replaced = ", in place of those that were there" * out.exists()
@@ -63,31 +63,31 @@ def main(arguments: Sequence[str]) -> None:
     print(f"{len(columns['example']):,} predictions written to {out}{replaced}")
 
 
-def _predicted(folder: Path, given: Mapping[str, str]) -> Mapping[str, Any]:
+def _predicted(folder: Path, options: Mapping[str, str]) -> Mapping[str, Any]:
     """The table's columns."""
-    methods = [given["method"]] if "method" in given else ()
-    if "data" not in given:
+    methods = [options["method"]] if "method" in options else ()
+    if "data" not in options:
         for name in ("client", "join", "rounds"):
-            if name in given:
-                raise ValueError(f"--{name} {given[name]}: it is for new examples; give --data FILE, too")
+            if name in options:
+                raise ValueError(f"--{name} {options[name]}: it is for new examples; give --data FILE, too")
         start()
         from fljax.jobs.predicted import predicted
 
-        return predicted(folder, cast(Any, given.get("split", "test")), methods)
-    if "split" in given:
-        raise ValueError(f"--split {given['split']}: it selects examples of the run; leave --split or --data out")
-    n_rounds = _rounds(given)
+        return predicted(folder, cast(Any, options.get("split", "test")), methods)
+    if "split" in options:
+        raise ValueError(f"--split {options['split']}: it selects examples of the run; leave --split or --data out")
+    n_rounds = _n_rounds(options)
     start()
     from fljax.jobs.predicted import predicted_of_new
 
-    return predicted_of_new(folder, given["data"], given.get("client"), methods, given.get("join"), n_rounds)
+    return predicted_of_new(folder, options["data"], options.get("client"), methods, options.get("join"), n_rounds)
 
 
-def _rounds(given: Mapping[str, str]) -> int | None:
+def _n_rounds(options: Mapping[str, str]) -> int | None:
     """The number of rounds of the clients that join; None if it is not given."""
-    if (word := given.get("rounds")) is None:
+    if (word := options.get("rounds")) is None:
         return None
-    if "join" not in given:
+    if "join" not in options:
         raise ValueError(f"--rounds {word}: it is for clients that join; give --join FILE, too")
     if not word.isdecimal():
         raise ValueError(f"--rounds {word}: give a whole number, 0 or more")

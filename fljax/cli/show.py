@@ -43,29 +43,29 @@ def main(arguments: Sequence[str]) -> None:
     if not arguments or {"--help", "-h"} & set(arguments):
         print(USAGE, end="")
         return
-    folders, given = folders_and_words("show", ("measure", "target", "baseline", "out", "html"), arguments)
-    if "html" in given and Path(given["html"]).is_dir():
-        raise ValueError(f"--html {given['html']}: it is a folder; give the name of a file, such as report.html")
-    if "out" in given and Path(given["out"]).is_file():
-        raise ValueError(f"--out {given['out']}: it is a file; give the name of a folder")
+    folders, options = folders_and_words("show", ("measure", "target", "baseline", "out", "html"), arguments)
+    if "html" in options and Path(options["html"]).is_dir():
+        raise ValueError(f"--html {options['html']}: it is a folder; give the name of a file, such as report.html")
+    if "out" in options and Path(options["out"]).is_file():
+        raise ValueError(f"--out {options['out']}: it is a file; give the name of a folder")
     if any(map(is_sweep, folders)):
         from fljax.cli.show_sweeps import show_sweeps  # with JAX
 
-        show_sweeps(folders, given)
+        show_sweeps(folders, options)
         return
-    target = Parameter((("float",),), None, "").read("target", [given["target"]]) if "target" in given else None
+    target = Parameter((("float",),), None, "").read("target", [options["target"]]) if "target" in options else None
     runs = run_folders(folders)
-    compared = compare_runs(runs, given.get("baseline"), given.get("measure"), target)
+    compared = compare_runs(runs, options.get("baseline"), options.get("measure"), target)
     print(compared.text)
     title = ", ".join(folder.name for folder in folders)
-    if "out" in given:
-        with TemporaryDirectory() as drawn:
+    if "out" in options:
+        with TemporaryDirectory() as figures:
             try:
                 if len(runs) == 1:
-                    save_figures_of(runs[0], Path(drawn))
+                    save_figures_of(runs[0], Path(figures))
             finally:  # the table needs no models; its curves are those of the metric that is compared
-                save_comparison(compared, Path(given["out"]), title, Path(drawn))
-        print(f"written to {given['out']}")
-    if "html" in given:
-        save_report(compared, Path(given["html"]), title)
-        print(f"written to {given['html']}")
+                save_comparison(compared, Path(options["out"]), title, Path(figures))
+        print(f"written to {options['out']}")
+    if "html" in options:
+        save_report(compared, Path(options["html"]), title)
+        print(f"written to {options['html']}")

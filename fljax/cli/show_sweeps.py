@@ -14,24 +14,24 @@ from fljax.run.sweep.shown import SHOWN, as_table, verdict
 from fljax.run.sweep.table import best, by_point
 
 
-def show_sweeps(folders: Sequence[Path], given: Mapping[str, str]) -> None:
-    """Shows the sweeps in the ``folders``; ``given`` are the options of the command line.
+def show_sweeps(folders: Sequence[Path], options: Mapping[str, str]) -> None:
+    """Shows the sweeps in the ``folders``; ``options`` are the options of the command line.
 
     Raises:
         ValueError: a folder holds no sweep, the sweeps cannot be joined, or an option does not apply to sweeps.
     """
     if others := [folder for folder in folders if not is_sweep(folder)]:
         raise ValueError(f"{others[0]} holds no sweep; show runs and sweeps separately")
-    if others := [name for name in given if name not in ("measure", "out")]:
-        raise ValueError(f"--{others[0]} {given[others[0]]}: for sweeps fljax show takes only --measure and --out")
-    joined = join_sweeps(folders, given.get("measure"))
+    if others := [name for name in options if name not in ("measure", "out")]:
+        raise ValueError(f"--{others[0]} {options[others[0]]}: for sweeps fljax show takes only --measure and --out")
+    joined = join_sweeps(folders, options.get("measure"))
     points = by_point(joined.rows, joined.metric)
     print(as_table(points, joined.metric, joined.split).text)
     if len(points) > SHOWN:
         print(f"the best {SHOWN} of {len(points)} points")
-    if "out" in given:
-        save_joined(joined, Path(given["out"]))
-        print(f"written to {given['out']}")
+    if "out" in options:
+        save_joined(joined, Path(options["out"]))
+        print(f"written to {options['out']}")
     print(verdict(joined.rows, joined.metric, joined.split))
     if words := _words_of_best(joined, folders):
         print(f"its settings: {shlex.join(words)}")
@@ -41,14 +41,14 @@ def _words_of_best(joined: Joined, folders: Sequence[Path]) -> list[str]:
     """The best point's settings as options of commands, with those in which the sweeps differ; [] if its sweep does not
     record them."""
     point = best(joined.rows, joined.metric).point
-    number = next(i for i, row in zip(joined.of, joined.rows, strict=True) if point.items() <= row.items())
+    sweep_index = next(i for i, row in zip(joined.of, joined.rows, strict=True) if point.items() <= row.items())
     try:
-        sweep = read_sweep(["--folder", str(folders[number]), "--resume"])
+        sweep = read_sweep(["--folder", str(folders[sweep_index]), "--resume"])
     except ValueError:  # made in Python, or the file of its method has moved
         return []
-    own: Row = {name: value for name, value in point.items() if name in (*sweep.axes, *sweep.labels)}
-    settings = joined.settings[number]
-    others = [name for name in joined.differ if name in settings and name not in ("algorithm", *sweep.outer)]
-    return [word for name in others for word in (f"--{written(name)}", *settings[name])] + as_words(
-        sweep, own, joined.point
+    own_values: Row = {name: value for name, value in point.items() if name in (*sweep.axes, *sweep.labels)}
+    settings = joined.settings[sweep_index]
+    other_names = [name for name in joined.differ if name in settings and name not in ("algorithm", *sweep.outer)]
+    return [word for name in other_names for word in (f"--{written(name)}", *settings[name])] + as_words(
+        sweep, own_values, joined.point
     )

@@ -44,32 +44,36 @@ def join_sweeps(folders: Sequence[Path], measure: str | None = None) -> Joined:
         ValueError: a folder holds no sweep, the sweeps were judged by different splits or metrics, or lack the metric.
     """
     sweeps = [load_sweep(folder) for folder in folders]
-    splits = {folder: found.found[0].split for folder, found in zip(folders, sweeps, strict=True)}
+    splits = {folder: loaded.found[0].split for folder, loaded in zip(folders, sweeps, strict=True)}
     if len({*splits.values()}) > 1:
-        told = ", ".join(f"{folder} by {split}" for folder, split in splits.items())
-        raise ValueError(f"sweeps are judged by different splits ({told}); show them separately")
+        text = ", ".join(f"{folder} by {split}" for folder, split in splits.items())
+        raise ValueError(f"sweeps are judged by different splits ({text}); show them separately")
     split = next(iter(splits.values()))
     settings = [dict(of_toml(path)) if (path := folder / "config.toml").exists() else {} for folder in folders]
     tables = [
-        [{unnamed(name, split): value for name, value in row.items()} for row in found.rows()] for found in sweeps
+        [{unnamed(name, split): value for name, value in row.items()} for row in loaded.rows()] for loaded in sweeps
     ]
     metric = _metric(measure, settings, split, tables)
     rows: dict[str, tuple[int, Row]] = {}
-    columns = [_own(words, table) for words, table in zip(settings, tables, strict=True)]
-    told = _different(columns)
+    columns = [_own_settings(words, table) for words, table in zip(settings, tables, strict=True)]
+    columns_by_setting = _differing(columns)
     for i, table in enumerate(tables):
-        more = {told[name]: value for name, value in columns[i].items() if name in told and value is not None}
+        differing_values = {
+            columns_by_setting[name]: value
+            for name, value in columns[i].items()
+            if name in columns_by_setting and value is not None
+        }
         for row in table:
             point = {name: number_or_text(str(value)) for name, value in row.items() if not is_of_a_run(name)}
-            whole = {**dict.fromkeys(told.values()), **more, **row, **point}
-            rows.setdefault(repr(sorted(whole.items())), (i, whole))
+            full_row = {**dict.fromkeys(columns_by_setting.values()), **differing_values, **row, **point}
+            rows.setdefault(repr(sorted(full_row.items())), (i, full_row))
     names = dict.fromkeys(name for _, row in rows.values() for name in row)
     ordered = sorted(names, key=is_of_a_run)
     return Joined(
         sweeps,
         [{name: row.get(name) for name in ordered} for _, row in rows.values()],
         [i for i, _ in rows.values()],
-        list(told),
+        list(columns_by_setting),
         settings,
         metric,
         split,
@@ -77,44 +81,45 @@ def join_sweeps(folders: Sequence[Path], measure: str | None = None) -> Joined:
 
 
 def _metric(measure: str | None, settings: Sequence[dict[str, Any]], split: str, tables: Sequence[list[Row]]) -> str:
-    known = [name for name in tables[0][0] if direction(name) or is_of_a_score(name)]  # metrics that have a best value
-    asked = {(words.get("metric") or ["None"])[0] for words in settings}
-    if measure is None and len(asked) > 1:
-        raise ValueError(f"sweeps are judged by {' and '.join(sorted(asked))}; choose a measure")
-    if measure is None and asked != {"None"}:
-        measure = asked.pop()
-    measure = unnamed(measure or ("r2_micro" if "r2_micro" in known else "accuracy_macro"), split)
-    known = [name for name in known if all(name in table[0] for table in tables)]
-    if measure not in known:
+    # Those that have a best value.
+    metrics = [name for name in tables[0][0] if direction(name) or is_of_a_score(name)]
+    recorded = {(words.get("metric") or ["None"])[0] for words in settings}
+    if measure is None and len(recorded) > 1:
+        raise ValueError(f"sweeps are judged by {' and '.join(sorted(recorded))}; choose a measure")
+    if measure is None and recorded != {"None"}:
+        measure = recorded.pop()
+    measure = unnamed(measure or ("r2_micro" if "r2_micro" in metrics else "accuracy_macro"), split)
+    metrics = [name for name in metrics if all(name in table[0] for table in tables)]
+    if measure not in metrics:
         raise ValueError(
-            f"measure={measure!r} is not a metric by which all runs can be judged; choose one of {', '.join(known)}"
+            f"measure={measure!r} is not a metric by which all runs can be judged; choose one of {', '.join(metrics)}"
         )
     return measure
 
 
-def _own(words: dict[str, list[str]], table: Sequence[Row]) -> dict[str, Any]:
+def _own_settings(words: dict[str, list[str]], table: Sequence[Row]) -> dict[str, Any]:
     """The settings of a sweep by name, without the method's name; None for a setting that varies in it."""
     method = short_name(words["algorithm"][0]) if "algorithm" in words else ""
     outer = {name.removeprefix(f"{OUTER}.") for name in words if name.startswith(f"{OUTER}.")}
     varied = {name for name in table[0] if not is_of_a_run(name)}
-    found: dict[str, Any] = {}
-    for name, own in words.items():
+    settings: dict[str, Any] = {}
+    for name, setting_words in words.items():
         short = name.removeprefix(f"{method}.")
         if name.partition(".")[0] != OUTER and name not in _UNSAID:
-            found[short] = None if name in outer or short in varied else number_or_text(" ".join(own))
-    return found
+            settings[short] = None if name in outer or short in varied else number_or_text(" ".join(setting_words))
+    return settings
 
 
-def _different(columns: Sequence[dict[str, Any]]) -> dict[str, str]:
+def _differing(columns: Sequence[dict[str, Any]]) -> dict[str, str]:
     """The settings in which sweeps differ -> the names of their columns."""
-    names = dict.fromkeys(name for own in columns for name in own)
-    values = {name: {own[name] for own in columns if name in own} for name in names}
-    found = [name for name, some in values.items() if len(some) > 1]
-    short = [name.rpartition(".")[2] for name in found]
-    taken = [short.count(one) > 1 or is_of_a_run(one) for one in short]
+    names = dict.fromkeys(name for settings in columns for name in settings)
+    values = {name: {settings[name] for settings in columns if name in settings} for name in names}
+    differing = [name for name, distinct in values.items() if len(distinct) > 1]
+    short = [name.rpartition(".")[2] for name in differing]
+    taken = [short.count(short_name) > 1 or is_of_a_run(short_name) for short_name in short]
     return {
-        name: (f"sweep.{name}" if is_of_a_run(name) else name) if is_taken else one
-        for name, one, is_taken in zip(found, short, taken, strict=True)
+        name: (f"sweep.{name}" if is_of_a_run(name) else name) if is_taken else short_name
+        for name, short_name, is_taken in zip(differing, short, taken, strict=True)
     }
 
 
@@ -130,15 +135,15 @@ def save_joined(joined: Joined, folder: Path) -> None:
     plots.mkdir(exist_ok=True)
     numbers = [name for name in joined.point if _is_varied_number([row[name] for row in joined.rows])]
     save_responses(joined.rows, numbers, joined.metric, plots, split=joined.split, pdf=True)
-    searches = [one for sweep in joined.sweeps for one in sweep.found]
-    for i, one in enumerate(searches):
-        metrics = {unnamed(name, joined.split): value for name, value in one.metrics.items()}
+    searches = [search for sweep in joined.sweeps for search in sweep.found]
+    for i, search in enumerate(searches):
+        metrics = {unnamed(name, joined.split): value for name, value in search.metrics.items()}
         if (
             joined.metric == AGREEMENT and AGREEMENT not in metrics
         ):  # needs the true groups, which the saved runs do not have
             continue
-        end = f"_{i}" if len(searches) > 1 else ""
-        save(curves_of(one.points, metrics, joined.metric, joined.split), plots / f"curves{end}.png", pdf=True)
+        ending = f"_{i}" if len(searches) > 1 else ""
+        save(curves_of(search.points, metrics, joined.metric, joined.split), plots / f"curves{ending}.png", pdf=True)
 
 
 def _is_varied_number(values: Sequence[Any]) -> bool:

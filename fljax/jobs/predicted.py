@@ -17,7 +17,7 @@ from fljax.jobs.job import Job, read_job
 from fljax.jobs.joining import Held, Joining, models_for, models_of_joining, read_joining
 from fljax.jobs.origins import rows_before_changes
 from fljax.jobs.own_data import columns_of
-from fljax.jobs.predicted_columns import told_columns
+from fljax.jobs.predicted_columns import prediction_columns
 from fljax.jobs.remake import Remade, remake
 from fljax.run.checkpoint import standing_of
 from fljax.run.frames import ColumnArrays
@@ -52,8 +52,8 @@ def predicted(folder: str | Path, split: Split = "test", methods: Sequence[str] 
             `fljax.remake`.
     """
     check_choices(predicted, {"split": split})
-    run, made, job = load_run(folder), remake(folder), read_job(["--folder", str(folder)])
-    return _joined([_of_clients(run, made, run[name], split, job) for name in methods or run])
+    run, remade, job = load_run(folder), remake(folder), read_job(["--folder", str(folder)])
+    return _concatenated([_of_clients(run, remade, run[name], split, job) for name in methods or run])
 
 
 def predicted_of_new(
@@ -84,21 +84,21 @@ def predicted_of_new(
         ValueError: as `predicted` and `read_new`; or there is no such client; or clients have different models and no
             client is given; or a client that joins participated in the run.
     """
-    run, made, job = load_run(folder), remake(folder), read_job(["--folder", str(folder)])
-    x = made.federation.train.pool.x
-    known = Known(columns_of(job), x.shape[1:], x.dtype, run.inputs, run.words, made.fills)
-    joining = None if join is None else read_joining(join, known, made.federation, run.classes)
-    new, n_rounds = read_new(path, known), job.run.new_client_rounds if n_rounds is None else n_rounds
-    if joining is not None and new.client is None and client is None and len(joining.names) == 1:
+    run, remade, job = load_run(folder), remake(folder), read_job(["--folder", str(folder)])
+    x = remade.federation.train.pool.x
+    known = Known(columns_of(job), x.shape[1:], x.dtype, run.inputs, run.words, remade.fills)
+    joining = None if join is None else read_joining(join, known, remade.federation, run.classes)
+    new_examples, n_rounds = read_new(path, known), job.run.new_client_rounds if n_rounds is None else n_rounds
+    if joining is not None and new_examples.client is None and client is None and len(joining.names) == 1:
         (client,) = joining.names
     parts = []
     for name in methods or run:
-        held = _held(made, run[name], joining, n_rounds)
-        parts.append(_of_new(run, made, run[name], new, client, held))
-    return _joined(parts)
+        held = _holders(remade, run[name], joining, n_rounds)
+        parts.append(_of_new(run, remade, run[name], new_examples, client, held))
+    return _concatenated(parts)
 
 
-def _held(made: Remade, result: Result, joining: Joining | None, n_rounds: int) -> list[Held]:
+def _holders(remade: Remade, result: Result, joining: Joining | None, n_rounds: int) -> list[Held]:
     """The clients with their models of a method: the run's clients, its new clients, and those that join."""
     models = result.models
     held = [Held(result.clients or tuple(map(str, range(len(models.row)))), models)]
@@ -106,69 +106,75 @@ def _held(made: Remade, result: Result, joining: Joining | None, n_rounds: int) 
         held.append(Held(result.new_clients, result.new_models))
     if joining is None:
         return held
-    if twice := sorted(set(joining.names) & set(held[0].names)):
-        raise ValueError(f"client {twice[0]!r} cannot join: it was in the run and has a model; leave it out")
-    _checked(made, result)
-    with method_named(result.name, made.runs):
-        models = models_of_joining(made.runs[result.name], result.folder, joining, n_rounds)
+    if in_run := sorted(set(joining.names) & set(held[0].names)):
+        raise ValueError(f"client {in_run[0]!r} cannot join: it was in the run and has a model; leave it out")
+    _checked_federation(remade, result)
+    with method_named(result.name, remade.runs):
+        models = models_of_joining(remade.runs[result.name], result.folder, joining, n_rounds)
     return [*held, Held(joining.names, models)]
 
 
-def _joined(parts: list[ColumnArrays]) -> ColumnArrays:
+def _concatenated(parts: list[ColumnArrays]) -> ColumnArrays:
     return {column: np.concatenate([part[column] for part in parts]) for column in parts[0]}
 
 
-def _of_clients(run: LoadedRun, made: Remade, result: Result, split: Split, job: Job) -> ColumnArrays:
+def _of_clients(run: LoadedRun, remade: Remade, result: Result, split: Split, job: Job) -> ColumnArrays:
     """Columns of one method."""
-    federation, names, models = _checked(made, result), result.clients, result.models
-    algorithm, last = made.runs[result.name]["algorithm"], len(result.metrics["loss"]) - 1
+    federation, names, models = _checked_federation(remade, result), result.clients, result.models
+    algorithm, last_round = remade.runs[result.name]["algorithm"], len(result.metrics["loss"]) - 1
     if split == "new":
-        data = None if made.newcomers is None else made.newcomers.test
+        data = None if remade.newcomers is None else remade.newcomers.test
         remedy, names, models = "--new-clients 0.2", result.new_clients, models if data is None else result.new_models
     else:
-        data = getattr(at(federation, last), split)
+        data = getattr(at(federation, last_round), split)
         remedy = "--partition.val-fraction 0.1"
     if data is None:
         raise ValueError(f"split={split!r}: {run.folder} has no such examples; run with {remedy}, for example")
-    client, place, outputs = _outputs(made, result, models, data)
-    y = np.asarray(data.pool.y)[np.asarray(data.index)[client, place]]
+    client, position, outputs = _outputs(remade, result, models, data)
+    y = np.asarray(data.pool.y)[np.asarray(data.index)[client, position]]
     label = tuple(y.reshape(len(y), -1).T)
     if run.classes:
         label = (np.array(run.classes)[y],)
-    called = np.array(names) if names else np.arange(len(data.size))
-    rows = np.asarray(data.index) if split == "new" else rows_before_changes(job, algorithm, split, last, data)
-    of = {"client": called[client], "example": rows[client, place]}
-    return told_columns(run, made, result, of, label, outputs)
+    client_names = np.array(names) if names else np.arange(len(data.size))
+    rows = np.asarray(data.index) if split == "new" else rows_before_changes(job, algorithm, split, last_round, data)
+    first_columns = {"client": client_names[client], "example": rows[client, position]}
+    return prediction_columns(run, remade, result, first_columns, label, outputs)
 
 
 def _of_new(
-    run: LoadedRun, made: Remade, result: Result, new: NewExamples, client: str | None, held: list[Held]
+    run: LoadedRun, remade: Remade, result: Result, new: NewExamples, client: str | None, held: list[Held]
 ) -> ColumnArrays:
     """Columns of one method; the model of ``client`` predicts all examples; None: those of the clients in the file."""
-    federation, (first, models) = _checked(made, result), held[0]
-    whose = new.client if client is None else np.full(len(new.x), client)
+    federation, (run_clients, models) = _checked_federation(remade, result), held[0]
+    clients = new.client if client is None else np.full(len(new.x), client)
     is_shared = _is_shared(models)
-    known = [name for names, _ in held for name in names]
-    if whose is not None:
-        asked, place = np.unique(whose, return_inverse=True)
-        strange = [name for name in asked.tolist() if name not in known]
-        if strange and (client is not None or not is_shared):
-            there = there_are("clients", known, strange[0]) if result.clients else f"choose 0 to {len(first) - 1}"
-            raise ValueError(f"there is no client {strange[0]!r}; {there}; {_ways_of_others(run)}")
+    known_names = [name for names, _ in held for name in names]
+    if clients is not None:
+        client_names, client_index = np.unique(clients, return_inverse=True)
+        unknown_names = [name for name in client_names.tolist() if name not in known_names]
+        if unknown_names and (client is not None or not is_shared):
+            remedy = (
+                there_are("clients", known_names, unknown_names[0])
+                if result.clients
+                else f"choose 0 to {len(run_clients) - 1}"
+            )
+            raise ValueError(f"there is no client {unknown_names[0]!r}; {remedy}; {_ways_of_others(run)}")
         # An unknown client uses the shared model.
-        holders = [first[0] if name in strange else name for name in asked.tolist()]
+        holders = [run_clients[0] if name in unknown_names else name for name in client_names.tolist()]
     elif is_shared:  # the examples may also be a new client's
-        place, holders, whose = np.zeros(len(new.x), int), [first[0]], np.full(len(new.x), "")
+        client_index, holders, clients = np.zeros(len(new.x), int), [run_clients[0]], np.full(len(new.x), "")
     else:
         column = f"a column {owner!r} in the file" if (owner := run.config.get("client_column")) else "client ids in it"
         choices = f"give --client NAME, or {column}; {_ways_of_others(run)}"
         raise ValueError(f"{result.name} has different models for its clients, and no client is given; {choices}")
     y = federation.train.pool.y
     pool = as_arrays(on_host(new.x, np.zeros((len(new.x), *y.shape[1:]), y.dtype)))
-    data = client_data(pool, [np.flatnonzero(place == i) for i in range(len(holders))])
-    holder, which, outputs = _outputs(made, result, models_for(holders, held), data)
-    back = np.argsort(np.asarray(data.index)[holder, which])  # as in the file
-    return told_columns(run, made, result, {"client": whose, "example": new.names}, new.label, outputs[back])
+    data = client_data(pool, [np.flatnonzero(client_index == i) for i in range(len(holders))])
+    holder, position, outputs = _outputs(remade, result, models_for(holders, held), data)
+    file_order = np.argsort(np.asarray(data.index)[holder, position])  # as in the file
+    return prediction_columns(
+        run, remade, result, {"client": clients, "example": new.names}, new.label, outputs[file_order]
+    )
 
 
 def _is_shared(models: ModelTable) -> bool:
@@ -183,25 +189,25 @@ def _ways_of_others(run: LoadedRun) -> str:
     return f"{joins}, or choose a method with one model for all, --method {shared[0]}" if shared else joins
 
 
-def _checked(made: Remade, result: Result) -> Federation:
+def _checked_federation(remade: Remade, result: Result) -> Federation:
     """The federation of a method's run.
 
     Raises:
         ValueError: the run was on other examples, whose words and numbers may have another meaning.
     """
-    federation = made.runs[result.name]["federation"]
-    known, found = standing_of(result.folder).identity or {}, sums_of_examples(federation)
-    if any(known.get(name, value) != value for name, value in found.items()):
+    federation = remade.runs[result.name]["federation"]
+    identity, sums = standing_of(result.folder).identity or {}, sums_of_examples(federation)
+    if any(identity.get(name, value) != value for name, value in sums.items()):
         raise ValueError(f"{result.folder} holds a run on other examples; restore the data of the run")
     return federation
 
 
 def _outputs(
-    made: Remade, result: Result, models: ModelTable, data: ClientData
+    remade: Remade, result: Result, models: ModelTable, data: ClientData
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(examples,) clients, (examples,) positions among the client's examples, and (examples, outputs) outputs, client
     after client."""
-    predict = made.runs[result.name]["algorithm"].predict
+    predict = remade.runs[result.name]["algorithm"].predict
     outputs, size = np.asarray(predictions(predict, models, data)), np.asarray(data.size)
-    client, place = np.nonzero(np.arange(data.index.shape[1]) < size[:, None])
-    return client, place, outputs[client, place]
+    client, position = np.nonzero(np.arange(data.index.shape[1]) < size[:, None])
+    return client, position, outputs[client, position]

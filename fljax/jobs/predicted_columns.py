@@ -15,12 +15,17 @@ from fljax.run.load import LoadedRun
 from fljax.run.result import Result
 
 
-def told_columns(
-    run: LoadedRun, made: Remade, result: Result, first: ColumnArrays, label: Sequence[np.ndarray], outputs: np.ndarray
+def prediction_columns(
+    run: LoadedRun,
+    remade: Remade,
+    result: Result,
+    first: ColumnArrays,
+    label: Sequence[np.ndarray],
+    outputs: np.ndarray,
 ) -> ColumnArrays:
     """All columns of one method; ``label`` is empty, or has one array per label column."""
     columns = {"method": np.full(len(outputs), result.name)} | first
-    task = task_of(made.runs[result.name]["algorithm"].loss)
+    task = task_of(remade.runs[result.name]["algorithm"].loss)
     if task == "classification":
         return columns | ({"label": label[0]} if label else {}) | _classes(outputs, run.classes)
     label_columns: Any = run.config.get("label_column", ())

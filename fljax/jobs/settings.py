@@ -55,7 +55,7 @@ def of_arguments(arguments: Sequence[str]) -> Layer:
                 f"{argument[:100]!r} has no name in front; write settings as --name value, such as --algorithm "
                 "fedavg; see --help"
             )
-    return _found_everywhere(layer, Path())
+    return _with_absolute_paths(layer, Path())
 
 
 def of_toml(path: Path) -> Layer:
@@ -97,7 +97,7 @@ def of_file(path: Path) -> Layer:
 def of_text(text: str, folder: Path) -> Layer:
     """`of_toml` of a file's text, whose relative paths start at ``folder``."""
     table = {name: value for name, value in tomllib.loads(text).items() if name not in RECORD}
-    return _found_everywhere(_entries(table, "", 0), folder)
+    return _with_absolute_paths(_entries(table, "", 0), folder)
 
 
 def _entries(table: Mapping[str, Any], section: str, depth: int) -> Iterator[tuple[str, list[str]]]:
@@ -109,25 +109,25 @@ def _entries(table: Mapping[str, Any], section: str, depth: int) -> Iterator[tup
                 raise ValueError(f"[{full[:100]}] {fault}; settings are written name = value in a [section]")
             yield from _entries(value, full, depth + 1)
         elif name == UNSET and isinstance(value, list):
-            yield from ((f"{section}.{one}" if section else str(one), ["None"]) for one in value)
+            yield from ((f"{section}.{unset_name}" if section else str(unset_name), ["None"]) for unset_name in value)
         else:
             words = Listed(words_of(value)) if isinstance(value, list) else words_of(value)
             yield section if name == "name" and section in PARTS else full, words
 
 
-def _found_everywhere(layer: Iterable[tuple[str, list[str]]], folder: Path) -> Layer:
+def _with_absolute_paths(layer: Iterable[tuple[str, list[str]]], folder: Path) -> Layer:
     def found(name: str, words: list[str]) -> list[str]:
         if name in ("data", "data_folder"):  # a file or folder, but for the word None
-            return [word if word == "None" else _from(folder, word) for word in words]
+            return [word if word == "None" else _absolute_path(folder, word) for word in words]
         if name in ("clock.devices", "devices"):  # a file, or the name of a profile
-            return [word if Path(word).suffix == "" else _from(folder, word) for word in words]
+            return [word if Path(word).suffix == "" else _absolute_path(folder, word) for word in words]
         is_open = name in OPEN or name.rpartition(".")[2] == "optimizer"  # which each method has
         return [absolute(word, folder) for word in words] if is_open else words
 
     return [(name, type(words)(found(name, words))) for name, words in layer]
 
 
-def _from(folder: Path, word: str) -> str:
+def _absolute_path(folder: Path, word: str) -> str:
     if "\0" in word:
         return word  # rejected where it is read, with the setting's name
     return str(folder.joinpath(Path(word).expanduser()).resolve())
@@ -135,7 +135,7 @@ def _from(folder: Path, word: str) -> str:
 
 def last(layers: Sequence[Layer], name: str) -> list[str] | None:
     """The words of a setting in the last layer that has it; None if no layer has it."""
-    return next((words for layer in layers[::-1] for own, words in layer[::-1] if own == name), None)
+    return next((words for layer in layers[::-1] for setting, words in layer[::-1] if setting == name), None)
 
 
 def full_names(name: str, schema: Schema) -> list[str]:
@@ -147,29 +147,30 @@ def full_names(name: str, schema: Schema) -> list[str]:
     """
     if not name:
         raise ValueError("a setting has no name; write settings as --name value, see --help")
-    known = [path(section, field) for section, parameters in schema.items() for field in parameters]
-    found = [name] if name in known else [full for full in known if full.partition(".")[2] == name]
-    if len(found) > 1 and any(full.partition(".")[0] in PARTS for full in found):
-        raise ValueError(f"--{written(name)} could be {' or '.join('--' + written(full) for full in found)}")
-    if not found:
+    settings = [path(section, field) for section, parameters in schema.items() for field in parameters]
+    matches = [name] if name in settings else [full for full in settings if full.partition(".")[2] == name]
+    if len(matches) > 1 and any(full.partition(".")[0] in PARTS for full in matches):
+        raise ValueError(f"--{written(name)} could be {' or '.join('--' + written(full) for full in matches)}")
+    if not matches:
         from fljax.jobs.elsewhere import elsewhere  # reads the whole library, which only an error needs
 
         if text := elsewhere(name, schema):
             raise ValueError(f"no setting --{written(name[:100])}{text}")
         if name in OF_A_RUN_ALONE:
             raise ValueError(f"no setting --{written(name)} here: {OF_A_RUN_ALONE[name]}; leave it out")
-        short = [full.partition(".")[2] for full in known if "." in full]
-        near = _meant(name, schema) or difflib.get_close_matches(name[:100], [*known, *short], n=1, cutoff=0)
+        short = [full.partition(".")[2] for full in settings if "." in full]
+        similar = _similar_settings(name, schema)
+        near = similar or difflib.get_close_matches(name[:100], [*settings, *short], n=1, cutoff=0)
         raise ValueError(f"no setting --{written(name[:100])}; the nearest is --{written(near[0])}")
-    return found
+    return matches
 
 
-def _meant(name: str, schema: Schema) -> list[str]:
+def _similar_settings(name: str, schema: Schema) -> list[str]:
     """The settings whose help begins with the words of ``name``, as of lr with "learning rate"; else those whose names
     begin with it."""
-    words, own = name.replace("_", " ").lower(), [entry for section in schema.values() for entry in section.items()]
-    meaning = [field for field, one in own if len(words) > 3 and one.help.startswith(words)]
-    return meaning or [field for field, _ in own if len(words) > 2 and field.startswith(name)]
+    words, entries = name.replace("_", " ").lower(), [entry for section in schema.values() for entry in section.items()]
+    names = [field for field, parameter in entries if len(words) > 3 and parameter.help.startswith(words)]
+    return names or [field for field, _ in entries if len(words) > 2 and field.startswith(name)]
 
 
 def read_value(name: str, parameter: Parameter, words: list[str]) -> Any:
@@ -189,26 +190,29 @@ def read_layer(layer: Layer, schema: Schema, reader: Reader = read_value) -> dic
     Raises:
         ValueError: as `full_names`, or words that their parameter does not take.
     """
-    found = {}
+    values = {}
     for name, words in sorted(layer, key=lambda entry: full_names(entry[0], schema) == [entry[0]]):
         for full in full_names(name, schema):
             section, _, field = full.rpartition(".")
-            found[full] = reader(full, schema[section][field], words)
-    return found
+            values[full] = reader(full, schema[section][field], words)
+    return values
 
 
-def values_of(schema: Schema, found: Mapping[str, Any]) -> Values:
-    """Every parameter's value: the one in ``found``, else its default.
+def values_of(schema: Schema, given_values: Mapping[str, Any]) -> Values:
+    """Every parameter's value: the one in ``given_values``, else its default.
 
     Raises:
         ValueError: a parameter without default is not set.
     """
-    values = {section: {name: one.default for name, one in own.items()} for section, own in schema.items()}
-    for full, value in found.items():
+    values = {
+        section: {name: parameter.default for name, parameter in parameters.items()}
+        for section, parameters in schema.items()
+    }
+    for full, value in given_values.items():
         section, _, name = full.rpartition(".")
         values[section][name] = value
-    for section, own in values.items():
-        for name, value in own.items():
+    for section, section_values in values.items():
+        for name, value in section_values.items():
             if value == REQUIRED:
                 raise ValueError(f"{shown(path(section, name), ())} is not set; give {schema[section][name].metavar}")
     return values
