@@ -55,8 +55,8 @@ def execute(sweep: SweepJob) -> list[Row]:
         n_points, n_seeds = count_points(sweep.hypers(job)), options.seeds
         print(f"{n_points} point{'s' * (n_points > 1)} x {n_seeds} seed{'s' * (n_seeds > 1)} of {sweep.name}")
         with saying_how_to_go_on("sweep", folder, " --resume"):
-            found = over_settings(run, print if values else lambda text: None, **values)
-        return _results(sweep, found, folder, writable, metric)
+            results = over_settings(run, print if values else lambda text: None, **values)
+        return _results(sweep, results, folder, writable, metric)
 
 
 def _results(

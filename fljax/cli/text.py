@@ -9,20 +9,20 @@ from fljax.catalogue.parameters import REQUIRED, Schema, Section
 from fljax.catalogue.words import words_of, written
 from fljax.jobs.settings import path
 
-LEFT = 32
+NAME_WIDTH = 32
 """Columns of a name; a longer name has a line of its own."""
 
 
-def show(entries: Iterable[tuple[str, str]], left: int = LEFT) -> None:
+def show(entries: Iterable[tuple[str, str]], name_width: int = NAME_WIDTH) -> None:
     """Prints names with their texts beside them, folded to the terminal's width; "\\n" begins a new line."""
-    width = max(shutil.get_terminal_size().columns, left + 30)
+    width = max(shutil.get_terminal_size().columns, name_width + 30)
     for name, text in entries:
-        lines = [line for part in text.split("\n") for line in textwrap.wrap(part, width - left) or [""]]
-        if len(name) + 4 > left:
+        lines = [line for part in text.split("\n") for line in textwrap.wrap(part, width - name_width) or [""]]
+        if len(name) + 4 > name_width:
             print(f"  {name}")
             name = ""
         for line in lines:
-            print(f"  {name:<{left - 2}}{line}".rstrip())
+            print(f"  {name:<{name_width - 2}}{line}".rstrip())
             name = ""
 
 

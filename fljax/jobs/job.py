@@ -93,14 +93,14 @@ def job_of(layers: Sequence[Layer], own: Section, reader: Reader | None = None) 
     with naming_file(layers, -2):
         if "algorithm" in own:
             _check_not_run(layers, schema)
-    if (dataset := last(layers[-1:], "dataset")) and (given := last(layers[-1:], "data")) not in (None, ["None"]):
-        raise ValueError(f"--dataset {dataset[0]} and --data {given[0]} are two data sets; leave one out")
+    if (dataset := last(layers[-1:], "dataset")) and (data := last(layers[-1:], "data")) not in (None, ["None"]):
+        raise ValueError(f"--dataset {dataset[0]} and --data {data[0]} are two data sets; leave one out")
     values: dict[str, Any] = {}
     field_names = {field for section in schema.values() for field in section}
     # The main job sets for all methods what only some of them have.
     layers = [[entry for entry in layers[0] if "." in entry[0] or entry[0] in field_names], *layers[1:]]
-    used = [*relevant(layers, own, schema)]
-    for i, layer in enumerate(used):
+    used_layers = [*relevant(layers, own, schema)]
+    for i, layer in enumerate(used_layers):
         with naming_file(layers, i):
             values |= read_layer(layer, schema, reader or read_value)
     # If a folder is resumed, a setting that its methods or parts no longer have means another run, which is an error.
@@ -108,13 +108,13 @@ def job_of(layers: Sequence[Layer], own: Section, reader: Reader | None = None) 
     for section, parameters in schema.items():
         if parameters.get("optimizer") == WORK["optimizer"]:  # a user's network may have another setting of this name
             check_optimizer(values.get(path(section, "optimizer")))
-    unused = [_unused(layers, used[-2]) if reports_unused else "", _repeated_lists(layers[-1], schema)]
+    unused = [_unused(layers, used_layers[-2]) if reports_unused else "", _repeated_lists(layers[-1], schema)]
     return Job(schema, values_of(schema, values), "; ".join(filter(None, unused)))
 
 
-def _unused(layers: Sequence[Layer], used: Layer) -> str:
+def _unused(layers: Sequence[Layer], used_layer: Layer) -> str:
     """`Job.unused`: whole sections, or the names in a section of which something is used."""
-    used_names = [name for name, _ in used]
+    used_names = [name for name, _ in used_layer]
     unused_names = [name for name, _ in layers[-2] if "." in name and name not in used_names]
     used_sections = {name.partition(".")[0] for name in used_names if "." in name}
     texts = [name if (section := name.partition(".")[0]) in used_sections else f"[{section}]" for name in unused_names]
@@ -180,8 +180,8 @@ def schema_of(layers: Sequence[Layer], own: Section) -> Schema:
         with where_said("algorithm"):
             section = WORK | entry("algorithm", word).section
         if short_name(word) in {*RECORD, *own, *RUN, OUTER}:
-            taken = f"a setting or a section of config.toml has the name {short_name(word)}"
-            raise ValueError(f"--algorithm {word}: {taken}; give the method another name")
+            reason = f"a setting or a section of config.toml has the name {short_name(word)}"
+            raise ValueError(f"--algorithm {word}: {reason}; give the method another name")
         if short_name(word) in schema:
             same = [method for method in methods if short_name(method) == short_name(word)]
             fault = "is given twice" if len(set(same)) == 1 else "is the name of two methods, and of their results"

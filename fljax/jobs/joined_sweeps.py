@@ -116,10 +116,10 @@ def _differing(columns: Sequence[dict[str, Any]]) -> dict[str, str]:
     values = {name: {settings[name] for settings in columns if name in settings} for name in names}
     differing = [name for name, distinct in values.items() if len(distinct) > 1]
     short = [name.rpartition(".")[2] for name in differing]
-    taken = [short.count(short_name) > 1 or is_of_a_run(short_name) for short_name in short]
+    needs_full_name = [short.count(short_name) > 1 or is_of_a_run(short_name) for short_name in short]
     return {
-        name: (f"sweep.{name}" if is_of_a_run(name) else name) if is_taken else short_name
-        for name, short_name, is_taken in zip(differing, short, taken, strict=True)
+        name: (f"sweep.{name}" if is_of_a_run(name) else name) if is_full else short_name
+        for name, short_name, is_full in zip(differing, short, needs_full_name, strict=True)
     }
 
 

@@ -39,11 +39,11 @@ def is_sweep(folder: Path) -> bool:
     return made_by(config) == "sweep" if config.exists() else any(folder.glob("parts/search.json"))
 
 
-def check_kind(folder: str, held: str, maker: str, command: str) -> None:
-    """Raises ValueError if ``command`` cannot use a folder of the command ``maker``; ``held`` describes its content."""
+def check_kind(folder: str, content: str, maker: str, command: str) -> None:
+    """Raises ValueError if ``command`` cannot use a folder of ``maker``; ``content`` says what the folder holds."""
     if KINDS[maker] != KINDS[command]:
         resume = " --resume" if maker == "sweep" else ""
         raise ValueError(
-            f"--folder {folder}: it holds {held}, not of {KINDS[command]}; resume it with fljax {maker} --folder "
+            f"--folder {folder}: it holds {content}, not of {KINDS[command]}; resume it with fljax {maker} --folder "
             f"{shlex.quote(folder)}{resume}, or choose another --folder"
         )

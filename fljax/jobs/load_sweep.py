@@ -66,9 +66,9 @@ def load_sweep(folder: str | Path) -> LoadedSweep:
         read_search(path, {name: in_words(value) for name, value in setting.items()}, split)
         for path, setting in places.items()
     ]
-    if not (found := [search for search in searches if search is not None]):
+    if not (searches_with_runs := [search for search in searches if search is not None]):
         raise ValueError(f"{folder} holds no runs of a sweep; give a folder of fljax sweep")
-    return LoadedSweep(folder, found, read_table(folder / "table.csv"))
+    return LoadedSweep(folder, searches_with_runs, read_table(folder / "table.csv"))
 
 
 def _places(folder: Path) -> tuple[dict[Path, dict[str, Any]], str]:

@@ -66,12 +66,12 @@ def make_parts(job: Job) -> tuple[Federation, Federation | None]:
     _check_steps(job, federation)
     if share is None:
         return federation, None
-    training, new = hold_out_clients(federation, share, job.run.seed)
+    training, new_clients = hold_out_clients(federation, share, job.run.seed)
     if job.run.data is None or job.run.partition != "natural":
-        return training, new
+        return training, new_clients
     data = read_data(job)  # the values that fill empty cells come from the clients that train only
     values = data.fills(training)
-    return data.filled(training, values), data.filled(new, values)
+    return data.filled(training, values), data.filled(new_clients, values)
 
 
 def make_model(job: Job, federation: Federation) -> Model:
@@ -135,14 +135,14 @@ def _scored(job: Job, model: Model) -> Model:
     return validated(model) if job.run.validate else model
 
 
-def made_as(kind: str, job: Job, made: Any, wanted: type) -> Any:
-    """Returns ``made``; raises ValueError if a user's function has not returned an object of the class ``wanted``."""
-    if not isinstance(made, wanted):
-        remedy = "; return fljax.build(train, rows, ...)" if wanted is Federation else ""
+def made_as(kind: str, job: Job, value: Any, expected: type) -> Any:
+    """Returns ``value``, which a user's function has returned; raises ValueError if it is not an ``expected``."""
+    if not isinstance(value, expected):
+        remedy = "; return fljax.build(train, rows, ...)" if expected is Federation else ""
         raise ValueError(
-            f"--{kind} {getattr(job.run, kind)} returns a {type(made).__name__}, not a {wanted.__name__}{remedy}"
+            f"--{kind} {getattr(job.run, kind)} returns a {type(value).__name__}, not a {expected.__name__}{remedy}"
         )
-    return made
+    return value
 
 
 def _check_steps(job: Job, federation: Federation) -> None:

@@ -172,9 +172,8 @@ def _of_new(
     data = client_data(pool, [np.flatnonzero(client_index == i) for i in range(len(holders))])
     holder, position, outputs = _outputs(remade, result, models_for(holders, held), data)
     file_order = np.argsort(np.asarray(data.index)[holder, position])  # as in the file
-    return prediction_columns(
-        run, remade, result, {"client": clients, "example": new.names}, new.label, outputs[file_order]
-    )
+    columns = {"client": clients, "example": new.names}
+    return prediction_columns(run, remade, result, columns, new.label, outputs[file_order])
 
 
 def _is_shared(models: ModelTable) -> bool:

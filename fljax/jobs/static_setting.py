@@ -43,9 +43,9 @@ def ready_for(sweep: SweepJob, setting: dict[str, Any]) -> Ready:
     federation, _ = make_parts(job)
     model = make_model(job, federation)
     federation = on_validation(federation) if sweep.own.judge == "val" else federation
-    made = make_algorithm(sweep.name, job, model)
-    _check_clock(sweep, job, made, federation)
-    methods, federation = as_clients_are(job, {sweep.name: made}, federation)
+    method = make_algorithm(sweep.name, job, model)
+    _check_clock(sweep, job, method, federation)
+    methods, federation = as_clients_are(job, {sweep.name: method}, federation)
     return Ready(job, federation, model, methods[sweep.name])
 
 
@@ -57,12 +57,12 @@ def checked(sweep: SweepJob, setting: dict[str, Any]) -> Ready:
         MemoryError: it needs more memory than there is.
     """
     ready = ready_for(sweep, setting)
-    (algorithm, _, sampling), run, own = ready.made, ready.job.run, sweep.own
+    (algorithm, _, sampling), run, settings = ready.made, ready.job.run, sweep.own
     hypers, draw = sweep.hypers(ready.job), sampling.of(len(ready.federation.train.size))
     metric = metric_of(sweep.metric, algorithm)
-    rungs(count_points(hypers), run.rounds, own.halving, run.evaluate_every)
+    rungs(count_points(hypers), run.rounds, settings.halving, run.evaluate_every)
     key, devices = jax.random.key(run.seed), devices_for(sweep, ready, None)
-    search_arguments = own.seeds, run.rounds, draw, own.runs_at_once, devices, metric
+    search_arguments = settings.seeds, run.rounds, draw, settings.runs_at_once, devices, metric
     check_ahead(algorithm, hypers, ready.federation, key, *search_arguments)
     return ready
 
@@ -74,11 +74,11 @@ def devices_for(sweep: SweepJob, ready: Ready, folder: Path | None) -> Sequence[
     return devices_of(ready.job, ready.model, ready.federation, begun, n_runs)
 
 
-def _check_clock(sweep: SweepJob, job: Job, made: Made, federation: Federation) -> None:
+def _check_clock(sweep: SweepJob, job: Job, method: Made, federation: Federation) -> None:
     """Raises ValueError if rounds under a clock do not take the same time at all points of the search."""
     if job.run.clock == "none":
         return
-    (algorithm, hyper, sampling), hypers = made, sweep.hypers(job)
+    (algorithm, hyper, sampling), hypers = method, sweep.hypers(job)
 
     def with_ends(name: str) -> list[Any]:
         """The Hyper with the least and the greatest value of a hyperparameter."""

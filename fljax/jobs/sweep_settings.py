@@ -59,5 +59,5 @@ def as_words(sweep: SweepJob, point: Row, included: Collection[str] = ()) -> lis
             values[path(sweep.name, label)] = float(str(np.float32(str(value))))
         else:
             text = str(value)  # in older tables "(128, 64)", not "128 64"
-            values[full] = next(one for one in sweep.outer[full] if text in (in_words(one), str(one)))
+            values[full] = next(choice for choice in sweep.outer[full] if text in (in_words(choice), str(choice)))
     return [word for full, value in values.items() for word in (f"--{written(full)}", *words_of(value))]

@@ -114,11 +114,11 @@ def is_range(words: Sequence[str]) -> bool:
     return bool(words) and words[0].split(":")[0] in ("lin", "log") and ":" in words[0]
 
 
-def check_different(given: str, values: Sequence[Any]) -> None:
+def check_different(setting: str, values: Sequence[Any]) -> None:
     """Raises ValueError if a value occurs twice, in float32: its runs would look like further seeds."""
     seen = set()
     for value in values:
         key = struct.pack("f", value) if isinstance(value, float) else value
         if key in seen:
-            raise ValueError(f"{given}: {value} is given twice; give each value once")
+            raise ValueError(f"{setting}: {value} is given twice; give each value once")
         seen.add(key)

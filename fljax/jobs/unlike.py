@@ -58,12 +58,14 @@ def same_clients(one: Config, other: Config, seeds: bool) -> bool:
     """Whether two runs have the same clients, as far as is known: of the same seed, or with ``seeds`` of their own."""
     data = [config.get("data") or config.get("dataset") for config in (one, other)]
 
-    def said(config: Config, name: str) -> Any:
+    def value_of(config: Config, name: str) -> Any:
         return config.get(name) or None  # a file of an older version lacks newer settings
 
-    alike = all(said(one, name) == said(other, name) for name in (*OF_CLIENTS, "partition"))
+    is_alike = all(value_of(one, name) == value_of(other, name) for name in (*OF_CLIENTS, "partition"))
     return (
-        not one or not other or (data[0] == data[1] and alike and (not seeds or one.get("seed") == other.get("seed")))
+        not one
+        or not other
+        or (data[0] == data[1] and is_alike and (not seeds or one.get("seed") == other.get("seed")))
     )
 
 
