@@ -137,7 +137,7 @@ def as_toml(job: Job) -> dict[str, Any]:
 def check_same(stored: Layer, new_settings: Layer, job: Job, folder: Path, may_change: Collection[str]) -> None:
     """Raises ValueError if the folder's config.toml has another value for one of the settings.
 
-    A setting that either leaves out has its default. Methods that only one of them has are not compared.
+    A setting that is missing on one side has its default there. Methods of one side only are not compared.
     """
     stored_words, new_words = dict(stored), dict(new_settings)
     defaults = {

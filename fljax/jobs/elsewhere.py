@@ -11,7 +11,7 @@ SHOWN = 5
 
 
 def elsewhere(name: str, schema: Schema) -> str:
-    """The end of the message for a name that is no setting of the job but of something that the job does not choose;
+    """For a name that is no setting of the job, the end of the message: what has such a setting and how to choose it;
     "" if nothing has it."""
     section, _, field = name.rpartition(".")
     texts = [_part_with(kind, field) for kind in PARTS if kind in schema.get("", ()) and section in ("", kind)]

@@ -31,7 +31,7 @@ def over_rounds(run: Any, measure: str) -> Any:
 
 
 def measure_of(runs: Sequence[Any], measure: str | None) -> str:
-    """The metric that is asked for, or the headline of the first run; ValueError if a run does not have it."""
+    """``measure``, or if it is None the headline of the first run; ValueError if a run does not have it."""
     from fljax.run.headline import measures_of
 
     first_run = runs[0]

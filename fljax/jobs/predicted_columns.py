@@ -23,7 +23,8 @@ def prediction_columns(
     label: Sequence[np.ndarray],
     outputs: np.ndarray,
 ) -> ColumnArrays:
-    """All columns of one method; ``label`` is empty, or has one array per label column."""
+    """All columns of one method: its name, those of ``first``, then labels and predictions; ``label`` is empty, or has
+    one array per label column."""
     columns = {"method": np.full(len(outputs), result.name)} | first
     task = task_of(remade.runs[result.name]["algorithm"].loss)
     if task == "classification":

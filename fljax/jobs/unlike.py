@@ -37,8 +37,8 @@ def not_alike(settings: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def these_differ(configs: Mapping[str, Config]) -> list[str]:
-    """A line with settings other than the methods in which runs, by name, differ; [] if they do not or nothing is
-    known."""
+    """A line with the settings, besides the methods, in which runs differ, and the names of the runs with each value;
+    [] if they do not differ or nothing is known."""
     flat_configs = {name: _flat(config) for name, config in configs.items() if config}
     differences = {}
     for key in dict.fromkeys(key for settings in flat_configs.values() for key in settings):
