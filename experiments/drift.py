@@ -44,7 +44,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
 QUICK = ("fedavg", "ditto", "ifca")
 KINDS: Mapping[str, Mapping[str, Any]] = {
     "swap_labels": {"classes": (3, 8)},
-    "turn": {"degrees": 90.0},
+    "rotate_images": {"degrees": 90.0},
     "move": {},
     "arrive": {},
     "leave": {},

@@ -13,7 +13,7 @@ import optax
 from fljax import tree
 from fljax.client import proximal, train_clients, training_loss
 from fljax.client.finetune import client_keys, fine_tune
-from fljax.client.freeze import frozen
+from fljax.client.freeze import frozen_loss
 from fljax.types import Algorithm, Model, ModelTable, Work
 
 EPOCHS = 10
@@ -37,7 +37,7 @@ def with_own_layers_trained(algorithm: Algorithm, model: Model, work: Work, lr: 
     if unknown := set(own) - set(model.layers):
         raise ValueError(f"own={own}: the model has no {min(unknown)}; its layers are {', '.join(model.layers)}")
     shared = tuple(name for name in model.layers if name not in own)
-    loss = frozen(training_loss(model), shared)
+    loss = frozen_loss(training_loss(model), shared)
 
     def deploy(key, hyper, state, data) -> ModelTable:
         start = algorithm.deploy(key, hyper, state, data)

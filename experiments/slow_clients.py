@@ -39,15 +39,15 @@ from fljax.rounds import stragglers, uniform
 from fljax.rounds.clock import (
     Devices,
     Schedule,
-    answering,
-    as_far_as,
     asynchronous,
     buffered,
     drawn_devices,
-    first_of,
+    over_selection,
+    partial_by_deadline,
     round_seconds,
     tiers,
-    until,
+    with_availability,
+    with_deadline,
 )
 from fljax.rounds.sampling import Sampling
 from fljax.run import plots
@@ -153,11 +153,11 @@ def waiting(scale: Scale, seconds: np.ndarray, n_sync: int, seed: int) -> dict[s
     algorithm, n_clients, client_seconds = fedavg(scale.paper), len(seconds), tuple(seconds)
     sampling, larger_sampling = uniform(PARTICIPANTS / n_clients), uniform(1.5 * PARTICIPANTS / n_clients)
     deadline, (steps, speed) = float(np.quantile(seconds, 0.6)), steps_and_speed(scale.paper, seed)
-    partial_work = as_far_as(sampling, client_seconds, deadline, steps=steps, speed=speed)
+    partial_work = partial_by_deadline(sampling, client_seconds, deadline, steps=steps, speed=speed)
     return {
         SYNCHRONOUS: Clock(algorithm, sampling, n_sync),
-        "first 10 of 15": Clock(algorithm, first_of(larger_sampling, client_seconds, PARTICIPANTS), 4 * n_sync),
-        "deadline": Clock(algorithm, until(sampling, client_seconds, deadline), 4 * n_sync, deadline=deadline),
+        "first 10 of 15": Clock(algorithm, over_selection(larger_sampling, client_seconds, PARTICIPANTS), 4 * n_sync),
+        "deadline": Clock(algorithm, with_deadline(sampling, client_seconds, deadline), 4 * n_sync, deadline=deadline),
         "deadline, late parts count": Clock(algorithm, partial_work, 4 * n_sync, deadline=deadline),
         "tiers": Clock(algorithm, tiers(client_seconds, 3, min(PARTICIPANTS, n_clients // 3)), 2 * n_sync),
     }
@@ -219,7 +219,7 @@ def answers(scale: Scale) -> None:
         lines = []
         for seed in range(scale.n_seeds):
             seconds = seconds_of(scale.paper, seed)
-            sampling = answering(uniform(PARTICIPANTS / len(seconds)), (chance,) * len(seconds))
+            sampling = with_availability(uniform(PARTICIPANTS / len(seconds)), (chance,) * len(seconds))
             n_rounds = scale.rounds or scale.pick(30, 100, brief=4)
             lines.append(run(scale, Clock(fedavg(scale.paper), sampling, n_rounds), seconds, seed))
         row = row_of(f"answer with probability {chance:g}", lines)

@@ -13,7 +13,7 @@ from jax.custom_batching import sequential_vmap
 from fljax.tree import product
 
 SWEEPS = 8
-"""Number of sweeps of `turned`; each about squares the columns' small deviations from orthogonality."""
+"""Number of sweeps of `one_sided_jacobi`; each about squares the columns' small deviations from orthogonality."""
 
 
 @sequential_vmap
@@ -58,7 +58,7 @@ def orthonormal(columns: Array) -> Array:
     return lax.fori_loop(0, columns.shape[1], one, columns)
 
 
-def turned(columns: Array) -> tuple[Array, Array]:
+def one_sided_jacobi(columns: Array) -> tuple[Array, Array]:
     """A few columns (rows, n), rotated so that they are orthogonal, longest first, and the rotation (n, n).
 
     The lengths of the rotated columns are the matrix's singular values; the columns of the rotation are its right
@@ -66,8 +66,8 @@ def turned(columns: Array) -> tuple[Array, Array]:
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from fljax.matrices import turned
-        >>> jnp.linalg.norm(turned(jnp.array([[3.0, 0.0], [4.0, 5.0]]))[0], axis=0).round(3).tolist()
+        >>> from fljax.matrices import one_sided_jacobi
+        >>> jnp.linalg.norm(one_sided_jacobi(jnp.array([[3.0, 0.0], [4.0, 5.0]]))[0], axis=0).round(3).tolist()
         [6.708..., 2.236...]
     """
     n, n_even = columns.shape[1], columns.shape[1] + columns.shape[1] % 2
@@ -77,9 +77,9 @@ def turned(columns: Array) -> tuple[Array, Array]:
 
 
 def singular_values(matrices: Array) -> Array:
-    """Singular values, unsorted, of many small matrices (rows, n, ...) side by side: (n, ...), as by `turned`.
+    """Singular values, unsorted, of many small matrices (rows, n, ...) side by side: (n, ...); see `one_sided_jacobi`.
 
-    For matrices that fit the cache together, this takes a tenth of the time of `turned` under `vmap`.
+    For matrices that fit the cache together, this takes a tenth of the time of `one_sided_jacobi` under `vmap`.
 
     Example:
         >>> import jax.numpy as jnp

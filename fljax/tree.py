@@ -1,6 +1,6 @@
 """Maths on pytrees of models, also stacked along a leading axis such as clients or clusters."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -203,6 +203,15 @@ def as_matrix(leaf: Array) -> Array:
 def select(params: Params, layers: tuple[str, ...]) -> Params:
     """The subtrees of the named layers, of one model or of stacked models."""
     return {name: params[name] for name in layers}
+
+
+def check_layers(layers: tuple[str, ...], known: Iterable[str]) -> None:
+    """Raises ValueError if ``layers`` is one string, or has a name that is not among the ``known`` layers."""
+    known = tuple(known)
+    if isinstance(layers, str):
+        raise ValueError(f"layers={layers!r} is one string; give a tuple of {known}")
+    if unknown := [name for name in layers if name not in known]:
+        raise ValueError(f"layers={tuple(layers)}: there is no layer {unknown[0]!r}; choose among {known}")
 
 
 def size(params: Params) -> int:

@@ -184,7 +184,8 @@ class Exchange(NamedTuple):
     part: Callable[[Any], Params]  # the part of one model that is sent, in ``State.server``
     sees: Literal["mean", "sum", "each"] = "each"
     """The updates that the server needs to see: their mean, sums over groups of clients, or each of them."""
-    starts_anywhere: bool = False  # whether `send` accepts one model per participant, see `fljax.rounds.averaging.Each`
+    starts_anywhere: bool = False
+    """Whether `send` accepts one model per participant, see `fljax.rounds.averaging.ReceivedModels`."""
     catches_up: bool = False
     """Whether an update is relative to the server's copy of its client, so that the next update makes up for losses."""
     chain: tuple[Any, Any] | None = None

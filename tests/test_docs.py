@@ -120,7 +120,7 @@ def test_readme_counts_the_methods_that_end_as_other_code_does():
     heads = {name for table in tables for name in re.findall(r"^\| ([\w-]+) \|", table, re.MULTILINE)}
     names = heads - {"method", "---"}
     titles = {method.title.partition(":")[0] for method in fljax.ALGORITHMS.values()} | {"Local"}
-    assert names - titles == {"FedCR-FT", "FedSoft-drawn", "FeSEM-pulled"}  # other settings of theirs
+    assert names - titles == {"FedCR-FT", "FedSoft-drawn", "FeSEM-proximal"}  # other settings of theirs
     assert re.findall(r"(\d+) methods\s+reproduce", README) == [str(len(names & titles))]
 
 

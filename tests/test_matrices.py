@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fljax
-from fljax.matrices import eigh, orthonormal, singular_values, svd, turned
+from fljax.matrices import eigh, one_sided_jacobi, orthonormal, singular_values, svd
 
 
 def columns(*shape):
@@ -22,14 +22,14 @@ def columns(*shape):
 @pytest.mark.parametrize(("rows", "n"), [(3, 3), (200, 8), (7, 5), (2, 2), (5, 1), (3, 4)])
 def test_turned_columns_are_the_singular_value_decomposition(rows, n):
     matrices = columns(9, rows, n)
-    made, turn = jax.jit(jax.vmap(turned))(matrices)
+    made, rotation = jax.jit(jax.vmap(one_sided_jacobi))(matrices)
     values = np.linalg.svd(matrices, compute_uv=False)
     lengths = np.linalg.norm(made, axis=1)
     np.testing.assert_allclose(lengths[:, : values.shape[1]], values, rtol=1e-4, atol=1e-6)
     assert (lengths[:, values.shape[1] :] < 1e-6).all()
-    np.testing.assert_allclose(matrices @ np.asarray(turn), made, atol=2e-6)
+    np.testing.assert_allclose(matrices @ np.asarray(rotation), made, atol=2e-6)
     np.testing.assert_allclose(
-        np.swapaxes(turn, 1, 2) @ np.asarray(turn), np.broadcast_to(np.eye(n), turn.shape), atol=2e-6
+        np.swapaxes(rotation, 1, 2) @ np.asarray(rotation), np.broadcast_to(np.eye(n), rotation.shape), atol=2e-6
     )
 
 
@@ -43,9 +43,9 @@ def test_singular_values_of_matrices_side_by_side_are_numpys(rows, n):
 
 
 def test_columns_of_0_and_equal_ones_are_turned_too():
-    made, turn = turned(jnp.asarray([[0.0, 1.0, 0.0, 1.0], [0.0, 2.0, 0.0, 2.0]]))
+    made, rotation = one_sided_jacobi(jnp.asarray([[0.0, 1.0, 0.0, 1.0], [0.0, 2.0, 0.0, 2.0]]))
     np.testing.assert_allclose(np.linalg.norm(made, axis=0), [10**0.5, 0, 0, 0], atol=1e-6)
-    np.testing.assert_allclose(turn.T @ turn, np.eye(4), atol=1e-6)
+    np.testing.assert_allclose(rotation.T @ rotation, np.eye(4), atol=1e-6)
 
 
 def test_orthonormal_columns_span_what_numpys_do():
@@ -83,7 +83,7 @@ def test_nothing_else_has_lapack_factor_a_matrix():
 AT_ONCE = """
 import jax
 import jax.numpy as jnp
-from fljax.matrices import eigh, orthonormal, svd, turned
+from fljax.matrices import eigh, orthonormal, svd, one_sided_jacobi
 
 def draw(key):
     return jax.random.normal(key, (300, 300))
@@ -93,7 +93,7 @@ def draw(key):
 def factors(keys):
     parts = [draw(key) for key in keys]
     whole = [eigh(part + part.T)[0].sum() + svd(part)[1].sum() for part in parts]
-    thin = [jnp.abs(turned(orthonormal(part[:, :8]))[0]).sum() for part in parts]
+    thin = [jnp.abs(one_sided_jacobi(orthonormal(part[:, :8]))[0]).sum() for part in parts]
     return jnp.stack(whole + thin)
 
 print(bool(jnp.isfinite(factors(jax.random.split(jax.random.key(0), (4, 3)))).all()))

@@ -98,7 +98,7 @@ CASES = {
         "ljaiverson/pFL-APPLE@8078196",
         "train_APPLE.py",
         lambda model: fljax.apple(model, fljax.Work(EPOCHS, 1000)),
-        fljax.apple.Hyper(lr=LR, p_lr=P_LR, mu=MU, fades=FADES),
+        fljax.apple.Hyper(lr=LR, p_lr=P_LR, mu=MU, decay_rounds=FADES),
         theirs,
         lambda: clients(N_CLIENTS),
         ROUNDS,

@@ -2,7 +2,7 @@
 
 Their settings form clusters anew less often than there are rounds. Where clusters are formed anew the trainer stops,
 for it asks for clients that it did not keep; here it keeps them. Its clients' loss has no distance to the center: the
-pull is by the optimiser of their other trainer, `mlhead_trainer.py`, which is never told the center there.
+proximal term is by the optimiser of their other trainer, `mlhead_trainer.py`, which is never told the center there.
 """
 
 from argparse import Namespace
@@ -142,7 +142,7 @@ def given_network(module: Callable[[str], ModuleType], network: Any) -> None:
 
 def make(model: Model) -> Algorithm:
     """Ours."""
-    return fljax.fesem(model, fljax.Work(EPOCHS, 1000), K, cluster_on="last_kernel", pull="plain")
+    return fljax.fesem(model, fljax.Work(EPOCHS, 1000), K, cluster_on="last_kernel", proximal_weight="uniform")
 
 
 BUT = (
@@ -163,6 +163,6 @@ CASES = {
     )
     for name, mu, more in (
         ("FeSEM", 0.0, ""),
-        ("FeSEM-pulled", MU, "; the pull by the optimiser that they have for it, which is told the center"),
+        ("FeSEM-proximal", MU, "; the proximal term by the optimiser that they have for it, which is told the center"),
     )
 }

@@ -48,7 +48,7 @@ class APPLEHyper(LocalHyper):
         0.001, "eta_2: learning rate of the mixture weights p_i, with lr_decay; 0 keeps them", least=0
     )
     mu: Scalar = number(0.1, "mu: weight of the proximal term that holds p_i near the shares of the data", least=0)
-    fades: Scalar = number(20.0, "L: rounds over which the proximal term falls to 0, as half a cosine", above=0)
+    decay_rounds: Scalar = number(20.0, "L: rounds over which the proximal term falls to 0, as half a cosine", above=0)
 
 
 @method(APPLEHyper, "Luo and Wu, IJCAI 2022", "https://arxiv.org/abs/2110.08394", kind="personalised", trains=False)
@@ -73,8 +73,8 @@ def apple(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorit
     def round(key: Key, hyper: APPLEHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         cores, p0 = state.server["core"], state.server["p0"]
         start = tree.own({"core": tree.take(cores, cohort.ids), "p": state.clients})
-        pull = hyper.mu * faded(hyper, cohort.round)
-        loss, p_lr = mixed(model, cores, p0, pull), hyper.decayed(hyper.p_lr, cohort.round)
+        weight = hyper.mu * faded(hyper, cohort.round)
+        loss, p_lr = mixed(model, cores, p0, weight), hyper.decayed(hyper.p_lr, cohort.round)
         trained = train_parts(hyper, start, cohort, loss, work, "core", cohort.ids, p=optax.sgd(p_lr))
         cores = tree.put(cores, cohort.ids, trained.params["core"], cohort.active & trained.ok)
         n_parameters = tree.size(tree.first(cores))
@@ -91,17 +91,17 @@ def apple(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorit
 
 def faded(hyper: APPLEHyper, round: Array) -> Array:
     """lambda(t): from 1 in round 0 to 0 in round L."""
-    return (1 + jnp.cos(jnp.pi * jnp.minimum(round.astype(jnp.float32) / hyper.fades, 1.0))) / 2
+    return (1 + jnp.cos(jnp.pi * jnp.minimum(round.astype(jnp.float32) / hyper.decay_rounds, 1.0))) / 2
 
 
-def mixed(model: Model, cores: Stacked, p0: Array, pull: Array) -> Loss:
+def mixed(model: Model, cores: Stacked, p0: Array, weight: Array) -> Loss:
     """The loss of a client's parts, its core and its mixture weights; the client's own row is its id.
 
     Args:
         model: the network.
         cores: (clients, ...) of all clients, as the server sent them.
         p0: (clients,) anchor of the proximal term.
-        pull: its weight: ``pull / 2 |p - p0|^2``.
+        weight: its weight: ``weight / 2 |p - p0|^2``.
     """
     others = tree.trainable(cores)
 
@@ -109,7 +109,7 @@ def mixed(model: Model, cores: Stacked, p0: Array, pull: Array) -> Loss:
         p = held["p"]
         here = tree.join_statistics(mixture(p, i, held["core"], others), statistics)
         value, updated = training_loss(model)(here, batch, key)
-        return value + pull / 2 * jnp.square(p - p0).sum(), updated
+        return value + weight / 2 * jnp.square(p - p0).sum(), updated
 
     return loss
 

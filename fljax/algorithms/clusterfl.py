@@ -28,7 +28,7 @@ from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, client_weight, mean, method, reported, train
 from fljax.rounds.accounting import occupied
 from fljax.rounds.combine import as_combine, members_of, memory_of
-from fljax.rounds.joining import held_with_least_loss, trained_alone
+from fljax.rounds.joining import held_with_least_loss, train_new_clients
 from fljax.server.kmeans import kmeans
 from fljax.types import (
     Algorithm,
@@ -117,7 +117,7 @@ def clusterfl(
     def held(hyper: ClusterFLHyper, known: Array, own: Any, mean: ModelTable, cohort: Cohort) -> Trained:
         # w_i <- w_i - eta (g(w_i) + 2 alpha w_i - 2 beta mean_{a_i}), from the client's own model.
         alpha, beta = (jnp.where(known, weight, 0.0) for weight in (hyper.alpha, hyper.beta))
-        return train(hyper, own, cohort, attracted(training_loss(model), alpha, beta), work, mean)
+        return train(hyper, own, cohort, with_cluster_penalty(training_loss(model), alpha, beta), work, mean)
 
     def deploy(key: Key, hyper: ClusterFLHyper, state: State, data: ClientData) -> ModelTable:
         return tree.own(state.clients)
@@ -128,13 +128,13 @@ def clusterfl(
         def alone(own: Stacked, cohort: Cohort) -> Trained:
             return held(hyper, jnp.bool_(True), own, joined, cohort)
 
-        return tree.own(trained_alone(key, tree.stacked(joined), data, n_rounds, alone))
+        return tree.own(train_new_clients(key, tree.stacked(joined), data, n_rounds, alone))
 
     exchange = Exchange(send, receive, lambda server: tree.first(server.means), catches_up=True)
     return Algorithm(init, exchange.round, deploy, predictor(model), join, model.loss, exchange=exchange)
 
 
-def attracted(loss: Loss, alpha: Scalar, beta: Scalar) -> Loss:
+def with_cluster_penalty(loss: Loss, alpha: Scalar, beta: Scalar) -> Loss:
     """``loss(w) + (alpha - beta) |w|^2 + beta |w - mean|^2``; its gradient adds ``2 alpha w - 2 beta mean``.
 
     The mean is the first of the client's own rows. Summed over all clients, each cluster's mean being the mean of its

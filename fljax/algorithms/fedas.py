@@ -20,7 +20,7 @@ from fljax.choices import Natural
 from fljax.client.batch_gradients import gradient_mass
 from fljax.client.class_means import feature_sums
 from fljax.client.features import head_shape, see
-from fljax.client.freeze import frozen, still
+from fljax.client.freeze import frozen_loss, frozen_optimizer
 from fljax.client.local import train_clients
 from fljax.client.objectives import Loss, predictor, training_loss
 from fljax.data.labels import check_classes
@@ -91,8 +91,8 @@ def fedas(model: Model, work: Work, *, align_epochs: Natural = 1) -> Algorithm:
     def aligned(hyper: FedASHyper, received: ModelTable, last: Stacked, cohort: Cohort) -> Stacked:
         n_classes = head_shape(model, tree.first(last))[1]
         prototypes = feature_sums(model, last, cohort.data, n_classes).mean
-        effort, steps = work._replace(epochs=align_epochs, terms=()), still(optax.sgd(hyper.align_lr), head)
-        drawn_to = frozen(near_prototypes(model), head)
+        effort, steps = work._replace(epochs=align_epochs, terms=()), frozen_optimizer(optax.sgd(hyper.align_lr), head)
+        drawn_to = frozen_loss(near_prototypes(model), head)
         return train_clients(drawn(cohort, ALIGN), received, cohort.data, drawn_to, steps, effort, prototypes).params
 
     def deploy(key: Key, hyper: FedASHyper, state: State, data: ClientData) -> ModelTable:

@@ -18,7 +18,7 @@ from fljax.client.gradient import client_gradients
 from fljax.client.objectives import proximal, shifted, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, averaging, check_not_private, client_weight, mean, method, train
-from fljax.rounds.accounting import not_alone
+from fljax.rounds.accounting import not_independent
 from fljax.server.aggregate import weighted_mean
 from fljax.types import Algorithm, Cohort, Model, ModelTable, Params, Trained, Work
 
@@ -55,4 +55,4 @@ def feddane(model: Model, work: Work, *, weighting: Weighting = "size", combine:
     def both_communications(theta: Params) -> int:
         return 2 * tree.size(theta)
 
-    return not_alone(averaging(model, local, weighting=weighting, combine=combine, n_sent=both_communications))
+    return not_independent(averaging(model, local, weighting=weighting, combine=combine, n_sent=both_communications))

@@ -24,8 +24,8 @@ from fljax.client.objectives import Loss, batch_mean
 from fljax.client.parts import train_parts
 from fljax.models.calling import check_free
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Sharing, Weighting, averaging, mean, method, not_alone, on_layers
-from fljax.rounds.averaging import remembering, shared_and_memory
+from fljax.rounds import Combining, Sharing, Weighting, averaging, mean, method, not_independent, on_layers
+from fljax.rounds.averaging import server_state, shared_and_memory
 from fljax.rounds.local import train_beforehand
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelTable, Params, State, Trained, Work
 
@@ -101,13 +101,13 @@ def feddbe(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
         ok = jnp.isfinite(sums).all(1)
         size = jnp.where(ok, data.size, 0).astype(jnp.float32)
         consensus = jnp.where(ok[:, None], sums, 0.0).sum(0) / jnp.maximum(size.sum(), 1.0)
-        return State(remembering(shared | {"consensus": consensus}, memory), own)
+        return State(server_state(shared | {"consensus": consensus}, memory), own)
 
     def predict(params: Params, x: Array) -> Array:
         return see(model, params, x, None, lambda h: h + params[BIAS][None].astype(h.dtype)).logits
 
     # The consensus depends on all clients' features, so no update depends on a single client's data only.
-    return not_alone(rounds._replace(init=init, predict=predict))
+    return not_independent(rounds._replace(init=init, predict=predict))
 
 
 def debiased(model: Model, hyper: FedDBEHyper, consensus: Array) -> Loss:

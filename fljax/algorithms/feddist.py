@@ -9,7 +9,7 @@ Differences from the code: none. Ek et al., PerCom 2021, use the same name for a
 """
 
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, averaging, mean, method, part_way
+from fljax.rounds import Combining, averaging, interpolated, mean, method
 from fljax.types import Algorithm, Model, Work
 
 
@@ -23,4 +23,4 @@ class FedDistHyper(LocalHyper):
 @method(FedDistHyper, "baseline of Long et al., World Wide Web Journal 2023")
 def feddist(model: Model, work: Work, *, combine: Combining = mean) -> Algorithm:
     """FedDist: ``theta <- theta - step/m sum_i (theta - w_i)`` over the m participants; ``combine`` gives the goal."""
-    return averaging(model, work, weighting="uniform", combine=part_way(combine))
+    return averaging(model, work, weighting="uniform", combine=interpolated(combine))

@@ -25,7 +25,7 @@ from fljax.client.objectives import Loss, batch_mean, predictor
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import check_not_private, method, reported, train
-from fljax.rounds.joining import trained_alone
+from fljax.rounds.joining import train_new_clients
 from fljax.rounds.sharing import own_rows
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
 
@@ -74,7 +74,7 @@ def feddistill(model: Model, work: Work) -> Algorithm:
         teacher = tree.everyone(state.server["taught"], data.n_clients)
         begun = tree.broadcast(state.server["start"], data.n_clients)
         return tree.own(
-            trained_alone(key, begun, data, n_rounds, lambda w, cohort: train(hyper, w, cohort, loss, work, teacher))
+            train_new_clients(key, begun, data, n_rounds, lambda w, who: train(hyper, w, who, loss, work, teacher))
         )
 
     return Algorithm(init, round, deploy, predictor(model), join, model.loss)

@@ -103,9 +103,8 @@ def chosen(hyper: FedDriftHyper, clusters: Clusters, cohort: Cohort, loss: Array
     best = jnp.where(held[None], loss, jnp.inf).argmin(1).astype(jnp.int32)
     counts = cohort.active & (cohort.data.size > 0) & jnp.isfinite(least)
     drifted = counts & (least > last[ids] + hyper.rise)
-    place = (drifted[None] & (ids[None] < ids[:, None])).sum(
-        1
-    )  # among drifting clients, the lowest id gets the first model
+    # Among drifting clients, the one with the lowest id gets the first free model.
+    place = (drifted[None] & (ids[None] < ids[:, None])).sum(1)
     free = jnp.argsort(held, stable=True).astype(jnp.int32)
     alone = drifted & (place < (~held).sum())
     own = jnp.where(alone, free[jnp.minimum(place, n_models - 1)], best)

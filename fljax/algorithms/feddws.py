@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, averaging, mean, method, part_way
+from fljax.rounds import Combining, averaging, interpolated, mean, method
 from fljax.types import Algorithm, Model, Work
 
 
@@ -31,7 +31,7 @@ def feddws(model: Model, work: Work, *, literal: bool = False, combine: Combinin
         literal: whether the step is 1/m, with m participants of positive weight, as in the code's comment.
         combine: computes the model that the server moves towards.
     """
-    return averaging(model, work, combine=part_way(combine, one_of_m) if literal else part_way(combine))
+    return averaging(model, work, combine=interpolated(combine, one_of_m) if literal else interpolated(combine))
 
 
 def one_of_m(hyper: FedDWSHyper, weight: Array) -> Array:

@@ -32,14 +32,14 @@ class FedDynHyper(LocalHyper):
     alpha: Scalar = number(0.1, "weight of the proximal term; the paper has 0.1, 0.01 and 0.001", above=0)
 
 
-class Dynamic(NamedTuple):
+class FedDynServer(NamedTuple):
     """What the server keeps."""
 
     shared: Params  # theta
     drift: Params  # h / alpha: minus the sum of moves, divided by the total weight of all clients
     total: Array  # () sum of omega_i over all clients
     memory: Any  # state of `combine`, for theta
-    for_h: Any  # state of `combine`, for h
+    h_memory: Any  # state of `combine`, for h
 
 
 @method(FedDynHyper, "Acar et al., ICLR 2021", "https://arxiv.org/abs/2111.04263")
@@ -57,7 +57,7 @@ def feddyn(model: Model, work: Work, *, weighting: Weighting = "uniform", combin
     def init(key: Key, hyper: FedDynHyper, data: ClientData) -> State:
         theta, total = model.init(key), total_weight(weighting, data)
         zero = jax.tree.map(jnp.zeros_like, tree.trainable(theta))
-        server = Dynamic(theta, zero, total, combining.init(hyper, theta), rule.init(hyper, theta))
+        server = FedDynServer(theta, zero, total, combining.init(hyper, theta), rule.init(hyper, theta))
         return State(server, own_rows(zero, data.n_clients))
 
     def send(key: Key, hyper: FedDynHyper, state: State, cohort: Cohort) -> Upload:
@@ -69,14 +69,14 @@ def feddyn(model: Model, work: Work, *, weighting: Weighting = "uniform", combin
         return Upload(start, trained.params, weight, trained._replace(params=tree.where(weight > 0, found, g)))
 
     def receive(key: Key, hyper: FedDynHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        (theta, drift, total, memory, for_h), weight, kept = state.server, upload.weight, upload.rest
+        (theta, drift, total, memory, h_memory), weight, kept = state.server, upload.weight, upload.rest
         averaged, memory = combining.apply(hyper, memory, theta, upload.params, weight)
-        goal, for_h = rule.apply(hyper, for_h, theta, upload.params, weight)
+        goal, h_memory = rule.apply(hyper, h_memory, theta, upload.params, weight)
         (begun, _), (averaged, statistics), (goal, _) = map(tree.split_statistics, (theta, averaged, goal))
         share, came = weight.sum() / total, (weight > 0).any()
         drift = jax.tree.map(lambda h, to, t: h - share * (to - t), drift, goal, begun)
         moved = jax.tree.map(lambda w, h, t: jnp.where(came, w - h, t), averaged, drift, begun)
-        new = Dynamic(tree.join_statistics(moved, statistics), drift, total, memory, for_h)
+        new = FedDynServer(tree.join_statistics(moved, statistics), drift, total, memory, h_memory)
         return State(new, kept.params), reported(kept, tree.size(theta))
 
     exchange = Exchange(send, receive, lambda server: server.shared)

@@ -55,7 +55,7 @@ def fedem(
         combine: how the server combines the clients' copies of a learner.
     """
     check_not_private(work, "clients of FedEM weight learners by their examples' responsibilities, without noise")
-    objective = shared_out(model, explained, normalise)
+    objective = em_loss(model, by_losses, normalise)
 
     def begin(key: Key) -> dict[str, Any]:
         learners = jax.vmap(model.init)(jax.random.split(key, n_learners))
@@ -83,7 +83,7 @@ def fedem(
         weighting=weighting,
         begin=begin,
         deployed=deployed,
-        tells=lambda state, cohort: memberships(state.clients, cohort),
+        metrics=lambda state, cohort: memberships(state.clients, cohort),
     )
     # All clients have the same learners when a round begins.
     return with_halves(rounds._replace(predict=mixed(model)), starts_anywhere=False)
@@ -99,12 +99,12 @@ def mixed(model: Model) -> Callable[[Params, Array], Array]:
     return predict
 
 
-def explained(losses: Array, y: Array, pi: Array) -> Array:
+def by_losses(losses: Array, y: Array, pi: Array) -> Array:
     """The E step: ``q_m(x) ~ pi_m exp(-loss_m(x))``; it does not use the labels y."""
     return responsibilities(losses, pi)
 
 
-def shared_out(model: Model, e_step: Callable[..., Array], normalise: Literal["examples", "mass"] = "examples") -> Loss:
+def em_loss(model: Model, e_step: Callable[..., Array], normalise: Literal["examples", "mass"] = "examples") -> Loss:
     """Sum over learners of the batch's loss weighted by ``q_m``, where ``q`` is computed from the client's own rows.
 
     The first of these rows are the learners at the start of the round; ``e_step(losses, labels, *others)`` computes q

@@ -68,9 +68,8 @@ def fedfomo(model: Model, work: Work, *, n_received: Positive = 5) -> Algorithm:
         trained = train(hyper, start, cohort._replace(data=data), training_loss(model), work)
         affinity = affinity.at[ids[:, None], ids[None]].add(jnp.where(cohort.active[:, None], value, 0.0))
         n_parameters = tree.size(tree.first(w))
-        others = cohort.active[chosen] & (
-            chosen != jnp.arange(ids.shape[0])[:, None]
-        )  # a client has its own model already
+        # A client has its own model already.
+        others = cohort.active[chosen] & (chosen != jnp.arange(ids.shape[0])[:, None])
         n_models = others.sum(1).astype(jnp.float32)
         n_values = n_models + 1  # v_ij of the models received, and of its own
         metrics = reported(trained, n_parameters + n_values, n_models * n_parameters)

@@ -28,8 +28,8 @@ from fljax.client.objectives import Loss, training_loss
 from fljax.data.federation import class_histogram
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Weighting, averaging, in_first_round, mean, method, not_alone, traffic, train
-from fljax.rounds.averaging import Each, shared_part
+from fljax.rounds import Combining, Weighting, averaging, in_first_round, mean, method, not_independent, traffic, train
+from fljax.rounds.averaging import ReceivedModels, shared_part
 from fljax.rounds.uplink.private import check_not_private
 from fljax.rounds.wrapping import halves_of, inside, within_server
 from fljax.types import (
@@ -58,7 +58,7 @@ class FedGenHyper(LocalHyper):
     generator_lr: Scalar = number(0.005, "learning rate of the generator's Adam; 0 keeps the generator", least=0)
 
 
-class Generating(NamedTuple):
+class FedGenServer(NamedTuple):
     """The server's state."""
 
     own: Any  # FedAvg's
@@ -97,10 +97,10 @@ def fedgen(
     check_not_private(work, "clients of FedGen send their label counts, which get no noise")
     head = model.layers[-1]
 
-    def local(given: tuple[FedGenHyper, Generating], start: ModelTable, cohort: Cohort) -> Trained:
+    def local(given: tuple[FedGenHyper, FedGenServer], start: ModelTable, cohort: Cohort) -> Trained:
         # The skeleton passes its hyperparameters on; here they come with the server's state, for its generator.
         hyper, server = given
-        return train(hyper, start, cohort, taught(model, hyper, server), work)
+        return train(hyper, start, cohort, with_generated_loss(model, hyper, server), work)
 
     fedavg = averaging(model, local, combine=combine, weighting=weighting)
     halves = halves_of(fedavg)
@@ -111,23 +111,22 @@ def fedgen(
         d, n_classes = head_shape(model, shared_part(own))
         generator = generator_of(jax.random.fold_in(key, 1), noise_width, generator_width, d, n_classes)
         prior = class_histogram(data, n_classes).sum(0).astype(jnp.float32)
-        return State(Generating(own, generator, optax.adam(0.0).init(generator), prior), ())
+        return State(FedGenServer(own, generator, optax.adam(0.0).init(generator), prior), ())
 
     def send(key: Key, hyper: FedGenHyper, state: State, cohort: Cohort) -> Upload:
-        server = state.server.server if isinstance(state.server, Each) else state.server
+        server = state.server.server if isinstance(state.server, ReceivedModels) else state.server
         return halves.send(key, (hyper, server), within_server(state), cohort)
 
     def receive(key: Key, hyper: FedGenHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         after, metrics = halves.receive(key, hyper, within_server(state), cohort, upload)
         server = state.server._replace(own=after.server)
         n_parameters = tree.size(shared_part(after.server))
-        counts = in_first_round(
-            cohort, server.prior.shape[0]
-        )  # up: the client's own counts; down: the sums over all clients
+        # Label counts: up, the client's own; down, the sums over all clients.
+        counts = in_first_round(cohort, server.prior.shape[0])
         metrics |= traffic(n_parameters + counts, n_parameters + tree.size(server.generator) + counts)
         return State(agreed(jax.random.fold_in(key, 1), hyper, server), ()), metrics
 
-    def agreed(key: Key, hyper: FedGenHyper, server: Generating) -> Generating:
+    def agreed(key: Key, hyper: FedGenHyper, server: FedGenServer) -> FedGenServer:
         """The generator after its steps of the round."""
         adam, last = optax.adam(hyper.generator_lr), shared_part(server.own)[head]
 
@@ -143,10 +142,10 @@ def fedgen(
         return server._replace(generator=generator, moments=moments)
 
     # Class frequencies are those of all clients, so no update depends on a single client's data only.
-    return not_alone(inside(fedavg, init, within_server, send=send, receive=receive))
+    return not_independent(inside(fedavg, init, within_server, send=send, receive=receive))
 
 
-def taught(model: Model, hyper: FedGenHyper, server: Generating) -> Loss:
+def with_generated_loss(model: Model, hyper: FedGenHyper, server: FedGenServer) -> Loss:
     """A client's loss: the training loss plus alpha times the head's loss on generated features."""
 
     def loss(params: Params, batch: Batch, key: Key, *own: Any) -> tuple[Array, Params]:

@@ -44,7 +44,7 @@ class FedGWCHyper(LocalHyper):
     eps: Scalar = number(1e-3, "P has converged when its mean squared change is below this", least=0)
 
 
-class Company(NamedTuple):
+class Rewards(NamedTuple):
     """What the server remembers."""
 
     reward: Array  # (clients, clients) P: mean reward of the row's client in rounds with the column's client
@@ -75,7 +75,7 @@ def fedgwc(
 
     def begin(key: Key, hyper: FedGWCHyper, data: ClientData) -> Clusters:
         n = data.n_clients
-        kept = Company(jnp.zeros((n, n), jnp.float32), jnp.ones(n, jnp.float32))
+        kept = Rewards(jnp.zeros((n, n), jnp.float32), jnp.ones(n, jnp.float32))
         return one_cluster(model.init(key), n, kept=kept)
 
     def before(hyper: FedGWCHyper, clusters: Clusters, cohort: Cohort) -> Clusters:
@@ -118,7 +118,7 @@ def fedgwc(
     return with_halves(rounds, send=send, receive=receive, sees="each")  # each client's losses
 
 
-def remembered(kept: Company, reward: Array, pair: Array, label: Array, cohort: Cohort, alpha: Scalar) -> Company:
+def remembered(kept: Rewards, reward: Array, pair: Array, label: Array, cohort: Cohort, alpha: Scalar) -> Rewards:
     """P and its changes after a round; entries without a participant stay."""
     rows, columns = cohort.ids[:, None], cohort.ids[None]
     old = kept.reward[rows, columns]
@@ -126,7 +126,7 @@ def remembered(kept: Company, reward: Array, pair: Array, label: Array, cohort: 
     count, n = pair.sum(1).astype(jnp.float32), kept.change.shape[0]
     own = jnp.zeros((2, n), jnp.float32).at[:, label].add(jnp.stack([jnp.square(new - old).sum(1), count]))
     change = (1 - alpha) * kept.change + alpha * own[0] / jnp.maximum(own[1], 1.0)
-    return Company(kept.reward.at[rows, columns].set(new), jnp.where(own[1] > 0, change, kept.change))
+    return Rewards(kept.reward.at[rows, columns].set(new), jnp.where(own[1] > 0, change, kept.change))
 
 
 def split_of(clusters: Clusters, settled: Array, beta: Scalar, max_parts: int, enough: int) -> Clusters:
@@ -150,4 +150,4 @@ def split_of(clusters: Clusters, settled: Array, beta: Scalar, max_parts: int, e
         part, least = jnp.where(better, found, part), jnp.where(better, score, least)
     label = jnp.where(member & (part > 0), label.max() + part, label)
     new = (jnp.arange(n) == own) | (jnp.arange(n) > clusters.label.max())
-    return regrouped(clusters, label)._replace(kept=Company(reward, jnp.where(new, 1.0, change)))
+    return regrouped(clusters, label)._replace(kept=Rewards(reward, jnp.where(new, 1.0, change)))

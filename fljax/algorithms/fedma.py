@@ -24,7 +24,7 @@ from fljax.client.objectives import training_loss
 from fljax.data.federation import class_histogram
 from fljax.numbers import LocalHyper
 from fljax.rounds import Combining, Weighting, averaging, check_not_private, mean, method, train
-from fljax.rounds.averaging import remembering, shared_and_memory, shared_part
+from fljax.rounds.averaging import server_state, shared_and_memory, shared_part
 from fljax.rounds.cohort import drawn
 from fljax.rounds.sharing import replace_layers
 from fljax.rounds.wrapping import halves_of, with_halves
@@ -110,7 +110,7 @@ def fedma(
         common = weighted_mean(before.params, weight, empty=theta)
         begun = replace_layers(before.params, (layer,), tree.broadcast(common, cohort.ids.shape[0]))
         phase = work._replace(epochs=retrain_epochs)
-        after = train(hyper, begun, cohort._replace(key=drawn(cohort, RETRAIN + n_held)), loss, phase, held=held)
+        after = train(hyper, begun, cohort._replace(key=drawn(cohort, RETRAIN + n_held)), loss, phase, frozen=held)
         return Trained(after.params, before.loss, before.ok & after.ok)
 
     def outputs_by_class(models: Stacked, weight: Array, theta: Params, cohort: Cohort) -> Params:
@@ -135,7 +135,7 @@ def fedma(
         if output == "classes":
             theta, memory = shared_and_memory(new.server)
             theta |= outputs_by_class(trained.params, weight, theta, cohort)
-            new = new._replace(server=remembering(theta, memory))
+            new = new._replace(server=server_state(theta, memory))
         return new, metrics
 
     rounds = with_halves(rounds, receive=receive, sees="each", starts_anywhere=False)

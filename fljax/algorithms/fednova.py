@@ -15,7 +15,7 @@ from jax import Array
 from fljax import tree
 from fljax.client.objectives import training_loss
 from fljax.numbers import LocalHyper
-from fljax.rounds import Combining, Weighting, averaging, client_weight, mean, method, not_alone, train
+from fljax.rounds import Combining, Weighting, averaging, client_weight, mean, method, not_independent, train
 from fljax.rounds.cohort import steps_of
 from fljax.types import Algorithm, Cohort, Model, ModelTable, Trained, Work
 
@@ -43,7 +43,7 @@ def fednova(model: Model, work: Work, *, weighting: Weighting = "size", combine:
         params = tree.map_trainable(lambda w, t: t + tree.along(scale, w) * (w - t), trained.params, theta.params)
         return trained._replace(params=params)
 
-    return not_alone(averaging(model, local, weighting=weighting, combine=combine))
+    return not_independent(averaging(model, local, weighting=weighting, combine=combine))
 
 
 def step_mass(n: Array, hyper: LocalHyper) -> Array:

@@ -13,7 +13,7 @@ The bricks "+momentum", "+adagrad", "+adam" and "+yogi" add such a server to oth
 from typing import Literal
 
 from fljax.numbers import LocalHyper, joined
-from fljax.rounds import Combining, Weighting, averaging, mean, method, stepped
+from fljax.rounds import Combining, Weighting, averaging, by_optimizer, mean, method
 from fljax.rounds.bricks import ServerAdaptiveHyper
 from fljax.types import Algorithm, Model, Work
 
@@ -35,4 +35,4 @@ def fedopt(
             uses tau only.
         combine: computes the model that the server steps towards.
     """
-    return averaging(model, work, weighting=weighting, combine=stepped(combine, server_optimizer))
+    return averaging(model, work, weighting=weighting, combine=by_optimizer(combine, server_optimizer))

@@ -18,13 +18,13 @@ from jax import Array
 
 from fljax import tree
 from fljax.choices import Natural
-from fljax.client.class_means import class_sums, feature_sums, pulled_to_prototypes
+from fljax.client.class_means import class_sums, feature_sums, prototype_loss
 from fljax.client.features import head_shape, see
 from fljax.client.objectives import predictor, training_loss
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Weighting, all_but, check_not_private, client_weight, method, reported
-from fljax.rounds.joining import trained_alone
+from fljax.rounds.joining import train_new_clients
 from fljax.rounds.phases import HEAD_PHASE, Phase, train_in_phases
 from fljax.rounds.prototypes import average_prototypes, no_prototypes
 from fljax.rounds.sharing import own_rows
@@ -101,7 +101,7 @@ def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Wei
     def local(hyper: FedPACHyper, begun: ModelTable, prototypes: Params, cohort: Cohort) -> Trained:
         fit = Phase(body, head_epochs, loss, drawn_from=HEAD_PHASE)
         known = tree.everyone(prototypes, cohort.ids.shape[0])
-        align = Phase(head, work.epochs, pulled_to_prototypes(model, hyper.lam), (known,))
+        align = Phase(head, work.epochs, prototype_loss(model, hyper.lam), (known,))
         return train_in_phases(hyper, begun, cohort, work, (fit, align))
 
     def deploy(key: Key, hyper: FedPACHyper, state: State, data: ClientData) -> ModelTable:
@@ -116,7 +116,7 @@ def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Wei
             return trained._replace(params=sharing.split(trained.params)[1])
 
         everyones = weighted_mean(state.clients, jnp.ones(tree.n_rows(state.clients), jnp.float32))
-        heads = trained_alone(key, tree.broadcast(everyones, n_clients), data, n_rounds, train)
+        heads = train_new_clients(key, tree.broadcast(everyones, n_clients), data, n_rounds, train)
         return sharing.held(theta, heads, n_clients)
 
     return Algorithm(init, round, deploy, predictor(model), join, model.loss)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.client.class_means import feature_sums, pulled_to_prototypes
+from fljax.client.class_means import feature_sums, prototype_loss
 from fljax.client.features import head_shape, see
 from fljax.data.labels import check_classes
 from fljax.models.calling import check_free
@@ -53,7 +53,7 @@ def fedproto(model: Model, work: Work, *, weighting: Weighting = "size") -> Algo
 
     def round(key: Key, hyper: FedProtoHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         known = tree.everyone(state.server, cohort.ids.shape[0])
-        trained = train(hyper, state.clients, cohort, pulled_to_prototypes(model, hyper.lam), work, known)
+        trained = train(hyper, state.clients, cohort, prototype_loss(model, hyper.lam), work, known)
         n_classes, d = state.server["mean"].shape
         sums = feature_sums(model, trained.params, cohort.data, n_classes)
         now = average_prototypes(state.server, sums, weighting, cohort, trained.ok)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.algorithms.fedem import mixed, shared_out
+from fljax.algorithms.fedem import em_loss, mixed
 from fljax.choices import Positive
 from fljax.client.example_loss import example_loss
 from fljax.client.features import head_shape
@@ -34,7 +34,7 @@ FLOOR = 1e-8
 """Least mass of a label in a cluster, as in the code."""
 
 
-class Concepts(NamedTuple):
+class FedRCServer(NamedTuple):
     """What the server keeps."""
 
     learners: Stacked  # (clusters, ...)
@@ -65,7 +65,7 @@ def fedrc(
         combine: how the server combines the clients' copies of a learner.
     """
     check_not_private(work, "clients of FedRC weight learners by their examples' responsibilities, without noise")
-    combining, loss = of_each_learner(combine), shared_out(model, by_concept)
+    combining, loss = of_each_learner(combine), em_loss(model, by_concept)
 
     def init(key: Key, hyper: LocalHyper, data: ClientData) -> State:
         check_classes(data.pool.y)
@@ -75,7 +75,7 @@ def fedrc(
             jnp.full((n_clients, n_clusters), 1 / n_clusters, jnp.float32),
             jnp.zeros((n_clients, n_clusters, n_classes), jnp.float32),
         )
-        return State(Concepts(learners, own.mass.sum(0), combining.init(hyper, learners)), own)
+        return State(FedRCServer(learners, own.mass.sum(0), combining.init(hyper, learners)), own)
 
     def round(key: Key, hyper: LocalHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         (learners, mass, memory), own, n = state.server, state.clients, cohort.ids.shape[0]
@@ -93,7 +93,7 @@ def fedrc(
         learners, memory = combining.apply(hyper, memory, learners, trained.params, weight)
         n_sent = n_clusters * tree.size(tree.first(learners)) + share.size
         metrics = reported(trained, n_sent) | memberships(new.omega, cohort)
-        return State(Concepts(learners, mass, memory), new), metrics
+        return State(FedRCServer(learners, mass, memory), new), metrics
 
     def deploy(key: Key, hyper: LocalHyper, state: State, data: ClientData) -> ModelTable:
         learners = tree.broadcast(state.server.learners, data.n_clients)

@@ -28,7 +28,7 @@ from fljax.numbers import Scalar, hyper, number
 from fljax.rounds import check_not_private, client_weight, method, traffic, train
 from fljax.rounds.accounting import memberships
 from fljax.rounds.first_models import DrawHyper, balanced_draw
-from fljax.rounds.joining import trained_alone
+from fljax.rounds.joining import train_new_clients
 from fljax.server.aggregate import mix
 from fljax.server.assign import example_shares, soft_weights
 from fljax.types import (
@@ -145,7 +145,7 @@ def fedsoft(
             # The centers and the importances stay fixed.
             return held(hyper, centers, own, share, cohort, jnp.ones(cohort.ids.shape, bool))
 
-        return tree.own(trained_alone(key, mix(share, centers), data, n_rounds, alone))
+        return tree.own(train_new_clients(key, mix(share, centers), data, n_rounds, alone))
 
     exchange = Exchange(send, receive, tree.first)
     return Algorithm(init, exchange.round, deploy, predictor(model), join, model.loss, exchange=exchange)

@@ -25,7 +25,7 @@ from jax import Array
 from fljax import tree
 from fljax.choices import Positive
 from fljax.client.measure import client_loss
-from fljax.client.objectives import pulled, training_loss
+from fljax.client.objectives import proximal_per_client, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.placement import whole
 from fljax.rounds import Clusters, Combining, Rule, Sent, clustered, mean, method, trained_on, with_first_upload
@@ -39,7 +39,7 @@ from fljax.server.distance import cross_squared_l2
 from fljax.server.kmeans import kmeans
 from fljax.types import Algorithm, ClientData, Cohort, Key, Model, ModelTable, Stacked, Work
 
-Pull = Literal["objective", "plain"]
+Proximal = Literal["objective", "uniform"]
 Empty = Literal["keep", "reseed"]
 
 
@@ -82,7 +82,7 @@ def fesem(
     n_clusters: Positive = 2,
     *,
     cluster_on: Literal["model", "last_kernel"] = "model",
-    pull: Pull = "objective",
+    proximal_weight: Proximal = "objective",
     empty: Empty = "keep",
     objective: bool = False,
     combine: Combining = mean,
@@ -92,8 +92,8 @@ def fesem(
     Args:
         n_clusters: K, the number of centers; the paper's best is 4.
         cluster_on: "model" compares whole models, "last_kernel" the output layer's kernels.
-        pull: "objective" weights client i's distance by mu_i = mu * mean(n) / n_i, which is the paper's objective
-            divided by alpha_i; "plain" weights it by mu for all clients.
+        proximal_weight: mu_i of client i's distance. "objective": mu * mean(n) / n_i, which is the paper's objective
+            divided by alpha_i; "uniform": mu for all clients.
         empty: a cluster without clients keeps its center ("keep") or moves to a client ("reseed"): the first such
             cluster to the client farthest from its own center, the second to the second farthest, and so on.
         objective: adds the metric ``objective``, the paper's objective (5) after the local update; it costs one pass
@@ -113,18 +113,18 @@ def fesem(
 
     geometry = Geometry(compared, squared, lambda models, label, centers: models)
     rule = expectation_maximisation(model, work, n_clusters, geometry, reseed=empty == "reseed", objective=objective)
-    return held_near_centers(model, work, rule, pull, combine)
+    return held_near_centers(model, work, rule, proximal_weight, combine)
 
 
-def held_near_centers(model: Model, work: Work, rule: Rule, pull: Pull, combine: Combining) -> Algorithm:
+def held_near_centers(model: Model, work: Work, rule: Rule, proximal_weight: Proximal, combine: Combining) -> Algorithm:
     """The rounds of FeSEM under a rule that keeps `Uploads`; the other arguments are those of `fesem`."""
 
     def rows(hyper: FeSEMHyper, clusters: Clusters, cohort: Cohort) -> tuple[ModelTable, Array]:
         size = jnp.maximum(cohort.data.size, 1).astype(jnp.float32)
-        mu = hyper.mu * (clusters.kept.mean_size / size if pull == "objective" else jnp.ones_like(size))
+        mu = hyper.mu * (clusters.kept.mean_size / size if proximal_weight == "objective" else jnp.ones_like(size))
         return ModelTable(clusters.centers, clusters.label[cohort.ids]), mu
 
-    local = trained_on(pulled(training_loss(model)), work)
+    local = trained_on(proximal_per_client(training_loss(model)), work)
     sends = with_first_upload(lambda center, cohort: tree.size(center))
     return clustered(model, local, rule, combine=combine, weighting="uniform", rows=rows, sends=sends)
 
@@ -184,8 +184,8 @@ def reseeded(centers: Stacked, models: Stacked, label: Array, distance: Array) -
         distance: (clients,) to the client's own center.
     """
     empty = ~occupied(label, tree.n_rows(centers))
-    turn = jnp.clip(jnp.cumsum(empty) - 1, 0, label.shape[0] - 1)
-    return tree.where(empty, tree.take(models, jnp.argsort(-distance)[turn]), centers)
+    place = jnp.clip(jnp.cumsum(empty) - 1, 0, label.shape[0] - 1)
+    return tree.where(empty, tree.take(models, jnp.argsort(-distance)[place]), centers)
 
 
 def objective_of(hyper: FeSEMHyper, clusters: Clusters, uploads: Uploads) -> Array:

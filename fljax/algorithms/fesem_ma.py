@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
-from fljax.algorithms.fesem import Empty, FeSEMHyper, Geometry, Pull, expectation_maximisation, held_near_centers
+from fljax.algorithms.fesem import Empty, FeSEMHyper, Geometry, Proximal, expectation_maximisation, held_near_centers
 from fljax.choices import Positive
 from fljax.rounds import Combining, mean, method
 from fljax.server.matching import match, matched_members, matched_squared_l2
@@ -28,7 +28,7 @@ def fesem_ma(
     n_clusters: Positive = 2,
     *,
     n_sweeps: Positive = 3,
-    pull: Pull = "objective",
+    proximal_weight: Proximal = "objective",
     empty: Empty = "keep",
     objective: bool = False,
     combine: Combining = mean,
@@ -39,7 +39,7 @@ def fesem_ma(
         model: a chain of dense and convolutional layers, see `fljax.server.matching`.
         n_clusters: K.
         n_sweeps: sweeps over a cluster's members in which their units are matched.
-        pull: see `fljax.fesem`.
+        proximal_weight: see `fljax.fesem`.
         empty: see `fljax.fesem`.
         objective: see `fljax.fesem`; its distances to the centers are without matching, as in the clients' loss.
         combine: how the server combines the matched models of a center's clients.
@@ -57,4 +57,4 @@ def fesem_ma(
 
     geometry = Geometry(points, squared, aligned)
     rule = expectation_maximisation(model, work, n_clusters, geometry, reseed=empty == "reseed", objective=objective)
-    return held_near_centers(model, work, rule, pull, combine)
+    return held_near_centers(model, work, rule, proximal_weight, combine)

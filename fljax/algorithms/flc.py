@@ -17,7 +17,7 @@ from jax import Array
 from fljax import tree
 from fljax.choices import Positive
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Weighting, clustered, mean, method, parted_once
+from fljax.rounds import Combining, Weighting, clustered, mean, method, one_shot_clustering
 from fljax.server.kmeans import kmeans
 from fljax.types import Algorithm, Key, Model, Stacked, Work
 
@@ -43,7 +43,7 @@ def flc(
     def find(key: Key, hyper: FLCHyper, update: Stacked, came: Array) -> Array:
         return kmeans(key, update, n_clusters, n_init=20, where=came).label
 
-    rule = parted_once(model, find, n_clusters, scaled_layers)
+    rule = one_shot_clustering(model, find, n_clusters, scaled_layers)
     return clustered(model, work, rule, combine=combine, weighting=weighting)
 
 

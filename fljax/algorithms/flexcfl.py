@@ -86,8 +86,8 @@ def flexcfl(
         after, metrics = halves.receive(key, hyper, state, cohort, upload)
         clusters = after.server
         held = occupied(clusters.label, n_clusters)
-        drawn = clusters._replace(centers=drawn_together(clusters.centers, hyper.eta_g, held))
-        return after._replace(server=drawn), metrics
+        mixed = clusters._replace(centers=inter_group_mean(clusters.centers, hyper.eta_g, held))
+        return after._replace(server=mixed), metrics
 
     return with_halves(rounds, receive=receive)
 
@@ -116,7 +116,7 @@ def groups(key: Key, inner: Array, formed: Array, n_clusters: int) -> Array:
     return jnp.where(formed, label, jnp.argmax(like, axis=1).astype(jnp.int32))
 
 
-def drawn_together(centers: Stacked, eta_g: Scalar, held: Array) -> Stacked:
+def inter_group_mean(centers: Stacked, eta_g: Scalar, held: Array) -> Stacked:
     """``theta_k`` and ``eta_g sum_{l != k} theta_l / |theta_l|`` as a weighted mean; running statistics stay.
 
     Args:

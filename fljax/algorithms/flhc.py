@@ -16,7 +16,7 @@ from jax import Array
 
 from fljax.choices import Positive
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Weighting, clustered, mean, method, parted_once
+from fljax.rounds import Combining, Weighting, clustered, mean, method, one_shot_clustering
 from fljax.server.distance import pairwise_cosine, pairwise_l2
 from fljax.server.linkage import linkage as dendrogram
 from fljax.server.tree_cuts import cut_at_or_k
@@ -57,4 +57,4 @@ def flhc(
         apart = 1 - pairwise_cosine(update, came) if distance == "cosine" else pairwise_l2(update, came)
         return cut_at_or_k(dendrogram(apart, linkage, came), hyper.threshold, n_clusters, came)
 
-    return clustered(model, work, parted_once(model, find), combine=combine, weighting=weighting)
+    return clustered(model, work, one_shot_clustering(model, find), combine=combine, weighting=weighting)

@@ -77,7 +77,7 @@ def gpfl(
     def local(hyper: GPFLHyper, start: ModelTable, cohort: Cohort) -> Trained:
         received, rows = (ModelTable(start.params[name]["rows"], start.row) for name in (EMBEDDING, of))
         share = shares(cohort.data, received.params.shape[1])
-        trained = train(hyper, start, cohort, two_ways(model, hyper), work, received, rows, share, held=own)
+        trained = train(hyper, start, cohort, two_ways(model, hyper), work, received, rows, share, frozen=own)
         # The embeddings that the client trained last; a diverged client keeps its old ones.
         last = {name: tree.where(trained.ok, trained.params[EMBEDDING], start.params[name]) for name in own}
         return trained._replace(params=trained.params | last)

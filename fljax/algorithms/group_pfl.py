@@ -33,10 +33,7 @@ class GroupPFLHyper(LocalHyper):
     """
 
     gamma: Scalar = number(
-        3.0,
-        "groups merge up to this mean divergence; inf is FedAvg; unused with n_groups",
-        least=0,
-        infinite=True,
+        3.0, "groups merge up to this mean divergence; inf is FedAvg; unused with n_groups", least=0, infinite=True
     )
     one_group_rounds: Scalar = number(
         0.0, "number of first rounds in which all clients are one group", least=0, infinite=True

@@ -30,8 +30,9 @@ from fljax.client.objectives import training_loss
 from fljax.data.federation import class_histogram
 from fljax.numbers import LocalHyper
 from fljax.rounds import Combining, Weighting, averaging, check_not_private, client_weight, mean, method, traffic, train
-from fljax.rounds.accounting import not_alone
+from fljax.rounds.accounting import not_independent
 from fljax.rounds.averaging import shared_part
+from fljax.rounds.cohort import drawn
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelTable, Params, State, Trained, Work
 
 DRAW = 2**31
@@ -81,8 +82,7 @@ def heterofl(
         """(cohort,) index of each participant's rate."""
         if assignment == "fixed":
             return cohort.ids % len(rates)
-        key = jax.vmap(lambda key: jax.random.fold_in(key, DRAW))(cohort.key)
-        return jax.vmap(lambda key: jax.random.randint(key, (), 0, len(rates), jnp.int32))(key)
+        return jax.vmap(lambda key: jax.random.randint(key, (), 0, len(rates), jnp.int32))(drawn(cohort, DRAW))
 
     def loss(params: Params, batch: Batch, key: Key, has: Params, divisor: Array) -> tuple[Array, Params]:
         part = cut.narrowed(params, has, divisor if scaler else None)
@@ -111,14 +111,14 @@ def heterofl(
         has = jax.vmap(cut.part)(level_of(cohort))
         return jnp.stack([leaf.sum(tuple(range(1, leaf.ndim))) for leaf in jax.tree.leaves(has)]).sum(0)
 
-    rounds = averaging(model, local, weighting=weighting, combine=combine, tells=lambda _, who: traffic(n_held(who)))
+    rounds = averaging(model, local, weighting=weighting, combine=combine, metrics=lambda _, who: traffic(n_held(who)))
 
     def deploy(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
         theta = shared_part(state.server)
         parts = jax.vmap(lambda level: cut.narrowed(theta, cut.part(level)))(jnp.arange(len(rates)))
         return ModelTable(parts, jnp.arange(data.n_clients) % len(rates))
 
-    return not_alone(rounds._replace(deploy=deploy) if deployed == "own" else rounds)
+    return not_independent(rounds._replace(deploy=deploy) if deployed == "own" else rounds)
 
 
 class Cut:

@@ -14,7 +14,7 @@ from typing import Literal
 from fljax import tree
 from fljax.choices import Positive
 from fljax.numbers import Scalar, hyper, number
-from fljax.rounds import Combining, clustered, least_loss_model, least_loss_rule, mean, method, stepped, traffic
+from fljax.rounds import Combining, by_optimizer, clustered, least_loss_model, least_loss_rule, mean, method, traffic
 from fljax.rounds.bricks import ServerAdaptiveHyper
 from fljax.rounds.first_models import DrawHyper
 from fljax.types import Algorithm, Model, Work
@@ -38,14 +38,14 @@ def hypcluster(
 
     Args:
         n_clusters: K.
-        server_optimizer: of each cluster, see `fljax.rounds.stepped`.
+        server_optimizer: of each cluster, see `fljax.rounds.by_optimizer`.
         combine: computes the model that a cluster's optimiser steps towards.
     """
     return clustered(
         model,
         work,
         least_loss_rule(model, n_clusters),
-        combine=stepped(combine, server_optimizer),
+        combine=by_optimizer(combine, server_optimizer),
         sends=lambda center, cohort: traffic(tree.size(center) + 1, n_clusters * tree.size(center)),
         deploy=least_loss_model(model),
     )

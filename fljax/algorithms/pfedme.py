@@ -21,7 +21,7 @@ from fljax.choices import Positive
 from fljax.client.objectives import Loss, training_loss, with_gradient
 from fljax.client.parts import train_parts
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Weighting, mean, method, part_way, two_models
+from fljax.rounds import Combining, Weighting, interpolated, mean, method, two_models
 from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params, Trained, Work
 
 
@@ -56,7 +56,7 @@ def pfedme(
         own = tree.where(trained.ok, trained.params["own"], start.params["own"])  # a diverged client keeps its last one
         return trained._replace(params=trained.params | {"own": own})
 
-    return two_models(model, local, "own", combine=part_way(combine), weighting=weighting)
+    return two_models(model, local, "own", combine=interpolated(combine), weighting=weighting)
 
 
 def moreau(loss: Loss, hyper: PFedMeHyper, n_steps: int) -> Loss:

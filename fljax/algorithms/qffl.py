@@ -18,7 +18,7 @@ from fljax.client.measure import client_loss
 from fljax.client.objectives import training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, averaging, check_not_private, client_weight, mean, method, traffic, train
-from fljax.rounds.accounting import not_alone
+from fljax.rounds.accounting import not_independent
 from fljax.rounds.averaging import shared_part
 from fljax.types import Algorithm, Cohort, Metrics, Model, ModelTable, State, Trained, Work
 
@@ -51,8 +51,8 @@ def qffl(model: Model, work: Work, *, weighting: Weighting = "uniform", combine:
         moved = tree.map_trainable(lambda w, t: t + tree.along(step, w) * (w - t), trained.params, theta.params)
         return trained._replace(params=tree.as_before(moved, trained.params))
 
-    def tells(state: State, cohort: Cohort) -> Metrics:
+    def metrics(state: State, cohort: Cohort) -> Metrics:
         n_parameters = tree.size(shared_part(state.server))
         return traffic(n_parameters + 1, n_parameters)
 
-    return not_alone(averaging(model, local, weighting=weighting, combine=combine, tells=tells))
+    return not_independent(averaging(model, local, weighting=weighting, combine=combine, metrics=metrics))

@@ -21,8 +21,8 @@ from fljax import tree
 from fljax.client.gradient import client_gradients
 from fljax.client.objectives import predictor, shifted, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Weighting, check_not_private, client_weight, mean, method, part_way, reported, train
-from fljax.rounds.accounting import total_weight
+from fljax.rounds import Combining, Weighting, check_not_private, interpolated, mean, method, train
+from fljax.rounds.accounting import client_weight, reported, total_weight
 from fljax.rounds.averaging import held_by_all
 from fljax.rounds.cohort import steps_of
 from fljax.rounds.combine import as_combine, goal_of
@@ -68,7 +68,7 @@ def scaffold(
     """
     if control == "gradient":
         check_not_private(work, "with control='gradient' clients send whole gradients, which get no noise")
-    combining, rule = as_combine(part_way(combine)), goal_of(combine)
+    combining, rule = as_combine(interpolated(combine)), goal_of(combine)
     loss = training_loss(model)
 
     def init(key: Key, hyper: ScaffoldHyper, data: ClientData) -> State:

@@ -14,7 +14,7 @@ from fljax.attacks.updates import Craft
 from fljax.choices import check_kind
 from fljax.client.map import AtHome
 from fljax.data.federation import n_classes
-from fljax.data.labels import are_classes
+from fljax.data.labels import check_classes
 from fljax.rounds.uplink.chain import NOTHING, with_uplink
 from fljax.types import Algorithm, Cohort, Description, Federation, Key, State, Upload
 
@@ -65,8 +65,8 @@ def attacked(algorithm: Algorithm, federation: Federation, attack: Attack) -> At
     if not ids:
         return Attacked(algorithm, federation, ids)
     _check_stages(federation, attack, ids)
-    if (attack.target is not None or attack.name == "label_flip") and not are_classes(federation.train.pool.y):
-        raise ValueError(f"{attack.name}: the labels are not classes")
+    if attack.target is not None or attack.name == "label_flip":
+        check_classes(federation.train.pool.y, f"the attack {attack.name}")
     first, classes = 0, n_classes(federation)
     if attack.target is not None and attack.width:
         bright = poison.brightness(np.asarray(federation.train.pool.x))

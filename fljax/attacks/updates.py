@@ -59,7 +59,7 @@ def crafted(craft: Craft, ids: tuple[int, ...], start: int) -> Transform:
         is_attacking = (is_attacker & (trip.round >= start) & seen.honest.any())[:, None]
         updates, trained = craft(seen), message.values
         check_like(
-            "craft gave an array of updates", updates, trained[0] if getattr(updates, "ndim", 2) == 1 else trained
+            "craft returned an array of updates", updates, trained[0] if getattr(updates, "ndim", 2) == 1 else trained
         )
         updates = updates if updates.ndim == 2 else jnp.broadcast_to(updates[None, :], message.values.shape)
         return memory, message._replace(values=jnp.where(is_attacking, updates, message.values))

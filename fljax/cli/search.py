@@ -91,7 +91,7 @@ def _one_setting(sweep: SweepJob, ready: Ready, folder: Path, record: Callable[[
     with Progress() as progress:
         task = progress.add_task("runs", total=None)
 
-        def tell(done: int, n: int) -> None:
+        def on_batch(done: int, n: int) -> None:
             record()
             progress.update(task, completed=done, total=n)
 
@@ -111,6 +111,6 @@ def _one_setting(sweep: SweepJob, ready: Ready, folder: Path, record: Callable[[
             at_once=options.runs_at_once,
             devices=devices,
             compile=job.run.compile,
-            tell=tell,
+            on_batch=on_batch,
             force_resume=job.run.force_resume,
         )

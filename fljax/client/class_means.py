@@ -47,7 +47,7 @@ def feature_sums(model: Model, models: Stacked | ModelTable, data: ClientData, n
     return class_sums(lambda params, x: see(model, params, x, None).features, models, data, n_classes)
 
 
-def pulled_to_prototypes(model: Model, lam: Array | float) -> Loss:
+def prototype_loss(model: Model, lam: Array | float) -> Loss:
     """The training loss plus ``lam`` times the mean squared difference of features and their class's prototype.
 
     The client's own row is ``{"mean": (classes, d), "known": (classes,) 0 or 1}``; examples of a class without

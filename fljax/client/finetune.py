@@ -31,7 +31,7 @@ def fine_tune(
         key: one key; client i uses ``fold_in(key, i)``.
         start: (clients, ...) initial models, or `ModelTable`.
         data: training rows of all clients.
-        loss: see `fljax.client.objectives`; with `fljax.client.freeze.frozen`, only some layers are tuned.
+        loss: see `fljax.client.objectives`; with `fljax.client.freeze.frozen_loss`, only some layers are tuned.
         optimizer: an optax transformation.
         work: epochs and batch size.
 

@@ -7,16 +7,17 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from fljax import tree
 from fljax.client.objectives import Loss
 from fljax.client.optimizer import Elementwise
 from fljax.types import Batch, Key, Params
 
 
-def frozen(loss: Loss, layers: tuple[str, ...]) -> Loss:
+def frozen_loss(loss: Loss, layers: tuple[str, ...]) -> Loss:
     """``loss`` with a gradient of exactly 0 in the named layers, whatever terms it has.
 
     Below the lowest trained layer there is no backward pass. Running statistics of a frozen layer are still updated. A
-    newly initialised optimiser without weight decay keeps frozen parameters unchanged; for others see `still`.
+    newly initialised optimiser without weight decay keeps frozen parameters unchanged; others need `frozen_optimizer`.
 
     Args:
         loss: see `fljax.client.objectives`.
@@ -29,15 +30,14 @@ def frozen(loss: Loss, layers: tuple[str, ...]) -> Loss:
         return loss
 
     def partly(params: Params, batch: Batch, key: Key, *own: Any) -> tuple[Array, Params]:
-        if unknown_layers := [name for name in layers if name not in params]:
-            raise ValueError(f"layers {unknown_layers} are not in the model, which has {', '.join(params)}")
+        tree.check_layers(layers, params)
         partly_frozen = {name: jax.lax.stop_gradient(leaf) if name in layers else leaf for name, leaf in params.items()}
         return loss(partly_frozen, batch, key, *own)
 
     return partly
 
 
-def still(optimizer: optax.GradientTransformation, layers: tuple[str, ...]) -> optax.GradientTransformation:
+def frozen_optimizer(optimizer: optax.GradientTransformation, layers: tuple[str, ...]) -> optax.GradientTransformation:
     """``optimizer`` that keeps the named layers unchanged, bit for bit; weight decay would otherwise change them.
 
     Args:

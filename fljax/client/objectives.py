@@ -41,9 +41,10 @@ def check_result(result: Any) -> tuple[Array, Params]:
     """
     if not isinstance(result, tuple | list) or len(result) != 2:
         kind = f"an array of shape {result.shape}" if hasattr(result, "shape") else f"a {type(result).__name__}"
-        raise ValueError(f"a loss gave {kind}; give a pair (loss, params), as training_loss does")
+        raise ValueError(f"a loss returned {kind}; return a pair (loss, params), as training_loss does")
     if jnp.shape(result[0]):
-        raise ValueError(f"a loss gave an array of shape {jnp.shape(result[0])}; give one number, the batch's mean")
+        shape = jnp.shape(result[0])
+        raise ValueError(f"a loss returned an array of shape {shape}; return one number, the batch's mean")
     return result[0], result[1]
 
 
@@ -93,15 +94,15 @@ def proximal(loss: Loss, mu: Array | float) -> Loss:
     ``per_client`` argument.
     """
 
-    pulled_loss = pulled(loss)
+    proximal_loss = proximal_per_client(loss)
 
     def penalised(params: Params, batch: Batch, key: Key, anchor: Params, *own: Any) -> tuple[Array, Params]:
-        return pulled_loss(params, batch, key, anchor, mu, *own)
+        return proximal_loss(params, batch, key, anchor, mu, *own)
 
     return penalised
 
 
-def pulled(loss: Loss, layers: tuple[str, ...] | None = None) -> Loss:
+def proximal_per_client(loss: Loss, layers: tuple[str, ...] | None = None) -> Loss:
     """`proximal` with each client's own ``mu``, the row after its anchor, over the named layers; None: all."""
 
     def part(params: Params) -> Params:

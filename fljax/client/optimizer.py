@@ -108,12 +108,16 @@ def _from_function(make: Any, lr: Any, momentum: Any, decay: Any) -> optax.Gradi
     try:
         inspect.signature(make).bind(lr)
     except TypeError as error:
-        raise ValueError(f"optimizer {function_name} cannot be called with a learning rate alone: {error}") from None
+        raise ValueError(
+            f"optimizer {function_name} cannot be called with a learning rate alone: {error}; "
+            "give a function of one argument"
+        ) from None
     except ValueError:  # the signature of a C function is unknown
         pass
     optimizer = make(lr)
     if not (callable(getattr(optimizer, "init", None)) and callable(getattr(optimizer, "update", None))):
-        raise ValueError(f"optimizer {function_name} gives a {type(optimizer).__name__}; give an optax transformation")
+        kind = type(optimizer).__name__
+        raise ValueError(f"optimizer {function_name} returns a {kind}; give one that returns an optax transformation")
     return optimizer
 
 

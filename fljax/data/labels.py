@@ -46,12 +46,12 @@ def are_classes(y: np.ndarray | Array) -> bool:
     return bool(np.issubdtype(y.dtype, np.integer))
 
 
-def check_classes(y: np.ndarray | Array) -> None:
-    """Raises ValueError if labels are not classes, for methods and partitions that need classes."""
+def check_classes(y: np.ndarray | Array, needed_by: str = "this method or partition") -> None:
+    """Raises ValueError if labels are not classes, which ``needed_by``, such as a method, needs."""
     if not are_classes(y):
         needed = "whole numbers" if y.ndim == 1 else "one class for each example"
         raise ValueError(
-            f"labels are {y.dtype} of shape {y.shape}, not classes, which this method or partition needs; "
+            f"labels are {y.dtype} of shape {y.shape}, not classes, which {needed_by} needs; "
             f"choose another, or give {needed}"
         )
 

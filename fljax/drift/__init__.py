@@ -5,7 +5,7 @@
 """
 
 from fljax.drift.drifting import drifting
-from fljax.drift.named import DRIFTS, arrive, leave, move, swap_labels, turn
+from fljax.drift.named import DRIFTS, arrive, leave, move, rotate_images, swap_labels
 from fljax.drift.stages import at, changes
 from fljax.drift.timeline import Drift, Timeline
 
@@ -19,6 +19,6 @@ __all__ = [
     "drifting",
     "leave",
     "move",
+    "rotate_images",
     "swap_labels",
-    "turn",
 ]

@@ -19,7 +19,7 @@ def changed(function: str, result: Any, x: np.ndarray, y: np.ndarray) -> tuple[n
     """
     if not isinstance(result, tuple) or len(result) != 2:
         kind = f"{len(result)} things" if isinstance(result, tuple) else f"a {type(result).__name__}"
-        raise ValueError(f"{function} gave {kind}; give a pair (x, y)")
+        raise ValueError(f"{function} returned {kind}; return a pair (x, y)")
     return _like(function, "x", result[0], x), _like(function, "y", result[1], y)
 
 
@@ -27,8 +27,8 @@ def _like(function: str, name: str, result: Any, original: np.ndarray) -> np.nda
     result = np.asarray(result)
     if result.shape != original.shape:
         raise ValueError(
-            f"{function} gave {name} of shape {result.shape} for {original.shape}; give as many examples as there are, "
-            "in their shape"
+            f"{function} returned {name} of shape {result.shape} for {original.shape}; return as many examples as it "
+            "received, of the same shape"
         )
     if result.dtype == original.dtype:
         return result
@@ -37,6 +37,7 @@ def _like(function: str, name: str, result: Any, original: np.ndarray) -> np.nda
         low, high = result.min(), result.max()
         if not (least <= low and high <= most):  # NaN is neither
             raise ValueError(
-                f"{function} gave {name} from {low} to {high}, and {original.dtype} has {least} to {most}; clip them"
+                f"{function} returned {name} from {low} to {high}; return values from {least} to {most}, "
+                f"for {original.dtype}"
             )
     return result.astype(original.dtype)

@@ -8,7 +8,7 @@ import numpy as np
 
 from fljax.choices import Natural, Positive
 from fljax.data.images import rotate
-from fljax.data.labels import are_classes
+from fljax.data.labels import check_classes
 from fljax.drift.timeline import Drift, Timeline
 from fljax.ranges import Number, said
 from fljax.static_values import static_value
@@ -70,8 +70,7 @@ def swap_labels(
 
     def timeline(federation: Federation) -> Timeline:
         labels = np.asarray(federation.train.pool.y)
-        if not are_classes(labels):
-            raise ValueError("swap_labels: the labels are not classes")
+        check_classes(labels, "the drift swap_labels")
         if max(classes) > labels.max():
             raise ValueError(f"classes={classes}: give two different classes from 0 to {labels.max()}")
         line, ids = Timeline.of(changes + 1, _n_clients(federation)), _drawn_clients(federation, share, seed)
@@ -82,7 +81,7 @@ def swap_labels(
 
 
 @_drift
-def turn(
+def rotate_images(
     *,
     degrees: Degrees = 90.0,
     share: Share = 0.5,
@@ -107,7 +106,8 @@ def turn(
 
     def timeline(federation: Federation) -> Timeline:
         if federation.train.pool.x.ndim != 4:
-            raise ValueError(f"turn: examples of shape {federation.train.pool.x.shape[1:]} are not images")
+            shape = federation.train.pool.x.shape[1:]
+            raise ValueError(f"rotate_images: examples have shape {shape}; give images, (height, width, channels)")
         line, ids = Timeline.of(changes + 1, _n_clients(federation)), _drawn_clients(federation, share, seed)
         line.version[:, ids] = np.arange(changes + 1)[:, None]
         return line._replace(versions=tuple(by(degrees * change) for change in range(1, changes + 1)))
@@ -191,7 +191,7 @@ def _n_clients(federation: Federation) -> int:
 
 
 DRIFTS: dict[str, Callable[..., Drift]] = {
-    make.__name__: make for make in (none, swap_labels, turn, move, arrive, leave)
+    make.__name__: make for make in (none, swap_labels, rotate_images, move, arrive, leave)
 }
 """Name -> function that makes the drift."""
 

@@ -5,12 +5,12 @@
 - clients' work: `train`, `trained_on`
 - the shared part of a model (`Sharing`): `WHOLE`, `NOTHING`, `GLOBAL_AND_OWN`, `all_but`, `only`, `all_but_paths`
 - aggregation (`Combine`): `mean`, `median`, `trimmed_mean`, `krum`, `multi_krum`, `bulyan`, `geometric_median`,
-  `part_way`, `on_layers`, `stepped`
-- cluster assignment (`Rule`): `Clusters`, `Sent`, `one_cluster`, `regrouped`; once, by updates: `parted_once`; by the
-  clients' choice: `least_loss_rule`, `least_loss_model`, `balanced_draw`; what clients send for it in the first round:
-  `with_first_upload`
-- before a test: `tuned`, `head_tuned`; new clients: `rounds_alone`, `join_cluster`
-- privacy: `check_not_private`, `not_alone`
+  `interpolated`, `on_layers`, `by_optimizer`
+- cluster assignment (`Rule`): `Clusters`, `Sent`, `one_cluster`, `regrouped`; once, by updates: `one_shot_clustering`;
+  by the clients' choice: `least_loss_rule`, `least_loss_model`, `balanced_draw`; what clients send for it in the first
+  round: `with_first_upload`
+- before a test: `tuned`, `head_tuned`; new clients: `new_client_rounds`, `join_cluster`
+- privacy: `check_not_private`, `not_independent`
 - participation (`Sampling`): `uniform`, `by_size`, `poisson`, `fixed`, `table`; speed of clients: `clock`; partial
   work: `stragglers`, `partial_work`
 - a function as a method with a name, a paper and hyperparameters: `method`, `hyper`, `number`
@@ -18,7 +18,7 @@
 
 from fljax.numbers import LearningRate, LocalHyper, Scalar, hyper, number
 from fljax.rounds import clock
-from fljax.rounds.accounting import Weighting, client_weight, in_first_round, not_alone, reported, traffic
+from fljax.rounds.accounting import Weighting, client_weight, in_first_round, not_independent, reported, traffic
 from fljax.rounds.averaging import averaging, two_models
 from fljax.rounds.choosing import least_loss_model, least_loss_rule
 from fljax.rounds.clustered import Clusters, Rule, Sent, clustered, one_cluster, regrouped, with_first_upload
@@ -27,23 +27,23 @@ from fljax.rounds.combine import (
     Combining,
     Server,
     bulyan,
+    by_optimizer,
     geometric_median,
+    interpolated,
     krum,
     mean,
     median,
     multi_krum,
     on_layers,
-    part_way,
-    stepped,
     trimmed_mean,
 )
 from fljax.rounds.effort import partial_work, stragglers
 from fljax.rounds.first_models import balanced_draw
 from fljax.rounds.head_tuning import head_tuned
-from fljax.rounds.joining import join_cluster, rounds_alone
+from fljax.rounds.joining import join_cluster, new_client_rounds
 from fljax.rounds.local import Local, train, trained_on
 from fljax.rounds.method import Brick, Method, method
-from fljax.rounds.one_shot import parted_once
+from fljax.rounds.one_shot import one_shot_clustering
 from fljax.rounds.sampling import Sampling, by_size, fixed, poisson, table, uniform
 from fljax.rounds.sharing import GLOBAL_AND_OWN, NOTHING, WHOLE, Sharing, all_but, all_but_paths, last_layers, only
 from fljax.rounds.tuning import TunedHyper, tuned
@@ -74,6 +74,7 @@ __all__ = [
     "averaging",
     "balanced_draw",
     "bulyan",
+    "by_optimizer",
     "by_size",
     "check_not_private",
     "client_weight",
@@ -84,6 +85,7 @@ __all__ = [
     "head_tuned",
     "hyper",
     "in_first_round",
+    "interpolated",
     "join_cluster",
     "krum",
     "last_layers",
@@ -93,19 +95,17 @@ __all__ = [
     "median",
     "method",
     "multi_krum",
-    "not_alone",
+    "new_client_rounds",
+    "not_independent",
     "number",
     "on_layers",
     "one_cluster",
+    "one_shot_clustering",
     "only",
-    "part_way",
-    "parted_once",
     "partial_work",
     "poisson",
     "regrouped",
     "reported",
-    "rounds_alone",
-    "stepped",
     "stragglers",
     "table",
     "traffic",

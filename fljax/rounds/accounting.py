@@ -48,7 +48,7 @@ def total_weight(weighting: Weighting, data: ClientData) -> Array:
     return (data.size.sum() if weighting == "size" else jnp.asarray(data.n_clients)).astype("float32")
 
 
-def not_alone(algorithm: Algorithm) -> Algorithm:
+def not_independent(algorithm: Algorithm) -> Algorithm:
     """The method, marked: a client's message depends on other clients' data too.
 
     A mean of such messages is not private, even if each is clipped; secure sums of them are possible.

@@ -20,7 +20,7 @@ from fljax.choices import check_choices
 from fljax.client.objectives import predictor
 from fljax.rounds.accounting import Weighting, client_weight, reported
 from fljax.rounds.combine import Combining, as_combine, mean
-from fljax.rounds.joining import rounds_alone
+from fljax.rounds.joining import new_client_rounds
 from fljax.rounds.local import Local, local_of
 from fljax.rounds.sharing import GLOBAL_AND_OWN, WHOLE, Sharing, own_rows
 from fljax.types import (
@@ -43,28 +43,28 @@ Deploy = Callable[[Key, Any, State, ClientData], ModelTable]
 """The `Algorithm.deploy` of a method."""
 
 
-class Remembering(NamedTuple):
+class ServerState(NamedTuple):
     """The server's state if `combine` has a state; otherwise it is the shared part itself."""
 
     shared: Params
     memory: Any
 
 
-class Each(NamedTuple):
+class ReceivedModels(NamedTuple):
     """Instead of the server's state in `Exchange.send`: what each participant has received, if it differs."""
 
     models: Stacked  # (cohort, ...) of the shared part
     server: Any = None  # the server's state
 
     @property
-    def own(self) -> "Each":
+    def own(self) -> "ReceivedModels":
         """The same for a method inside another one, whose server keeps the method's state as ``own``."""
         return self._replace(server=self.server.own)
 
 
 def shared_part(server: Any) -> Params:
     """The shared part in the server's state."""
-    return server.shared if isinstance(server, Remembering) else server
+    return server.shared if isinstance(server, ServerState) else server
 
 
 def averaging(
@@ -76,12 +76,12 @@ def averaging(
     weighting: Weighting = "size",
     begin: Callable[[Key], Params] | None = None,
     n_sent: Callable[[Params], int] = tree.size,
-    tells: Callable[[State, Cohort], Metrics] = lambda state, cohort: {},
+    metrics: Callable[[State, Cohort], Metrics] = lambda state, cohort: {},
     deployed: Callable[[Params], Params] = lambda params: params,
 ) -> Algorithm:
     """A method whose server keeps one model, or one shared part of the clients' models.
 
-    ``State.server`` is the shared part (`Remembering` if ``combine`` has a state), ``State.clients`` the parts that the
+    ``State.server`` is the shared part (`ServerState` if ``combine`` has a state), ``State.clients`` the parts that the
     clients keep.
 
     Args:
@@ -92,8 +92,8 @@ def averaging(
         weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
         begin: ``(key) -> params``, the initial model of all clients; None: ``model.init``.
         n_sent: floats that a participant sends per round, from the shared part; it receives as many.
-        tells: metrics that are added to the usual ones or replace them, from the state after a round (participants'
-            rows).
+        metrics: the method's own, from the state after a round (participants' rows); added to the usual ones, or in
+            their place.
         deployed: selects the model's parameters from what a client holds.
 
     Returns:
@@ -103,10 +103,10 @@ def averaging(
 
     def init(key: Key, hyper: Any, data: ClientData) -> State:
         shared, own = sharing.split((begin or model.init)(key))
-        return State(remembering(shared, combining.init(hyper, shared)), own_rows(own, data.n_clients))
+        return State(server_state(shared, combining.init(hyper, shared)), own_rows(own, data.n_clients))
 
     def send(key: Key, hyper: Any, state: State, cohort: Cohort) -> Upload:
-        if isinstance(state.server, Each):
+        if isinstance(state.server, ReceivedModels):
             begun = tree.own(state.server.models)
             start = tree.own(sharing.join(begun.params, state.clients))
         else:
@@ -120,8 +120,8 @@ def averaging(
     def receive(key: Key, hyper: Any, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         shared, memory = shared_and_memory(state.server)
         shared, memory = combining.apply(hyper, memory, shared, upload.params, upload.weight)
-        after = State(remembering(shared, memory), upload.rest.params)
-        return after, reported(upload.rest, n_sent(shared)) | tells(after, cohort)
+        after = State(server_state(shared, memory), upload.rest.params)
+        return after, reported(upload.rest, n_sent(shared)) | metrics(after, cohort)
 
     exchange = Exchange(send, receive, shared_part, "mean" if combining.sums else "each", starts_anywhere=True)
 
@@ -178,7 +178,7 @@ def join_from_shared(rounds: Algorithm) -> Callable[..., ModelTable]:
 
     def join(key: Key, hyper: Any, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
         begun = State(state.server, tree.broadcast(shared_part(state.server), data.n_clients))
-        return tree.own(rounds_alone(rounds.round, key, hyper, begun, data, n_rounds).clients)
+        return tree.own(new_client_rounds(rounds.round, key, hyper, begun, data, n_rounds).clients)
 
     return join
 
@@ -188,11 +188,11 @@ def held_by_all(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTa
     return tree.everyone(state.server.shared, data.n_clients)
 
 
-def remembering(shared: Params, memory: Any) -> Any:
+def server_state(shared: Params, memory: Any) -> Any:
     """The server's state from a shared part and the state of a combine: the part itself if that state is ()."""
-    return shared if type(memory) is tuple and not memory else Remembering(shared, memory)
+    return shared if type(memory) is tuple and not memory else ServerState(shared, memory)
 
 
 def shared_and_memory(server: Any) -> tuple[Params, Any]:
-    """The inverse of `remembering`."""
-    return server if isinstance(server, Remembering) else (server, ())
+    """The inverse of `server_state`."""
+    return server if isinstance(server, ServerState) else (server, ())

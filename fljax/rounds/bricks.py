@@ -8,7 +8,7 @@ from fljax.client.sharpness import sharpness_aware
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds import combine
 from fljax.rounds.extrapolation import extrapolated
-from fljax.rounds.local import as_it_is, pull_to_start
+from fljax.rounds.local import as_it_is, proximal_to_start
 from fljax.rounds.method import Brick
 from fljax.rounds.uplink import private
 from fljax.rounds.uplink.named import DOWNLINK, UPLINK
@@ -92,14 +92,14 @@ _KRUM = ("Blanchard et al., NeurIPS 2017", "https://arxiv.org/abs/1703.02757")
 
 
 def _step(name: str):
-    return partial(combine.stepped, optimizer=name)
+    return partial(combine.by_optimizer, optimizer=name)
 
 
 _BRICKS = (
     Brick(
         "prox",
         "loss",
-        pull_to_start,
+        proximal_to_start,
         "a proximal term that holds clients near their initial model of the round",
         ProximalHyper,
         "Li et al., MLSys 2020",
@@ -128,13 +128,7 @@ _BRICKS = (
     ),
     Brick("clip_gradient", "loss", as_it_is, "a batch's gradient is clipped to a norm", GradientClipHyper),
     Brick("flip", "augment", augment.flip, "clients' images are randomly mirrored left to right", FlipHyper),
-    Brick(
-        "crop",
-        "augment",
-        augment.crop,
-        "clients' images are padded with zeros and randomly cropped",
-        CropHyper,
-    ),
+    Brick("crop", "augment", augment.crop, "clients' images are padded with zeros and randomly cropped", CropHyper),
     Brick(
         "cutout",
         "augment",
@@ -176,14 +170,7 @@ _BRICKS = (
         "https://arxiv.org/abs/1912.13445",
     ),
     Brick("momentum", "server", _step("momentum"), "a server with momentum (FedAvgM)", ServerMomentumHyper, *_FEDOPT),
-    Brick(
-        "adagrad",
-        "server",
-        _step("adagrad"),
-        "a server with Adagrad (FedAdagrad)",
-        ServerAdagradHyper,
-        *_FEDOPT,
-    ),
+    Brick("adagrad", "server", _step("adagrad"), "a server with Adagrad (FedAdagrad)", ServerAdagradHyper, *_FEDOPT),
     Brick("adam", "server", _step("adam"), "a server with Adam (FedAdam)", ServerAdaptiveHyper, *_FEDOPT),
     Brick("yogi", "server", _step("yogi"), "a server with Yogi (FedYogi)", ServerAdaptiveHyper, *_FEDOPT),
 )

@@ -141,11 +141,11 @@ def as_clusters(name: str, given: Any, n_clients: int) -> Clusters:
         ValueError: it did not return `Clusters`, its labels are not one whole number per client of the federation, or
             its centers do not have one row per cluster.
     """
-    check_kind(f"what a rule's {name} gave", given, Clusters, "give the centers and each client's label")
+    check_kind(f"what a rule's {name} returned", given, Clusters, "give the centers and each client's label")
     if len({jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(given.centers)}) > 1:
         raise ValueError(
-            f"a rule's {name} gave centers without a row for each cluster; give those of all clusters together, as "
-            "jax.vmap(model.init)(jax.random.split(key, n_clusters))"
+            f"a rule's {name} returned centers without a row for each cluster; return those of all clusters together, "
+            "as jax.vmap(model.init)(jax.random.split(key, n_clusters))"
         )
     return given._replace(label=as_labels(f"a rule's {name}", given.label, n_clients))
 
@@ -159,7 +159,7 @@ def as_labels(what: str, given: Any, n_clients: int) -> Array:
     label = given if isinstance(given, Array) else np.asarray(given)
     if label.shape != (n_clients,) or not jnp.issubdtype(label.dtype, jnp.integer):
         raise ValueError(
-            f"{what} gave labels of shape {label.shape} and dtype {label.dtype}; give whole numbers of shape "
+            f"{what} returned labels of shape {label.shape} and dtype {label.dtype}; return whole numbers of shape "
             f"(clients,) = ({n_clients},)"
         )
     return jnp.asarray(label, jnp.int32)
@@ -212,7 +212,7 @@ def clustered(
         given = rule.after(key, hyper, clusters, sent, cohort)
         if not (isinstance(given, tuple) and [*map(type, given)] == [Clusters, Sent, dict]):
             kinds = [type(one).__name__ for one in given] if isinstance(given, tuple) else type(given).__name__
-            raise ValueError(f"a rule's after gave {kinds}; give Clusters, Sent and a dict of metrics")
+            raise ValueError(f"a rule's after returned {kinds}; return Clusters, Sent and a dict of metrics")
         return (as_clusters("after", given[0], clusters.label.shape[0]), *given[1:])
 
     def receive(key: Key, hyper: Any, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:

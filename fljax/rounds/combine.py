@@ -35,7 +35,7 @@ class Combine(NamedTuple):
     members: Callable[..., tuple[Stacked, Any]] | None = None
     name: str = ""
     sums: bool = False  # the result depends on the received models only by their weighted mean
-    goal: "Combine | None" = None  # the inner rule of a server's step (`part_way`, `stepped`); None: this rule
+    goal: "Combine | None" = None  # the inner rule of a server's step (`interpolated`, `by_optimizer`); None: this rule
 
 
 Server = Callable[..., Params]
@@ -65,7 +65,7 @@ def as_combine(combine: Combining) -> Combine:
         if not jax.tree.leaves(shared):
             return shared, memory
         new, memory = inner(hyper, memory, shared, received, weight)
-        check_like(f"combine{name} gave a model", new, shared)
+        check_like(f"combine{name} returned a model", new, shared)
         return new, memory
 
     return combine._replace(apply=unless_empty)
@@ -162,7 +162,7 @@ def _step(hyper: Any, weight: Array) -> Any:
 
 
 @cache
-def part_way(combine: Combining, share: Callable[[Any, Array], Array | float] = _step) -> Combine:
+def interpolated(combine: Combining, share: Callable[[Any, Array], Array | float] = _step) -> Combine:
     """The server moves a share of the way to the result of ``combine``: ``theta + share (goal - theta)``.
 
     ``share(hyper, weight)`` returns the share, by default ``hyper.step``. Running statistics move by the same share,
@@ -207,7 +207,7 @@ class Moments(NamedTuple):
 
 
 @cache
-def stepped(combine: Combining, optimizer: str) -> Combine:
+def by_optimizer(combine: Combining, optimizer: str) -> Combine:
     """The server makes an optimiser's step towards the result of ``combine`` (Reddi et al., ICLR 2021).
 
     Args:

@@ -61,7 +61,7 @@ def join_cluster(
     return join
 
 
-def rounds_alone(round: Round, key: Key, hyper: Any, begun: State, data: ClientData, n_rounds: Array) -> State:
+def new_client_rounds(round: Round, key: Key, hyper: Any, begun: State, data: ClientData, n_rounds: Array) -> State:
     """New clients' state after rounds in which all of them participate and the server stays fixed.
 
     Args:
@@ -81,15 +81,15 @@ def rounds_alone(round: Round, key: Key, hyper: Any, begun: State, data: ClientD
     return State(begun.server, lax.fori_loop(0, n_rounds, one, begun.clients))
 
 
-def trained_alone(
+def train_new_clients(
     key: Key, begun: Stacked, data: ClientData, n_rounds: Array, train: Callable[[Stacked, Cohort], Trained]
 ) -> Stacked:
-    """New clients' models after rounds of ``train(models, cohort)`` from ``begun``; otherwise as `rounds_alone`."""
+    """New clients' models after rounds of ``train(models, cohort)`` from ``begun``; else as `new_client_rounds`."""
 
     def round(key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         return State((), train(state.clients, cohort).params), {}
 
-    return rounds_alone(round, key, (), State((), begun), data, n_rounds).clients
+    return new_client_rounds(round, key, (), State((), begun), data, n_rounds).clients
 
 
 def join_from(model: Model, work: Work, begin: Callable[[State], Params]) -> Callable[..., ModelTable]:
@@ -100,6 +100,6 @@ def join_from(model: Model, work: Work, begin: Callable[[State], Params]) -> Cal
 
     def join(key: Key, hyper: Any, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
         begun = tree.broadcast(begin(state), data.n_clients)
-        return tree.own(trained_alone(key, begun, data, n_rounds, partial(local_of(work, model), hyper)))
+        return tree.own(train_new_clients(key, begun, data, n_rounds, partial(local_of(work, model), hyper)))
 
     return join

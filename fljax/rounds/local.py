@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.client.freeze import frozen, still
+from fljax.client.freeze import frozen_loss, frozen_optimizer
 from fljax.client.local import train_clients
 from fljax.client.objectives import Loss, proximal, training_loss
 from fljax.client.optimizer import local_optimizer, without_loss
@@ -30,7 +30,7 @@ def train(
     loss: Loss,
     work: Work,
     *per_client: Stacked | ModelTable,
-    held: tuple[str, ...] = (),
+    frozen: tuple[str, ...] = (),
 ) -> Trained:
     """The participants' local training in this round.
 
@@ -41,43 +41,43 @@ def train(
         loss: the loss that each participant minimises; ``work.terms`` are added to it.
         work: local work, of which each participant does the share ``cohort.effort``.
         *per_client: what the loss needs besides the batch (an anchor, a weight), one row per participant.
-        held: layers that stay fixed, whatever terms and weight decay there are.
+        frozen: layers that stay fixed, whatever terms and weight decay there are.
     """
     if work.terms:
-        loss = frozen(loss, held)  # terms that use gradients of the loss get none in the held layers
+        loss = frozen_loss(loss, frozen)  # terms that use gradients of the loss get none in the frozen layers
     for term in work.terms:
         loss = term(loss, hyper)
     if (added := _added.get()) is not None:
         added.update(work.terms)
     anchors = (start,) * len(work.terms)
     optimizer = local_optimizer(hyper, work, cohort.round)
-    for why in (_WHY_NOT_TOLD[term] for term in work.terms if term in _WHY_NOT_TOLD):
+    for why in (_WHY_WITHOUT_LOSS[term] for term in work.terms if term in _WHY_WITHOUT_LOSS):
         optimizer = without_loss(optimizer, why)
-    optimizer = still(optimizer, held)
+    optimizer = frozen_optimizer(optimizer, frozen)
     rows, plain = (*anchors, *per_client), work._replace(terms=())
-    loss = frozen(loss, held)
+    loss = frozen_loss(loss, frozen)
     return train_clients(cohort.key, start, cohort.data, loss, optimizer, plain, *rows, effort=cohort.effort)
 
 
-_WHY_NOT_TOLD: dict[Term, str] = {}
+_WHY_WITHOUT_LOSS: dict[Term, str] = {}
 """Terms with which optimisers must not see the loss, and why."""
 
 
-def tells_gradients_alone(why: str) -> Callable[[Term], Term]:
+def gradient_only(why: str) -> Callable[[Term], Term]:
     """Marks a `Term` whose loss value would reveal more than its gradient: optimisers do not get the value."""
 
     def marked(term: Term) -> Term:
-        _WHY_NOT_TOLD[term] = why
+        _WHY_WITHOUT_LOSS[term] = why
         return term
 
     return marked
 
 
 _added: ContextVar[set[Term] | None] = ContextVar("added", default=None)
-"""The terms that `train` has added to a loss, while `heeding` records them."""
+"""The terms that `train` has added to a loss, while `checking_terms` records them."""
 
 
-def heeding(algorithm: Algorithm, terms: Mapping[str, Term]) -> Algorithm:
+def checking_terms(algorithm: Algorithm, terms: Mapping[str, Term]) -> Algorithm:
     """``algorithm``, whose rounds raise ValueError if its clients' training omits one of the ``terms``.
 
     Otherwise epsilon would be reported for a training without `dp_sgd`.
@@ -105,11 +105,11 @@ def heeding(algorithm: Algorithm, terms: Mapping[str, Term]) -> Algorithm:
     return with_halves(algorithm, send=watched(algorithm.round_exchange.send))
 
 
-def trained_on(loss: Loss, work: Work, held: tuple[str, ...] = ()) -> Local:
-    """The usual clients' part of a round: `train` on ``loss`` with the layers ``held`` fixed."""
+def trained_on(loss: Loss, work: Work, frozen: tuple[str, ...] = ()) -> Local:
+    """The usual clients' part of a round: `train` on ``loss`` with the layers ``frozen`` fixed."""
 
     def local(hyper: Any, start: Stacked | ModelTable, cohort: Cohort, *per_client: Stacked | ModelTable) -> Trained:
-        return train(hyper, start, cohort, loss, work, *per_client, held=held)
+        return train(hyper, start, cohort, loss, work, *per_client, frozen=frozen)
 
     return local
 
@@ -134,6 +134,6 @@ def as_it_is(loss: Loss, hyper: Any) -> Loss:
     return plain
 
 
-def pull_to_start(loss: Loss, hyper: Any) -> Loss:
+def proximal_to_start(loss: Loss, hyper: Any) -> Loss:
     """The `Term` of FedProx: ``mu/2 |w - start|^2``, with the client's initial model of the round as start."""
     return proximal(loss, hyper.mu)

@@ -18,7 +18,7 @@ from fljax.data.federation import as_inputs
 from fljax.models.calling import check_model
 from fljax.numbers import LocalHyper, hyper, is_hyper, joined, numbers_of
 from fljax.rounds.documented import documented
-from fljax.rounds.local import heeding
+from fljax.rounds.local import checking_terms
 from fljax.rounds.uplink.chain import chained, with_uplink
 from fljax.rounds.uplink.downlink import with_downlink
 from fljax.types import About, Algorithm, Model, Params, Work
@@ -134,7 +134,7 @@ class Method:
         predict = algorithm.predict if isinstance(algorithm.predict, _OfExamples) else _OfExamples(algorithm.predict)
         algorithm = algorithm._replace(about=about, predict=predict)
         if added:
-            algorithm = heeding(algorithm, added)
+            algorithm = checking_terms(algorithm, added)
         algorithm = with_uplink(algorithm, chained(links)) if links else algorithm
         algorithm = with_downlink(algorithm, chained(down)) if down else algorithm
         return algorithm._replace(about=about)

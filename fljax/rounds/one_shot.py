@@ -15,7 +15,7 @@ Find = Callable[[Key, Any, Stacked, Array], Array]
 """``find(key, hyper, updates, came) -> (clients,) labels`` for clients with ``came``, bool; others' updates are 0."""
 
 
-def parted_once(
+def one_shot_clustering(
     model: Model,
     find: Find,
     n_clusters: int | None = None,

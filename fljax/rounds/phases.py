@@ -18,7 +18,7 @@ HEAD_PHASE = 0x4EAD
 class Phase(NamedTuple):
     """A part of a client's local training."""
 
-    held: tuple[str, ...]  # layers that stay fixed
+    frozen: tuple[str, ...]  # layers that stay fixed
     epochs: int  # 0: the phase is left out
     loss: Loss
     rows: tuple[Stacked | ModelTable, ...] = ()  # what the loss needs besides the batch, one row per client
@@ -38,7 +38,7 @@ def train_in_phases(hyper: Any, start: ModelTable, cohort: Cohort, work: Work, p
         if phase.drawn_from is not None:
             now = cohort._replace(key=drawn(cohort, phase.drawn_from))
         effort = work._replace(epochs=phase.epochs)
-        after = train(hyper, trained.params, now, phase.loss, effort, *phase.rows, held=phase.held)
+        after = train(hyper, trained.params, now, phase.loss, effort, *phase.rows, frozen=phase.frozen)
         mean_loss = trained.loss + phase.epochs / total * after.loss
         trained = Trained(after.params, mean_loss, trained.ok & after.ok)
     return trained._replace(params=tree.where(trained.ok, trained.params, begun))

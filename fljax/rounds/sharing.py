@@ -78,10 +78,7 @@ def split(params: Params, layers: tuple[str, ...]) -> tuple[Params, Params]:
         ValueError: a name is not a layer, or ``layers`` is one string instead of a tuple of names.
     """
     trainable, statistics = tree.split_statistics(params)
-    if isinstance(layers, str):
-        raise ValueError(f"layers={layers!r} is one string; give a tuple of {tuple(trainable)}")
-    if unknown := [name for name in layers if name not in trainable]:
-        raise ValueError(f"layers={tuple(layers)}: no layer {', '.join(map(repr, unknown))}, only {tuple(trainable)}")
+    tree.check_layers(layers, trainable)
 
     def part(named: bool) -> Params:
         own = {name: leaf for name, leaf in trainable.items() if (name in layers) == named}

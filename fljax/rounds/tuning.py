@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 
 from fljax.client.finetune import fine_tune
-from fljax.client.freeze import frozen, still
+from fljax.client.freeze import frozen_loss, frozen_optimizer
 from fljax.client.objectives import Loss
 from fljax.client.optimizer import local_optimizer
 from fljax.numbers import LocalHyper, Scalar, hyper, number
@@ -18,7 +18,7 @@ class TunedHyper(LocalHyper):
     ft_lr: Scalar | None = number(None, "learning rate of fine-tuning; None: lr, not decayed", above=0)
 
 
-def tuned(deploy: Deploy, loss: Loss, work: Work, ft_epochs: int, held: tuple[str, ...] = ()) -> Deploy:
+def tuned(deploy: Deploy, loss: Loss, work: Work, ft_epochs: int, frozen: tuple[str, ...] = ()) -> Deploy:
     """``deploy``, whose models each client then trains for ``ft_epochs`` epochs; 0 returns ``deploy`` itself.
 
     The rounds do not change, so a run without fine-tuning has the same states.
@@ -28,7 +28,7 @@ def tuned(deploy: Deploy, loss: Loss, work: Work, ft_epochs: int, held: tuple[st
         loss: the loss that clients minimise.
         work: batch size and optimiser.
         ft_epochs: at least 0.
-        held: layers that stay fixed.
+        frozen: layers that stay fixed.
 
     Raises:
         ValueError: ``ft_epochs`` is negative.
@@ -40,8 +40,8 @@ def tuned(deploy: Deploy, loss: Loss, work: Work, ft_epochs: int, held: tuple[st
 
     def deploy_tuned(key: Key, hyper: TunedHyper, state: State, data: ClientData) -> ModelTable:
         lr = hyper.lr if hyper.ft_lr is None else hyper.ft_lr
-        optimizer = still(local_optimizer(hyper.replace(lr=lr, lr_decay=None), work, jnp.int32(0)), held)
+        optimizer = frozen_optimizer(local_optimizer(hyper.replace(lr=lr, lr_decay=None), work, jnp.int32(0)), frozen)
         begun, effort = deploy(key, hyper, state, data), work._replace(epochs=ft_epochs)
-        return fine_tune(key, begun, data, frozen(loss, held), optimizer, effort)
+        return fine_tune(key, begun, data, frozen_loss(loss, frozen), optimizer, effort)
 
     return deploy_tuned

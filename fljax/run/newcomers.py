@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax.numbers import check_numbers
-from fljax.rounds.joining import Round, rounds_alone
+from fljax.rounds.joining import Round, new_client_rounds
 from fljax.run.check import check_count, fields_of
 from fljax.run.check_network import check_subjects
 from fljax.run.check_state import check_state
@@ -91,10 +91,11 @@ def new_models(
     key_rounds, key_deploy = jax.random.split(keys.deploy)
     if algorithm.join is not None:
         return algorithm.join(key_rounds, hyper, state, data, n_rounds)
-    begun_state = State(state.server, algorithm.init(keys.init, hyper, data).clients)
-    if jax.tree.leaves(begun_state.clients):
-        begun_state = rounds_alone(_with_unknown_ids(algorithm.round), key_rounds, hyper, begun_state, data, n_rounds)
-    models = algorithm.deploy(key_deploy, hyper, begun_state, data)
+    own_state = State(state.server, algorithm.init(keys.init, hyper, data).clients)
+    if jax.tree.leaves(own_state.clients):
+        round = _with_unknown_ids(algorithm.round)
+        own_state = new_client_rounds(round, key_rounds, hyper, own_state, data, n_rounds)
+    models = algorithm.deploy(key_deploy, hyper, own_state, data)
     if models.row.shape != data.size.shape:
         n_deployed, n_new = models.row.shape[0], data.n_clients
         raise ValueError(f"the method deploys to its own {n_deployed} clients, not to {n_new} new ones; give it a join")

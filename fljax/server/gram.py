@@ -66,9 +66,7 @@ def trainable_layers(x: Stacked, layers: tuple[str, ...] | None) -> Stacked:
     trainable = tree.trainable(x)
     if layers is None:
         return trainable
-    names = sorted(trainable) if isinstance(trainable, dict) else []
-    if unknown := [name for name in layers if name not in names]:
-        raise ValueError(f"layers {unknown} are not in the models, which have {names}")
+    tree.check_layers(layers, sorted(trainable) if isinstance(trainable, dict) else ())
     return tree.select(trainable, layers)
 
 

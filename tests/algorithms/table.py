@@ -65,7 +65,7 @@ CASES = {
         2 * P,
         P,
         numbers={"momentum": 0.5},
-        choices={"n_clusters": 3, "cluster_on": "last_kernel", "pull": "plain", "empty": "reseed"},
+        choices={"n_clusters": 3, "cluster_on": "last_kernel", "proximal_weight": "uniform", "empty": "reseed"},
     ),
     "dcpfl": _case("dcpfl", P + 1, P),
     "dcpfl-fixed": _case(

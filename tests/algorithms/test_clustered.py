@@ -10,7 +10,7 @@ import pytest
 import fljax
 from fljax.algorithms import ALGORITHMS
 from fljax.numbers import LocalHyper, hyper, number, numbers_of
-from fljax.rounds import mean, median, regrouped, stepped
+from fljax.rounds import by_optimizer, mean, median, regrouped
 from fljax.rounds.bricks import BRICKS
 from fljax.rounds.clustered import Clusters
 from fljax.rounds.cohort import sample_cohort
@@ -94,7 +94,7 @@ class ServerHyper(LocalHyper):
 
 
 def test_layers_in_common_have_one_memory():
-    common = over_everybody(stepped(mean, "momentum"), ("a",))
+    common = over_everybody(by_optimizer(mean, "momentum"), ("a",))
     centers = {"a": {"w": jnp.zeros(2)}, "b": {"w": jnp.zeros(2)}}
     memory = jax.vmap(lambda center: common.init(ServerHyper(), center))(centers)
     received = {"a": {"w": jnp.array([2.0, 4.0])}, "b": {"w": jnp.array([2.0, 4.0])}}

@@ -166,7 +166,7 @@ def middle(models, weights):
 
 
 RULES = {"mean": (rounds.mean, oracle.average), "median": (rounds.median, middle)}
-HALF_WAY = rounds.part_way(rounds.mean, share=lambda hyper, weight: 0.5)
+HALF_WAY = rounds.interpolated(rounds.mean, share=lambda hyper, weight: 0.5)
 
 
 @pytest.mark.parametrize(

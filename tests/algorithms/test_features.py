@@ -17,7 +17,7 @@ import fljax
 from fljax import tree
 from fljax.algorithms.fedcp import GLOBAL, POLICY, context_of, discrepancy, fedcp, gated
 from fljax.algorithms.feddbe import BIAS, feddbe
-from fljax.algorithms.fedgen import fedgen, generated, generator_of, on_generated, taught
+from fljax.algorithms.fedgen import fedgen, generated, generator_of, on_generated, with_generated_loss
 from fljax.algorithms.fedproto import fedproto
 from fljax.algorithms.fedrod import PERSONAL, fedrod
 from fljax.algorithms.gpfl import EMBEDDING, SHARE, TRAINED, VALVE, gpfl, two_ways
@@ -411,7 +411,7 @@ def test_a_client_of_fedgen_learns_its_own_examples_and_alpha_times_generated_on
     algorithm, hyper = fedgen(model, Work(1, 8)), fedgen.Hyper(alpha=3.0)
     server, params = jitted(algorithm.init)(key, hyper, federation.train).server, model.init(key)
     x, y = federation.train.pool.x[:9], federation.train.pool.y[:9]
-    value, _ = jax.jit(taught(model, hyper, server))(params, Batch(x, y, jnp.ones(9)), key)
+    value, _ = jax.jit(with_generated_loss(model, hyper, server))(params, Batch(x, y, jnp.ones(9)), key)
     drawn = partial(on_generated, model=model, n=9, head=params["fc2"], prior=server.prior)
     more = jax.jit(drawn)(server.generator, jax.random.split(key)[1])
     plain = oracle.training_loss(as_float64(params), np.asarray(x, np.float64), np.asarray(y))

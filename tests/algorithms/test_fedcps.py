@@ -13,24 +13,24 @@ from fljax import tree
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.fedcps.broadcast import is_open
 from fljax.algorithms.fedcps.fedcps import BESIDE_TRAINING, FedCPSClient, FedCPSServer, fedcps
-from fljax.algorithms.fedcps.pull import (
+from fljax.algorithms.fedcps.proximal import (
     FLOORS,
     Spread,
-    adaptive_pull,
+    adaptive_lambda,
     distance,
     no_spread,
     spread_of,
     training,
     update_spread,
 )
-from fljax.algorithms.fedcps.pull import strength as strength_of
+from fljax.algorithms.fedcps.proximal import strength as strength_of
 from fljax.algorithms.fedcps.roles import layer_roles
 from fljax.algorithms.fedprox import fedprox
 from fljax.algorithms.ifca import ifca
 from fljax.client import cross_loss, train_clients, training_loss
 from fljax.client.batch_gradients import gradient_variance
 from fljax.client.local import shuffled
-from fljax.client.objectives import pulled
+from fljax.client.objectives import proximal_per_client
 from fljax.client.sample import fresh_examples
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp
@@ -341,7 +341,7 @@ def test_a_pull_of_one_step_lands_on_the_anchor_where_layers_are_sent(key, model
     def flat(params, batch, key):
         return 0.0 * tree.squared_norm(params), params
 
-    loss, work, pull = pulled(flat, ("fc1",)), Work(1, 64), jnp.full(8, 2.0)
+    loss, work, pull = proximal_per_client(flat, ("fc1",)), Work(1, 64), jnp.full(8, 2.0)
 
     @jax.jit
     def trained(key):
@@ -378,7 +378,7 @@ def test_less_data_means_a_larger_lambda(key, model, work, federation):
     metrics = simulate(algorithm, fedcps.Hyper(lr=0.01, strength=0.1), federation, key, 1)[1]
     np.testing.assert_allclose(metrics["lambda"][0], 0.1 * (size.mean() / size) ** 2, rtol=1e-5)
     sigma2, tau2 = jnp.full(8, 2e-4), jnp.full(8, 1e-3)
-    pull = adaptive_pull(sigma2, tau2, jnp.asarray(size / size.mean(), jnp.float32))
+    pull = adaptive_lambda(sigma2, tau2, jnp.asarray(size / size.mean(), jnp.float32))
     np.testing.assert_allclose(pull, 0.2 * (size.mean() / size) ** 2, rtol=1e-5)
 
 
@@ -399,7 +399,7 @@ def test_the_pulled_training_and_the_free_one_are_those_one_by_one(key, model, f
 
     @jax.jit
     def one_by_one():
-        sgd, held = optax.sgd(0.1), pulled(loss, model.layers)
+        sgd, held = optax.sgd(0.1), proximal_per_client(loss, model.layers)
         return (
             train_clients(cohort.key, theta, cohort.data, held, sgd, work, theta, pull),
             train_clients(free, theta, cohort.data, loss, sgd, Work(1, 8)),
@@ -421,9 +421,9 @@ def test_the_pulled_training_and_the_free_one_are_those_one_by_one(key, model, f
 
 
 def test_nobody_is_pulled_before_the_first_measurement():
-    np.testing.assert_array_equal(adaptive_pull(jnp.ones(2), no_spread(1).tau2[jnp.zeros(2, int)], jnp.ones(2)), 0)
+    np.testing.assert_array_equal(adaptive_lambda(jnp.ones(2), no_spread(1).tau2[jnp.zeros(2, int)], jnp.ones(2)), 0)
     wild = jnp.asarray([jnp.nan, jnp.inf, 2.0])  # nor is who has gradients that are no numbers
-    np.testing.assert_array_equal(adaptive_pull(wild, jnp.full(3, 0.5), jnp.ones(3)), [0, 0, 4])
+    np.testing.assert_array_equal(adaptive_lambda(wild, jnp.full(3, 0.5), jnp.ones(3)), [0, 0, 4])
 
 
 def test_the_spread_is_a_running_mean_with_a_floor():
@@ -446,7 +446,7 @@ def test_a_clients_spread_is_its_distance_relative_to_its_clusters_mean():
     # As far as the mean; twice as far; a hundredth, but at least a tenth; never seen; a cluster that was never seen.
     np.testing.assert_allclose(found(spread, label, own), [0.2, 0.4, 0.02, 0.2, 0.5], rtol=1e-6)
     np.testing.assert_array_equal(found(spread, label, ()), spread.tau2[label])
-    half = np.asarray(jax.jit(adaptive_pull)(one, found(spread, label, np.float32([4, 2, 2, 2, 2])), one))
+    half = np.asarray(jax.jit(adaptive_lambda)(one, found(spread, label, np.float32([4, 2, 2, 2, 2])), one))
     np.testing.assert_allclose(half[1], 2 * half[0], rtol=1e-6)  # who stays near is held more strongly
     come = np.float32([1, 1, 1, 0, 0])
     away = updated(no_spread(2, True), one, come, label, 0.5, np.float32([1, 2, 3, 9, 9])).away

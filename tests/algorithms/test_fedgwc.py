@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score, davies_bouldin_score
 
 from fljax import tree
 from fljax.algorithms import compose
-from fljax.algorithms.fedgwc import Company, fedgwc, split_of
+from fljax.algorithms.fedgwc import Rewards, fedgwc, split_of
 from fljax.data.synthetic import linear_groups
 from fljax.rounds import Clusters
 from fljax.rounds.cohort import sample_cohort
@@ -129,7 +129,7 @@ def test_a_settled_cluster_is_parted_as_scikit_learn_parts_it(n_groups, nearer, 
     assert min(scores) < 1
     assert tuple((np.argsort(scores) + 2).tolist()) == order
     label, centers = np.where(member, 1, np.arange(n) // 7 * 2).astype(np.int32), {"w": np.arange(n, dtype=np.float32)}
-    clusters = Clusters(centers, label, Company(p.astype(np.float32), np.full(n, 0.5, np.float32)))
+    clusters = Clusters(centers, label, Rewards(p.astype(np.float32), np.full(n, 0.5, np.float32)))
     after = jax.device_get(jax.jit(split_of, static_argnums=3)(clusters, np.arange(n) == 1, BETA, 4, 3))
     assert adjusted_rand_score(best, np.asarray(after.label)[who]) == 1
     np.testing.assert_array_equal(after.label[~member], [0, 2])
@@ -144,8 +144,8 @@ def test_a_settled_cluster_is_parted_as_scikit_learn_parts_it(n_groups, nearer, 
 def test_a_cluster_without_parts_stays_whole():
     n = 8
     p = np.random.default_rng(2).uniform(size=(n, n))
-    company = Company(p.astype(np.float32), np.zeros(n, np.float32))
-    clusters = Clusters({"w": np.arange(n, dtype=np.float32)}, np.zeros(n, np.int32), company)
+    rewards = Rewards(p.astype(np.float32), np.zeros(n, np.float32))
+    clusters = Clusters({"w": np.arange(n, dtype=np.float32)}, np.zeros(n, np.int32), rewards)
     after = jax.jit(split_of, static_argnums=3)(clusters, np.arange(n) == 0, 0.1, 2, 2)
     assert np.asarray(after.label).max() == 0
     assert float(after.kept.change[0]) == 1
@@ -161,7 +161,7 @@ def test_parts_have_enough_members_on_average(n_members, enough, most):
     label = np.where(np.arange(n) < n_members, 1, 0).astype(np.int32)
 
     def after(p):
-        clusters = Clusters({"w": jnp.arange(n, dtype=jnp.float32)}, label, Company(p, jnp.full(n, 0.5, jnp.float32)))
+        clusters = Clusters({"w": jnp.arange(n, dtype=jnp.float32)}, label, Rewards(p, jnp.full(n, 0.5, jnp.float32)))
         return split_of(clusters, jnp.arange(n) == 1, 0.1, 4, enough).label
 
     found = np.asarray(jax.jit(jax.vmap(after))(p))[:, :n_members]
@@ -183,8 +183,8 @@ def test_parts_are_as_large_as_a_round_or_a_share_of_all_and_never_of_one(key, m
     @partial(jax.jit, static_argnums=0)
     def parts(n_participants, settled):
         """The clients' clusters when the round begins; what is trained in it is not asked for."""
-        company = Company(reward, jnp.where(jnp.arange(12) == settled, 0.0, 1.0))
-        state = begun._replace(server=begun.server._replace(label=jnp.asarray(first, jnp.int32), kept=company))
+        rewards = Rewards(reward, jnp.where(jnp.arange(12) == settled, 0.0, 1.0))
+        state = begun._replace(server=begun.server._replace(label=jnp.asarray(first, jnp.int32), kept=rewards))
         cohort = sample_cohort(key, 0, federation, n_participants, None)
         return algorithm.round(key, hyper, state, cohort)[0].server.label
 

@@ -16,7 +16,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import fljax
 from fljax import tree
-from fljax.algorithms.clusterfl import attracted, clusterfl
+from fljax.algorithms.clusterfl import clusterfl, with_cluster_penalty
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.group_pfl import group_pfl
 from fljax.algorithms.group_pfl_dynamic import group_pfl_dynamic
@@ -79,12 +79,12 @@ def test_the_penalty_is_the_papers_trace(key):
     means = np.stack([w[label == k].mean(axis=0) for k in range(3)])
     indicator = np.eye(3)[label] / np.sqrt(np.bincount(label))
     trace = 0.4 * np.trace(w @ w.T) - 0.3 * np.trace(indicator.T @ w @ w.T @ indicator)
-    loss = attracted(lambda params, batch, key: (jnp.float32(0), params), 0.4, 0.3)
+    loss = with_cluster_penalty(lambda params, batch, key: (jnp.float32(0), params), 0.4, 0.3)
     penalty = jax.vmap(lambda w, mean: loss({"fc": w}, None, key, {"fc": mean})[0])
     rows = [jnp.asarray(value, jnp.float32) for value in (w, means[label])]
     np.testing.assert_allclose(penalty(*rows).sum(), trace, rtol=1e-5)
     within = np.square(w - means[label]).sum()
-    equal = attracted(lambda params, batch, key: (jnp.float32(0), params), 0.4, 0.4)
+    equal = with_cluster_penalty(lambda params, batch, key: (jnp.float32(0), params), 0.4, 0.4)
     penalty = jax.vmap(lambda w, mean: equal({"fc": w}, None, key, {"fc": mean})[0])
     np.testing.assert_allclose(penalty(*rows).sum(), 0.4 * within, rtol=1e-5)  # the cost of k-means
 

@@ -11,7 +11,7 @@ from fljax import rounds, tree
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.flc import flc, scaled_layers
 from fljax.data.synthetic import linear_groups
-from fljax.rounds import part_way
+from fljax.rounds import interpolated
 from fljax.rounds.one_shot import unseen_to_largest
 from fljax.types import Work
 from tests.algorithms.round_by_round import simulate
@@ -33,7 +33,7 @@ def test_before_groups_form_and_with_one_group_it_is_fedavg(key, model, work, fe
 @pytest.mark.slow
 def test_groups_start_from_the_model_that_all_had(key, model, work, federation):
     """They go half of the way to their members' means: together they give FedAvg's model of such a round."""
-    hyper, half = flc.Hyper(lr=0.1, warmup=3.0), part_way(rounds.mean, share=lambda hyper, weight: 0.5)
+    hyper, half = flc.Hyper(lr=0.1, warmup=3.0), interpolated(rounds.mean, share=lambda hyper, weight: 0.5)
     alike = {"weighting": "uniform", "combine": half}
     server, metrics = simulate(flc(model, work, **alike), hyper, federation, key, 3)
     averaged = simulate(fedavg(model, work, **alike), fedavg.Hyper(lr=0.1), federation, key, 3)[0].server

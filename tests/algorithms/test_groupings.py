@@ -14,7 +14,7 @@ from sklearn.metrics import adjusted_rand_score
 import fljax
 from fljax import tree
 from fljax.algorithms.fedrc import fedrc, label_shares
-from fljax.algorithms.flexcfl import drawn_together, flexcfl, groups
+from fljax.algorithms.flexcfl import flexcfl, groups, inter_group_mean
 from fljax.algorithms.flhc import flhc
 from fljax.algorithms.pacfl import pacfl
 from fljax.algorithms.stocfl import largest_part, merged, stocfl
@@ -125,7 +125,7 @@ def test_flexcfls_groups_are_those_of_k_means_on_cosines_with_the_main_direction
     label = np.asarray(found(key, update.astype(np.float32), formed))
     means = assert_are_groups(label, update, formed)
     assert ((update @ means.T).argmax(1) != label)[~formed].any()  # whom longer means would draw
-    drawn = jax.jit(drawn_together)({"fc": {"w": means.astype(np.float32)}}, 0.1, np.ones(3, bool))["fc"]["w"]
+    drawn = jax.jit(inter_group_mean)({"fc": {"w": means.astype(np.float32)}}, 0.1, np.ones(3, bool))["fc"]["w"]
     unit = means / np.linalg.norm(means, axis=1, keepdims=True)
     weight = 0.1 / np.linalg.norm(means, axis=1)
     expected = (means + 0.1 * (unit.sum(0) - unit)) / (1 + weight.sum() - weight)[:, None]

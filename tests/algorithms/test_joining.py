@@ -10,7 +10,7 @@ import pytest
 import fljax
 from fljax import tree
 from fljax.data.synthetic import linear_groups
-from fljax.rounds.joining import trained_alone
+from fljax.rounds.joining import train_new_clients
 from fljax.rounds.local import local_of
 from fljax.run.newcomers import new_models
 from fljax.run.one_round import as_traced, split_key
@@ -110,7 +110,7 @@ def test_newcomers_meet_other_batches_in_every_round_at_rates_that_fall(key, mod
     reference, decay = Reference(key, model, federation), 0.5
     train = partial(local_of(WORK, model), as_traced(fljax.fedavg.Hyper(lr=LR, lr_decay=decay)))
     begun = tree.broadcast(model.init(split_key(key).init), 8)
-    alone = jax.jit(lambda begun, data: trained_alone(key, begun, data, jnp.int32(ROUNDS), train))
+    alone = jax.jit(lambda begun, data: train_new_clients(key, begun, data, jnp.int32(ROUNDS), train))
     expected = reference.everyone()
     for r in range(ROUNDS):
         of_round = jax.random.fold_in(jax.random.fold_in(key, r), 1)

@@ -161,7 +161,7 @@ def test_ifca_of_gradients_steps_by_what_members_send_over_all(key, model, feder
 @pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.4, *slow(0.0)])
 def test_fesem_with_one_center_is_uniform_fedprox_from_its_first_center(key, model, work, federation, mu):
-    algorithm, hyper = fesem(model, work, 1, pull="plain"), fesem.Hyper(lr=0.1, mu=mu)
+    algorithm, hyper = fesem(model, work, 1, proximal_weight="uniform"), fesem.Hyper(lr=0.1, mu=mu)
     first = jitted(algorithm.init)(split_key(key).init, hyper, federation.train).server
     prox = fedprox(model, work, weighting="uniform")
     start = tree.take(first.centers, 0)

@@ -177,7 +177,7 @@ def test_the_order_of_a_clients_units_changes_no_function_of_fesem_ma(key, deep,
         (lambda m, w: fedma(m, w, retrain_epochs=-1), "retrain_epochs=-1"),
         (lambda m, w: fedma(m, w, n_sweeps=0), "n_sweeps=0"),
         (lambda m, w: fesem_ma(m, w, n_sweeps=0), "n_sweeps=0"),
-        (lambda m, w: fesem_ma(m, w, pull="push"), "pull='push'"),
+        (lambda m, w: fesem_ma(m, w, proximal_weight="none"), "proximal_weight='none'"),
     ],
 )
 def test_what_cannot_be_is_refused(model, work, make, message):

@@ -202,13 +202,14 @@ def test_fedbabu(key, model, federation, reference, ft_epochs):
     assert_models(run(algorithm, hyper, federation, key)[0], expected)
 
 
-@pytest.mark.parametrize("pull", ["objective", *slow("plain")])
-def test_fesem(key, model, federation, reference, pull):
+@pytest.mark.parametrize("proximal_weight", ["objective", *slow("uniform")])
+def test_fesem(key, model, federation, reference, proximal_weight):
     """From the library's first clusters: held near its center, each is then in the nearest, which moves to their mean.
 
-    The pull of the paper's objective is mu over alpha_i, relative to clients of equal sizes: n_i / sum n of m clients.
+    The objective's weight is mu over alpha_i, relative to clients of equal sizes: n_i / sum n of m clients.
     """
-    algorithm, hyper, mu = fesem(model, WORK, 2, pull=pull), fesem.Hyper(lr=LR, momentum=MOMENTUM, mu=0.4), 0.4
+    algorithm, mu = fesem(model, WORK, 2, proximal_weight=proximal_weight), 0.4
+    hyper = fesem.Hyper(lr=LR, momentum=MOMENTUM, mu=mu)
     begun = jax.device_get(jitted(algorithm.init)(reference.keys.init, hyper, federation.train))
     server = begun.server
     centers, models = (
@@ -218,7 +219,7 @@ def test_fesem(key, model, federation, reference, pull):
     label, alpha = np.asarray(server.label), reference.size / reference.size.sum()
     for cohort in reference.rounds():
         for i, k, _ in cohort:
-            own = mu / (8 * alpha[i]) if pull == "objective" else mu
+            own = mu / (8 * alpha[i]) if proximal_weight == "objective" else mu
             models[i] = reference.train(centers[label[i]], i, k, mu=own)
         label = np.array([np.argmin([squared(w, center) for center in centers]) for w in models])
         members = [[w for w, j in zip(models, label, strict=True) if j == k] for k in range(2)]

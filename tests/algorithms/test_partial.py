@@ -17,7 +17,7 @@ from fljax.algorithms.fedrep import fedrep
 from fljax.algorithms.lg_fedavg import lg_fedavg
 from fljax.algorithms.standalone import standalone
 from fljax.client import train_clients, training_loss
-from fljax.client.freeze import frozen, still
+from fljax.client.freeze import frozen_loss, frozen_optimizer
 from fljax.client.optimizer import local_optimizer
 from fljax.client.sharpness import sharpness_aware
 from fljax.data.federation import minibatch
@@ -116,7 +116,8 @@ def test_frozen_layers_stay_bit_for_bit(key, model, federation, optimizer):
     work = Work(2, 8, optimizer=optimizer)
     hyper = fljax.fedavg.Hyper(lr=0.1, momentum=0.5 if optimizer == "sgd" else None, weight_decay=0.1)
     keys, start = jax.random.split(key, 8), model.init(key)
-    loss, tuner = frozen(training_loss(model), ("fc1",)), still(local_optimizer(hyper, work, jnp.int32(0)), ("fc1",))
+    loss = frozen_loss(training_loss(model), ("fc1",))
+    tuner = frozen_optimizer(local_optimizer(hyper, work, jnp.int32(0)), ("fc1",))
     with jax.numpy_dtype_promotion("standard"):  # optax's Adam raises a float to an int
         trained = train_clients(keys, tree.everyone(start, 8), federation.train, loss, tuner, work)
     chex.assert_trees_all_equal(trained.params["fc1"], tree.broadcast(start["fc1"], 8))
@@ -128,12 +129,12 @@ def test_an_optimizer_that_asks_for_the_loss_may_leave_layers_alone(key, model, 
         return optax.chain(optax.sgd(lr), optax.contrib.reduce_on_plateau())
 
     start = model.init(key)
-    tuner = still(plateau(0.1), ("fc1",))
+    tuner = frozen_optimizer(plateau(0.1), ("fc1",))
     trained = train_clients(
         jax.random.split(key, 8),
         tree.everyone(start, 8),
         federation.train,
-        frozen(training_loss(model), ("fc1",)),
+        frozen_loss(training_loss(model), ("fc1",)),
         tuner,
         Work(1, 8),
     )
@@ -158,15 +159,15 @@ def test_a_sharpness_aware_step_climbs_in_the_layers_that_move_alone(key, model,
     data = ClientData(federation.train.pool, federation.train.index[:1, :4], jnp.full(1, 4, jnp.int32))
     cohort = everyone(key, jnp.int32(0), data)
     work = Work(1, 4, terms=(sharpness_aware,))
-    trained = train(hyper, tree.everyone(start, 1), cohort, plain, work, held=held)
+    trained = train(hyper, tree.everyone(start, 1), cohort, plain, work, frozen=held)
     chex.assert_trees_all_equal(trained.params["fc1"], tree.broadcast(start["fc1"], 1))
     moved = jax.tree.map(lambda new, old: (old - new[0]) / 0.1, trained.params["fc2"], start["fc2"])
     chex.assert_trees_all_close(moved, wanted, rtol=1e-3, atol=1e-5)
 
 
 def test_layers_that_a_model_does_not_have_are_not_frozen_in_silence(key, model, federation):
-    loss = frozen(training_loss(model), ("fc1", "fc9"))
-    with pytest.raises(ValueError, match=r"layers \['fc9'\] are not in the model, which has fc1, fc2"):
+    loss = frozen_loss(training_loss(model), ("fc1", "fc9"))
+    with pytest.raises(ValueError, match=r"there is no layer 'fc9'; choose among \('fc1', 'fc2'\)"):
         train_clients(
             jax.random.split(key, 8),
             tree.everyone(model.init(key), 8),

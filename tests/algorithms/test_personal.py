@@ -111,7 +111,7 @@ def test_apple_in_numpy(key, model, federation, reference):  # noqa: F811
                 p = p - p_lr * (np.array(slope) + pull * (p - p0))
             sent[i], weights[i] = held[i], p
         cores = sent
-    hyper = apple.Hyper(lr=LR, lr_decay=decay, p_lr=rate, mu=mu, fades=fades)
+    hyper = apple.Hyper(lr=LR, lr_decay=decay, p_lr=rate, mu=mu, decay_rounds=fades)
     deployed, state = run(apple(model, WORK), hyper, federation, key)
     np.testing.assert_allclose(state.clients, weights, rtol=1e-4, atol=1e-6)
     assert np.abs(np.array(weights) - p0).max() > 0.01  # they moved

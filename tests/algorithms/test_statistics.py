@@ -123,7 +123,7 @@ def test_feddbe_shares_statistics_as_such(model, federation, key):
 
 
 def test_a_server_that_goes_beyond_the_mean_leaves_statistics_at_it():
-    far = fljax.rounds.part_way(fljax.rounds.mean, lambda hyper, weight: 2.0)
+    far = fljax.rounds.interpolated(fljax.rounds.mean, lambda hyper, weight: 2.0)
     shared = {"layer": jnp.zeros(2), tree.STATISTICS: {"var": jnp.full(2, 4.0)}}
     received = {"layer": jnp.ones((3, 2)), tree.STATISTICS: {"var": jnp.full((3, 2), 1.0)}}
     moved, _ = far.apply(None, (), shared, received, jnp.ones(3))

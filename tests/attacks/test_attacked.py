@@ -188,9 +188,12 @@ def test_what_arrives_as_no_number_is_left_out_and_marked(federation, model, key
 @pytest.mark.parametrize(
     ("craft", "message"),
     [
-        (lambda seen: seen.mean[:-1], r"craft gave an array of updates that has shape \(\d+,\); give \(\d+,\)"),
-        (lambda seen: seen.own[:1], r"craft gave an array of updates that has shape \(1, \d+\); give \(\d+, \d+\)"),
-        (lambda seen: 0.0, r"craft gave an array of updates that has shape \(\); give \(\d+, \d+\)"),
+        (lambda seen: seen.mean[:-1], r"craft returned an array of updates that has shape \(\d+,\); return \(\d+,\)"),
+        (
+            lambda seen: seen.own[:1],
+            r"craft returned an array of updates that has shape \(1, \d+\); return \(\d+, \d+\)",
+        ),
+        (lambda seen: 0.0, r"craft returned an array of updates that has shape \(\); return \(\d+, \d+\)"),
     ],
 )
 def test_what_an_attack_of_ones_own_crafts_is_looked_at(federation, model, key, craft, message):
@@ -203,7 +206,7 @@ def test_attacks_on_classes_refuse_other_labels(federation, model):
     pool = federation.train.pool._replace(y=jnp.zeros(len(federation.train.pool.y)))
     numbers = federation._replace(train=federation.train._replace(pool=pool))
     for attack in (label_flip(share=0.2), backdoor(share=0.2, width=2)):
-        with pytest.raises(ValueError, match="the labels are not classes"):
+        with pytest.raises(ValueError, match=f"not classes, which the attack {attack.name} needs; choose another"):
             attacked(fljax.fedavg(model, WORK), numbers, attack)
 
 
@@ -329,11 +332,11 @@ def test_a_poison_of_ones_own_sees_a_clients_examples_alone(ragged, model):
 @pytest.mark.parametrize(
     ("poison", "why"),
     [
-        (lambda rng, x, y, n: (x[:5], y), r"poison: client 0: it gave x of shape \(5, .*give as many examples"),
-        (lambda rng, x, y, n: (x, y[:, None]), "poison: client 0: it gave y of shape"),
-        (lambda rng, x, y, n: x, "poison: client 0: it gave a ndarray; give a pair"),
-        (lambda rng, x, y, n: (x, y + 2.0**31), r"it gave y from .*int32 has -2147483648 to 2147483647; clip them"),
-        (lambda rng, x, y, n: (x, y * np.nan), "it gave y from nan to nan"),
+        (lambda rng, x, y, n: (x[:5], y), r"poison: client 0: it returned x of shape \(5, .*return as many examples"),
+        (lambda rng, x, y, n: (x, y[:, None]), "poison: client 0: it returned y of shape"),
+        (lambda rng, x, y, n: x, "poison: client 0: it returned a ndarray; return a pair"),
+        (lambda rng, x, y, n: (x, y + 2.0**31), r"it returned y from .*return values from -2147483648 to 2147483647"),
+        (lambda rng, x, y, n: (x, y * np.nan), "it returned y from nan to nan"),
     ],
 )
 def test_a_poison_that_gives_other_examples_is_refused(ragged, model, poison, why):
@@ -341,7 +344,7 @@ def test_a_poison_that_gives_other_examples_is_refused(ragged, model, poison, wh
         attacked(fljax.fedavg(model, WORK), ragged, Attack("own", poison=poison, ids=(0,)))
 
 
-@pytest.mark.parametrize("drift", [fljax.drift.swap_labels, fljax.drift.turn, fljax.drift.move])
+@pytest.mark.parametrize("drift", [fljax.drift.swap_labels, fljax.drift.rotate_images, fljax.drift.move])
 def test_a_trigger_and_test_data_that_change_are_refused(federation, model, drift):
     """Tests with the trigger would be those of the data before the change."""
     changing = fljax.drift.drifting(federation, drift(start=1))

@@ -33,7 +33,7 @@ def test_changes_are_shown_and_written(fljax):
             ("--drift", "swap_labels", "--drift.classes", "1", "1", "--drift.start", "1"),
             "give two different whole numbers",
         ),
-        (("--drift", "turn", "--drift.degrees", "720"), "out of its range"),
+        (("--drift", "rotate_images", "--drift.degrees", "720"), "out of its range"),
         (("--attack", "sign_flip", "--attack.start", "3"), "--attack sign_flip: round 3 is beyond --rounds 3"),
         (("--attack", "backdoor", "--attack.start", "9"), "--attack backdoor: round 9 is beyond --rounds 3"),
     ],

@@ -31,7 +31,7 @@ from fljax.choices import Positive
 from fljax.data.federation import build
 from fljax.data.partition import iid
 from fljax.models import mlp as _mlp
-from fljax.rounds import LocalHyper, Scalar, averaging, hyper, mean, method, number, part_way, trained_on
+from fljax.rounds import LocalHyper, Scalar, averaging, hyper, mean, method, number, interpolated, trained_on
 
 
 @hyper
@@ -44,7 +44,7 @@ class MineHyper(LocalHyper):
 @method(MineHyper, "A paper", "https://example.org", kind="one model")
 def mymethod(model, work, *, steps: Positive = 1, combine=mean):
     """Mine: half of the way to the mean."""
-    return averaging(model, trained_on(training_loss(model), work), combine=part_way(combine, _share))
+    return averaging(model, trained_on(training_loss(model), work), combine=interpolated(combine, _share))
 
 
 def _share(hyper, weight):
@@ -172,7 +172,7 @@ def test_it_is_composed_swept_planned_and_listed(fljax, mine, tmp_path):
         ("--algorithm ./mine.py:net", "mine.py:net: this is a function, not a method; a method is a function (model"),
         ("--algorithm ./mine.py:three", "mine.py:three: this is a int, not a method"),
         ("--model ./mine.py:three", "mine.py:three: this is a int, not a function"),
-        ("--model ./mine.py:no_model", "mine.py:no_model returns a int, not a Model"),
+        ("--model ./mine.py:no_model", "mine.py:no_model returns a int; return a Model"),
         ("--algorithm ./faulty.py:x", "faulty.py, line 2: ZeroDivisionError: division by zero"),
         ("--algorithm ./typo.py:x", "typo.py, line 1: SyntaxError"),
         ("--algorithm ./mine.py:mymethod+krm", "no brick 'krm'; the nearest is 'krum'; bricks that fit mymethod: prox"),
@@ -185,7 +185,7 @@ def test_it_is_composed_swept_planned_and_listed(fljax, mine, tmp_path):
         ("--score ./mine.py:three", "mine.py:three: this is a int, not a function"),
         ("--score ./mine.py:mymethod", "mine.py:mymethod: this is a Method, not a function"),
         ("--score ./mine.py:no_score", "score 'no_score' returned an array (25, 10); return one number per example"),
-        ("--score rmse", "score 'rmse' is for regression, and the model's task is classification"),
+        ("--score rmse", "score 'rmse' is for regression, not for classification; choose another score"),
     ],
 )
 def test_what_is_wrong_with_it_is_said_in_one_line(refused, mine, arguments, message):
@@ -570,7 +570,7 @@ def test_an_optimizer_of_ones_own_or_of_optax(fljax, refused):
         ("optax.lyon", "--optimizer optax.lyon: optax has no optimiser 'lyon'; choose one such as optax.lion"),
         ("optax.identity", "optimizer identity cannot be called with a learning rate alone"),
         ("optax.sigmoid_binary_cross_entropy", "cannot be called with a learning rate alone"),
-        ("optax.constant_schedule", "gives a function; give an optax transformation"),
+        ("optax.constant_schedule", "returns a function; give one that returns an optax transformation"),
         ("./mine.py:constant", "this is a int, not a function"),
         ("./mine.py:tall", "optimizer tall cannot be called with a learning rate alone: missing a required"),
         ("./mine.py", "mine.py:name with one of its names: mine tall"),

@@ -439,12 +439,14 @@ def test_arguments_that_are_not_for_every_client_are_refused(key, model, ragged,
 def test_a_loss_without_its_params_is_refused(key, model, ragged, wrap):
     alone = wrap(lambda params, batch, key, *own: tree.squared_norm(params))
     start, keys = tree.everyone(started(model, key), 5), keys_of(key)
-    with pytest.raises(ValueError, match=r"^a loss gave an array of shape \(\); give a pair \(loss, params\)"):
+    with pytest.raises(ValueError, match=r"^a loss returned an array of shape \(\); return a pair \(loss, params\)"):
         train_clients(keys, start, ragged, alone, optax.sgd(0.1), Work(1, 4), start)
-    with pytest.raises(ValueError, match=r"^a loss gave an array of shape \(\); give a pair \(loss, params\)"):
+    with pytest.raises(ValueError, match=r"^a loss returned an array of shape \(\); return a pair \(loss, params\)"):
         client_gradients(keys, start, ragged, lambda params, batch, key: alone(params, batch, key, params), 4)
     each = lambda params, batch, key: (batch.weight, params)  # noqa: E731
-    with pytest.raises(ValueError, match=r"^a loss gave an array of shape \(4,\); give one number, the batch's mean"):
+    with pytest.raises(
+        ValueError, match=r"^a loss returned an array of shape \(4,\); return one number, the batch's mean"
+    ):
         client_gradients(keys, start, ragged, each, 4)
 
 

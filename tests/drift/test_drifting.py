@@ -11,7 +11,19 @@ from fljax.attacks import attacked, backdoor, label_flip
 from fljax.data.holdout import clients_of
 from fljax.data.images import rotate
 from fljax.data.synthetic import linear_groups
-from fljax.drift import DRIFTS, Drift, Timeline, arrive, changes, drifting, leave, move, stages, swap_labels, turn
+from fljax.drift import (
+    DRIFTS,
+    Drift,
+    Timeline,
+    arrive,
+    changes,
+    drifting,
+    leave,
+    move,
+    rotate_images,
+    stages,
+    swap_labels,
+)
 from fljax.rounds.joining import everyone
 from fljax.run.changes import after_changes, change_rows, changes_table
 from fljax.run.sweep.search import on_validation
@@ -85,7 +97,7 @@ def test_labels_are_swapped_and_swapped_back(federation):
 
 
 def test_images_are_turned_further_at_each_change(federation):
-    made = drifting(federation, turn(degrees=90, share=1.0, start=1, changes=2, every=1))
+    made = drifting(federation, rotate_images(degrees=90, share=1.0, start=1, changes=2, every=1))
     for stage in (1, 2):
         for split in SPLITS:
             for i in (0, 8):
@@ -98,7 +110,7 @@ def test_images_are_turned_further_at_each_change(federation):
 
 def test_examples_alone_are_copied(federation):
     """Of ragged clients the tables are several times as wide as a client's examples are many."""
-    made = drifting(federation, turn(start=1, changes=2, every=1, share=1.0))
+    made = drifting(federation, rotate_images(start=1, changes=2, every=1, share=1.0))
     each = sum(int(getattr(federation, split).size.sum()) for split in SPLITS)
     assert len(made.train.pool.y) == len(federation.train.pool.y) + 2 * each
 
@@ -221,7 +233,7 @@ def test_parts_of_a_changing_federation_change_alike(federation):
         (lambda: swap_labels(classes=(2, 2)), "give two different whole numbers from 0"),
         (lambda: swap_labels(degrees=90), "swap_labels has no 'degrees'; choose one of classes, share, start"),
         (lambda: swap_labels(classes=(0, 7)), "give two different classes from 0 to 3"),
-        (lambda: turn(degrees=400), "degrees=400 is out of its range"),
+        (lambda: rotate_images(degrees=400), "degrees=400 is out of its range"),
         (lambda: leave(share=1.0), "no client would be present"),
         (lambda: leave, r"^drift is <function .*leave.*>, not a Drift; call one of fljax.drift, such as "),
         (lambda: "leave", r"^drift is 'leave', not a Drift; call one of fljax.drift, such as "),
@@ -240,15 +252,15 @@ def test_classes_that_change_places_are_two_whole_numbers(classes):
 
 def test_equal_arguments_of_other_types_make_the_same_drift():
     assert swap_labels(classes=[0, 2], share=np.array(0.25)) is swap_labels(classes=(0, 2), share=0.25)
-    assert turn(degrees=jnp.float32(45)) is turn(degrees=45.0)
+    assert rotate_images(degrees=jnp.float32(45)) is rotate_images(degrees=45.0)
 
 
 def test_only_images_are_turned(federation):
     pool = federation.train.pool._replace(x=jnp.zeros((len(federation.train.pool.y), 5)))
-    with pytest.raises(ValueError, match="are not images"):
-        drifting(federation._replace(train=federation.train._replace(pool=pool)), turn())
+    with pytest.raises(ValueError, match=r"^rotate_images: examples have shape .*; give images"):
+        drifting(federation._replace(train=federation.train._replace(pool=pool)), rotate_images())
     floats = federation.train.pool._replace(y=jnp.zeros(len(federation.train.pool.y)))
-    with pytest.raises(ValueError, match="not classes"):
+    with pytest.raises(ValueError, match="not classes, which the drift swap_labels needs; choose another"):
         drifting(federation._replace(train=federation.train._replace(pool=floats)), swap_labels())
 
 
@@ -298,8 +310,11 @@ EACH = np.ones((2, 9), int)
         ({"owner": EACH * 9}, "own: owner from 9 to 9; choose from 0 to 8"),
         ({"owner": -EACH}, "own: owner from -1 to -1; choose from 0 to 8"),
         ({"version": EACH}, "own: version from 1 to 1; choose from 0 to 0"),
-        ({"version": EACH, "versions": (lambda x, y: (x[::2], y[::2]),)}, "own: version 1 gave x of shape"),
-        ({"version": EACH, "versions": (lambda x, y: (x, y + 2.0**31),)}, "own: version 1 gave y from .*; clip them"),
+        ({"version": EACH, "versions": (lambda x, y: (x[::2], y[::2]),)}, "own: version 1 returned x of shape"),
+        (
+            {"version": EACH, "versions": (lambda x, y: (x, y + 2.0**31),)},
+            "own: version 1 returned y from .*; return values from -2147483648 to 2147483647, for int32",
+        ),
     ],
 )
 def test_a_drift_of_ones_own_that_does_not_fit_is_refused(federation, fields, why):
@@ -312,7 +327,9 @@ def test_a_version_beyond_the_pixels_of_bytes_is_refused(federation):
     pool = federation.train.pool._replace(x=jnp.full(federation.train.pool.x.shape, 255, jnp.uint8))
     bytes_ = federation._replace(**{name: getattr(federation, name)._replace(pool=pool) for name in SPLITS})
     swapped = EACH * np.array([[0], [1]])
-    with pytest.raises(ValueError, match=r"own: version 1 gave x from 355\.0 to 355\.0, and uint8 has 0 to 255; clip"):
+    with pytest.raises(
+        ValueError, match=r"own: version 1 returned x from 355\.0 to 355\.0; return values from 0 to 255, for uint8"
+    ):
         drifting(bytes_, of_own(version=swapped, versions=(lambda x, y: (x + 100.0, y),)))
     made = drifting(bytes_, of_own(version=swapped.tolist(), versions=(lambda x, y: (x - 100.0, y),)))
     assert (examples(at(made, 1), "train", 4)[0] == 155).all()

@@ -12,20 +12,20 @@ from fljax.attacks import attacked, label_flip
 from fljax.models import mlp
 from fljax.numbers import joined
 from fljax.rounds import fixed, poisson, table, uniform
-from fljax.rounds.averaging import Each
+from fljax.rounds.averaging import ReceivedModels
 from fljax.rounds.clock import (
     BufferHyper,
-    answering,
     asynchronous,
     buffered,
     devices,
     devices_of_file,
     drawn_devices,
-    first_of,
-    for_all,
+    over_selection,
     round_seconds,
     tiers,
-    until,
+    wait_for_all,
+    with_availability,
+    with_deadline,
 )
 from fljax.rounds.clock.named import CLOCKS, Asked
 from fljax.rounds.timing import Timing
@@ -75,15 +75,15 @@ def drawn(sampling, round=0):
 
 
 def test_rounds_wait_until_a_deadline_or_for_the_first_few():
-    np.testing.assert_array_equal(drawn(until(uniform(), SECONDS, 3.0)), [1, 3, 4])
-    np.testing.assert_array_equal(drawn(first_of(uniform(), SECONDS, 2)), [1, 3])
+    np.testing.assert_array_equal(drawn(with_deadline(uniform(), SECONDS, 3.0)), [1, 3, 4])
+    np.testing.assert_array_equal(drawn(over_selection(uniform(), SECONDS, 2)), [1, 3])
     metrics = {"ids": np.asarray([[0, 1], [2, 5]]), "active": np.asarray([[True, True], [True, False]])}
     np.testing.assert_array_equal(round_seconds(metrics, SECONDS), [5, 4])
     np.testing.assert_array_equal(round_seconds(metrics, SECONDS, deadline=6.0), [5, 6])
     with pytest.raises(ValueError, match=r"deadline=0\.5: the fastest client takes 1 seconds"):
-        until(uniform(), SECONDS, 0.5)
+        with_deadline(uniform(), SECONDS, 0.5)
     with pytest.raises(ValueError, match="count=0"):
-        first_of(uniform(), SECONDS, 0)
+        over_selection(uniform(), SECONDS, 0)
 
 
 @pytest.mark.parametrize("sampling", [poisson(0.4), table([[1], [0, 1, 2], [5]])], ids=["poisson", "table"])
@@ -92,7 +92,7 @@ def test_a_round_waits_for_those_who_were_asked_alone(averaging, federation, key
     """Empty places of a cohort, which nobody was asked to fill, keep nobody waiting."""
     seconds = tuple(float(i + 1) for i in range(9))
     plain = simulate(averaging, fljax.fedavg.Hyper(lr=0.2), federation, key, 6, sampling=sampling)[1]
-    late = until(sampling, seconds, 5.5)
+    late = with_deadline(sampling, seconds, 5.5)
     found = simulate(averaging, fljax.fedavg.Hyper(lr=0.2), federation, key, 6, sampling=late, dropout=dropout)[1]
     asked, there = (
         [set(np.asarray(ids[on]).tolist()) for ids, on in zip(m["ids"], m["active"], strict=True)]
@@ -108,11 +108,11 @@ def test_a_round_waits_for_those_who_were_asked_alone(averaging, federation, key
 
 def test_a_clock_of_other_clients_is_refused(averaging, federation, key):
     for sampling, name in (
-        (for_all(uniform(), SECONDS), "seconds"),
-        (until(uniform(), SECONDS, 3.0), "seconds"),
-        (first_of(uniform(), SECONDS, 2), "seconds"),
+        (wait_for_all(uniform(), SECONDS), "seconds"),
+        (with_deadline(uniform(), SECONDS, 3.0), "seconds"),
+        (over_selection(uniform(), SECONDS, 2), "seconds"),
         (tiers(SECONDS, 3, 2), "seconds"),
-        (answering(uniform(), 6 * (0.5,)), "available"),
+        (with_availability(uniform(), 6 * (0.5,)), "available"),
     ):
         with pytest.raises(ValueError, match=f"{name}: 6 numbers for 9 clients; give one per client"):
             fljax.simulate(averaging, fljax.fedavg.Hyper(), federation, key, 1, sampling=sampling)
@@ -121,14 +121,14 @@ def test_a_clock_of_other_clients_is_refused(averaging, federation, key):
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda: for_all(uniform(), "fast"), "seconds='fast': give a number for each client"),
-        (lambda: for_all(uniform(), 3.0), "give a number for each client"),
-        (lambda: for_all(uniform(), [1, None]), "give a number for each client"),
-        (lambda: until(uniform(), [1.0, -2.0], 3), "seconds=-2 of client 1: choose finite seconds >= 0"),
-        (lambda: until(uniform(), [1.0, np.inf], 3), "seconds=inf of client 1"),
-        (lambda: until(uniform(), SECONDS, "soon"), "deadline='soon' is not a number"),
-        (lambda: answering(uniform(), [0.5, "often"]), "available=.* give a number for each client"),
-        (lambda: first_of(uniform(), SECONDS, 1.5), r"count=1\.5 .*choose .*count"),
+        (lambda: wait_for_all(uniform(), "fast"), "seconds='fast': give a number for each client"),
+        (lambda: wait_for_all(uniform(), 3.0), "give a number for each client"),
+        (lambda: wait_for_all(uniform(), [1, None]), "give a number for each client"),
+        (lambda: with_deadline(uniform(), [1.0, -2.0], 3), "seconds=-2 of client 1: choose finite seconds >= 0"),
+        (lambda: with_deadline(uniform(), [1.0, np.inf], 3), "seconds=inf of client 1"),
+        (lambda: with_deadline(uniform(), SECONDS, "soon"), "deadline='soon' is not a number"),
+        (lambda: with_availability(uniform(), [0.5, "often"]), "available=.* give a number for each client"),
+        (lambda: over_selection(uniform(), SECONDS, 1.5), r"count=1\.5 .*choose .*count"),
         (lambda: tiers(SECONDS, 0, 1), "n_tiers=0"),
         (lambda: asynchronous(SECONDS, concurrency=2, buffer=0, n_rounds=1), "buffer=0"),
         (lambda: asynchronous([], concurrency=2, buffer=1, n_rounds=1), "give a number for each client"),
@@ -146,19 +146,21 @@ def test_seconds_and_counts_that_make_no_sense_are_refused(make, why):
 
 def test_seconds_may_be_an_array_of_any_kind():
     row = np.asarray(SECONDS, np.float32)
-    assert until(uniform(), jnp.asarray(row), jnp.float32(3)) is until(uniform(jnp.float32(1)), row.tolist(), 3)
+    other = with_deadline(uniform(jnp.float32(1)), row.tolist(), 3)
+    assert with_deadline(uniform(), jnp.asarray(row), jnp.float32(3)) is other
 
 
 def test_clients_answer_as_often_as_their_devices_say(tmp_path):
     chances = (1.0, 0.2, 0.7, 1.0, 0.5, 0.9)
-    draw = jax.vmap(lambda key: answering(uniform(), chances).draw(key, jnp.int32(0), jnp.ones(6, jnp.int32), 6))
+    size = jnp.ones(6, jnp.int32)
+    draw = jax.vmap(lambda key: with_availability(uniform(), chances).draw(key, jnp.int32(0), size, 6))
     ids, there = draw(jax.random.split(jax.random.key(0), 4000))
     np.testing.assert_array_equal(np.asarray(ids), np.broadcast_to(np.arange(6), (4000, 6)))
     np.testing.assert_allclose(there.mean(axis=0), chances, atol=0.03)
     # A client answers in a round or not, whoever is asked beside it; and not because it is asked.
-    few = jax.vmap(lambda key: answering(fixed((1, 4)), chances).draw(key, jnp.int32(0), jnp.ones(6, jnp.int32), 2)[1])
+    few = jax.vmap(lambda key: with_availability(fixed((1, 4)), chances).draw(key, jnp.int32(0), size, 2)[1])
     np.testing.assert_array_equal(few(jax.random.split(jax.random.key(0), 4000)), there[:, [1, 4]])
-    half = answering(uniform(0.5), (0.5,) * 6)
+    half = with_availability(uniform(0.5), (0.5,) * 6)
     asked = jax.vmap(lambda key: half.draw(key, jnp.int32(0), jnp.ones(6, jnp.int32), 3)[1])
     np.testing.assert_allclose(asked(jax.random.split(jax.random.key(0), 4000)).mean(), 0.5, atol=0.03)
     assert drawn_devices(3, available=0.5).available == (0.5,) * 3
@@ -168,7 +170,7 @@ def test_clients_answer_as_often_as_their_devices_say(tmp_path):
     with pytest.raises(ValueError, match="available=0 of client 1 is not a probability"):
         devices(np.ones(2), available=np.asarray([1.0, 0.0]))
     with pytest.raises(ValueError, match="choose 0 < available <= 1"):
-        answering(uniform(), (1.5,))
+        with_availability(uniform(), (1.5,))
 
 
 def test_tiers_take_clients_of_like_speed():
@@ -221,8 +223,8 @@ def test_seconds_of_rounds_by_hand():
     ):
         np.testing.assert_array_equal(timing.of_rounds(2, metrics), expected)
     for sampling in (
-        first_of(until(uniform(0.5), seconds, 5.0), seconds, 2),
-        until(first_of(uniform(0.5), seconds, 2), seconds, 5),
+        over_selection(with_deadline(uniform(0.5), seconds, 5.0), seconds, 2),
+        with_deadline(over_selection(uniform(0.5), seconds, 2), seconds, 5),
     ):
         assert sampling.timing == Timing(seconds, 5.0, 2)
 
@@ -306,7 +308,9 @@ def test_stale_updates_are_damped_and_added_to_the_present_model_as_numpy_does(a
         size = np.asarray(federation.train.size)[ids].astype(np.float64)
         for i in range(3):
             stacked = jax.tree.map(lambda *leaves: np.float32(np.stack(leaves)), *(past[i][-1 - s] for s in stale))
-            trained = jitted(averaging.exchange.send)(key, hyper, State(Each(stacked), of_fixed.clients), cohort).params
+            trained = jitted(averaging.exchange.send)(
+                key, hyper, State(ReceivedModels(stacked), of_fixed.clients), cohort
+            ).params
             weight = share[i] * size / size.sum() / (1 + stale) ** damping[i].astype(np.float64)
 
             def step(now, after, before, weight=weight):
@@ -358,7 +362,9 @@ def test_dittos_clients_start_from_their_own_versions_and_are_drawn_to_them(fede
     versions = jax.tree.map(lambda leaf: np.stack([leaf, leaf + np.float32(0.1), leaf - np.float32(0.2)]), shared)
 
     def send(versions):
-        return jax.device_get(jitted(algorithm.exchange.send)(key, hyper, State(Each(versions), rows), cohort))
+        return jax.device_get(
+            jitted(algorithm.exchange.send)(key, hyper, State(ReceivedModels(versions), rows), cohort)
+        )
 
     found = send(versions)
     for place in range(3):
@@ -397,7 +403,7 @@ def test_numbers_that_are_put_in_by_hand_can_be_run_and_swept(model, averaging, 
 def test_who_is_gone_or_drops_out_is_never_done_and_the_next_one_counts(federation, key):
     """The first three of those who are there, by hand; simulated seconds follow."""
     seconds = np.arange(1.0, 10.0)
-    draw = first_of(uniform(), seconds, 3).of(9)
+    draw = over_selection(uniform(), seconds, 3).of(9)
     there = jnp.asarray([True, False, False, True, True, False, True, True, True])
     cohort = draw_cohort(key, np.int32(0), federation._replace(there=there), draw, None)
     np.testing.assert_array_equal(np.asarray(cohort.ids)[np.asarray(cohort.active)], [0, 3, 4])

@@ -111,7 +111,7 @@ def test_a_cluster_is_its_members_combined_and_an_empty_one_keeps_its_model(name
 
 @pytest.mark.parametrize("name", ["momentum", *slow("adagrad", "adam", "yogi")])
 def test_clusters_step_each_by_its_own_optimiser_and_empty_ones_rest(name, received):
-    stepped = combine.stepped(combine.median, name)
+    stepped = combine.by_optimizer(combine.median, name)
     label, weight = np.int32([0, 0, 0, 2, 2, 2, 2, 0, 0]), np.ones(ROWS, np.float32)
     centers = jax.tree.map(lambda leaf: leaf[:CLUSTERS] + 1, received)
     memory = jax.device_get(jax.jit(lambda centers: memory_of(stepped, HYPER, centers))(centers))
@@ -151,7 +151,7 @@ def test_a_server_goes_beyond_the_mean_as_far_as_updates_point_apart(received, a
 def test_part_of_the_way_and_some_layers_only(received):
     shared = jax.tree.map(lambda leaf: leaf[0] * 0, received)
     weight = np.ones(ROWS, np.float32)
-    half, _ = applied(combine.part_way(combine.mean, share=lambda hyper, weight: 0.5))((), shared, received, weight)
+    half, _ = applied(combine.interpolated(combine.mean, share=lambda hyper, weight: 0.5))((), shared, received, weight)
     chex.assert_trees_all_close(half, jax.tree.map(lambda leaf: leaf.mean(0) / 2, received), rtol=1e-5, atol=1e-6)
     only_a, _ = applied(combine.on_layers(combine.mean, ("a",)))((), shared, received, weight)
     chex.assert_trees_all_close(only_a, {"a": received["a"].mean(0), "b": shared["b"]}, rtol=1e-5, atol=1e-6)

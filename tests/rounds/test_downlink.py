@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import fljax
-from fljax.rounds.averaging import Each
+from fljax.rounds.averaging import ReceivedModels
 from fljax.rounds.clock import asynchronous, buffered
 from fljax.rounds.sampling import uniform
 from fljax.run.one_round import split_key
@@ -62,7 +62,7 @@ def test_the_model_and_its_image_are_those_of_numpy(made, model, federation, key
         image = image.copy()
         image[largest] += change[largest]
         now = jax.tree.map(lambda leaf: np.stack([leaf] * 4), _unflat(image, like))
-        trained = jax.device_get(send(key, fljax.fedavg.Hyper(lr=0.2), State(Each(now), ()), cohort).params)
+        trained = jax.device_get(send(key, fljax.fedavg.Hyper(lr=0.2), State(ReceivedModels(now), ()), cohort).params)
         weight = np.asarray(federation.train.size)[np.asarray(cohort.ids)].astype(float)
         updates = np.stack([flat(jax.tree.map(lambda leaf, i=i: leaf[i], trained)) for i in range(4)]) - image
         theta = theta + weight / weight.sum() @ updates

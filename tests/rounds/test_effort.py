@@ -176,7 +176,7 @@ def late(rate):
 def test_late_clients_come_back_with_what_they_have_made_by_the_deadline(federation):
     """By hand: 2 seconds of traffic each, 10 steps; speeds of which one makes all, three a part and one nothing."""
     seconds = [2 + 10 / v for v in (5.0, 2.0, 1.0, 0.7, 0.2)]
-    sampling = clock.as_far_as(uniform(), seconds, 6.0, steps=[10] * 5, speed=[5.0, 2.0, 1.0, 0.7, 0.2])
+    sampling = clock.partial_by_deadline(uniform(), seconds, 6.0, steps=[10] * 5, speed=[5.0, 2.0, 1.0, 0.7, 0.2])
     np.testing.assert_allclose(sampling.effort(jax.random.key(0), jnp.arange(5)), [1, 0.8, 0.4, 0.2, 1])
     there = sampling.draw(jax.random.key(0), jnp.int32(0), jnp.ones(5, jnp.int32), 5)[1]
     np.testing.assert_array_equal(there, [True, True, True, True, False])
@@ -210,8 +210,8 @@ def test_what_is_no_effort_is_refused(key, model, federation):
     with pytest.raises(ValueError, match=r"effort: 2 numbers for 9 clients"):
         partial_work(uniform(), [1, 1]).of(N)
     with pytest.raises(ValueError, match=r"3 seconds, 2 steps and 3 speeds"):
-        clock.as_far_as(uniform(), [1, 2, 3], 2.0, steps=[1, 2], speed=[1, 2, 3])
+        clock.partial_by_deadline(uniform(), [1, 2, 3], 2.0, steps=[1, 2], speed=[1, 2, 3])
     with pytest.raises(ValueError, match=r"speed=0 of client 1 is not a speed"):
-        clock.as_far_as(uniform(), [1, 2], 2.0, steps=[1, 2], speed=[1, 0])
+        clock.partial_by_deadline(uniform(), [1, 2], 2.0, steps=[1, 2], speed=[1, 0])
     with pytest.raises(ValueError, match=r"--clock wait and --stragglers both set"):
         clocked(fedavg(model, Work(1, 8)), LocalHyper(), late(0.5), clock.named.CLOCKS["wait"](), federation, 2)

@@ -53,7 +53,8 @@ def shapes(algorithm, federation, key, hyper=HYPER):
 def test_layers_that_the_model_does_not_have(key, model, federation, cut, layers):
     slot = {"sharing": cut(layers)} if cut in (all_but, only) else {"combine": cut(layers)}
     with pytest.raises(
-        ValueError, match=r"^layers=.*(no layer 'conv', only|one string; give a tuple of) \('fc1', 'fc2'\)"
+        ValueError,
+        match=r"^layers=.*(there is no layer 'conv'; choose among|one string; give a tuple of) \('fc1', 'fc2'\)",
     ):
         shapes(averaging(model, WORK, **slot), federation, key)
 

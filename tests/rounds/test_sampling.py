@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import fljax
-from fljax.rounds.clock import answering, first_of, until
+from fljax.rounds.clock import over_selection, with_availability, with_deadline
 from fljax.rounds.cohort import CohortKeys, cohort_of, dealt, sample_cohort
 from fljax.rounds.sampling import (
     SAMPLINGS,
@@ -98,9 +98,9 @@ def test_with_poisson_sampling_nobody_stays_because_the_others_dropped_out(key, 
         (uniform(0.5), None),
         (poisson(0.5), 4.5),
         (table(((0, 1), (2, 3, 4, 5))), 3.0),
-        (first_of(uniform(), np.arange(1.0, 10.0), 3), 3.0),
-        (until(uniform(), np.arange(1.0, 10.0), 3.0), 3.0),
-        (answering(poisson(0.5), np.full(9, 0.5)), 2.25),
+        (over_selection(uniform(), np.arange(1.0, 10.0), 3), 3.0),
+        (with_deadline(uniform(), np.arange(1.0, 10.0), 3.0), 3.0),
+        (with_availability(poisson(0.5), np.full(9, 0.5)), 2.25),
     ],
 )
 def test_as_many_are_expected_as_come_on_average(key, federation, sampling, expected):

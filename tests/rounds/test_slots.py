@@ -49,21 +49,22 @@ def test_what_takes_the_place_of_another_is_like_it():
     for given, message in (
         (
             {"a": like["a"]},
-            r"^it is a state without \['b'\].a; give the structure that it received: \['a'\], \['b'\].a$",
+            r"^it is a state without \['b'\].a; return the structure that it received: \['a'\], \['b'\].a$",
         ),
-        (like | {"c": 1.0}, r"state with \['c'\]; give"),
-        (like | {"b": (jnp.int32(1), ())}, r"state without \['b'\].a; give"),
-        (like | {"a": jnp.zeros((3, 2))}, r"state whose \['a'\] has shape \(3, 2\); give \(2, 3\), as it received$"),
-        (like | {"b": Pair(jnp.float32(1), ())}, r"state whose \['b'\].a is float32; give int32"),
-        (like | {"b": Pair(jnp.bool_(1), ())}, r"\['b'\].a is bool; give int32"),
-        (3.0, r"state without \['a'\]; give"),
+        (like | {"c": 1.0}, r"state with \['c'\]; return"),
+        (like | {"b": (jnp.int32(1), ())}, r"state without \['b'\].a; return"),
+        (like | {"a": jnp.zeros((3, 2))}, r"state whose \['a'\] has shape \(3, 2\); return \(2, 3\), as it received$"),
+        (like | {"b": Pair(jnp.float32(1), ())}, r"state whose \['b'\].a is float32; return int32"),
+        (like | {"b": Pair(jnp.bool_(1), ())}, r"\['b'\].a is bool; return int32"),
+        (3.0, r"state without \['a'\]; return"),
     ):
         with pytest.raises(ValueError, match=message):
             check_like("it is a state", given, like)
-    with pytest.raises(ValueError, match=r"^a model that has shape \(2,\); give \(\), as it received$"):
+    with pytest.raises(ValueError, match=r"^a model that has shape \(2,\); return \(\), as it received$"):
         check_like("a model", np.zeros(2), 1.0)
     with pytest.raises(
-        ValueError, match=r"^a model of the structure PyTreeDef\(\[\*\]\); give the structure that it received: .*\(\*,"
+        ValueError,
+        match=r"^a model of the structure PyTreeDef\(\[\*\]\); return the structure that it received: .*\(\*,",
     ):
         check_like("a model", [1.0], (1.0,))
 
@@ -72,8 +73,8 @@ def test_what_takes_the_place_of_another_is_like_it():
     ("combine", "message"),
     [
         (lambda hyper, shared, received, weight: 0.0, r"a model without \['fc1'\]\['bias'\]"),
-        (lambda hyper, shared, received, weight: received, r"\['fc1'\]\['bias'\] has shape \(4, 3\); give \(3,\)"),
-        (lambda hyper, shared, received, weight: jax.tree.map(jnp.int32, shared), "is int32; give float32"),
+        (lambda hyper, shared, received, weight: received, r"\['fc1'\]\['bias'\] has shape \(4, 3\); return \(3,\)"),
+        (lambda hyper, shared, received, weight: jax.tree.map(jnp.int32, shared), "is int32; return float32"),
     ],
 )
 @pytest.mark.parametrize("skeleton", ["averaging", "clustered"])
@@ -82,7 +83,7 @@ def test_a_model_that_the_server_cannot_go_on_with(shapes, model, skeleton, comb
         return Clusters(jax.vmap(model.init)(jax.random.split(key, 2)), jnp.arange(N) % 2)
 
     made = {"averaging": averaging, "clustered": lambda *of, **slots: clustered(*of, Rule(begin), **slots)}[skeleton]
-    with pytest.raises(ValueError, match=f"^combine <lambda> gave .*{message}"):
+    with pytest.raises(ValueError, match=f"^combine <lambda> returned .*{message}"):
         shapes(made(model, WORK, combine=combine))
 
 
@@ -94,7 +95,7 @@ def test_a_state_that_the_next_round_cannot_go_on_with(shapes, model):
         return state._replace(server=state.server | {"round": cohort.round}), metrics
 
     with pytest.raises(
-        ValueError, match=r"^a round returned a state with \.server\['round'\]; give the structure that it received"
+        ValueError, match=r"^a round returned a state with \.server\['round'\]; return the structure that it received"
     ):
         shapes(algorithm._replace(round=round))
 
@@ -102,9 +103,9 @@ def test_a_state_that_the_next_round_cannot_go_on_with(shapes, model):
 @pytest.mark.parametrize(
     ("label", "message"),
     [
-        (jnp.array([True, False, True, False]), r"shape \(4,\) and dtype bool; give whole numbers of shape"),
+        (jnp.array([True, False, True, False]), r"shape \(4,\) and dtype bool; return whole numbers of shape"),
         (jnp.array([1.0, 0, 1, 0]), "dtype float32"),
-        (jnp.array([1, 0]), r"shape \(2,\) and dtype int32; give whole numbers of shape \(clients,\) = \(4,\)"),
+        (jnp.array([1, 0]), r"shape \(2,\) and dtype int32; return whole numbers of shape \(clients,\) = \(4,\)"),
         (jnp.zeros((4, 1), jnp.int32), r"shape \(4, 1\)"),
     ],
 )
@@ -112,7 +113,7 @@ def test_labels_that_say_of_no_client_where_it_is(shapes, model, label, message)
     def begin(key, hyper, data):
         return Clusters(jax.vmap(model.init)(jax.random.split(key, 2)), label)
 
-    with pytest.raises(ValueError, match=f"^a rule's begin gave labels of .*{message}"):
+    with pytest.raises(ValueError, match=f"^a rule's begin returned labels of .*{message}"):
         shapes(clustered(model, WORK, Rule(begin)))
 
 
@@ -136,20 +137,20 @@ def test_a_rule_that_gives_something_else(shapes, model):
         return Clusters(jax.vmap(model.init)(jax.random.split(key, 2)), jnp.arange(N) % 2)
 
     for rule, message in (
-        (Rule(lambda *of: begin(*of)[0]), "what a rule's begin gave is of type dict, not a Clusters"),
+        (Rule(lambda *of: begin(*of)[0]), "what a rule's begin returned is of type dict, not a Clusters"),
         (
             Rule(lambda key, *of: Clusters(model.init(key), jnp.arange(N) % 2)),
-            r"^a rule's begin gave centers without a row for each cluster; give .*, as jax.vmap\(model.init\)",
+            r"^a rule's begin returned centers without a row for each cluster; return .*, as jax.vmap\(model.init\)",
         ),
-        (Rule(begin, before=lambda *of: None), "what a rule's before gave is None, not a Clusters"),
+        (Rule(begin, before=lambda *of: None), "what a rule's before returned is None, not a Clusters"),
         (
             Rule(begin, after=lambda *of: of[2:4]),
-            r"a rule's after gave \['Clusters', 'Sent'\]; give Clusters, Sent and",
+            r"a rule's after returned \['Clusters', 'Sent'\]; return Clusters, Sent and",
         ),
-        (Rule(begin, after=lambda *of: None), "a rule's after gave NoneType; give"),
+        (Rule(begin, after=lambda *of: None), "a rule's after returned NoneType; return"),
         (
             Rule(begin, after=lambda *of: (of[2]._replace(label=of[2].label[:2]), of[3], {})),
-            "after gave labels of shape",
+            "after returned labels of shape",
         ),
     ):
         with pytest.raises(ValueError, match=message):
@@ -173,7 +174,7 @@ def test_groups_that_another_library_finds_once(key, model, federation):
         flat = jnp.concatenate([leaf.reshape(N, -1) for leaf in jax.tree.leaves(updates)], axis=1)
         return jax.pure_callback(by_scipy, jax.ShapeDtypeStruct((N,), jnp.int32), flat, vmap_method="sequential")
 
-    once = clustered(model, WORK, fljax.rounds.parted_once(model, find))
+    once = clustered(model, WORK, fljax.rounds.one_shot_clustering(model, find))
     state, ours = simulate(once, OnceHyper(lr=0.1), federation, key, 3)
     flhc = fljax.flhc(model, WORK, n_clusters=2)
     after, theirs = simulate(flhc, fljax.flhc.Hyper(lr=0.1, warmup=2), federation, key, 3)
@@ -192,12 +193,12 @@ def test_groups_that_another_library_finds_once(key, model, federation):
         (
             jnp.zeros(3, jnp.int32),
             OnceHyper(),
-            r"^a rule's find gave labels of shape \(3,\) and dtype int32; give whole",
+            r"^a rule's find returned labels of shape \(3,\) and dtype int32; return whole",
         ),
         (
             jnp.zeros(N),
             OnceHyper(),
-            r"^a rule's find gave labels of shape \(4,\) and dtype float32; give whole numbers",
+            r"^a rule's find returned labels of shape \(4,\) and dtype float32; return whole numbers",
         ),
         (
             jnp.zeros(N, jnp.int32),
@@ -207,7 +208,7 @@ def test_groups_that_another_library_finds_once(key, model, federation):
     ],
 )
 def test_what_finds_groups_once_is_refused_by_name(key, model, federation, given, hyper, message):
-    made = clustered(model, WORK, fljax.rounds.parted_once(model, lambda *of: given))
+    made = clustered(model, WORK, fljax.rounds.one_shot_clustering(model, lambda *of: given))
     with pytest.raises(ValueError, match=message):
         jax.eval_shape(lambda key: fljax.simulate(made, hyper, federation, key, 2), key)
 
@@ -219,5 +220,7 @@ def test_a_loss_of_every_example(shapes, model):
 
         return train(hyper, start, cohort, each, WORK)
 
-    with pytest.raises(ValueError, match=r"^a loss gave an array of shape \(8,\); give one number, the batch's mean"):
+    with pytest.raises(
+        ValueError, match=r"^a loss returned an array of shape \(8,\); return one number, the batch's mean"
+    ):
         shapes(averaging(model, local))

@@ -401,19 +401,22 @@ def test_what_makes_the_last_message_is_last():
 @pytest.mark.parametrize(
     ("apply", "message"),
     [
-        (lambda hyper, memory, message, trip: message, r"gave Message; give \(memory, message\)"),
-        (lambda hyper, memory, message, trip: (message, memory), r"gave Message and Memory; give \(memory, message\)"),
+        (lambda hyper, memory, message, trip: message, r"returned Message; return \(memory, message\)"),
+        (
+            lambda hyper, memory, message, trip: (message, memory),
+            r"returned Message and Memory; return \(memory, message\)",
+        ),
         (
             lambda hyper, memory, message, trip: (Memory(1.0), message),
-            r"gave a memory with \.server; give the structure that it received",
+            r"returned a memory with \.server; return the structure that it received",
         ),
         (
             lambda hyper, memory, message, trip: (memory, message._replace(values=message.values[:, :1])),
-            r"gave an array of updates that has shape \(4, 1\); give \(4, 51\)",
+            r"returned an array of updates that has shape \(4, 1\); return \(4, 51\)",
         ),
         (
             lambda hyper, memory, message, trip: (memory, message._replace(weight=message.weight[:0])),
-            r"gave an array of weights that has shape \(0,\); give \(4,\)",
+            r"returned an array of weights that has shape \(0,\); return \(4,\)",
         ),
     ],
 )

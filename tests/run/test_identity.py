@@ -21,8 +21,8 @@ from fljax.data.padding import same_shapes
 from fljax.data.synthetic import linear_groups
 from fljax.models import mlp, normalized
 from fljax.models.task import Task
-from fljax.rounds.clock.waiting import for_all, tiers, until
-from fljax.rounds.local import pull_to_start
+from fljax.rounds.clock.waiting import tiers, wait_for_all, with_deadline
+from fljax.rounds.local import proximal_to_start
 from fljax.rounds.sampling import Sampling, uniform
 from fljax.rounds.timing import Timing
 from fljax.run.checkpoint import seal
@@ -209,11 +209,11 @@ def mixed(rate):
         ({"work": Work(1, 8, optimizer=partial(shrunk(1.0).optimizer))}, {"work": shrunk(1.0)}, "work.optimizer"),
         ({}, {"work": pulled(0.1)}, "work.terms"),
         ({"work": pulled(0.1)}, {"work": pulled(0.2)}, "program"),
-        ({"work": Work(1, 8, terms=(pull_to_start,))}, {}, "work.terms"),
+        ({"work": Work(1, 8, terms=(proximal_to_start,))}, {}, "work.terms"),
         ({"model": net(1.0)}, {"model": net(2.0)}, "program"),
         ({"model": net(1.0, 1.0)}, {"model": net(1.0, 2.0)}, "program.rest"),
         ({"sampling": silent(0)}, {"sampling": silent(1)}, "program"),
-        ({"sampling": for_all(silent(0), CLOCK)}, {"sampling": for_all(silent(1), CLOCK)}, "program"),
+        ({"sampling": wait_for_all(silent(0), CLOCK)}, {"sampling": wait_for_all(silent(1), CLOCK)}, "program"),
         ({"sampling": silent(0)}, {"sampling": silent(0)._replace(timing=Timing(9 * (1.0,)))}, "sampling.timing"),
         ({"combine": mixed(0.5)}, {"combine": mixed(0.25)}, "program"),
     ],
@@ -232,7 +232,7 @@ OWN = """
 import dataclasses
 import jax
 import fljax
-from fljax.rounds import Brick, Combine, averaging, mean, part_way
+from fljax.rounds import Brick, Combine, averaging, mean, interpolated
 from fljax.rounds.sampling import uniform
 
 @dataclasses.dataclass(frozen=True)
@@ -246,7 +246,7 @@ class Started:
 
 @fljax.method()
 def mine(model, work):
-    return averaging(model, work, combine=part_way(mean, lambda hyper, weight: FACTOR))
+    return averaging(model, work, combine=interpolated(mean, lambda hyper, weight: FACTOR))
 
 def scaled(model):
     return model._replace(apply=lambda params, x, key: model.apply(params, FACTOR * x, key))
@@ -261,7 +261,7 @@ def stopped(algorithm):
         return jax.tree.map(lambda leaf: FACTOR * leaf, new), metrics
     return algorithm._replace(round=round, exchange=None)
 
-way = part_way(mean, lambda hyper, weight: FACTOR)
+way = interpolated(mean, lambda hyper, weight: FACTOR)
 METHODS = {
     "method": mine,
     "brick": fljax.fedavg + Brick("mine", "combine", way, ""),
@@ -294,7 +294,7 @@ def test_a_users_code_that_was_edited_is_another_run(key, federation, model, cha
 
 
 def test_what_is_told_in_full_is_not_traced(model):
-    told = Work(1, 8, optimizer=partial(optax.sgd, momentum=0.9), terms=(pull_to_start,))
+    told = Work(1, 8, optimizer=partial(optax.sgd, momentum=0.9), terms=(proximal_to_start,))
     numbers = fljax.regression(model, mean=0.5, deviation=2.0)
     traced = numbers._replace(loss=Task("regression", lambda z, y: jnp.abs(z[:, 0] - y)))
     for network in (model, fljax.multi_label(model), numbers, normalized(model, "centred")):
@@ -423,7 +423,7 @@ def test_a_folder_of_a_sampling_without_a_name_that_says_no_clock_yet_is_gone_on
         check_same_run(tmp_path, now, identity(model, sampling=silent(0)._replace(timing=Timing(CLOCK))))
 
 
-@pytest.mark.parametrize("make", [for_all, lambda of, seconds: until(of, seconds, 2.0)])
+@pytest.mark.parametrize("make", [wait_for_all, lambda of, seconds: with_deadline(of, seconds, 2.0)])
 def test_a_sampling_of_ours_with_a_clock_tells_all(model, make):
     assert tells_all(fedavg(model, WORK), make(uniform(), CLOCK).of(9))
     assert tells_all(fedavg(model, WORK), tiers(CLOCK, 3, 2).of(9))

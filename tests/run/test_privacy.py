@@ -12,7 +12,7 @@ from scipy import special, stats
 import fljax
 from fljax.numbers import replace
 from fljax.rounds import poisson, uniform
-from fljax.rounds.clock import answering, first_of, until
+from fljax.rounds.clock import over_selection, with_availability, with_deadline
 from fljax.rounds.uplink.private import AdaptiveClientDPHyper, ClientDPHyper, DPSGDHyper
 from fljax.run import privacy
 from fljax.run.arguments import called
@@ -87,9 +87,9 @@ def test_without_poisson_sampling_or_noise_nothing_is_gained():
 def test_only_clients_that_take_nobodys_place_are_amplified():
     numbers, seconds = ClientDPHyper(noise_multiplier=2.0), np.arange(1.0, 11.0)
     plain, everyone = (epsilons(numbers, sampling, WORK, 4) for sampling in (poisson(0.1), uniform()))
-    for sampling in (until(poisson(0.1), seconds, 5.0), answering(poisson(0.1), np.full(10, 0.5))):
+    for sampling in (with_deadline(poisson(0.1), seconds, 5.0), with_availability(poisson(0.1), np.full(10, 0.5))):
         np.testing.assert_array_equal(epsilons(numbers, sampling, WORK, 4), plain)
-    np.testing.assert_array_equal(epsilons(numbers, first_of(poisson(0.1), seconds, 2), WORK, 4), everyone)
+    np.testing.assert_array_equal(epsilons(numbers, over_selection(poisson(0.1), seconds, 2), WORK, 4), everyone)
 
 
 def test_an_example_is_met_once_an_epoch():

@@ -99,16 +99,16 @@ def test_a_stopped_search_goes_on(searched, tmp_path, averaging, federation, key
     def stop_after(n):
         calls = []
 
-        def tell(done, total):
+        def on_batch(done, total):
             calls.append(done)
             if len(calls) > n:
                 raise Stop
 
-        return tell
+        return on_batch
 
     for n in (1, 3):
         with pytest.raises(Stop):
-            searched(halving=2, folder=tmp_path / "stopped", tell=stop_after(n))
+            searched(halving=2, folder=tmp_path / "stopped", on_batch=stop_after(n))
     assert list((tmp_path / "stopped").glob("parts/*.npz"))
     resumed, whole = searched(halving=2, folder=tmp_path / "stopped"), searched(halving=2)
     chex.assert_trees_all_equal(resumed.metrics, whole.metrics)

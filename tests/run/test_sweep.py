@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fljax
-from fljax.rounds.clock import for_all
+from fljax.rounds.clock import wait_for_all
 from fljax.rounds.sampling import uniform
 from fljax.run.mesh import over_devices, replicated
 from fljax.run.one_round import split_key
@@ -188,7 +188,7 @@ def test_what_only_the_host_can_tell_is_that_of_single_runs(key, federation, nam
     model = fljax.MODELS["logistic_regression"]((4, 4, 1), 4)
     method, choices = fljax.compose(name), {"n_clusters": 2} if name == "ifca" else {}
     algorithm = method(model, fljax.Work(epochs=1, batch_size=8), **choices)
-    sampling = for_all(uniform(0.5), range(1, 1 + len(federation.train.size)))
+    sampling = wait_for_all(uniform(0.5), range(1, 1 + len(federation.train.size)))
     hypers, run = method.Hyper(lr=[0.05, 0.3, 0.1, 0.2]), {"sampling": sampling}
     swept = sweep(algorithm, hypers, federation, key, 1, ROUNDS, **run, compile="fast")
     alone = {"compile": "fast", "devices": jax.devices()[:1]}

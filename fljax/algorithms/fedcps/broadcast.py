@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.algorithms.fedcps.pull import LambdaMode
+from fljax.algorithms.fedcps.proximal import LambdaMode
 from fljax.algorithms.fedcps.roles import Roles
 from fljax.rounds import traffic
 from fljax.rounds.sharing import n_floats

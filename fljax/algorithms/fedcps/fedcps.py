@@ -32,7 +32,7 @@ from jax import Array, lax
 from fljax import tree
 from fljax.algorithms.fedcps.broadcast import is_open, sends
 from fljax.algorithms.fedcps.means import SharedMean, means
-from fljax.algorithms.fedcps.pull import (
+from fljax.algorithms.fedcps.proximal import (
     FLOORS,
     LambdaMode,
     Spread,
@@ -124,7 +124,7 @@ class Personal(NamedTuple):
     """The clients' side of a round."""
 
     kept: FedCPSClient
-    pull: Array  # (clients,) lambda_i
+    lam: Array  # (clients,) lambda_i
     drift: Array  # (clients,) `distance` after one epoch without the proximal term
     trained: Trained
 
@@ -197,7 +197,7 @@ def fedcps(
 
     def receive(key: Key, hyper: FedCPSHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         (server, clients), weight = state, upload.weight
-        (new, pull, drift, trained), asked = upload.rest
+        (new, lam, drift, trained), asked = upload.rest
         # theta_j <- theta_j + mean of Delta_i = w_i - theta_j over its members: the mean of their w_i. Weight sharing:
         # theta_j[base] <- mean of w_i[base] over all participants.
         sent_up = Sent(upload.params, weight, new.label)
@@ -208,7 +208,7 @@ def fedcps(
             floor = FLOORS[lambda_mode]
             spread = update_spread(spread, drift, weight, new.label, hyper.memory, new.distance, floor)
         quiet = jnp.where(changed.any(), 0, server.quiet + 1)
-        metrics = {"loss": trained.loss, "ok": trained.ok, "label": new.label, "lambda": pull}
+        metrics = {"loss": trained.loss, "ok": trained.ok, "label": new.label, "lambda": lam}
         metrics |= {"n_clusters": n_occupied(new.label, cohort, n_clusters), "n_changed": changed.sum(dtype=jnp.int32)}
         metrics |= sends(theta, roles, asked, lambda_mode)
         return State(FedCPSServer(theta, spread, quiet, cohort.round + 1, server.mean_size, memory), new), metrics
@@ -230,13 +230,13 @@ def fedcps(
         start = with_personal(theta, clients.model)
         size = jnp.maximum(data.size, 1).astype(jnp.float32) / server.mean_size
         tau2, beside = spread_of(server.spread, label, clients.distance), cohort._replace(key=key_adapt)
-        pull, noise = strength(model, work, lambda_mode, hyper, start, size, tau2, beside)
+        lam, noise = strength(model, work, lambda_mode, hyper, start, size, tau2, beside)
         # PLU: w <- w - eta (grad F_i(w) + lambda_i (w - theta)).
         with_drift = measured and lambda_mode in ("adaptive", "per_client")
-        trained, away, drift = held_near(hyper, start, theta, pull, cohort, key_adapt if with_drift else None)
+        trained, away, drift = held_near(hyper, start, theta, lam, cohort, key_adapt if with_drift else None)
         drift = drift if with_drift else noise
         away = jnp.where(trained.ok, away, clients.distance) if with_distance else clients.distance
-        return Personal(FedCPSClient(trained.params, label, away), pull, drift, trained)
+        return Personal(FedCPSClient(trained.params, label, away), lam, drift, trained)
 
     def with_personal(theta: ModelTable, own: Stacked) -> ModelTable:
         """The cluster models that clients hold, with each client's own personal layers."""

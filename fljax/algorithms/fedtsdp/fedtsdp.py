@@ -33,7 +33,7 @@ from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.placement import whole
 from fljax.rounds import Combining, client_weight, mean, method, reported, train
 from fljax.rounds.combine import as_combine, members_of, memory_of
-from fljax.rounds.joining import held_with_least_loss, trained_alone
+from fljax.rounds.joining import held_with_least_loss, train_new_clients
 from fljax.server.inherit import inherit
 from fljax.server.layers import Boundary, select_layers, shared_size
 from fljax.types import (
@@ -111,7 +111,7 @@ def fedtsdp(
         boundary: which part of the layer where a fractional depth ends is shared; see `fljax.server.layers`.
     """
     if (task := task_of(model.loss)) != "classification":
-        raise ValueError(f"fedtsdp compares distributions over classes, and the model's loss is of {task}")
+        raise ValueError(f"fedtsdp: the model's loss is of {task}; give a model of classification, or another method")
     combining = as_combine(combine)
 
     def init(key: Key, hyper: FedTSDPHyper, data: ClientData) -> State:
@@ -178,7 +178,7 @@ def fedtsdp(
         def alone(own: Stacked, cohort: Cohort) -> Trained:
             return trained_locally(hyper, State(server, own), cohort)[1]
 
-        own = trained_alone(key, tree.stacked(joined), data, n_rounds, alone)
+        own = train_new_clients(key, tree.stacked(joined), data, n_rounds, alone)
         return deploy(key, hyper, State(server, own), data)
 
     exchange = Exchange(send, receive, lambda server: tree.first(server.centers))

@@ -1,28 +1,37 @@
 """A clock: the speed of clients, synchronous and asynchronous rounds, and simulated seconds.
 
-``devices.seconds(data, work, n_floats)`` returns the seconds of each client's round. `until`, `first_of` and `tiers`
-make samplings of synchronous rounds; with `as_far_as`, late clients return partial work in time; with `answering`,
-clients are available with a probability. `asynchronous` and `buffered` make asynchronous rounds.
+``devices.seconds(data, work, n_floats)`` returns the seconds of each client's round. Samplings of synchronous rounds:
+`wait_for_all`, `with_deadline`, `partial_by_deadline` (late clients send what they have done), `over_selection`,
+`tiers`; `with_availability`: each client is available with a probability. `asynchronous` and `buffered` make
+asynchronous rounds.
 """
 
 from fljax.rounds.clock.buffered import BufferHyper, Schedule, asynchronous, buffered
 from fljax.rounds.clock.devices import Devices, devices, devices_of_file, drawn_devices
-from fljax.rounds.clock.waiting import answering, as_far_as, first_of, for_all, round_seconds, tiers, until
+from fljax.rounds.clock.waiting import (
+    over_selection,
+    partial_by_deadline,
+    round_seconds,
+    tiers,
+    wait_for_all,
+    with_availability,
+    with_deadline,
+)
 
 __all__ = [
     "BufferHyper",
     "Devices",
     "Schedule",
-    "answering",
-    "as_far_as",
     "asynchronous",
     "buffered",
     "devices",
     "devices_of_file",
     "drawn_devices",
-    "first_of",
-    "for_all",
+    "over_selection",
+    "partial_by_deadline",
     "round_seconds",
     "tiers",
-    "until",
+    "wait_for_all",
+    "with_availability",
+    "with_deadline",
 ]

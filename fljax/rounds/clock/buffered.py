@@ -21,7 +21,7 @@ from fljax import tree
 from fljax.choices import Natural, Positive, check_choices
 from fljax.numbers import Scalar, hyper, number
 from fljax.ranges import real
-from fljax.rounds.averaging import Each
+from fljax.rounds.averaging import ReceivedModels
 from fljax.rounds.clock.devices import seconds_of_clients
 from fljax.rounds.sampling import Sampling, table
 from fljax.rounds.timing import Timing
@@ -168,7 +168,7 @@ def buffered(
 
     def send(key: Key, hyper: Any, state: State, cohort: Cohort) -> Upload:
         begun = tree.take(state.server.past, staleness(schedule, cohort.round, cohort.ids))
-        return exchange.send(key, hyper, State(Each(begun, state.server.own), state.clients), cohort)
+        return exchange.send(key, hyper, State(ReceivedModels(begun, state.server.own), state.clients), cohort)
 
     def receive(key: Key, hyper: Any, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         stale, now = staleness(schedule, cohort.round, cohort.ids), part(state.server.own)

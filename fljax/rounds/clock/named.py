@@ -9,9 +9,9 @@ import numpy as np
 
 from fljax.choices import Natural, Positive
 from fljax.ranges import Number
+from fljax.rounds.clock import waiting
 from fljax.rounds.clock.buffered import asynchronous, buffered
 from fljax.rounds.clock.devices import Devices, devices_of_file, drawn_devices
-from fljax.rounds.clock.waiting import answering, as_far_as, first_of, for_all, tiers, until
 from fljax.rounds.sampling import Sampling, cohort_size, uniform
 from fljax.static_values import static_value
 from fljax.types import Algorithm
@@ -88,10 +88,10 @@ class Asked(NamedTuple):
             raise ValueError(f"it draws the participants itself, and {other} does too; choose uniform")
         return cohort_size(about["participation"], len(self.seconds))
 
-    def answering(self, sampling: Sampling) -> Sampling:
+    def available_only(self, sampling: Sampling) -> Sampling:
         """``sampling`` restricted to clients whose devices are available."""
         chances = self.devices.available
-        return sampling if all(chance == 1 for chance in chances) else answering(sampling, chances)
+        return sampling if all(chance == 1 for chance in chances) else waiting.with_availability(sampling, chances)
 
 
 Start = Callable[[Asked], tuple[Algorithm, Sampling]]
@@ -123,7 +123,7 @@ def none() -> Clock:
 @_clock
 def wait():
     """Rounds wait for the slowest participant."""
-    return lambda asked: (asked.algorithm, for_all(asked.answering(asked.sampling), asked.seconds))
+    return lambda asked: (asked.algorithm, waiting.wait_for_all(asked.available_only(asked.sampling), asked.seconds))
 
 
 @_clock
@@ -138,10 +138,11 @@ def deadline(*, limit: More | None = None, in_time: Share = 0.6, late: Literal["
 
     def start(asked: Asked) -> tuple[Algorithm, Sampling]:
         until_then = float(np.quantile(asked.seconds, in_time)) if limit is None else limit
-        sampling, seconds = asked.answering(asked.sampling), asked.seconds
+        sampling, seconds = asked.available_only(asked.sampling), asked.seconds
         if late == "dropped":
-            return asked.algorithm, until(sampling, seconds, until_then)
-        return asked.algorithm, as_far_as(sampling, seconds, until_then, steps=asked.steps, speed=asked.devices.speed)
+            return asked.algorithm, waiting.with_deadline(sampling, seconds, until_then)
+        work = {"steps": asked.steps, "speed": asked.devices.speed}
+        return asked.algorithm, waiting.partial_by_deadline(sampling, seconds, until_then, **work)
 
     return start
 
@@ -157,7 +158,7 @@ def over_select(*, extra: AtLeast0 = 0.5):
     def start(asked: Asked) -> tuple[Algorithm, Sampling]:
         wanted, n = asked.n_asked, len(asked.seconds)
         more = uniform(min(1.0, round((1 + extra) * wanted) / n))
-        return asked.algorithm, first_of(asked.answering(more), asked.seconds, wanted)
+        return asked.algorithm, waiting.over_selection(asked.available_only(more), asked.seconds, wanted)
 
     return start
 
@@ -177,7 +178,7 @@ def tiered(*, n_tiers: Positive = 3):
                 f"{n_asked} of {n} clients participate in a round, but a tier of {n_tiers} has {n // n_tiers}; choose "
                 f"participation up to {math.floor(100 * (n // n_tiers) / n) / 100:g}"
             )
-        return asked.algorithm, asked.answering(tiers(asked.seconds, n_tiers, n_asked))
+        return asked.algorithm, asked.available_only(waiting.tiers(asked.seconds, n_tiers, n_asked))
 
     return start
 

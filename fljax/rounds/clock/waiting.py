@@ -20,7 +20,7 @@ from fljax.rounds.timing import Timing
 from fljax.types import Key
 
 
-def for_all(sampling: Sampling, seconds: Sequence[float]) -> Sampling:
+def wait_for_all(sampling: Sampling, seconds: Sequence[float]) -> Sampling:
     """``sampling`` with rounds that last until the slowest participant has finished.
 
     Args:
@@ -30,15 +30,15 @@ def for_all(sampling: Sampling, seconds: Sequence[float]) -> Sampling:
     Raises:
         ValueError: a run has more or fewer clients.
     """
-    return _for_all(sampling, seconds_of_clients(seconds))
+    return _wait_for_all(sampling, seconds_of_clients(seconds))
 
 
 @cache
-def _for_all(sampling: Sampling, seconds: tuple[float, ...]) -> Sampling:
+def _wait_for_all(sampling: Sampling, seconds: tuple[float, ...]) -> Sampling:
     return for_each_client("seconds", seconds, sampling)._replace(timing=Timing(seconds))
 
 
-def until(sampling: Sampling, seconds: Sequence[float], deadline: float) -> Sampling:
+def with_deadline(sampling: Sampling, seconds: Sequence[float], deadline: float) -> Sampling:
     """``sampling`` whose participants must finish by a deadline; late clients do not count.
 
     Args:
@@ -52,11 +52,11 @@ def until(sampling: Sampling, seconds: Sequence[float], deadline: float) -> Samp
     seconds, deadline = seconds_of_clients(seconds), float(real("deadline", deadline))
     if not min(seconds) <= deadline:
         raise ValueError(f"deadline={deadline:g}: the fastest client takes {min(seconds):g} seconds; choose more")
-    return _until(sampling, seconds, deadline)
+    return _with_deadline(sampling, seconds, deadline)
 
 
 @cache
-def _until(sampling: Sampling, seconds: tuple[float, ...], deadline: float) -> Sampling:
+def _with_deadline(sampling: Sampling, seconds: tuple[float, ...], deadline: float) -> Sampling:
     def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:
         ids, there = sampling.draw(key, round, size, n)
         return ids, there & (jnp.asarray(seconds, jnp.float32)[ids] <= deadline)
@@ -67,10 +67,10 @@ def _until(sampling: Sampling, seconds: tuple[float, ...], deadline: float) -> S
     return for_each_client("seconds", seconds, limited)
 
 
-def as_far_as(
+def partial_by_deadline(
     sampling: Sampling, seconds: Sequence[float], deadline: float, *, steps: Sequence[int], speed: Sequence[float]
 ) -> Sampling:
-    """`until`, but clients that would be late return in time, with the local steps that they can make by then.
+    """`with_deadline`, but clients that would be late return in time, with the local steps that they can make by then.
 
     A client that cannot make a step does not count. Partial work counts as any update (Li et al., MLSys 2020).
 
@@ -82,7 +82,7 @@ def as_far_as(
         speed: (clients,) local steps per second, as `Devices.speed`.
 
     Raises:
-        ValueError: as `until` and `fljax.rounds.partial_work`, or the sequences have different lengths.
+        ValueError: as `with_deadline` and `fljax.rounds.partial_work`, or the sequences have different lengths.
     """
     whole, deadline = np.asarray(seconds_of_clients(seconds)), float(real("deadline", deadline))
     n, pace = (np.asarray(numbers_of_clients(name, row)) for name, row in (("steps", steps), ("speed", speed)))
@@ -94,10 +94,10 @@ def as_far_as(
     is_part = (made >= 1) & (whole > deadline)
     taken = np.where(is_part, np.minimum(whole - (n - made) / pace, deadline), whole)
     effort = np.where(is_part, made, n) / np.maximum(n, 1)
-    return partial_work(until(sampling, taken.tolist(), deadline), np.where(n > 0, effort, 1.0).tolist())
+    return partial_work(with_deadline(sampling, taken.tolist(), deadline), np.where(n > 0, effort, 1.0).tolist())
 
 
-def answering(sampling: Sampling, available: Sequence[float]) -> Sampling:
+def with_availability(sampling: Sampling, available: Sequence[float]) -> Sampling:
     """``sampling`` of clients that are each available with a probability, drawn in every round; others are left out.
 
     Args:
@@ -110,11 +110,11 @@ def answering(sampling: Sampling, available: Sequence[float]) -> Sampling:
     chances = numbers_of_clients("available", available)
     if not all(0 < chance <= 1 for chance in chances):
         raise ValueError(f"available={chances}: choose 0 < available <= 1 for each client")
-    return _answering(sampling, chances)
+    return _with_availability(sampling, chances)
 
 
 @cache
-def _answering(sampling: Sampling, available: tuple[float, ...]) -> Sampling:
+def _with_availability(sampling: Sampling, available: tuple[float, ...]) -> Sampling:
     def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:
         ids, there = sampling.draw(key, round, size, n)
         tickets = jax.random.uniform(jax.random.fold_in(key, _ANSWER), (len(available),), jnp.float32)
@@ -126,7 +126,7 @@ def _answering(sampling: Sampling, available: tuple[float, ...]) -> Sampling:
 _ANSWER = 0x616E7377
 
 
-def first_of(sampling: Sampling, seconds: Sequence[float], count: Positive) -> Sampling:
+def over_selection(sampling: Sampling, seconds: Sequence[float], count: Positive) -> Sampling:
     """``sampling`` samples more clients than needed, and the first ``count`` to finish count (over-selection).
 
     Clients that are absent, not available or drop out never finish; the next client counts instead.
@@ -134,12 +134,12 @@ def first_of(sampling: Sampling, seconds: Sequence[float], count: Positive) -> S
     Raises:
         ValueError: ``count`` is below 1, or a run has more or fewer clients.
     """
-    check_choices(first_of, {"count": count})
-    return _first_of(sampling, seconds_of_clients(seconds), int(count))
+    check_choices(over_selection, {"count": count})
+    return _over_selection(sampling, seconds_of_clients(seconds), int(count))
 
 
 @cache
-def _first_of(sampling: Sampling, seconds: tuple[float, ...], count: int) -> Sampling:
+def _over_selection(sampling: Sampling, seconds: tuple[float, ...], count: int) -> Sampling:
     def cut(ids: Array, active: Array) -> Array:
         active = active if sampling.cut is None else sampling.cut(ids, active)
         taken = jnp.where(active, jnp.asarray(seconds, jnp.float32)[ids], jnp.inf)

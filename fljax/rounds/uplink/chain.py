@@ -120,7 +120,10 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
     """
     name, exchange = algorithm.about.name or "this method", algorithm.round_exchange
     if exchange is None:
-        raise ValueError(f"{name}: its round is not made of two halves, so nothing can change updates on their way")
+        raise ValueError(
+            f"{name}: its round is not made of two halves, so nothing can change updates on their way; leave uplink "
+            "bricks and attacks on updates out, or give the method an Exchange"
+        )
     _check_seen(name, exchange.sees, transform.needs)
     if transform.feeds_back and exchange.catches_up:
         raise ValueError(
@@ -133,7 +136,7 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
         part = exchange.part(state.server)
         shapes = shapes_of(part)
         if not shapes:
-            raise ValueError(f"{name}: clients send nothing to the server, so there are no updates to change")
+            raise ValueError(f"{name}: clients send nothing to the server; leave bricks that change updates out")
         if transform.needs == "mean":
             _check_exact(name, part)
         memory = transform.init(hyper, data.n_clients, shapes)
@@ -172,11 +175,11 @@ def applied(transform: Transform, hyper: Any, memory: Memory, message: Message, 
     name, made = f"transform {transform.name or 'of yours'}", transform.apply(hyper, memory, message, trip)
     kinds = [type(one).__name__ for one in made] if type(made) is tuple else [type(made).__name__]
     if kinds != [Memory.__name__, Message.__name__]:
-        raise ValueError(f"{name} gave {' and '.join(kinds) or 'nothing'}; give (memory, message)")
+        raise ValueError(f"{name} returned {' and '.join(kinds) or 'nothing'}; return (memory, message)")
     after, arrived = made
-    check_like(f"{name} gave a memory", after, memory)
-    check_like(f"{name} gave an array of updates", arrived.values, message.values)
-    check_like(f"{name} gave an array of weights", arrived.weight, message.weight)
+    check_like(f"{name} returned a memory", after, memory)
+    check_like(f"{name} returned an array of updates", arrived.values, message.values)
+    check_like(f"{name} returned an array of weights", arrived.weight, message.weight)
     return after, arrived
 
 

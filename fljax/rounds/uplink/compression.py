@@ -16,7 +16,7 @@ import numpy as np
 from jax import Array, lax
 
 from fljax import tree
-from fljax.matrices import orthonormal, turned
+from fljax.matrices import one_sided_jacobi, orthonormal
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds.uplink.chain import NOTHING, Memory, Transform
 from fljax.rounds.uplink.largest import largest
@@ -174,9 +174,9 @@ def _of_rank(key: Array, matrix: Array, rank: Array) -> Array:
     drawn = jax.random.normal(key, (matrix.shape[1], room), jnp.float32)
     p = orthonormal(tree.product(matrix, drawn))
     p = orthonormal(tree.product(matrix, tree.product(matrix.T, p)))
-    q, turn = turned(tree.product(matrix.T, p))
+    q, rotation = one_sided_jacobi(tree.product(matrix.T, p))
     used = (jnp.arange(room, dtype=jnp.float32) < rank).astype(jnp.float32)[None, :]
-    return tree.product(tree.product(p, turn) * used, q.T)
+    return tree.product(tree.product(p, rotation) * used, q.T)
 
 
 low_rank = Transform(_low_rank, name="low_rank")

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.rounds.averaging import Each
+from fljax.rounds.averaging import ReceivedModels
 from fljax.rounds.round_metrics import as_due
 from fljax.rounds.uplink.chain import Memory, Transform, applied, reading_more, travelled, trip_of
 from fljax.rounds.uplink.message import n_numbers, plain_message, received, shapes_of
@@ -43,7 +43,7 @@ def with_downlink(algorithm: Algorithm, transform: Transform) -> Algorithm:
     if exchange is None or not exchange.starts_anywhere:
         name = algorithm.about.name or "this method"
         why = "its clients do not all start from one model, or its round is its own"
-        raise ValueError(f"{name}: {why}, so nothing can change the model on its way to them")
+        raise ValueError(f"{name}: {why}, so nothing can change the model on its way; leave downlink bricks out")
 
     part = exchange.part
 
@@ -56,7 +56,7 @@ def with_downlink(algorithm: Algorithm, transform: Transform) -> Algorithm:
         now = part(state.server.own)
         news = heard(transform, key, hyper, state.server, now, cohort)
         begun = tree.broadcast(news.image, cohort.ids.shape[0])
-        upload = exchange.send(key, hyper, State(Each(begun, state.server.own), state.clients), cohort)
+        upload = exchange.send(key, hyper, State(ReceivedModels(begun, state.server.own), state.clients), cohort)
         start, models = tree.everyone(now, cohort.ids.shape[0]), moved(upload.params, begun, now)
         return upload._replace(start=start, params=models, rest=(upload.rest, news))
 

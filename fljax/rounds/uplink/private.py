@@ -18,7 +18,7 @@ from jax import Array
 from fljax import tree
 from fljax.client.objectives import Loss, with_gradient
 from fljax.numbers import Scalar, hyper, number
-from fljax.rounds.local import tells_gradients_alone
+from fljax.rounds.local import gradient_only
 from fljax.rounds.uplink.chain import Memory, Transform
 from fljax.rounds.uplink.limits import clipped, norms
 from fljax.rounds.uplink.message import Message, Trip
@@ -134,7 +134,7 @@ def check_not_private(work: Work, why: str) -> None:
         raise ValueError(f"dp_sgd: {why}; leave it out")
 
 
-@tells_gradients_alone("dp_sgd: the loss gets no noise")
+@gradient_only("dp_sgd: the loss gets no noise")
 def private_gradients(loss: Loss, hyper: Any) -> Loss:
     """The `Term` of DP-SGD: ``loss`` whose gradient is the clipped and noisy one of its batch.
 

@@ -14,7 +14,7 @@ OF_ROUNDS = ("ids", "active", "label", "n_missing", "diverged")
 """The metrics from which they are computed."""
 
 
-def of_host(
+def host_metrics(
     metrics: Mapping[str, Any],
     rounds_run: np.ndarray,
     epsilon: np.ndarray | None,

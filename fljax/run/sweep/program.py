@@ -22,7 +22,7 @@ from fljax.run.one_round import as_traced, due_rounds, run_round, split_key
 from fljax.run.program_cost import Cost
 from fljax.run.programs import Compile, Level, compiler_for, options_of
 from fljax.run.sweep import memory as memory_of
-from fljax.run.sweep.host_metrics import OF_ROUNDS, of_host
+from fljax.run.sweep.host_metrics import OF_ROUNDS, host_metrics
 from fljax.run.sweep.points import count_points, epsilons_of_points, vectors, with_targets
 from fljax.types import Algorithm, Federation, Key, Metrics, State
 
@@ -113,7 +113,7 @@ def sweep(
         return metrics
     epsilon = epsilons_of_points(hypers, draw.sampling, algorithm.about.work, int(n_rounds))
     round_metrics = gathered({name: metrics[name] for name in OF_ROUNDS if name in metrics})
-    added = of_host(round_metrics, np.full(n_points, n_rounds), epsilon, draw.sampling, federation)
+    added = host_metrics(round_metrics, np.full(n_points, n_rounds), epsilon, draw.sampling, federation)
     return metrics | {name: jnp.asarray(value) for name, value in added.items()}
 
 

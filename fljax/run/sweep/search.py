@@ -21,10 +21,10 @@ from fljax.run.programs import Compile
 from fljax.run.surroundings import surroundings
 from fljax.run.sweep import parts
 from fljax.run.sweep.halving import rungs
-from fljax.run.sweep.host_metrics import OF_ROUNDS, of_host
+from fljax.run.sweep.host_metrics import OF_ROUNDS, host_metrics
 from fljax.run.sweep.points import count_points, epsilons_of_points, point, vectors, with_targets
 from fljax.run.sweep.program import Cell, Setting, all_cells, level_of, plan, shapes_of_metrics
-from fljax.run.sweep.stages import RUNS_PER_CALL, Stage, Tell, run_stages
+from fljax.run.sweep.stages import RUNS_PER_CALL, OnBatch, Stage, run_stages
 from fljax.run.sweep.stages import Found as Found
 from fljax.run.sweep.table import check_agreement, metric_of
 from fljax.run.sweep.widened import HYPER, NUMBERS
@@ -50,7 +50,7 @@ def search(
     at_once: int | None = None,
     memory: int | None = None,
     devices: Sequence[Device] | None = None,
-    tell: Tell | None = None,
+    on_batch: OnBatch | None = None,
     compile: Compile = "auto",
     force_resume: bool = False,
 ) -> Found:
@@ -78,7 +78,7 @@ def search(
         at_once: runs side by side on a device; None: the best number.
         memory: bytes that the search may use on a device; None: the device's memory.
         devices: devices over which the runs are spread; None: all.
-        tell: called after every batch.
+        on_batch: called after every batch.
         compile: see `fljax.run.train.train`.
         force_resume: resume though versions, devices or cores have changed; the folder records both.
 
@@ -109,10 +109,10 @@ def search(
         level = stored_level or level_of(setting, cells, federation, dropout_rate, compile)
         setting = setting._replace(level=level)
         due = due_rounds(evaluate_every, n_rounds)
-        tell, implementation = tell or (lambda done, n: None), jax.random.key_impl(key)
+        on_batch, implementation = on_batch or (lambda done, n: None), jax.random.key_impl(key)
         in_turn = RUNS_PER_CALL if at_once is None and setting.at_once == 1 else 1
         store = parts.Store(folder, surroundings(n_devices), force_resume, int(n_seeds))
-        stage = Stage(setting, federation, dropout_rate, due, store, tell, implementation, in_turn)
+        stage = Stage(setting, federation, dropout_rate, due, store, on_batch, implementation, in_turn)
         if folder is not None:
             state = stage.shapes(cells)
             identity = run_identity(
@@ -130,7 +130,7 @@ def search(
             stage = stage._replace(store=opened)
         result = run_stages(stage, stages, _on_host(cells), metric, truth_of(host_federation))
         round_metrics = {name: result.metrics[name] for name in OF_ROUNDS if name in result.metrics}
-        added = of_host(round_metrics, result.rounds, epsilon, draw.sampling, host_federation)
+        added = host_metrics(round_metrics, result.rounds, epsilon, draw.sampling, host_federation)
         return result._replace(metrics=result.metrics | added)
 
 

@@ -24,8 +24,8 @@ from fljax.types import Federation
 RUNS_PER_CALL = 4
 """Default number of runs in a batch on a CPU, one after another; elsewhere a batch has as many runs as fit."""
 
-Tell = Callable[[int, int], None]
-"""``tell(done, n)``: ``done`` of the ``n`` runs of a stage are done."""
+OnBatch = Callable[[int, int], None]
+"""``on_batch(done, n)``: ``done`` of the ``n`` runs of a stage are done."""
 
 
 class Found(NamedTuple):
@@ -43,7 +43,7 @@ class Stage(NamedTuple):
     dropout: Any
     due: Any
     store: parts.Store
-    tell: Tell
+    on_batch: OnBatch
     implementation: Any  # of the keys, whose plain data is in the cells
     in_turn: int = 1  # runs of a batch one after another, if none are side by side
 
@@ -56,14 +56,14 @@ class Stage(NamedTuple):
         batch = self.setting.at_once * n_sweep_devices() * self.in_turn
         if len(missing):
             self.store.go_on()
-        self.tell(len(done_cells), len(todo))
+        self.on_batch(len(done_cells), len(todo))
         for begin in range(0, len(missing), batch):
             chosen = missing[begin : begin + batch]
             part = self._batch(cells, chosen, batch, first, until, keep)
             if hosts.writes():
                 self.store.write(stage, part)
             done.append(part)
-            self.tell(len(done_cells) + begin + len(chosen), len(todo))
+            self.on_batch(len(done_cells) + begin + len(chosen), len(todo))
         return parts.joined(done)
 
     def _batch(self, cells: Cell, chosen: np.ndarray, batch: int, first: int, until: int, keep: bool) -> parts.Part:

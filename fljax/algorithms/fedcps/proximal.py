@@ -9,7 +9,7 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.client.batch_gradients import gradient_variance
-from fljax.client.objectives import pulled, training_loss
+from fljax.client.objectives import proximal_per_client, training_loss
 from fljax.numbers import Scalar
 from fljax.rounds import train
 from fljax.rounds.sharing import n_floats
@@ -97,7 +97,7 @@ def distance(models: Stacked, theta: ModelTable, layers: tuple[str, ...]) -> Arr
     return squared / n_floats(tree.row(theta.params, jnp.int32(0)), layers)
 
 
-def adaptive_pull(sigma2: Array, tau2: Array, relative_size: Array) -> Array:
+def adaptive_lambda(sigma2: Array, tau2: Array, relative_size: Array) -> Array:
     """``lambda_i = sigma_i^2 / (n_i^2 tau^2)`` with n_i relative to the mean size; 0 where tau^2 is not known yet.
 
     Args:
@@ -105,8 +105,8 @@ def adaptive_pull(sigma2: Array, tau2: Array, relative_size: Array) -> Array:
         tau2: (clients,) see `spread_of`.
         relative_size: (clients,) n_i / mean n, > 0.
     """
-    pull = sigma2 / (relative_size**2 * jnp.where(tau2 > 0, tau2, 1.0))
-    return jnp.where((tau2 > 0) & jnp.isfinite(pull), pull, 0.0)
+    lam = sigma2 / (relative_size**2 * jnp.where(tau2 > 0, tau2, 1.0))
+    return jnp.where((tau2 > 0) & jnp.isfinite(lam), lam, 0.0)
 
 
 def strength(
@@ -114,17 +114,17 @@ def strength(
 ) -> tuple[Array, Array]:
     """lambda_i and the noise in its numerator (0 in modes without it): (clients,) each.
 
-    Clients train from ``start``; ``size`` is n_i / mean n; ``tau2`` is as in `adaptive_pull`.
+    Clients train from ``start``; ``size`` is n_i / mean n; ``tau2`` is as in `adaptive_lambda`.
     """
-    noise = pull = jnp.zeros(size.shape, jnp.float32)
+    noise = lam = jnp.zeros(size.shape, jnp.float32)
     if mode == "fixed":
-        pull = pull + hyper.strength
+        lam = lam + hyper.strength
     elif mode == "n_only":
-        pull = hyper.strength / size**2
+        lam = hyper.strength / size**2
     else:
         sigma2 = gradient_variance(cohort.key, start, cohort.data, training_loss(model), work.batch_size)
-        noise, pull = sigma2 / size**2, hyper.strength * adaptive_pull(sigma2, tau2, size)
-    return jnp.clip(pull, 0.0, 1 / hyper.lr_of(cohort.round)), noise  # with 1/lr a step lands on the anchor
+        noise, lam = sigma2 / size**2, hyper.strength * adaptive_lambda(sigma2, tau2, size)
+    return jnp.clip(lam, 0.0, 1 / hyper.lr_of(cohort.round)), noise  # with 1/lr a step lands on the anchor
 
 
 def training(
@@ -134,7 +134,7 @@ def training(
     hyper: Any,
     start: ModelTable,
     theta: ModelTable,
-    pull: Array,
+    lam: Array,
     cohort: Cohort,
     key_free: Array | None,
 ) -> tuple[Trained, Array, Array]:
@@ -144,18 +144,18 @@ def training(
         The training; its `distance` from ``theta``; and the distance after one epoch without the proximal term, with
         the keys ``key_free`` (0 if None). A distance is NaN where training diverged.
     """
-    loss, free = pulled(training_loss(model), layers), jnp.zeros_like(pull)
+    loss, free = proximal_per_client(training_loss(model), layers), jnp.zeros_like(lam)
 
-    def near(work: Work, key: Array, pull: Array) -> tuple[Trained, Array]:
-        found = train(hyper, start, cohort._replace(key=key), loss, work, theta, pull)
+    def near(work: Work, key: Array, lam: Array) -> tuple[Trained, Array]:
+        found = train(hyper, start, cohort._replace(key=key), loss, work, theta, lam)
         return found, jnp.where(found.ok, distance(found.params, theta, layers), jnp.nan)
 
     if key_free is not None and work.epochs == 1:  # two trainings that differ only in lambda: compiled once
-        n_clients = pull.shape[0]
+        n_clients = lam.shape[0]
         zeros = jax.tree.map(lambda leaf: jnp.zeros((n_clients, *leaf.shape[1:]), leaf.dtype), start.params)
         nothing = Trained(zeros, jnp.zeros(n_clients, jnp.float32), jnp.zeros(n_clients, bool))
-        both = jnp.stack([key_free, cohort.key]), jnp.stack([free, pull])
+        both = jnp.stack([key_free, cohort.key]), jnp.stack([free, lam])
         trained, (drift, away) = lax.scan(lambda _, own: near(work, *own), nothing, both)
         return trained, away, drift
     drift = free if key_free is None else near(work._replace(epochs=1), key_free, free)[1]
-    return *near(work, cohort.key, pull), drift
+    return *near(work, cohort.key, lam), drift
