@@ -162,7 +162,7 @@ def joined(*kinds: type) -> type:
             raise ValueError(
                 f"{first.__name__} and {second.__name__} both have a hyperparameter {min(common)!r}; use one of them"
             )
-        doc = f"{(first.__doc__ or '').partition(chr(10))[0].rstrip('.')}, with those of {second.__name__}."
+        doc = f"{(first.__doc__ or '').partition(chr(10))[0].rstrip('.')}, and those of {second.__name__}."
         # Fields of the last base come first in a dataclass.
         name = first.__name__.removesuffix("Hyper") + second.__name__
         joined_class = hyper(type(name, (second, first), {"__doc__": doc, "__module__": first.__module__}))

@@ -134,7 +134,8 @@ def _check_kind(kind: str, word: str, thing: Any) -> None:
                 "(model, work, ...) -> Algorithm under @fljax.rounds.method"
             )
     elif kind in OPEN and not _is_function(kind, thing) and not hasattr(thing, READY.get(kind, "")):
-        raise ValueError(f"--{kind} {word}: this is a {type(thing).__name__}, not a function")
+        text = f"--{kind} {word}: this is a {type(thing).__name__}, not a function"
+        raise ValueError(f"{text}; name a function of the file")
 
 
 def _brick_of_file(word: str, path: str, name: str) -> str:

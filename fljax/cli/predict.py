@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> None:
         return
     folders, options = folders_and_words("predict", OPTIONS, arguments)
     if len(folders) > 1:
-        raise ValueError(f"{folders[1]}: fljax predict reads one folder at a time")
+        raise ValueError(f"{folders[1]}: fljax predict reads one folder at a time; leave it out")
     if not folders[0].is_dir():
         raise ValueError(f"there is no folder {folders[0]}; results are in results/")
     examples = f"of_{Path(options['data']).stem}" if "data" in options else options.get("split", "test")
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> None:
     if out.is_dir() or out.suffix != ".csv":
         raise ValueError(f"--out {out}: give the name of a file, such as predictions.csv")
     if not out.parent.is_dir():
-        raise ValueError(f"--out {out}: there is no folder {out.parent}")
+        raise ValueError(f"--out {out}: there is no folder {out.parent}; make it first, or give another name")
     columns = _predicted(folders[0], options)
     from fljax.jobs.predicted_columns import as_csv  # with JAX, which has been prepared
 

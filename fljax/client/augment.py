@@ -38,8 +38,8 @@ def augmented(augment: Augment) -> Callable[[Loss, Any], Loss]:
             if (x.shape, x.dtype) != (batch.x.shape, batch.x.dtype):
                 name, shape, expected = getattr(augment, "__name__", "augment"), x.shape[1:], batch.x.shape[1:]
                 raise ValueError(
-                    f"{name} gave an example of shape {shape} and type {x.dtype}; give {expected} and {batch.x.dtype}, "
-                    "those of its input"
+                    f"{name} returned an example of shape {shape} and type {x.dtype}; return {expected} and "
+                    f"{batch.x.dtype}, those of its input"
                 )
             return loss(params, batch._replace(x=x), key, *own)
 

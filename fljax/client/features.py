@@ -98,7 +98,9 @@ def head_shape(model: Model, params: Params) -> tuple[int, int]:
     layer = params[model.layers[-1]]
     kernel = layer.get("kernel") if isinstance(layer, Mapping) else None
     if kernel is None or getattr(kernel, "ndim", None) != 2:
-        raise ValueError(f"the network's last layer {model.layers[-1]!r} is not dense, so it has no features")
+        raise ValueError(
+            f"the network's last layer {model.layers[-1]!r} is not dense, so it has no features; end with a dense layer"
+        )
     check_last(model, kernel.shape[1], dict(model.about).get("n_outputs", kernel.shape[1]))
     return kernel.shape
 

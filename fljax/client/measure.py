@@ -36,7 +36,7 @@ def client_sums(score: Score, models: Stacked | ModelTable, data: ClientData, ba
     batches = batching(score, models, data, batch_size)
     if len(shape := getattr(batches.result, "shape", ())) != 2:
         kind = f"an array {shape}" if hasattr(batches.result, "shape") else f"a {type(batches.result).__name__}"
-        raise ValueError(f"a score gave {kind} for one example; give (batch, scores), as losses[:, None]")
+        raise ValueError(f"a score returned {kind} for one example; return (batch, scores), as losses[:, None]")
     n_scores, batch = shape[1], batches.size
     is_shared = isinstance(models, ModelTable) and tree.n_rows(models.params) < data.n_clients
     if is_shared and not batches.is_mixing:

@@ -63,7 +63,7 @@ def texts_of(column: np.ndarray, name: str, where: Where) -> list[str]:
         if is_empty(text):
             raise ValueError(f"{where.row(i)}, column {name!r} is empty; give a text, or leave the row out")
         if not isinstance(text, str):
-            raise ValueError(f"{where.row(i)}, column {name!r} is {short(str(text))}, not a text")
+            raise ValueError(f"{where.row(i)}, column {name!r} is {short(str(text))}; give a text")
     return [str(text) for text in column]
 
 

@@ -169,7 +169,9 @@ def _for_task(data: OwnData, task: TaskChoice, path: Path) -> OwnData:
         return data
     if task == "regression" and not data.classes:
         return data._replace(examples=on_host(np.asarray(data.examples.x), y.astype(np.float32)))
-    raise ValueError(f"{path}: its labels are {y.dtype} of shape {y.shape}, for {kind}, not for {task}")
+    raise ValueError(
+        f"{path}: its labels are {y.dtype} of shape {y.shape}, for {kind}; choose --task {kind}, or give other labels"
+    )
 
 
 def _with_class_names(data: OwnData) -> OwnData:

@@ -25,10 +25,12 @@ def labels_of(columns: Sequence[np.ndarray], names: Sequence[str], task: TaskCho
         ValueError: a row has no label (the first is named), or the columns do not fit the task.
     """
     if not columns:
-        raise ValueError("no label column is named")
+        raise ValueError("no label column is named; name one")
     if task == "classification" or (task == "auto" and len(columns) == 1):
         if len(columns) > 1:
-            raise ValueError(f"classes need one label column, not {', '.join(names)}")
+            raise ValueError(
+                f"the label columns are {', '.join(names)}; classes need one: name one, or choose another task"
+            )
         return _classes_or_targets(columns[0], names[0], task, where)
     numbers = [numbers_of(column, name, where, _NO_TARGET) for column, name in zip(columns, names, strict=True)]
     targets = np.stack(numbers, axis=1)

@@ -33,7 +33,7 @@ def read_leaf(path: Path, words: Words = USUAL) -> OwnData:
         (part, file, user) for part, shards in files.items() for file in shards for user in users_of(file) if user.y
     ]
     if not entries:
-        raise ValueError(f"{path} has no user with examples")
+        raise ValueError(f"{path} has no user with examples; give a file of LEAF that has some")
     inputs = [_inputs(user, file) for _, file, user in entries]
     for x, (_, file, user) in zip(inputs, entries, strict=True):
         if x.shape[1:] != inputs[0].shape[1:]:
@@ -41,7 +41,7 @@ def read_leaf(path: Path, words: Words = USUAL) -> OwnData:
             raise ValueError(f"{file}: examples of user {user.user} have shape {shapes}; bring them to one")
         if (x.dtype.kind == "U") != (inputs[0].dtype.kind == "U"):
             users = f"{entries[0][2].user} and {user.user}"
-            raise ValueError(f"{file}: one of the users {users} has texts, the other numbers")
+            raise ValueError(f"{file}: one of the users {users} has texts, the other numbers; use one")
     x = np.concatenate(inputs)
     try:
         y = np.asarray([label for *_, user in entries for label in user.y])
@@ -52,7 +52,9 @@ def read_leaf(path: Path, words: Words = USUAL) -> OwnData:
     if x.dtype.kind == "U":
         x, y, letters, vocabulary = _tokens(path, x, y, words)
     if y.dtype.kind not in "iufbU" or y.ndim > 2:
-        raise ValueError(f"{path}: labels are not numbers or names of classes, equally many for each example")
+        raise ValueError(
+            f"{path}: labels are not numbers or names of classes, equally many for each example; correct them"
+        )
     if y.dtype.kind == "f" and are_whole(y):
         y = y.astype(np.int64)
     client = np.repeat([user.user for *_, user in entries], [len(user.y) for *_, user in entries])
@@ -97,5 +99,5 @@ def _inputs(examples: LeafUser, file: Path) -> np.ndarray:
     if x.dtype.kind == "U" and x.ndim < 3:  # NumPy also converts numbers among texts to text
         is_known = all(isinstance(text, str) for row in examples.x for text in (row if x.ndim == 2 else (row,)))
     if not is_known:
-        raise ValueError(f"{file}: x of user {examples.user} are neither numbers nor texts")
+        raise ValueError(f"{file}: x of user {examples.user} is neither numbers nor texts; give one of them")
     return x.astype(np.float32) if x.dtype.kind == "f" else x

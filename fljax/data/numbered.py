@@ -19,10 +19,12 @@ def numbered(values: Any, what: str) -> tuple[np.ndarray, tuple[str, ...]]:
         raise ValueError(f"{what}s have shape {array.shape}; give one for each example")
     if array.dtype.kind == "f":
         if not np.isfinite(array).all():
-            raise ValueError(f"{what} of example {int(np.argmin(np.isfinite(array)))} is missing")
+            raise ValueError(
+                f"{what} of example {int(np.argmin(np.isfinite(array)))} is missing; give one for each example"
+            )
         array = array.astype(np.int64) if are_whole(array) else array
     if (gaps := missing(array)).any():
-        raise ValueError(f"{what} of example {int(np.argmax(gaps))} is missing")
+        raise ValueError(f"{what} of example {int(np.argmax(gaps))} is missing; give one for each example")
     if array.dtype.kind in "OS":
         array = np.array([as_text(value) for value in array], str)
     names, place = np.unique(array, return_inverse=True)

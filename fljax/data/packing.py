@@ -33,7 +33,7 @@ class Layout(NamedTuple):
         """
         sizes = [math.prod(shape) for shape in self.shapes]
         if x.ndim != 2 or x.shape[1] != sum(sizes):
-            raise ValueError(f"packed examples have shape (batch, {sum(sizes)}), not {x.shape}")
+            raise ValueError(f"x has shape {x.shape}; give packed examples, (batch, {sum(sizes)})")
         parts = jnp.split(x, np.cumsum(sizes)[:-1], axis=1)
         shaped = (part.reshape(len(x), *shape) for part, shape in zip(parts, self.shapes, strict=True))
         return {

@@ -157,7 +157,9 @@ def _text_table(path: Path) -> Table:
             rows, lines, begins = [], [], reader.line_num + 1  # empty lines are no rows; a quoted value may span lines
             for row in reader:
                 if row and len(row) != len(header):
-                    raise ValueError(f"line {begins} has {len(row)} values and the header {len(header)} names")
+                    raise ValueError(
+                        f"line {begins} has {len(row)} values and the header {len(header)} names; give one value each"
+                    )
                 if row:
                     rows.append(row)
                     lines.append(begins)
@@ -198,7 +200,7 @@ def _frame_table(frame: Any) -> Table:
 
 def _check_names(names: Sequence[str]) -> None:
     if len(set(names)) < len(names):
-        raise ValueError("two columns have the same name")
+        raise ValueError("two columns have the same name; rename one")
 
 
 def _as_own_data(table: Table, columns: Columns, task: TaskChoice, words: Words) -> OwnData:
@@ -268,7 +270,7 @@ def _feature_columns(names: Sequence[str], columns: Columns) -> tuple[str, ...]:
         if name not in names:
             raise ValueError(f"there is no column {name!r}; {there_are('the columns', names, name)}")
     if not features:
-        raise ValueError("no column is left for the features")
+        raise ValueError("no column is left for the features; name or ignore fewer columns")
     if misplaced := [name for name in columns.categories if name in columns.label]:
         raise ValueError(
             f"the label {misplaced[0]!r} is not a feature, its words are classes; leave it out of the categories"

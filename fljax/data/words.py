@@ -47,7 +47,7 @@ def as_words(texts: Sequence[str], words: Words) -> tuple[np.ndarray, tuple[str,
     try:
         vectorizer.fit(texts)
     except ValueError:
-        raise ValueError("no text has a word") from None
+        raise ValueError("no text has a word; give texts with letters or digits") from None
     vocabulary = sorted(vectorizer.vocabulary_, key=vectorizer.vocabulary_.__getitem__)
     return tokens_of(texts, (*SPECIAL, *vocabulary), words.length), (*SPECIAL, *vocabulary)
 

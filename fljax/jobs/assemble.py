@@ -52,7 +52,8 @@ def make_sampling(job: Job) -> Sampling:
         settings["participation"] = job.run.participation
     elif job.run.participation != 1:
         raise ValueError(
-            f"--participation {job.run.participation}: --sampling {job.run.sampling} decides who participates"
+            f"--participation {job.run.participation}: --sampling {job.run.sampling} decides who participates; leave "
+            "one out"
         )
     return made_as("sampling", job, make(**settings), Sampling)
 

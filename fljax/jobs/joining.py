@@ -76,11 +76,12 @@ def _labels(
             for column in columns
         ]
     if len(columns) != np.prod(y.shape[1:], dtype=int):
-        raise ValueError(f"examples have {len(columns)} labels each, but those of the run have {y.shape[1:] or 1}")
+        n_labels = y.shape[1] if y.ndim > 1 else 1
+        raise ValueError(f"examples have {len(columns)} labels each; give {n_labels}, as in the run")
     values = np.array(labels).T
     if (is_wrong := ~np.isfinite(values)).any():
         i, j = np.argwhere(is_wrong)[0]
-        raise ValueError(f"example {names[i]} has the label {short(str(columns[j][i]))}, not {expected}")
+        raise ValueError(f"example {names[i]} has the label {short(str(columns[j][i]))}; give {expected}")
     return values.reshape(len(values), *y.shape[1:]).astype(y.dtype)
 
 

@@ -138,9 +138,9 @@ def _scored(job: Job, model: Model) -> Model:
 def made_as(kind: str, job: Job, value: Any, expected: type) -> Any:
     """Returns ``value``, which a user's function has returned; raises ValueError if it is not an ``expected``."""
     if not isinstance(value, expected):
-        remedy = "; return fljax.build(train, rows, ...)" if expected is Federation else ""
+        remedy = ", as fljax.build(train, rows, ...)" if expected is Federation else ""
         raise ValueError(
-            f"--{kind} {getattr(job.run, kind)} returns a {type(value).__name__}, not a {expected.__name__}{remedy}"
+            f"--{kind} {getattr(job.run, kind)} returns a {type(value).__name__}; return a {expected.__name__}{remedy}"
         )
     return value
 

@@ -150,7 +150,8 @@ def full_names(name: str, schema: Schema) -> list[str]:
     settings = [path(section, field) for section, parameters in schema.items() for field in parameters]
     matches = [name] if name in settings else [full for full in settings if full.partition(".")[2] == name]
     if len(matches) > 1 and any(full.partition(".")[0] in PARTS for full in matches):
-        raise ValueError(f"--{written(name)} could be {' or '.join('--' + written(full) for full in matches)}")
+        full = " or ".join("--" + written(match) for match in matches)
+        raise ValueError(f"--{written(name)} is the name of several settings; write {full}")
     if not matches:
         from fljax.jobs.elsewhere import elsewhere  # reads the whole library, which only an error needs
 
@@ -194,7 +195,8 @@ def read_layer(layer: Layer, schema: Schema, reader: Reader = read_value) -> dic
     for name, words in sorted(layer, key=lambda entry: full_names(entry[0], schema) == [entry[0]]):
         for full in full_names(name, schema):
             section, _, field = full.rpartition(".")
-            values[full] = reader(full, schema[section][field], words)
+            # An error names the setting as it was written, but a sweep decides by the section what varies.
+            values[full] = reader(name if reader is read_value else full, schema[section][field], words)
     return values
 
 

@@ -148,7 +148,7 @@ def outer_values(layer: Layer, job: Job) -> dict[str, list[Any]]:
         try:
             split_words = [shlex.split(word) for word in words]
         except ValueError:
-            raise ValueError(f"{shown(name, words)}: a quotation mark is not closed") from None
+            raise ValueError(f"{shown(name, words)}: a quotation mark is not closed; close it") from None
         section, _, field = full.rpartition(".")
         values[full] = [job.schema[section][field].read(name, parts) for parts in split_words]
         check_different(shown(name, words), values[full])

@@ -94,7 +94,7 @@ def lora(
     leaves: Leaves = flatten_dict({name: trainable[name] for name in chosen if isinstance(trainable[name], dict)})
     kernels = {path: leaf for path, leaf in leaves.items() if path[-1] == "kernel" and jnp.ndim(leaf) >= 2}
     if not kernels:
-        raise ValueError(f"layers={chosen}: no kernel to adapt")
+        raise ValueError(f"layers={chosen} have no kernel; choose dense or convolutional layers")
     factor = (rank if alpha is None else alpha) / rank
 
     def init(key: Key) -> Params:

@@ -68,7 +68,7 @@ def check_scores(loss: ExampleLoss) -> None:
     for score in scores_of(loss):
         tasks = tasks_of(score.of)
         if tasks is not None and task not in tasks:
-            raise ValueError(f"score {score.name!r} is for {' or '.join(tasks)}, and the model's task is {task}")
+            raise ValueError(f"score {score.name!r} is for {' or '.join(tasks)}, not for {task}; choose another score")
 
 
 def _as_task(model: Model) -> Task:

@@ -92,8 +92,8 @@ def transformer(
     check_tokens(input_shape, n_classes=n_classes, vocabulary=vocabulary)
     check_widths(width=width, n_layers=n_layers, n_heads=n_heads)
     if width % n_heads:
-        raise ValueError(f"n_heads={n_heads} does not divide width={width}")
+        raise ValueError(f"n_heads={n_heads} does not divide width={width}; choose a divisor of the width")
     if not 0 <= real("dropout", dropout) < 1:
-        raise ValueError(f"dropout={dropout} is not in [0, 1)")
+        raise ValueError(f"dropout={dropout} is out of its range; choose 0 <= dropout < 1")
     module = _Transformer(vocabulary, n_classes, width, n_layers, n_heads, dropout, dtype)
     return from_linen(module, input_shape, init=init, input_dtype=jnp.int32)

@@ -34,7 +34,10 @@ class Window(NamedTuple):
             raise ValueError(f"padding={padding}: each side must be at least 0")
         window = cls((x[1], x[2]), (kernel[0], kernel[1]), strides, pads)
         if min(window.out) < 1:
-            raise ValueError(f"an image of {window.size} padded by {pads} is smaller than the kernel {window.kernel}")
+            raise ValueError(
+                f"an image of {window.size} padded by {pads} is smaller than the kernel {window.kernel}; choose a "
+                "smaller kernel or more padding"
+            )
         return window
 
     @property

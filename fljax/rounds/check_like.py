@@ -11,7 +11,7 @@ def check_like(what: str, given: Any, like: Any) -> None:
     """Checks that a value can take the place of another.
 
     Args:
-        what: which function gave what, such as "combine gave a model"; begins the message.
+        what: which function returned what, such as "combine returned a model"; begins the message.
         given: the value.
         like: a value with the required structure, shapes and dtypes; the precision of floating-point numbers may
             differ, because the engine converts it.
@@ -25,16 +25,16 @@ def check_like(what: str, given: Any, like: Any) -> None:
         for these, those, fault in ((needs, has, "without"), (has, needs, "with")):
             if others := [path for path in these if path not in those]:
                 text = f"{what} {fault} {others[0] or 'a structure'}"
-                raise ValueError(f"{text}; give the structure that it received: {', '.join(needs) or 'one array'}")
-        raise ValueError(f"{what} of the structure {made}; give the structure that it received: {structure}")
+                raise ValueError(f"{text}; return the structure that it received: {', '.join(needs) or 'one array'}")
+        raise ValueError(f"{what} of the structure {made}; return the structure that it received: {structure}")
     for (path, one), (_, before) in zip(found, stated, strict=True):
         shape, kind, kind_before = jnp.shape(one), _dtype(one), _dtype(before)
         if shape != jnp.shape(before):
-            text = f"{what} whose {keystr(path)} has shape {shape}; give {jnp.shape(before)}, as it received"
+            text = f"{what} whose {keystr(path)} has shape {shape}; return {jnp.shape(before)}, as it received"
             raise ValueError(text.replace("whose  has", "that has"))
         floats = all(jnp.issubdtype(each, jnp.floating) for each in (kind, kind_before))
         if kind != kind_before and not floats and not getattr(before, "weak_type", False):
-            text = f"{what} whose {keystr(path)} is {kind}; give {kind_before}, as it received"
+            text = f"{what} whose {keystr(path)} is {kind}; return {kind_before}, as it received"
             raise ValueError(text.replace("whose  is", "that is"))
 
 

@@ -90,7 +90,7 @@ def _partial_work(sampling: Sampling, row: tuple[float, ...]) -> Sampling:
 
 def _once(sampling: Sampling) -> Sampling:
     if sampling.effort is not None:
-        raise ValueError(f"{dict(sampling.about)}: the sampling already sets partial work")
+        raise ValueError(f"sampling={dict(sampling.about)} already sets partial work; give one that does not")
     return sampling
 
 

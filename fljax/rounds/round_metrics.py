@@ -58,12 +58,16 @@ def as_due(metrics: Any, cohort: Cohort) -> Metrics:
         ValueError: a required metric is missing, or a metric is not a number or one number per participant.
     """
     if not isinstance(metrics, dict):
-        raise ValueError(f"a round returned {type(metrics).__name__} for its metrics; give a dict of names and arrays")
+        raise ValueError(
+            f"a round returned {type(metrics).__name__} for its metrics; return a dict of names and arrays"
+        )
     # No default values: traffic of 0 would make costs wrong, and a sweep treats a loss of NaN as a diverged run.
     missing = [name for name in ("uplink", "downlink", "loss") if name not in metrics]
     if missing:
         given = ", ".join(map(repr, metrics)) or "none"
-        raise ValueError(f"a round returned no metric {missing[0]!r} (its metrics: {given}); give it, () or (cohort,)")
+        raise ValueError(
+            f"a round returned no metric {missing[0]!r} (its metrics: {given}); return it, () or (cohort,)"
+        )
     n = cohort.ids.shape[0]
     if taken := [name for name in metrics if name in TAKEN or str(name).startswith(OF_CLIENT)]:
         of_test = ", as those of clients' tests are named" if str(taken[0]).startswith(OF_CLIENT) else ""

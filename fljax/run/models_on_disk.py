@@ -71,7 +71,7 @@ def client_model(models: ModelTable, client: int) -> Params:
     if not 0 <= whole("client", client) < n_clients:
         raise ValueError(f"client={client} does not exist; choose 0 to {n_clients - 1}")
     if not _has_model(models)[client]:
-        raise ValueError(f"client={client} holds no model: its row is {models.row[client]}")
+        raise ValueError(f"client={client} holds no model: its row is {models.row[client]}; choose another client")
     return jax.device_get(tree.row(models.params, jnp.asarray(models.row[client])))
 
 

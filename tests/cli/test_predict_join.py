@@ -106,7 +106,7 @@ def test_who_joins_gets_what_a_client_that_was_held_out_got(held, whose, tmp_pat
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"sick": "maybe"}, "j.csv: example 0 has the label 'maybe', not one of the run's; the classes are no, yes"),
+        ({"sick": "maybe"}, "j.csv: example 0 has the label 'maybe'; give one of the run's; the classes are no, yes"),
         ({"sick": None}, "j.csv: its examples have no labels, which training needs; put them in a column 'sick'"),
         ({"ward": "d"}, "j.csv: line 2 (client 'h9'), column 'ward' is 'd' (23 more in this column); choose one of a"),
         ({"hospital": "took part"}, "cannot join: it was in the run and has a model; leave it out"),

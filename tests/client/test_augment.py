@@ -191,8 +191,8 @@ def test_a_change_of_ones_own(small):
     plain, own = trained("fedavg", small, {}), trained(made, small, {})
     assert not np.allclose(jax.tree.leaves(plain[0].server)[0], jax.tree.leaves(own[0].server)[0], atol=1e-4)
     for wrong, message in (
-        (lambda key, x, hyper: x[1:], r"gave an example of shape \(3, 4, 1\) and type float32; give \(4, 4, 1\)"),
-        (lambda key, x, hyper: x > 0, r"and type bool; give \(4, 4, 1\) and float32, those of its input"),
+        (lambda key, x, hyper: x[1:], r"returned an example of shape \(3, 4, 1\) and type float32; return \(4, 4, 1\)"),
+        (lambda key, x, hyper: x > 0, r"and type bool; return \(4, 4, 1\) and float32, those of its input"),
     ):
         with pytest.raises(ValueError, match=message):
             run(fljax.fedavg + fljax.rounds.Brick("wrong", "augment", wrong, "-"), small, {})

@@ -102,7 +102,9 @@ def test_centers_are_stacked_and_data_is_a_split(model, ragged, centers):
 )
 def test_a_score_has_a_row_for_each_example(ragged, centers, scores, given):
     models = tree.everyone(rows(centers, 0), 5)
-    with pytest.raises(ValueError, match=rf"^a score gave {given} for one example; give \(batch, scores\), as losses"):
+    with pytest.raises(
+        ValueError, match=rf"^a score returned {given} for one example; return \(batch, scores\), as losses"
+    ):
         client_sums(lambda params, batch: scores(batch.weight), models, ragged)
 
 

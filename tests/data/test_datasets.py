@@ -165,7 +165,7 @@ def test_one_set_is_not_taken_for_another(idx_folder, monkeypatch):
 
 def test_labels_out_of_range(idx_folder):
     folder, _ = idx_folder(first_label=1)
-    with pytest.raises(ValueError, match=r"labels from \d+ to \d+, not 0 to 9"):
+    with pytest.raises(ValueError, match=r"labels from \d+ to \d+; give 0 to 9, or get the files again"):
         load("mnist", folder)
 
 

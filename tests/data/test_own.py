@@ -572,9 +572,9 @@ def test_labels_of_an_archive_are_those_of_the_task(tmp_path, y, task, kind):
 @pytest.mark.parametrize(
     ("y", "columns", "task", "message"),
     [
-        (np.arange(6) / 2, None, "classification", "float32 of shape .6,., for regression, not for classification"),
-        (np.arange(6) % 2, None, "labels", "for classification, not for labels"),
-        (np.array(list("ababab")), None, "regression", "for classification, not for regression"),
+        (np.arange(6) / 2, None, "classification", "float32 of shape .6,., for regression; choose --task regression"),
+        (np.arange(6) % 2, None, "labels", "for classification; choose --task classification"),
+        (np.array(list("ababab")), None, "regression", "for classification; choose --task classification"),
         (np.arange(6) % 2, COLUMNS, "auto", "a.npz: has no array sick; it has x, y"),
         (np.arange(6) % 2, Columns(("y",), "whose"), "auto", "a.npz: has no array whose; it has x, y"),
         (np.arange(6) % 2, Columns(("y", "x")), "auto", "a.npz: y, x are several arrays for one thing; name one"),
@@ -853,9 +853,9 @@ def test_texts_of_other_letters_have_an_alphabet_of_their_own(tmp_path):
         ({"u": (["", ""], ["c", "d"])}, r"mine.json: texts have 0 to 0 characters; bring them to one length"),
         ({"u": (["abc"], ["c"]), "v": ([[1.0]], [1.0])}, r"examples of user v have shape \(1,\) and those of u \(\)"),
         ({"u": (["abc"], ["c"]), "v": ([1.0], [1.0])}, r"one of the users u and v has texts, the other numbers"),
-        ({"u": (["abc", 1], ["c", "d"])}, r"mine.json: x of user u are neither numbers nor texts"),
-        ({"u": ([["a", 1]], [0])}, r"mine.json: x of user u are neither numbers nor texts"),
-        ({"u": ([[["a", "b"]]], [0])}, r"mine.json: x of user u are neither numbers nor texts"),
+        ({"u": (["abc", 1], ["c", "d"])}, r"mine.json: x of user u is neither numbers nor texts"),
+        ({"u": ([["a", 1]], [0])}, r"mine.json: x of user u is neither numbers nor texts"),
+        ({"u": ([[["a", "b"]]], [0])}, r"mine.json: x of user u is neither numbers nor texts"),
         ({"u": ([[1.0], [1.0, 2.0]], [0, 1])}, r"mine.json: examples of user u have different shapes"),
         (
             {"u": ([[1.0]], [0]), "v": ([[1.0, 2.0]], [0])},

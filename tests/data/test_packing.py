@@ -72,7 +72,7 @@ def test_what_cannot_be_packed_is_refused(changed, message):
 
 def test_what_was_not_packed_so_is_refused():
     _, layout = fljax.pack(INPUTS)
-    with pytest.raises(ValueError, match=r"have shape \(batch, 14\), not \(2, 13\)"):
+    with pytest.raises(ValueError, match=r"x has shape \(2, 13\); give packed examples, \(batch, 14\)"):
         layout.unpack(jnp.zeros((2, 13)))
     with pytest.raises(ValueError, match="empty"):
         fljax.pack({})

@@ -86,7 +86,7 @@ def test_a_text_may_be_as_long_as_a_book(tmp_path):
     [
         ("", COLUMNS, r"row 3 .client 's'., column 'note' is empty; give a text, or leave the row out"),
         (None, COLUMNS, r"row 3 .client 's'., column 'note' is empty"),
-        (3.5, COLUMNS, r"row 3 .client 's'., column 'note' is '?3.5'?, not a text"),
+        (3.5, COLUMNS, r"row 3 .client 's'., column 'note' is '?3.5'?; give a text"),
         ("x", COLUMNS._replace(features=("age",)), "column 'note' has the texts, the only input of the network"),
         ("x", COLUMNS._replace(categories=("age",)), "column 'note' has the texts, the only input of the network"),
         ("x", COLUMNS._replace(ignored=("age",)), "column 'note' has the texts, the only input of the network"),

@@ -55,7 +55,7 @@ def told(federation):
             DUE | {"client_drift": jnp.ones(N)},
             "'client_drift', .*, as those of clients' tests are named",
         ),
-        (None, "a round returned NoneType for its metrics; give a dict"),
+        (None, "a round returned NoneType for its metrics; return a dict"),
     ],
 )
 def test_what_is_no_metric_is_refused_by_name(told, metrics, message):

@@ -301,7 +301,10 @@ def test_scores_that_cannot_be_are_refused(scores, named, text):
     [
         ({"own": lambda outputs, y: outputs}, r"'own' returned an array \(12, 6\); return one number per example"),
         ({"own": lambda outputs, y, is_there: y}, r"'own' returned an array \(12,\); return one number per client"),
-        ({"rmse": fljax.SCORES["rmse"]}, "score 'rmse' is for regression, and the model's task is classification"),
+        (
+            {"rmse": fljax.SCORES["rmse"]},
+            "score 'rmse' is for regression, not for classification; choose another score",
+        ),
     ],
 )
 def test_scores_of_another_shape_or_task_are_refused(outputs, score, text):

@@ -53,7 +53,7 @@ def natural(
     size = np.bincount(user, minlength=len(train.names))
     chosen = np.flatnonzero(size >= max(min_size, 1))
     if len(chosen) == 0:
-        raise ValueError(f"min_size={min_size}: no user has so many examples, the largest has {size.max()}")
+        raise ValueError(f"min_size={min_size}: no user has so many examples; choose at most {size.max()}")
     check_whole("n_clients", n_clients, 0, len(chosen), ", the users")
     if n_clients:
         chosen = np.sort(rng.choice(chosen, n_clients, replace=False))

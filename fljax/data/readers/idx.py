@@ -83,7 +83,10 @@ def _pair(folder: Path, part: str, n_classes: int) -> Examples:
     if part.startswith("emnist-letters-"):
         images, labels = images.swapaxes(1, 2), labels - 1
     if len(labels) and not (labels.min() >= 0 and labels.max() < n_classes):
-        raise ValueError(f"{files[1]} has labels from {labels.min()} to {labels.max()}, not 0 to {n_classes - 1}")
+        raise ValueError(
+            f"{files[1]} has labels from {labels.min()} to {labels.max()}; give 0 to {n_classes - 1}, or "
+            "get the files again"
+        )
     return on_host(images[..., None], labels)
 
 
