@@ -78,7 +78,7 @@ def test_a_brick_that_is_no_name_is_refused_in_a_line():
     assert compose("fedavg+median") is compose("fedavg+median")
     for given in (["median"], {"median": 1}, jax.numpy.median):
         with pytest.raises(
-            ValueError, match=r"^brick is .*, not a str; give its name, such as 'median'; pass a function"
+            ValueError, match=r"^brick is .*, not a str; give its name, such as 'median'; to add one of"
         ):
             compose("fedavg", given)
     with pytest.raises(ValueError, match=r"^method is \['fedavg'\], not a str; give a name, such as 'fedprox\+median'"):
