@@ -24,6 +24,7 @@ import pytest
 from jax._src.interpreters import mlir
 
 from fljax.run import programs
+from tests.eager import move_by_numpy
 
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -32,6 +33,8 @@ jax.config.update("jax_traceback_in_locations_limit", 0)  # where each operation
 if cache := os.environ.get("FLJAX_TEST_CACHE"):
     jax.config.update("jax_compilation_cache_dir", cache)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
+
+move_by_numpy()
 
 
 @pytest.hookimpl(tryfirst=True)
