@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import zlib
+from collections import OrderedDict
 from pathlib import Path
 
 import jax
@@ -64,6 +65,12 @@ def test_auto_goes_on_as_the_run_began_and_unknown_levels_are_refused():
     assert compiler_for("medium", 1, lambda: pytest.fail("forecast"), None, "fast").level == "medium"
     with pytest.raises(ValueError, match="compile='best' is unknown; choose one of 'auto', 'fast', 'medium', 'full'"):
         compiler_for("best", 1, lambda: pytest.fail("forecast"), None)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.fixture(autouse=True)
+def of_this_test(monkeypatch):
+    """Tests of this file forget only their own programs: those of other files are needed again."""
+    monkeypatch.setattr(programs, "_of_this_process", OrderedDict())
 
 
 @pytest.fixture
@@ -192,9 +199,18 @@ def test_a_program_is_kept_though_its_options_and_trace_are_in_jax_s_cache(cache
         jax.monitoring.unregister_event_listener(hear)
 
 
+@pytest.fixture
+def let_go(monkeypatch):
+    """What is called to let JAX's programs go, and is not done: files that follow would compile theirs again."""
+    called = []
+    monkeypatch.setattr(jax, "clear_caches", lambda: called.append("clear_caches"))
+    monkeypatch.setattr(programs.gc, "collect", lambda: called.append("collect"))
+    return called
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="Linux alone counts memory maps")
-def test_programs_are_let_go_before_their_memory_maps_run_out(cached, power, monkeypatch):
+def test_programs_are_let_go_before_their_memory_maps_run_out(cached, power, let_go, monkeypatch):
     def program():
         shelf = shelf_for("maps", jnp.ones(3))
         compiler = compiler_for("fast", 1, lambda: pytest.fail("no forecast is asked for"), shelf)
@@ -205,9 +221,10 @@ def test_programs_are_let_go_before_their_memory_maps_run_out(cached, power, mon
         monkeypatch.setattr(programs, "_SHARE_OF_MAPS", share)
         assert programs.maps_are_short() is not is_kept
         assert (program() is held) is is_kept
+        assert let_go == ([] if is_kept else ["clear_caches", "collect"])
 
 
-def test_programs_are_let_go_before_the_memory_runs_out_and_not_for_what_is_no_programs(power, monkeypatch):
+def test_programs_are_let_go_before_the_memory_runs_out_and_not_for_what_is_no_programs(power, let_go, monkeypatch):
     def program():
         compiler = compiler_for("fast", 1, lambda: pytest.fail("no forecast is asked for"), None)
         return compiler.program("power", power, (3,), jnp.ones(3)).call
@@ -225,6 +242,7 @@ def test_programs_are_let_go_before_the_memory_runs_out_and_not_for_what_is_no_p
     assert program() is again  # what stays is not theirs
     bytes_held[0] = 330.0
     assert program() is not again
+    assert let_go == 2 * ["clear_caches", "collect"]
 
 
 def test_a_run_with_kept_programs_is_the_same_run(cached, federation):
