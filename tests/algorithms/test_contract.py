@@ -95,8 +95,9 @@ def run(case, federation, key, *, chunks=(ROUNDS,), hyper=None):
 
 @pytest.fixture(scope="session")
 def cohort(padded):
-    """Those of the first round, drawn once for all methods."""
-    return jax.jit(lambda key: sample_cohort(key, jnp.int32(0), padded, COHORT, jnp.float32(0.2)))(jax.random.key(0))
+    """Those of the first round, drawn once for all methods; how much of their work they do is a number, 1."""
+    drawn = jax.jit(lambda key: sample_cohort(key, jnp.int32(0), padded, COHORT, jnp.float32(0.2)))(jax.random.key(0))
+    return drawn._replace(effort=np.ones(COHORT, np.float32))
 
 
 def one_round(algorithm, hyper, federation, key, cohort):
@@ -231,7 +232,7 @@ ONE_STEP = ("fedsgd", "ifca-gradient")
 def test_participants_that_do_a_part_of_their_work_send_other_models(key, case, padded, cohort):
     """`fljax.rounds.effort` goes into what every method trains and deploys."""
     algorithm, hyper = case
-    given = hyper, padded, key, cohort._replace(effort=jnp.full(COHORT, 0.5, jnp.float32))
+    given = hyper, padded, key, cohort
     traced = first_round(algorithm).trace(*given)
     *_, deployed = numbered(traced.out_info)
     assert only(traced, jax.tree.leaves(deployed.params))[1][numbered(given)[3].effort]

@@ -224,8 +224,9 @@ def test_functions_that_a_name_does_not_tell_are_known_by_what_they_compute(iden
         rest = {name: value for name, value in given.items() if name != "loss"}
         return identity(**rest | {"model": given.get("model", model)._replace(**loss)})
 
-    assert field in differing(of(one), of(other))
-    assert differing(of(one), of(one)) == differing(of(other), of(other)) == set()
+    first, second = of(one), of(other)
+    assert field in differing(first, second)
+    assert differing(first, of(one)) == differing(second, of(other)) == set()
 
 
 OWN = """
