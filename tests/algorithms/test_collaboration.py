@@ -83,9 +83,8 @@ def test_fedntds_loss_in_numpy(key, model, federation):
         q, p = log_softmax(student[row][others]), softmax(teacher[row][others])
         values[row] += beta * tau**2 * (p * (np.log(p) - q)).sum()
     loss = not_true_distilled(model, fedntd.Hyper(beta=beta, temperature=tau))
-    found, gradient = jax.value_and_grad(lambda w: loss(w, Batch(x, y, jnp.asarray(weight, float)), key, theta)[0])(
-        params
-    )
+    batch = Batch(x, y, weight.astype(np.float32))
+    found, gradient = jax.jit(jax.value_and_grad(lambda w: loss(w, batch, key, theta)[0]))(params)
     np.testing.assert_allclose(found, (values * weight).sum() / weight.sum(), rtol=1e-5)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 

@@ -201,7 +201,7 @@ def test_what_a_trial_costs():
     structure = one_group(6)._replace(
         label=jnp.asarray([0, 0, 0, 1, 1, 2]), next_label=jnp.asarray([0, 0, 1, 2, 2, 3]), on_trial=jnp.bool_(True)
     )
-    cost = exchanged(sizes, jnp.ones((6, 2), bool), jnp.zeros((6, 2), bool), structure, jnp.arange(6))
+    cost = jax.jit(exchanged)(sizes, np.ones((6, 2), bool), np.zeros((6, 2), bool), structure, jnp.arange(6))
     # The first group would split: two models down, two losses up. The second stays: one. The last client is alone.
     np.testing.assert_array_equal(cost["uplink"], [17, 17, 17, 16, 16, 1])
     np.testing.assert_array_equal(cost["downlink"], [30, 30, 30, 15, 15, 0])

@@ -149,8 +149,9 @@ def test_the_objective_of_fedcr_equals_numpy(key):
     loss, batch = aligned(PROBABILISTIC, beta, 5), Batch(*map(jnp.asarray, (x, y, weight)))
     value, _ = jax.jit(loss)(params, batch, key, common)
 
-    mu, sigma = (np.asarray(leaf, np.float64) for leaf in PROBABILISTIC.halves.encode(params, x))
-    z = np.asarray(draws(key, Gaussian(jnp.asarray(mu), jnp.asarray(sigma)), 5), np.float64)
+    encoded = Gaussian(*jax.jit(PROBABILISTIC.halves.encode)(params, x))
+    mu, sigma = (np.asarray(leaf, np.float64) for leaf in encoded)
+    z = np.asarray(jax.jit(draws, static_argnums=2)(key, encoded, 5), np.float64)
     head = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params["fc3"])
     cross = -log_softmax(z @ head["kernel"] + head["bias"], axis=-1)[:, np.arange(9), y].mean(axis=0)
     center, wide = (np.asarray(leaf, np.float64)[y] for leaf in common)

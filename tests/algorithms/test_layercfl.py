@@ -252,14 +252,14 @@ def test_the_test_of_spacing_by_hand():
     member[0, :5] = True
 
     @jax.jit
-    def accepts(hyper):
-        cross = best_bipartition(jnp.asarray(alpha), jnp.zeros(6, jnp.int32), "single", jnp.asarray(member[0])).cross
-        return is_apart(hyper, "l2_weight_part", jnp.asarray(alpha), cross, jnp.asarray(member))[0]
+    def accepts(hyper, alpha):
+        cross = best_bipartition(alpha, jnp.zeros(6, jnp.int32), "single", jnp.asarray(member[0])).cross
+        return is_apart(hyper, "l2_weight_part", alpha, cross, jnp.asarray(member))
 
     for spacing, accepted in ((3.9, True), (4.1, False)):
-        assert bool(accepts(as_traced(adacfl.Hyper(spacing=spacing)))) is accepted
-    nowhere = np.zeros((6, 6), np.float32)  # clients that are all the same
-    assert not is_apart(adacfl.Hyper(spacing=0.0), "l2_weight_part", jnp.asarray(nowhere), nowhere[0], member).any()
+        assert bool(accepts(as_traced(adacfl.Hyper(spacing=spacing)), alpha)[0]) is accepted
+    alike = np.zeros((6, 6), np.float32)  # clients that are all the same
+    assert not accepts(as_traced(adacfl.Hyper(spacing=0.0)), alike).any()
 
 
 @pytest.mark.parametrize("measure", ["cos_update_part", "l2_weight_part"])

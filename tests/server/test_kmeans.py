@@ -149,8 +149,8 @@ def test_seeds_are_drawn_in_proportion_to_their_squared_distance():
     place, where = jnp.float32([0, 50, 1, 3, 90]), jnp.array([True, False, True, True, False])
     share = np.arange(1, 1001, dtype=np.float32) / 1000  # 1.0 with it
     luck = np.stack([np.full_like(share, 0.2), share], axis=1)[..., None]
-    seeds = jax.vmap(lambda luck: plus_plus(luck, lambda i: (place[i][:, None] - place[None]) ** 2, where))(luck)
-    seeds = np.asarray(seeds)
+    seeds_of = lambda luck: plus_plus(luck, lambda i: (place[i][:, None] - place[None]) ** 2, where)  # noqa: E731
+    seeds = np.asarray(jax.jit(jax.vmap(seeds_of))(luck))
     assert (seeds[:, 0] == 0).all()  # the first third of the luck
     often = np.bincount(seeds[:, 1], minlength=5)
     assert (often[[0, 1, 4]] == 0).all()
