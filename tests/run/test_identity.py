@@ -531,21 +531,21 @@ def test_a_folder_says_which_number_a_method_has_got_or_lost_since(key, federati
 def test_another_method_choice_or_network_is_named_and_not_by_the_shapes_of_its_state(
     key, federation, model, tmp_path, no_programs
 ):
-    def go(algorithm, kind=fljax.ifca.Hyper):
+    def go(algorithm, kind=fljax.fedper.Hyper):
         return train(algorithm, kind(), federation, key, 1, folder=tmp_path)
 
-    go(fljax.ifca(model, WORK, n_clusters=2))
+    go(fljax.fedper(model, WORK))
     wider = mlp((4, 4, 1), (9,), 4)
     for other, message in (
         (
-            fljax.ifca(model, WORK, n_clusters=3),
-            r"holds a run with choice.n_clusters=2, not 3; use another folder or 2",
+            fljax.fedper(model, WORK, n_personal=2),
+            r"holds a run with choice.n_personal=1, not 2; use another folder or 1",
         ),
-        (fljax.ifca(wider, WORK, n_clusters=2), r"holds a run with model.hidden=\[8\], not \[9\]; use"),
+        (fljax.fedper(wider, WORK), r"holds a run with model.hidden=\[8\], not \[9\]; use"),
     ):
         with no_programs(), pytest.raises(ValueError, match=message):
             go(other)
-    with no_programs(), pytest.raises(ValueError, match="holds a run with algorithm='ifca', not 'fedavg'; use"):
+    with no_programs(), pytest.raises(ValueError, match="holds a run with algorithm='fedper', not 'fedavg'; use"):
         go(fedavg(model, WORK), fljax.fedavg.Hyper)
 
 
