@@ -4,6 +4,7 @@ That is a third of the programs that tests compile, at 15 ms of a processor each
 what is traced, spread over devices, of a weak type or without `jax.jit` on purpose is left to JAX.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -58,8 +59,11 @@ def _is_plain(x: Any) -> bool:
 
 
 def _by_numpy(by_jax: Callable, move: Callable[..., np.ndarray | None]) -> Callable:
+    _, *names = inspect.signature(move).parameters
+
     def moved(*operands: Any, **options: Any) -> Any:
-        if len(operands) == 1 and _is_plain(operands[0]) and options.get("sharding") is None:
+        is_known = len(operands) == 1 and options.keys() == set(names)  # a JAX with other options keeps its own
+        if is_known and _is_plain(operands[0]) and options.get("sharding") is None:
             found = None if jax.config.jax_disable_jit else move(np.asarray(operands[0]), **options)
             if found is not None:
                 return jax.device_put(np.array(found, order="C"))  # a copy: JAX may keep what it is given

@@ -222,7 +222,7 @@ def test_data_show_draws(fljax, drawn):
         (("show", "--lr", "1"), "no setting --lr"),
         (("show", "--partition", "iidd"), "the nearest is 'iid'"),
         (("show", "--n-clients", "0"), "n_clients=0"),
-        (("show", "--n-clients", "99999999999"), "--partition.n-clients"),
+        (("show", "--n-clients", "99999999999"), "--n-clients 99999999999: choose at most"),
         (("show", "--seed", "-1"), "seed=-1 is negative"),
         (("show", "--file", ""), "--file '': give text"),
         (("show", "--data-folder", "a\0b"), "--data-folder 'a\\x00b': give text or None"),
