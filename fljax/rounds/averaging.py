@@ -107,21 +107,21 @@ def averaging(
 
     def send(key: Key, hyper: Any, state: State, cohort: Cohort) -> Upload:
         if isinstance(state.server, ReceivedModels):
-            begun = tree.own(state.server.models)
-            start = tree.own(sharing.join(begun.params, state.clients))
+            received = tree.own(state.server.models)
+            start = tree.own(sharing.join(received.params, state.clients))
         else:
             shared, n_clients = shared_part(state.server), cohort.ids.shape[0]
-            begun, start = tree.everyone(shared, n_clients), sharing.held(shared, state.clients, n_clients)
+            received, start = tree.everyone(shared, n_clients), sharing.held(shared, state.clients, n_clients)
         trained = train(hyper, start, cohort)
         sent, own = sharing.split(trained.params)
         weight = client_weight(weighting, cohort, trained.ok)
-        return Upload(begun, sent, weight, trained._replace(params=own))
+        return Upload(received, sent, weight, trained._replace(params=own))
 
     def receive(key: Key, hyper: Any, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         shared, memory = shared_and_memory(state.server)
         shared, memory = combining.apply(hyper, memory, shared, upload.params, upload.weight)
-        after = State(server_state(shared, memory), upload.rest.params)
-        return after, reported(upload.rest, n_sent(shared)) | metrics(after, cohort)
+        new_state = State(server_state(shared, memory), upload.rest.params)
+        return new_state, reported(upload.rest, n_sent(shared)) | metrics(new_state, cohort)
 
     exchange = Exchange(send, receive, shared_part, "mean" if combining.sums else "each", starts_anywhere=True)
 
@@ -177,8 +177,8 @@ def join_from_shared(rounds: Algorithm) -> Callable[..., ModelTable]:
     """
 
     def join(key: Key, hyper: Any, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
-        begun = State(state.server, tree.broadcast(shared_part(state.server), data.n_clients))
-        return tree.own(new_client_rounds(rounds.round, key, hyper, begun, data, n_rounds).clients)
+        initial = State(state.server, tree.broadcast(shared_part(state.server), data.n_clients))
+        return tree.own(new_client_rounds(rounds.round, key, hyper, initial, data, n_rounds).clients)
 
     return join
 

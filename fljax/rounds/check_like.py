@@ -7,34 +7,35 @@ import jax.numpy as jnp
 from jax.tree_util import keystr, tree_flatten_with_path
 
 
-def check_like(what: str, given: Any, like: Any) -> None:
+def check_like(what: str, value: Any, like: Any) -> None:
     """Checks that a value can take the place of another.
 
     Args:
         what: which function returned what, such as "combine returned a model"; begins the message.
-        given: the value.
+        value: what it returned.
         like: a value with the required structure, shapes and dtypes; the precision of floating-point numbers may
             differ, because the engine converts it.
 
     Raises:
         ValueError: the value differs; the message names the first part that differs.
     """
-    (found, made), (stated, structure) = tree_flatten_with_path(given), tree_flatten_with_path(like)
-    if made != structure:
-        has, needs = [keystr(path) for path, _ in found], [keystr(path) for path, _ in stated]
-        for these, those, fault in ((needs, has, "without"), (has, needs, "with")):
-            if others := [path for path in these if path not in those]:
-                text = f"{what} {fault} {others[0] or 'a structure'}"
-                raise ValueError(f"{text}; return the structure that it received: {', '.join(needs) or 'one array'}")
-        raise ValueError(f"{what} of the structure {made}; return the structure that it received: {structure}")
-    for (path, one), (_, before) in zip(found, stated, strict=True):
-        shape, kind, kind_before = jnp.shape(one), _dtype(one), _dtype(before)
-        if shape != jnp.shape(before):
-            text = f"{what} whose {keystr(path)} has shape {shape}; return {jnp.shape(before)}, as it received"
+    (leaves, structure), (like_leaves, like_structure) = map(tree_flatten_with_path, (value, like))
+    if structure != like_structure:
+        remedy = "return the structure that it received"
+        paths, like_paths = ([keystr(path) for path, _ in part] for part in (leaves, like_leaves))
+        for some_paths, other_paths, fault in ((like_paths, paths, "without"), (paths, like_paths, "with")):
+            if differing := [path for path in some_paths if path not in other_paths]:
+                text = f"{what} {fault} {differing[0] or 'a structure'}"
+                raise ValueError(f"{text}; {remedy}: {', '.join(like_paths) or 'one array'}")
+        raise ValueError(f"{what} of the structure {structure}; {remedy}: {like_structure}")
+    for (path, leaf), (_, like_leaf) in zip(leaves, like_leaves, strict=True):
+        shape, dtype, like_dtype = jnp.shape(leaf), _dtype(leaf), _dtype(like_leaf)
+        if shape != jnp.shape(like_leaf):
+            text = f"{what} whose {keystr(path)} has shape {shape}; return {jnp.shape(like_leaf)}, as it received"
             raise ValueError(text.replace("whose  has", "that has"))
-        floats = all(jnp.issubdtype(each, jnp.floating) for each in (kind, kind_before))
-        if kind != kind_before and not floats and not getattr(before, "weak_type", False):
-            text = f"{what} whose {keystr(path)} is {kind}; return {kind_before}, as it received"
+        are_floats = all(jnp.issubdtype(part, jnp.floating) for part in (dtype, like_dtype))
+        if dtype != like_dtype and not are_floats and not getattr(like_leaf, "weak_type", False):
+            text = f"{what} whose {keystr(path)} is {dtype}; return {like_dtype}, as it received"
             raise ValueError(text.replace("whose  is", "that is"))
 
 

@@ -23,9 +23,9 @@ def least_loss_rule(model: Model, n_clusters: int) -> Rule:
         return Clusters(theta, jnp.full(data.n_clients, -1, jnp.int32))
 
     def before(hyper: Any, clusters: Clusters, cohort: Cohort) -> Clusters:
-        chosen = lowest_loss(cross_loss(model, clusters.centers, cohort.data))
-        chosen = jnp.where(cohort.active, chosen, -1)
-        return clusters._replace(label=jnp.full_like(clusters.label, -1).at[cohort.ids].set(chosen))
+        label = lowest_loss(cross_loss(model, clusters.centers, cohort.data))
+        label = jnp.where(cohort.active, label, -1)
+        return clusters._replace(label=jnp.full_like(clusters.label, -1).at[cohort.ids].set(label))
 
     return Rule(begin, before)
 

@@ -134,29 +134,29 @@ class Rule(NamedTuple):
     after: Callable[[Key, Any, Clusters, Sent, Cohort], After] = as_sent
 
 
-def as_clusters(name: str, given: Any, n_clients: int) -> Clusters:
+def as_clusters(name: str, value: Any, n_clients: int) -> Clusters:
     """The clusters that a rule's function ``name`` returned, with int32 labels.
 
     Raises:
         ValueError: it did not return `Clusters`, its labels are not one whole number per client of the federation, or
             its centers do not have one row per cluster.
     """
-    check_kind(f"what a rule's {name} returned", given, Clusters, "give the centers and each client's label")
-    if len({jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(given.centers)}) > 1:
+    check_kind(f"what a rule's {name} returned", value, Clusters, "give the centers and each client's label")
+    if len({jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(value.centers)}) > 1:
         raise ValueError(
             f"a rule's {name} returned centers without a row for each cluster; return those of all clusters together, "
             "as jax.vmap(model.init)(jax.random.split(key, n_clusters))"
         )
-    return given._replace(label=as_labels(f"a rule's {name}", given.label, n_clients))
+    return value._replace(label=as_labels(f"a rule's {name}", value.label, n_clients))
 
 
-def as_labels(what: str, given: Any, n_clients: int) -> Array:
+def as_labels(what: str, value: Any, n_clients: int) -> Array:
     """(clients,) int32, the labels that a user's function returned.
 
     Raises:
         ValueError: they are not one whole number per client of the federation.
     """
-    label = given if isinstance(given, Array) else np.asarray(given)
+    label = value if isinstance(value, Array) else np.asarray(value)
     if label.shape != (n_clients,) or not jnp.issubdtype(label.dtype, jnp.integer):
         raise ValueError(
             f"{what} returned labels of shape {label.shape} and dtype {label.dtype}; return whole numbers of shape "
@@ -209,11 +209,11 @@ def clustered(
         return Upload(start, trained.params, weight, (clusters, trained.loss, trained.ok))
 
     def after(key: Key, hyper: Any, clusters: Clusters, sent: Sent, cohort: Cohort) -> After:
-        given = rule.after(key, hyper, clusters, sent, cohort)
-        if not (isinstance(given, tuple) and [*map(type, given)] == [Clusters, Sent, dict]):
-            kinds = [type(one).__name__ for one in given] if isinstance(given, tuple) else type(given).__name__
+        result = rule.after(key, hyper, clusters, sent, cohort)
+        if not (isinstance(result, tuple) and [*map(type, result)] == [Clusters, Sent, dict]):
+            kinds = [type(part).__name__ for part in result] if isinstance(result, tuple) else type(result).__name__
             raise ValueError(f"a rule's after returned {kinds}; return Clusters, Sent and a dict of metrics")
-        return (as_clusters("after", given[0], clusters.label.shape[0]), *given[1:])
+        return (as_clusters("after", result[0], clusters.label.shape[0]), *result[1:])
 
     def receive(key: Key, hyper: Any, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         clusters, loss, ok = upload.rest
@@ -223,10 +223,10 @@ def clustered(
         n_slots = tree.n_rows(centers)
         label = clusters.label[cohort.ids]
         label = jnp.where((label < -1) | (label >= n_slots), NOT_A_CLUSTER, label)
-        n_held = occupied(clusters.label, n_slots).sum(dtype=jnp.int32)
-        common = {"loss": loss, "ok": ok, "label": label, "n_clusters": n_held}
-        common |= sends(tree.first(centers), cohort)
-        return State(clusters._replace(centers=centers, memory=memory), ()), common | metrics
+        n_occupied = occupied(clusters.label, n_slots).sum(dtype=jnp.int32)
+        round_metrics = {"loss": loss, "ok": ok, "label": label, "n_clusters": n_occupied}
+        round_metrics |= sends(tree.first(centers), cohort)
+        return State(clusters._replace(centers=centers, memory=memory), ()), round_metrics | metrics
 
     def held(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
         return ModelTable(state.server.centers, state.server.label)

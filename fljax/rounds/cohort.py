@@ -55,17 +55,17 @@ def cohort_of(
     ids, active = as_drawn(sampling.draw(keys.ids, round, data.size, size), size)
     if federation.there is not None:
         active &= federation.there[ids]
-    own_home = size == n_clients and isinstance(data.pool, AtHome)  # each client trains where its examples are
-    if n_client_devices() > 1 and not own_home:
+    is_at_home = size == n_clients and isinstance(data.pool, AtHome)  # each client trains where its examples are
+    if n_client_devices() > 1 and not is_at_home:
         order = dealt(jnp.arange(size), data.size[ids], n_client_devices())
         ids, active = whole(ids[order]), whole(active[order])
-    of_clients = descend(keys.clients, ids)
+    keys_of_clients = descend(keys.clients, ids)
     if dropout is not None:
-        drawn = jax.vmap(lambda key: jax.random.uniform(key, (), jnp.float32))(descend(keys.dropout, ids))
-        stays = drawn >= dropout
+        random_numbers = jax.vmap(lambda key: jax.random.uniform(key, (), jnp.float32))(descend(keys.dropout, ids))
+        stays = random_numbers >= dropout
         if not sampling.is_independent:  # otherwise whether a client counts would depend on others' dropout
-            last = jnp.where(active, drawn, -1.0)
-            stays |= ~(stays & active).any() & (last == last.max())
+            active_numbers = jnp.where(active, random_numbers, -1.0)
+            stays |= ~(stays & active).any() & (active_numbers == active_numbers.max())
         active &= stays
     if sampling.cut is not None:
         active = sampling.cut(ids, active)
@@ -73,13 +73,13 @@ def cohort_of(
     n_missing = None
     if sampling.timing is not None and sampling.timing.deadline is not None:
         # The draw from above, including clients that do not come: the compiler merges the two.
-        ids_asked, asked = (sampling.ask or sampling.draw)(keys.ids, round, data.size, size)
-        asked = asked if federation.there is None else asked & federation.there[ids_asked]
-        n_missing = asked.sum(dtype=jnp.int32) - active.sum(dtype=jnp.int32)
+        ids_sampled, is_sampled = (sampling.ask or sampling.draw)(keys.ids, round, data.size, size)
+        is_sampled = is_sampled if federation.there is None else is_sampled & federation.there[ids_sampled]
+        n_missing = is_sampled.sum(dtype=jnp.int32) - active.sum(dtype=jnp.int32)
     expected = sampling.expected(n_clients, dropout)
     effort = None if sampling.effort is None else sampling.effort(keys.ids, ids)
     return Cohort(
-        round, ids, select(data, ids), active, federation.public, of_clients, val, expected, n_missing, effort
+        round, ids, select(data, ids), active, federation.public, keys_of_clients, val, expected, n_missing, effort
     )
 
 

@@ -103,8 +103,8 @@ def members_of(
         return combine.members(hyper, memory, centers, received, weight, label)
 
     def one(cluster: tuple[Array, Params, Any]) -> tuple[Params, Any]:
-        k, center, remembered = cluster
-        return combine.apply(hyper, remembered, center, received, jnp.where(label == k, weight, 0.0))
+        k, center, cluster_memory = cluster
+        return combine.apply(hyper, cluster_memory, center, received, jnp.where(label == k, weight, 0.0))
 
     return lax.map(one, (jnp.arange(tree.n_rows(centers), dtype=label.dtype), centers, memory))
 
@@ -173,10 +173,10 @@ def interpolated(combine: Combining, share: Callable[[Any, Array], Array | float
     def apply(hyper: Any, memory: Any, shared: Params, received: Stacked, weight: Array) -> tuple[Params, Any]:
         goal, memory = inner.apply(hyper, memory, shared, received, weight)
         step = share(hyper, weight)
-        (shared, before), (goal, after) = tree.split_statistics(shared), tree.split_statistics(goal)
-        moved = jax.tree.map(lambda w, to: w + step * (to - w), shared, goal)
-        known = jax.tree.map(lambda w, to: w + jnp.minimum(step, 1.0) * (to - w), before, after)
-        return tree.join_statistics(moved, known), memory
+        (shared, statistics), (goal, goal_statistics) = tree.split_statistics(shared), tree.split_statistics(goal)
+        new_shared = jax.tree.map(lambda w, to: w + step * (to - w), shared, goal)
+        new_statistics = jax.tree.map(lambda w, to: w + jnp.minimum(step, 1.0) * (to - w), statistics, goal_statistics)
+        return tree.join_statistics(new_shared, new_statistics), memory
 
     return Combine(apply, inner.init, name=inner.name, sums=inner.sums, goal=goal_of(inner))
 
@@ -193,8 +193,8 @@ def on_layers(combine: Combining, layers: tuple[str, ...]) -> Combine:
         return inner.init(hyper, part(shared))
 
     def apply(hyper: Any, memory: Any, shared: Params, received: Stacked, weight: Array) -> tuple[Params, Any]:
-        moved, memory = inner.apply(hyper, memory, part(shared), part(received), weight)
-        return compose(split(shared, layers)[0], moved), memory
+        new_part, memory = inner.apply(hyper, memory, part(shared), part(received), weight)
+        return compose(split(shared, layers)[0], new_part), memory
 
     return Combine(apply, init, name=inner.name, sums=inner.sums)
 
@@ -220,24 +220,24 @@ def by_optimizer(combine: Combining, optimizer: str) -> Combine:
         return server_step(server_optimizer(optimizer, server_numbers(hyper)), moments, shared, goal)
 
     def init(hyper: Any, shared: Params) -> Moments:
-        begun = server_optimizer(optimizer, server_numbers(hyper)).init(tree.trainable(shared))
-        return Moments(begun, inner.init(hyper, shared))
+        moments = server_optimizer(optimizer, server_numbers(hyper)).init(tree.trainable(shared))
+        return Moments(moments, inner.init(hyper, shared))
 
     def apply(hyper: Any, memory: Moments, shared: Params, received: Stacked, weight: Array) -> tuple[Params, Any]:
-        goal, remembered = inner.apply(hyper, memory.inner, shared, received, weight)
-        moved, anybody = step(hyper, memory.moments, shared, goal), (weight > 0).any()
+        goal, inner_memory = inner.apply(hyper, memory.inner, shared, received, weight)
+        stepped, has_participants = step(hyper, memory.moments, shared, goal), (weight > 0).any()
         # A round without participants leaves the model and its moments unchanged.
-        after = tree.where(anybody, moved, (shared, memory.moments))
-        return after[0], Moments(after[1], remembered)
+        shared, moments = tree.where(has_participants, stepped, (shared, memory.moments))
+        return shared, Moments(moments, inner_memory)
 
     def members(
         hyper: Any, memory: Moments, centers: Stacked, received: Stacked, weight: Array, label: Array
     ) -> tuple[Stacked, Moments]:
-        goal, remembered = members_of(inner, hyper, memory.inner, centers, received, weight, label)
-        moved = jax.vmap(partial(step, hyper))(memory.moments, centers, goal)
+        goal, inner_memory = members_of(inner, hyper, memory.inner, centers, received, weight, label)
+        stepped = jax.vmap(partial(step, hyper))(memory.moments, centers, goal)
         # A cluster without members keeps its model and its moments.
-        occupied = jax.ops.segment_sum(weight, label, tree.n_rows(centers)) > 0
-        centers, moments = tree.where(occupied, moved, (centers, memory.moments))
-        return centers, Moments(moments, remembered)
+        has_members = jax.ops.segment_sum(weight, label, tree.n_rows(centers)) > 0
+        centers, moments = tree.where(has_members, stepped, (centers, memory.moments))
+        return centers, Moments(moments, inner_memory)
 
     return Combine(apply, init, members, name=f"{inner.name}+{optimizer}", sums=inner.sums, goal=goal_of(inner))

@@ -20,8 +20,8 @@ USUAL = {
 def documented(factory: Callable[..., Any]) -> str:
     """A method's docstring, completed by `USUAL` for arguments that it does not describe, in the signature's order."""
     text, *sections = re.split(r"\n\n(?=(?:Args|Returns|Raises):\n)", inspect.cleandoc(factory.__doc__ or ""))
-    given = sections.pop(0) if sections and sections[0].startswith("Args:") else ""
-    described = USUAL | dict(re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", given, re.MULTILINE))
-    names = [name for name in inspect.signature(factory).parameters if name in described]
-    arguments = ["\n".join(["Args:", *(f"    {name}: {described[name]}" for name in names)])] if names else []
+    args_section = sections.pop(0) if sections and sections[0].startswith("Args:") else ""
+    descriptions = USUAL | dict(re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", args_section, re.MULTILINE))
+    names = [name for name in inspect.signature(factory).parameters if name in descriptions]
+    arguments = ["\n".join(["Args:", *(f"    {name}: {descriptions[name]}" for name in names)])] if names else []
     return "\n\n".join([text or factory.__name__, *arguments, *sections])

@@ -19,11 +19,11 @@ def as_drawn(drawn: Any, size: int) -> tuple[Array, Array]:
         fits = ids.shape == active.shape == (size,)
         if fits and jnp.issubdtype(ids.dtype, jnp.integer) and active.dtype == bool:
             return ids.astype(jnp.int32), active
-        given = f"{ids.shape} of {ids.dtype} and {active.shape} of {active.dtype}"
+        description = f"{ids.shape} of {ids.dtype} and {active.shape} of {active.dtype}"
     except (TypeError, ValueError):
-        given = f"a {type(drawn).__name__}" if not isinstance(drawn, tuple) else f"{len(drawn)} things"
-    wanted = f"ids ({size},), whole numbers, and which of them participate ({size},), bool"
-    raise ValueError(f"the sampling drew {given}; give {wanted}")
+        description = f"a {type(drawn).__name__}" if not isinstance(drawn, tuple) else f"{len(drawn)} things"
+    expected = f"ids ({size},), whole numbers, and which of them participate ({size},), bool"
+    raise ValueError(f"the sampling drew {description}; give {expected}")
 
 
 def check_ids(ids: np.ndarray, n_clients: int) -> None:
@@ -32,12 +32,12 @@ def check_ids(ids: np.ndarray, n_clients: int) -> None:
     Raises:
         ValueError: they are not; the message names a client.
     """
-    if (beyond := (ids < 0) | (ids >= n_clients)).any():
-        known = f"give ids from 0 to {n_clients - 1}"
-        raise ValueError(f"the sampling drew client {ids[beyond][0]} of {n_clients}; {known}")
-    ordered = np.sort(ids, axis=-1)
-    if (twice := np.diff(ordered, axis=-1) == 0).any():
-        raise ValueError(f"the sampling drew client {ordered[..., 1:][twice][0]} twice; give distinct ids")
+    if (is_unknown := (ids < 0) | (ids >= n_clients)).any():
+        allowed = f"give ids from 0 to {n_clients - 1}"
+        raise ValueError(f"the sampling drew client {ids[is_unknown][0]} of {n_clients}; {allowed}")
+    sorted_ids = np.sort(ids, axis=-1)
+    if (is_repeated := np.diff(sorted_ids, axis=-1) == 0).any():
+        raise ValueError(f"the sampling drew client {sorted_ids[..., 1:][is_repeated][0]} twice; give distinct ids")
 
 
 def check_draw(draw: Any, n_clients: int, n_places: int) -> None:

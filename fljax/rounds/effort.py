@@ -43,7 +43,7 @@ def stragglers(sampling: Sampling, rate: float, *, least: float = 0.0, epochs: P
     for name, value in (("rate", rate), ("least", least)):
         if not 0 <= real(name, value) <= 1:
             raise ValueError(f"{name}={value} is not a share; choose 0 <= {name} <= 1")
-    return _stragglers(_once(sampling), float(rate), float(least), None if epochs is None else int(epochs))
+    return _stragglers(_without_effort(sampling), float(rate), float(least), None if epochs is None else int(epochs))
 
 
 @cache
@@ -73,22 +73,22 @@ def partial_work(sampling: Sampling, effort: Sequence[float]) -> Sampling:
         ValueError: a share is out of its range, a run has more or fewer clients, or ``sampling`` already sets partial
             work.
     """
-    row = numbers_of_clients("effort", effort)
-    for i, share in enumerate(row):
+    shares = numbers_of_clients("effort", effort)
+    for i, share in enumerate(shares):
         if not 0 < share <= 1:
             raise ValueError(f"effort={share:g} of client {i}; choose 0 < effort <= 1")
-    return _partial_work(_once(sampling), row)
+    return _partial_work(_without_effort(sampling), shares)
 
 
 @cache
-def _partial_work(sampling: Sampling, row: tuple[float, ...]) -> Sampling:
+def _partial_work(sampling: Sampling, shares: tuple[float, ...]) -> Sampling:
     def effort(key: Key, ids: Array) -> Array:
-        return jnp.asarray(row, jnp.float32)[ids]
+        return jnp.asarray(shares, jnp.float32)[ids]
 
-    return for_each_client("effort", row, sampling._replace(effort=effort))
+    return for_each_client("effort", shares, sampling._replace(effort=effort))
 
 
-def _once(sampling: Sampling) -> Sampling:
+def _without_effort(sampling: Sampling) -> Sampling:
     if sampling.effort is not None:
         raise ValueError(f"sampling={dict(sampling.about)} already sets partial work; give one that does not")
     return sampling

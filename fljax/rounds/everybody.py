@@ -22,16 +22,16 @@ def over_everybody(combine: Combining, common: tuple[str, ...]) -> Combine:
 
     def apply(hyper: Any, memory: Any, shared: Params, received: Stacked, weight: Array) -> tuple[Params, Any]:
         parts = zip(memory, split(shared, common), split(received, common), strict=True)
-        (own, of_own), (base, of_base) = (inner.apply(hyper, *part, weight) for part in parts)
-        return compose(own, base), (of_own, of_base)
+        (own, own_memory), (base, base_memory) = (inner.apply(hyper, *part, weight) for part in parts)
+        return compose(own, base), (own_memory, base_memory)
 
     def members(
         hyper: Any, memory: Any, centers: Stacked, received: Stacked, weight: Array, label: Array
     ) -> tuple[Stacked, Any]:
         (own, base), (sent, sent_base) = split(centers, common), split(received, common)
-        own, of_own = members_of(inner, hyper, memory[0], own, sent, weight, label)
-        first = tree.first((memory[1], base))  # all rows are equal
-        base, of_base = tree.broadcast(inner.apply(hyper, *first, sent_base, weight), tree.n_rows(own))
-        return compose(own, base), (of_own, of_base)
+        own, own_memory = members_of(inner, hyper, memory[0], own, sent, weight, label)
+        shared_row = tree.first((memory[1], base))  # all rows are equal
+        base, base_memory = tree.broadcast(inner.apply(hyper, *shared_row, sent_base, weight), tree.n_rows(own))
+        return compose(own, base), (own_memory, base_memory)
 
     return Combine(apply, init, members, name=inner.name)

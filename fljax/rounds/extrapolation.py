@@ -25,8 +25,8 @@ def extrapolated(combine: Combining) -> Combine:
         goal, memory = inner.apply(hyper, memory, shared, received, weight)
         step = tree.subtract(tree.trainable(goal), tree.trainable(shared))
         squared = jnp.where(weight > 0, jax.vmap(tree.squared_norm)(tree.moves(received, shared)), 0.0)
-        spread = jnp.vdot(weight, squared) / jnp.maximum(weight.sum(), 1e-12)
-        eta = jnp.maximum(1.0, spread / (2 * (tree.squared_norm(step) + hyper.epsilon)))
+        mean_squared = jnp.vdot(weight, squared) / jnp.maximum(weight.sum(), 1e-12)
+        eta = jnp.maximum(1.0, mean_squared / (2 * (tree.squared_norm(step) + hyper.epsilon)))
         return tree.map_trainable(lambda to, t, d: t + eta * d, goal, shared, step), memory
 
     return Combine(apply, inner.init, name=f"{inner.name}+exp", goal=goal_of(inner))

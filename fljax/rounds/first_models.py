@@ -72,21 +72,21 @@ def balanced_draw(key: Key, model: Model, n_clusters: int, min_share: Array | fl
         n_drawn, centers, share = carry
         new_centers = draw(jax.random.fold_in(key, n_drawn))
         new_share = least_share(new_centers)
-        kept = tree.where(new_share > share, new_centers, centers)
-        return n_drawn + 1, kept, jnp.maximum(new_share, share)
+        best = tree.where(new_share > share, new_centers, centers)
+        return n_drawn + 1, best, jnp.maximum(new_share, share)
 
-    none = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(draw, key))
+    placeholder = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(draw, key))
     # The loop also makes the first draw; otherwise the draw would be compiled twice.
-    return lax.while_loop(too_uneven, redraw, (jnp.int32(0), none, jnp.float32(-1)))[1]
+    return lax.while_loop(too_uneven, redraw, (jnp.int32(0), placeholder, jnp.float32(-1)))[1]
 
 
 def _is_constant(model: Model) -> bool:
     """Whether ``model.init`` returns parameters without using the key."""
-    found: list[bool] = []
+    is_constant: list[bool] = []
 
     def look(key: Key) -> Key:
-        found.append(not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(model.init(key))))
+        is_constant.append(not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(model.init(key))))
         return key
 
     jax.eval_shape(look, jax.random.key(0))
-    return found[0]
+    return is_constant[0]

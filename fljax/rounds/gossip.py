@@ -38,12 +38,12 @@ def graph_of(kind: Graph, n: int, degree: int = 4, seed: int = 0) -> np.ndarray:
         return _circulant(n, (1,))
     if kind == "torus":
         rows = max(r for r in range(1, int(n**0.5) + 1) if n % r == 0)
-        place = np.arange(n).reshape(rows, n // rows)
-        return _of_edges(n, [(place, np.roll(place, 1, axis)) for axis in (0, 1)])
+        grid = np.arange(n).reshape(rows, n // rows)
+        return _graph_of_edges(n, [(grid, np.roll(grid, 1, axis)) for axis in (0, 1)])
     rng = np.random.default_rng(seed)
     if kind == "pairs":
-        order = rng.permutation(n)[: n - n % 2].reshape(-1, 2)
-        return _of_edges(n, [(order[:, 0], order[:, 1])])
+        pairs = rng.permutation(n)[: n - n % 2].reshape(-1, 2)
+        return _graph_of_edges(n, [(pairs[:, 0], pairs[:, 1])])
     if not 1 <= degree < n or degree * n % 2:
         raise ValueError(
             f"degree={degree}: for a regular graph of {n} clients choose 1 to {n - 1}, an even degree if the number of "
@@ -54,54 +54,54 @@ def graph_of(kind: Graph, n: int, degree: int = 4, seed: int = 0) -> np.ndarray:
 
 def _regular(rng: np.random.Generator, n: int, degree: int) -> np.ndarray:
     """A random regular graph: edges of a circulant graph swap endpoints until its structure is gone."""
-    near = _circulant(n, tuple(range(1, degree // 2 + 1)))
+    adjacent = _circulant(n, tuple(range(1, degree // 2 + 1)))
     if degree % 2:
-        near |= _of_edges(n, [(np.arange(n), (np.arange(n) + n // 2) % n)])
-    edges = np.argwhere(np.triu(near))
-    for one, other in rng.integers(len(edges), size=(20 * len(edges), 2)):
-        (a, b), (c, d) = edges[one], rng.permutation(edges[other])
-        if len({a, b, c, d}) == 4 and not near[a, d] and not near[c, b]:
-            near[[a, b, c, d], [b, a, d, c]] = False
-            near[[a, d, c, b], [d, a, b, c]] = True
-            edges[one], edges[other] = (a, d), (c, b)
-    return near
+        adjacent |= _graph_of_edges(n, [(np.arange(n), (np.arange(n) + n // 2) % n)])
+    edges = np.argwhere(np.triu(adjacent))
+    for first, second in rng.integers(len(edges), size=(20 * len(edges), 2)):
+        (a, b), (c, d) = edges[first], rng.permutation(edges[second])
+        if len({a, b, c, d}) == 4 and not adjacent[a, d] and not adjacent[c, b]:
+            adjacent[[a, b, c, d], [b, a, d, c]] = False
+            adjacent[[a, d, c, b], [d, a, b, c]] = True
+            edges[first], edges[second] = (a, d), (c, b)
+    return adjacent
 
 
 def _circulant(n: int, steps: tuple[int, ...]) -> np.ndarray:
-    place = np.arange(n)
-    return _of_edges(n, [(place, (place + step) % n) for step in steps])
+    clients = np.arange(n)
+    return _graph_of_edges(n, [(clients, (clients + step) % n) for step in steps])
 
 
-def _of_edges(n: int, edges: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    near = np.zeros((n, n), bool)
-    for one, other in edges:
-        near[one.ravel(), other.ravel()] = near[other.ravel(), one.ravel()] = True
-    np.fill_diagonal(near, False)
-    return near
+def _graph_of_edges(n: int, edges: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    adjacent = np.zeros((n, n), bool)
+    for sources, targets in edges:
+        adjacent[sources.ravel(), targets.ravel()] = adjacent[targets.ravel(), sources.ravel()] = True
+    np.fill_diagonal(adjacent, False)
+    return adjacent
 
 
-def renamed(key: Array, near: Array) -> Array:
+def renamed(key: Array, adjacent: Array) -> Array:
     """The graph with its places permuted among the clients; a time-varying graph has a new key in every round."""
-    order = jax.random.permutation(key, near.shape[0])
-    return near[order[:, None], order[None, :]]
+    order = jax.random.permutation(key, adjacent.shape[0])
+    return adjacent[order[:, None], order[None, :]]
 
 
-def metropolis(near: Array, active: Array) -> Array:
+def metropolis(adjacent: Array, active: Array) -> Array:
     """The mixing matrix W (clients, clients): symmetric, rows and columns sum to 1 (Xiao, Boyd 2004).
 
     ``W_ij = 1 / (1 + max(d_i, d_j))`` between neighbours that are ``active`` (clients,), the rest is W_ii; d_i is the
     number of i's active neighbours. On a regular graph with full participation all weights are 1 / (1 + d).
     """
-    linked = near & active[:, None] & active[None, :]
+    linked = adjacent & active[:, None] & active[None, :]
     degree = linked.sum(axis=1)
-    most = jnp.maximum(degree[:, None], degree[None, :]).astype(jnp.float32)
-    weight = jnp.where(linked, 1 / (1 + most), 0.0)
+    larger_degree = jnp.maximum(degree[:, None], degree[None, :]).astype(jnp.float32)
+    weight = jnp.where(linked, 1 / (1 + larger_degree), 0.0)
     return weight + jnp.diag(1 - weight.sum(axis=1))
 
 
-def neighbours_mean(near: Array, active: Array) -> Array:
+def neighbours_mean(adjacent: Array, active: Array) -> Array:
     """The matrix (clients, clients) of each client's mean over its active neighbours; itself if it has none."""
-    linked = near & active[None, :]
+    linked = adjacent & active[None, :]
     degree = linked.sum(axis=1)
     mean = linked.astype(jnp.float32) / jnp.maximum(degree, 1).astype(jnp.float32)[:, None]
     return mean + jnp.diag((degree == 0).astype(jnp.float32))
@@ -112,10 +112,10 @@ def spectral_gap(mixing: Array, active: Array) -> Array:
 
     1: one round makes all models equal; 0: the graph is not connected. Without active clients it is 1.
     """
-    here = active.astype(mixing.dtype)
-    among = mixing * here[:, None] * here[None, :]
-    rest = among - here[:, None] * here[None, :] / jnp.maximum(here.sum(), 1)
-    return jnp.clip(1 - jnp.abs(eigvalsh(rest)).max(), 0, 1)
+    present = active.astype(mixing.dtype)
+    active_mixing = mixing * present[:, None] * present[None, :]
+    deviation = active_mixing - present[:, None] * present[None, :] / jnp.maximum(present.sum(), 1)
+    return jnp.clip(1 - jnp.abs(eigvalsh(deviation)).max(), 0, 1)
 
 
 def consensus_distance(models: Stacked, active: Array) -> Array:
@@ -123,9 +123,9 @@ def consensus_distance(models: Stacked, active: Array) -> Array:
     weight = active.astype(jnp.float32) / jnp.maximum(active.sum(), 1).astype(jnp.float32)
 
     def squared(leaf: Array) -> Array:
-        flat = jnp.where(active[:, None], tree.as_matrix(leaf), 0)
-        away = flat - (weight[:, None] * flat).sum(axis=0)[None, :]
-        return (weight * jnp.square(away).sum(axis=1)).sum()
+        values = jnp.where(active[:, None], tree.as_matrix(leaf), 0)
+        deviations = values - (weight[:, None] * values).sum(axis=0)[None, :]
+        return (weight * jnp.square(deviations).sum(axis=1)).sum()
 
     return jnp.sqrt(sum((squared(leaf) for leaf in jax.tree.leaves(tree.trainable(models))), jnp.float32(0)))
 
@@ -141,19 +141,19 @@ def between_neighbours(
 ) -> Algorithm:
     """A method whose clients send their model to each present neighbour; ``State.server`` is the graph.
 
-    ``step(hyper, models, near, cohort)`` returns the participants' training from their ``models`` (cohort, ...), with
-    the adjacency matrix ``near`` (cohort, cohort). The graph's arguments are those of `graph_of`; with
+    ``step(hyper, models, adjacent, cohort)`` returns the participants' training from ``models`` (cohort, ...), with the
+    adjacency matrix ``adjacent`` (cohort, cohort). The graph's arguments are those of `graph_of`; with
     ``time_varying``, clients change places in it in every round. The metrics ``spectral_gap`` and
     ``consensus_distance`` () describe the mixing matrix of the round and the models after it.
     """
 
     def round(key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        places = renamed(key, state.server) if time_varying else state.server
-        near, active = places[cohort.ids[:, None], cohort.ids[None, :]], cohort.active
-        trained = step(hyper, state.clients, near, cohort)
-        links = (near & active[:, None] & active[None, :]).sum(axis=1).astype(jnp.float32)
-        metrics = reported(trained, links * tree.size(tree.first(trained.params)))
-        metrics |= {"spectral_gap": spectral_gap(metropolis(near, active), active)}
+        whole_graph = renamed(key, state.server) if time_varying else state.server
+        adjacent, active = whole_graph[cohort.ids[:, None], cohort.ids[None, :]], cohort.active
+        trained = step(hyper, state.clients, adjacent, cohort)
+        n_links = (adjacent & active[:, None] & active[None, :]).sum(axis=1).astype(jnp.float32)
+        metrics = reported(trained, n_links * tree.size(tree.first(trained.params)))
+        metrics |= {"spectral_gap": spectral_gap(metropolis(adjacent, active), active)}
         metrics |= {"consensus_distance": consensus_distance(trained.params, active)}
         return State(state.server, trained.params), metrics
 

@@ -42,32 +42,32 @@ def head_tuned(deploy: Deploy, model: Model, work: Work, ft_epochs: int) -> Depl
     def deploy_tuned(key: Key, hyper: TunedHyper, state: State, data: ClientData) -> ModelTable:
         if isinstance(data.pool, AtHome):
             return step_by_step(key, hyper, state, data)
-        begun = deploy(key, hyper, state, data)
-        params, x = tree.first(begun.params), as_inputs(data.pool.x[:1])
+        initial = deploy(key, hyper, state, data)
+        params, x = tree.first(initial.params), as_inputs(data.pool.x[:1])
         width = settled_width(model, params, x)
         if width is None or math.prod(data.index.shape) * width > MOST_FEATURES:
             return step_by_step(key, hyper, state, data)
-        features = of_each_example(as_in_training, begun, data, 0.0)
+        features = of_each_example(as_in_training, initial, data, 0.0)
         places = jnp.arange(data.index.shape[1], dtype=jnp.int32)
-        own = data._replace(
+        indexed = data._replace(
             pool=Examples(places, jnp.zeros_like(places)), index=jnp.broadcast_to(places, data.index.shape)
         )
 
         def on_features(head: Params, batch: Batch, key: Key, features: Array, y: Array) -> tuple[Array, Params]:
             # The body's output for the empty input is not used, and so not computed.
-            seen = features[batch.x]
-            blank = jnp.zeros((seen.shape[0], *x.shape[1:]), x.dtype)
-            logits = see(model, params | head, blank, key, lambda h: seen.astype(h.dtype)).logits
+            batch_features = features[batch.x]
+            empty_input = jnp.zeros((batch_features.shape[0], *x.shape[1:]), x.dtype)
+            logits = see(model, params | head, empty_input, key, lambda h: batch_features.astype(h.dtype)).logits
             return batch_mean(model.loss(logits, y[batch.x]), batch.weight), head
 
         lr = hyper.lr if hyper.ft_lr is None else hyper.ft_lr
         optimizer = local_optimizer(hyper.replace(lr=lr, lr_decay=None), work, jnp.int32(0))
-        effort, held = work._replace(epochs=ft_epochs, terms=()), tree.stacked(begun)
-        start = tree.own({model.layers[-1]: held[model.layers[-1]]})
+        ft_work, models = work._replace(epochs=ft_epochs, terms=()), tree.stacked(initial)
+        start = tree.own({model.layers[-1]: models[model.layers[-1]]})
         trained = train_clients(
-            client_keys(key, data), start, own, on_features, optimizer, effort, features, data.pool.y[data.index]
+            client_keys(key, data), start, indexed, on_features, optimizer, ft_work, features, data.pool.y[data.index]
         )
-        return tree.own(held | trained.params)
+        return tree.own(models | trained.params)
 
     return deploy_tuned
 
@@ -80,17 +80,17 @@ def settled_width(model: Model, params: Params, x: Array) -> int | None:
     if tree.STATISTICS in params:
         return None
     try:
-        made = jax.make_jaxpr(lambda key, params, x: see(model, params, x, key).features)(_any_key(), params, x)
+        jaxpr = jax.make_jaxpr(lambda key, params, x: see(model, params, x, key).features)(_any_key(), params, x)
     except ValueError:  # not a flax module with a last layer of that name
         return None
-    (features,) = made.out_avals
+    (features,) = jaxpr.out_avals
 
     def outputs(x: Array, h: Array, params: Params) -> Array:
         return see(model, params, x, _any_key(), lambda _: h).logits
 
-    after = jax.make_jaxpr(outputs)(x, jnp.zeros(features.shape, features.dtype), params)
-    draws, goes_past = (dce_jaxpr(traced.jaxpr, [True])[1][0] for traced in (made, after))
-    return None if draws or goes_past or len(features.shape) != 2 else features.shape[1]
+    head_jaxpr = jax.make_jaxpr(outputs)(x, jnp.zeros(features.shape, features.dtype), params)
+    is_random, goes_past = (dce_jaxpr(traced.jaxpr, [True])[1][0] for traced in (jaxpr, head_jaxpr))
+    return None if is_random or goes_past or len(features.shape) != 2 else features.shape[1]
 
 
 def _any_key() -> Key:

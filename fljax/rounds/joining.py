@@ -73,23 +73,23 @@ def new_client_rounds(round: Round, key: Key, hyper: Any, begun: State, data: Cl
         n_rounds: () int32, 0 or more; may be traced. Rounds count from 0 for decaying learning rates.
     """
 
-    def one(number: Array, rows: Any) -> Any:
+    def one(number: Array, clients: Any) -> Any:
         key_server, key_clients = descend(key, number, np.arange(2))
         cohort = everyone(key_clients, number, data)
-        return round(key_server, hyper, State(begun.server, rows), cohort)[0].clients
+        return round(key_server, hyper, State(begun.server, clients), cohort)[0].clients
 
     return State(begun.server, lax.fori_loop(0, n_rounds, one, begun.clients))
 
 
 def train_new_clients(
-    key: Key, begun: Stacked, data: ClientData, n_rounds: Array, train: Callable[[Stacked, Cohort], Trained]
+    key: Key, initial: Stacked, data: ClientData, n_rounds: Array, train: Callable[[Stacked, Cohort], Trained]
 ) -> Stacked:
-    """New clients' models after rounds of ``train(models, cohort)`` from ``begun``; else as `new_client_rounds`."""
+    """New clients' models after rounds of ``train(models, cohort)`` from ``initial``; else as `new_client_rounds`."""
 
     def round(key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         return State((), train(state.clients, cohort).params), {}
 
-    return new_client_rounds(round, key, (), State((), begun), data, n_rounds).clients
+    return new_client_rounds(round, key, (), State((), initial), data, n_rounds).clients
 
 
 def join_from(model: Model, work: Work, begin: Callable[[State], Params]) -> Callable[..., ModelTable]:
@@ -99,7 +99,7 @@ def join_from(model: Model, work: Work, begin: Callable[[State], Params]) -> Cal
     """
 
     def join(key: Key, hyper: Any, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
-        begun = tree.broadcast(begin(state), data.n_clients)
-        return tree.own(train_new_clients(key, begun, data, n_rounds, partial(local_of(work, model), hyper)))
+        initial = tree.broadcast(begin(state), data.n_clients)
+        return tree.own(train_new_clients(key, initial, data, n_rounds, partial(local_of(work, model), hyper)))
 
     return join

@@ -21,8 +21,8 @@ def of_each_learner(combine: Combining) -> Combine:
 
     def apply(hyper: Any, memory: Any, learners: Stacked, copies: Stacked, weight: Array) -> tuple[Stacked, Any]:
         def one(learner: tuple[Any, Params, Stacked]) -> tuple[Params, Any]:
-            remembered, shared, received = learner
-            return inner.apply(hyper, remembered, shared, received, weight)
+            learner_memory, shared, received = learner
+            return inner.apply(hyper, learner_memory, shared, received, weight)
 
         return lax.map(one, (memory, learners, jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0), copies)))
 

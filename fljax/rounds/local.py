@@ -51,23 +51,23 @@ def train(
         added.update(work.terms)
     anchors = (start,) * len(work.terms)
     optimizer = local_optimizer(hyper, work, cohort.round)
-    for why in (_WHY_WITHOUT_LOSS[term] for term in work.terms if term in _WHY_WITHOUT_LOSS):
-        optimizer = without_loss(optimizer, why)
+    for reason in (_WHY_WITHOUT_LOSS[term] for term in work.terms if term in _WHY_WITHOUT_LOSS):
+        optimizer = without_loss(optimizer, reason)
     optimizer = frozen_optimizer(optimizer, frozen)
-    rows, plain = (*anchors, *per_client), work._replace(terms=())
+    rows, plain_work = (*anchors, *per_client), work._replace(terms=())
     loss = frozen_loss(loss, frozen)
-    return train_clients(cohort.key, start, cohort.data, loss, optimizer, plain, *rows, effort=cohort.effort)
+    return train_clients(cohort.key, start, cohort.data, loss, optimizer, plain_work, *rows, effort=cohort.effort)
 
 
 _WHY_WITHOUT_LOSS: dict[Term, str] = {}
 """Terms with which optimisers must not see the loss, and why."""
 
 
-def gradient_only(why: str) -> Callable[[Term], Term]:
+def gradient_only(reason: str) -> Callable[[Term], Term]:
     """Marks a `Term` whose loss value would reveal more than its gradient: optimisers do not get the value."""
 
     def marked(term: Term) -> Term:
-        _WHY_WITHOUT_LOSS[term] = why
+        _WHY_WITHOUT_LOSS[term] = reason
         return term
 
     return marked
@@ -86,17 +86,17 @@ def checking_terms(algorithm: Algorithm, terms: Mapping[str, Term]) -> Algorithm
 
     def watched(part: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any) -> Any:
-            before = _added.set(added)
+            token = _added.set(added)
             try:
-                found = part(*args)
+                result = part(*args)
             finally:
-                _added.reset(before)
+                _added.reset(token)
             if missing := [name for name, term in terms.items() if term not in added]:
                 raise ValueError(
                     f"{algorithm.about.name or 'the method'}: its clients train without {missing[0]}; train them "
                     "with fljax.rounds.train and the `work` that the method receives"
                 )
-            return found
+            return result
 
         return run
 

@@ -24,8 +24,7 @@ from fljax.rounds.uplink.downlink import with_downlink
 from fljax.types import About, Algorithm, Model, Params, Work
 
 Kind = Literal["baseline", "one model", "personalised", "clustered"]
-"""What clients get from a method, for lists: training alone, one global model, personal models, or one model per
-cluster."""
+"""What clients get from a method: training alone, one global model, personal models, or one model per cluster."""
 
 KINDS: tuple[Kind, ...] = ("baseline", "one model", "personalised", "clustered")
 
@@ -81,9 +80,9 @@ class Method:
         """
         signature = inspect.signature(self.factory)
         if unknown := [name for name in choices if name not in signature.parameters]:
-            known = ", ".join(name for name in signature.parameters if name not in ("model", "work")) or "none"
+            names = ", ".join(name for name in signature.parameters if name not in ("model", "work")) or "none"
             raise ValueError(
-                f"{self.name} has no static choice {unknown[0]!r}; its static choices: {known}; hyperparameters belong "
+                f"{self.name} has no static choice {unknown[0]!r}; its static choices: {names}; hyperparameters belong "
                 "to its Hyper"
             )
         check_kind("model", model, Model, "make one by fljax.MODELS, fljax.from_linen, from_nnx or from_functions")
@@ -98,45 +97,47 @@ class Method:
             if not _is_hashable(value):
                 kind = type(value).__name__
                 raise ValueError(f"{self.name}: {name} is of type {kind}, which is mutable; give a tuple")
-        made = tuple((_kinds(value), value) for value in bound.arguments.values())
-        if made not in self._made:
-            self._made[made] = self._make(model, work, dict(bound.arguments))
-        return self._made[made]
+        cache_key = tuple((_types(value), value) for value in bound.arguments.values())
+        if cache_key not in self._made:
+            self._made[cache_key] = self._make(model, work, dict(bound.arguments))
+        return self._made[cache_key]
 
     def _make(self, model: Model, work: Work, arguments: dict[str, Any]) -> Algorithm:
         check_model(model)
-        own = {name: value for name, value in arguments.items() if name not in ("model", "work")}
-        is_usual = "combine" not in own or own["combine"] == self.static["combine"].default
-        filled, links, down = dict(own), [], []
-        added = {brick.name: brick.value for brick in self.bricks if brick.slot == "loss"}
+        static = {name: value for name, value in arguments.items() if name not in ("model", "work")}
+        is_usual = "combine" not in static or static["combine"] == self.static["combine"].default
+        filled, uplinks, downlinks = dict(static), [], []
+        terms = {brick.name: brick.value for brick in self.bricks if brick.slot == "loss"}
         # Augmentation comes outside of all other terms: they see one version of an example, dp_sgd each example's own.
-        added |= {brick.name: augmented(brick.value) for brick in self.bricks if brick.slot == "augment"}
+        terms |= {brick.name: augmented(brick.value) for brick in self.bricks if brick.slot == "augment"}
         for brick in self.bricks:
             if brick.slot in ("loss", "augment"):
                 continue
             if brick.slot == "uplink":
-                links.append(brick.value)
+                uplinks.append(brick.value)
             elif brick.slot == "downlink":
-                down.append(brick.value)
+                downlinks.append(brick.value)
             else:
                 if brick.slot == "combine" and not is_usual:
-                    raise ValueError(f"{self.name}: {brick.name} would replace combine={own['combine']}; leave one out")
+                    raise ValueError(
+                        f"{self.name}: {brick.name} would replace combine={static['combine']}; leave one out"
+                    )
                 filled["combine"] = brick.value if brick.slot == "combine" else brick.value(filled["combine"])
-        algorithm = self.factory(model, work._replace(terms=(*work.terms, *added.values())), **filled)
+        algorithm = self.factory(model, work._replace(terms=(*work.terms, *terms.values())), **filled)
         check_kind(
             f"what the function of {self.name} returns", algorithm, Algorithm, "return one, as fljax.averaging does"
         )
-        described = {name: value for name, value in own.items() if name != "combine" or not is_usual}
-        choices = tuple((name, _hashable(plain(value))) for name, value in described.items())
+        shown = {name: value for name, value in static.items() if name != "combine" or not is_usual}
+        choices = tuple((name, _as_hashable(plain(value))) for name, value in shown.items())
         # A user's function in the slot may read hyperparameters that this method's class does not have.
         about = About(self.name, choices, work, model.about, tuple(numbers_of(self.Hyper)) if is_usual else ())
         # A method that only adds an end to another one, such as fine-tuning, keeps its `about`.
         predict = algorithm.predict if isinstance(algorithm.predict, _OfExamples) else _OfExamples(algorithm.predict)
         algorithm = algorithm._replace(about=about, predict=predict)
-        if added:
-            algorithm = checking_terms(algorithm, added)
-        algorithm = with_uplink(algorithm, chained(links)) if links else algorithm
-        algorithm = with_downlink(algorithm, chained(down)) if down else algorithm
+        if terms:
+            algorithm = checking_terms(algorithm, terms)
+        algorithm = with_uplink(algorithm, chained(uplinks)) if uplinks else algorithm
+        algorithm = with_downlink(algorithm, chained(downlinks)) if downlinks else algorithm
         return algorithm._replace(about=about)
 
     def __add__(self, brick: Brick) -> "Method":
@@ -156,20 +157,20 @@ class Method:
         if brick.slot not in self.slots:
             slots = ", ".join(self.slots) or "none"
             raise ValueError(f"{name}: {self.title} has no slot {brick.slot!r} for {brick.name}; its slots: {slots}")
-        if late := [one.name for one in self.bricks if one.name in brick.before]:
-            raise ValueError(f"{name}: write {brick.name} before {late[0]}")
-        own = {} if brick.Hyper is None else numbers_of(brick.Hyper)
-        if shared := sorted(own.keys() & numbers_of(self.Hyper).keys()):
-            with_it = [one.name for one in self.bricks if one.Hyper is not None and shared[0] in numbers_of(one.Hyper)]
-            owner = [*with_it, self.factory.__name__][0]
+        if misplaced := [one.name for one in self.bricks if one.name in brick.before]:
+            raise ValueError(f"{name}: write {brick.name} before {misplaced[0]}")
+        numbers = {} if brick.Hyper is None else numbers_of(brick.Hyper)
+        if shared := sorted(numbers.keys() & numbers_of(self.Hyper).keys()):
+            owners = [one.name for one in self.bricks if one.Hyper is not None and shared[0] in numbers_of(one.Hyper)]
+            owner = [*owners, self.factory.__name__][0]
             raise ValueError(
                 f"{name}: {owner} and {brick.name} both have a hyperparameter {shared[0]!r}; use one of them"
             )
-        before = [one for one in self.bricks if one.slot in ("combine", "server")]
-        if brick.slot == "combine" and before:
-            rules = [one.name for one in before if one.slot == "combine"]
-            mend = "leave one out" if rules else f"write {brick.name} first, or leave one out"
-            raise ValueError(f"{name}: {brick.name} would replace {(rules or [before[-1].name])[-1]}; {mend}")
+        combining = [one for one in self.bricks if one.slot in ("combine", "server")]
+        if brick.slot == "combine" and combining:
+            rule_names = [one.name for one in combining if one.slot == "combine"]
+            remedy = "leave one out" if rule_names else f"write {brick.name} first, or leave one out"
+            raise ValueError(f"{name}: {brick.name} would replace {(rule_names or [combining[-1].name])[-1]}; {remedy}")
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
@@ -177,16 +178,16 @@ class Method:
         # A method whose clients do not train by gradient steps on a loss cannot take a term on it.
         trains, combines = self.trains and issubclass(self.Hyper, LocalHyper), "combine" in self.static
         sends = combines if self.sends is None else self.sends
-        one = combines and self.kind in ("one model", "personalised")  # clustered methods start from several models
-        there: dict[Slot, bool] = {
+        single = combines and self.kind in ("one model", "personalised")  # clustered methods start from several models
+        exists: dict[Slot, bool] = {
             "loss": trains,
             "augment": trains,
             "uplink": sends,
-            "downlink": one,
+            "downlink": single,
             "combine": combines,
             "server": combines,
         }
-        return tuple(slot for slot, is_there in there.items() if is_there)
+        return tuple(slot for slot, does_exist in exists.items() if does_exist)
 
     @cached_property
     def static(self) -> dict[str, inspect.Parameter]:
@@ -264,13 +265,13 @@ def method(
 
     def made(factory: Callable[..., Algorithm]) -> Method:
         factory.__doc__ = documented(factory)
-        found = Method(factory, Hyper, paper, link, kind, (), sends, trains)
-        choices, numbers, efforts = found.static, numbers_of(Hyper), Work._fields
+        new_method = Method(factory, Hyper, paper, link, kind, (), sends, trains)
+        choices, numbers, work_fields = new_method.static, numbers_of(Hyper), Work._fields
         for name in (*choices, *numbers):
-            kinds = {"a static choice": choices, "a hyperparameter": numbers, "a field of Work": efforts}
+            kinds = {"a static choice": choices, "a hyperparameter": numbers, "a field of Work": work_fields}
             if len(kinds := [kind for kind, names in kinds.items() if name in names]) > 1:
-                raise ValueError(f"{found.name}: {name!r} is both {' and '.join(kinds)}; give one another name")
-        return found
+                raise ValueError(f"{new_method.name}: {name!r} is both {' and '.join(kinds)}; give one another name")
+        return new_method
 
     return made
 
@@ -293,13 +294,13 @@ def _is_hashable(value: Any) -> bool:
     return True
 
 
-def _kinds(value: Any) -> Any:
+def _types(value: Any) -> Any:
     """The type of a choice and of its parts: True, 1 and 1.0 are equal, but not the same choice."""
-    return type(value), tuple(map(_kinds, value)) if type(value) is tuple else ()
+    return type(value), tuple(map(_types, value)) if type(value) is tuple else ()
 
 
-def _hashable(value: Any) -> Any:
-    return tuple(map(_hashable, value)) if isinstance(value, list) else value
+def _as_hashable(value: Any) -> Any:
+    return tuple(map(_as_hashable, value)) if isinstance(value, list) else value
 
 
 __all__ = ["KINDS", "Brick", "Kind", "Method", "Slot", "hyper", "method"]

@@ -41,9 +41,9 @@ def one_shot_clustering(
             raise ValueError(f"{type(hyper).__name__} has no field warmup, the rounds before groups form; add it")
         theta = model.init(key)
         # `kept` has the last uploaded updates, (clients, ...); 0: none yet.
-        one = jax.tree.map(tree.at_least_float32, tree.trainable(theta))
-        none = jax.tree.map(lambda leaf: jnp.zeros((data.n_clients, *leaf.shape), leaf.dtype), one)
-        return one_cluster(theta, data.n_clients, n_clusters, kept=none)
+        update = jax.tree.map(tree.at_least_float32, tree.trainable(theta))
+        no_updates = jax.tree.map(lambda leaf: jnp.zeros((data.n_clients, *leaf.shape), leaf.dtype), update)
+        return one_cluster(theta, data.n_clients, n_clusters, kept=no_updates)
 
     def before(hyper: Any, clusters: Clusters, cohort: Cohort) -> Clusters:
         # Until the groups form, all clients are in the first cluster, and the other clusters copy its model.
@@ -53,23 +53,23 @@ def one_shot_clustering(
         return clusters._replace(centers=centers, memory=memory)
 
     def after(key: Key, hyper: Any, clusters: Clusters, sent: Sent, cohort: Cohort) -> After:
-        moved = measure(tree.subtract(sent.params, tree.take(clusters.centers, sent.label)))
-        update = tree.put(clusters.kept, cohort.ids, moved, sent.weight > 0)
+        measured = measure(tree.subtract(sent.params, tree.take(clusters.centers, sent.label)))
+        update = tree.put(clusters.kept, cohort.ids, measured, sent.weight > 0)
         round = cohort.round.astype(jnp.float32)
         forms = (round < hyper.warmup) & (round + 1 >= hyper.warmup)
         label = lax.cond(forms, lambda: found(key, hyper, update), lambda: clusters.label)
         return clusters._replace(label=label, kept=update), sent._replace(label=label[cohort.ids]), {}
 
     def found(key: Key, hyper: Any, update: Stacked) -> Array:
-        came = jax.vmap(tree.squared_norm)(update) > 0
-        label = as_labels("a rule's find", find(key, hyper, update, came), came.shape[0])
-        return unseen_to_largest(label, came)
+        has_sent = jax.vmap(tree.squared_norm)(update) > 0
+        label = as_labels("a rule's find", find(key, hyper, update, has_sent), has_sent.shape[0])
+        return unseen_to_largest(label, has_sent)
 
     return Rule(begin, before, after)
 
 
-def unseen_to_largest(label: Array, seen: Array) -> Array:
-    """``label`` (clients,) where ``seen``; the other clients join the largest group, the first one in a tie."""
+def unseen_to_largest(label: Array, has_sent: Array) -> Array:
+    """``label`` (clients,) where ``has_sent``; the other clients join the largest group, the first one in a tie."""
     n_slots = label.shape[0]
-    largest = jnp.argmax(jnp.bincount(jnp.where(seen, label, n_slots), length=n_slots)).astype(jnp.int32)
-    return jnp.where(seen, label, largest)
+    largest = jnp.argmax(jnp.bincount(jnp.where(has_sent, label, n_slots), length=n_slots)).astype(jnp.int32)
+    return jnp.where(has_sent, label, largest)

@@ -40,7 +40,7 @@ def of_peers(
         return tree.own(models(state.clients))
 
     def mean_of_all(state: State) -> Params:
-        held = models(state.clients)
-        return weighted_mean(held, jnp.ones(tree.n_rows(held), jnp.float32))
+        held_models = models(state.clients)
+        return weighted_mean(held_models, jnp.ones(tree.n_rows(held_models), jnp.float32))
 
     return Algorithm(init, round, deploy, predictor(model), join_from(model, work, mean_of_all), model.loss)

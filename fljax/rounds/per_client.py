@@ -7,18 +7,18 @@ import numpy as np
 from fljax.rounds.sampling import Sampling
 
 
-def numbers_of_clients(name: str, given: Any) -> tuple[float, ...]:
+def numbers_of_clients(name: str, values: Any) -> tuple[float, ...]:
     """(clients,) numbers, one per client, as floats.
 
     Raises:
         ValueError: they are not numbers, or not one-dimensional.
     """
     try:
-        row = np.asarray(given, np.float64)
+        row = np.asarray(values, np.float64)
     except (TypeError, ValueError):
         row = np.full((), np.nan)
     if row.ndim != 1 or not row.size or np.isnan(row).any():
-        raise ValueError(f"{name}={given!r}: give a number for each client, (clients,)")
+        raise ValueError(f"{name}={values!r}: give a number for each client, (clients,)")
     return tuple(row.tolist())
 
 

@@ -31,14 +31,14 @@ def train_in_phases(hyper: Any, start: ModelTable, cohort: Cohort, work: Work, p
     The loss is the mean over all epochs. A client whose training diverges in a phase keeps its initial model.
     """
     phases = [phase for phase in phases if phase.epochs]
-    begun, total = tree.stacked(start), sum(phase.epochs for phase in phases)
-    trained = Trained(begun, jnp.zeros(cohort.ids.shape, jnp.float32), jnp.ones(cohort.ids.shape, bool))
+    initial, total = tree.stacked(start), sum(phase.epochs for phase in phases)
+    trained = Trained(initial, jnp.zeros(cohort.ids.shape, jnp.float32), jnp.ones(cohort.ids.shape, bool))
     for phase in phases:
-        now = cohort
+        phase_cohort = cohort
         if phase.drawn_from is not None:
-            now = cohort._replace(key=drawn(cohort, phase.drawn_from))
-        effort = work._replace(epochs=phase.epochs)
-        after = train(hyper, trained.params, now, phase.loss, effort, *phase.rows, frozen=phase.frozen)
-        mean_loss = trained.loss + phase.epochs / total * after.loss
-        trained = Trained(after.params, mean_loss, trained.ok & after.ok)
-    return trained._replace(params=tree.where(trained.ok, trained.params, begun))
+            phase_cohort = cohort._replace(key=drawn(cohort, phase.drawn_from))
+        phase_work = work._replace(epochs=phase.epochs)
+        result = train(hyper, trained.params, phase_cohort, phase.loss, phase_work, *phase.rows, frozen=phase.frozen)
+        mean_loss = trained.loss + phase.epochs / total * result.loss
+        trained = Trained(result.params, mean_loss, trained.ok & result.ok)
+    return trained._replace(params=tree.where(trained.ok, trained.params, initial))

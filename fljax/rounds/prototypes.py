@@ -18,11 +18,11 @@ def no_prototypes(n_classes: int, d: int) -> Params:
     return {"mean": jnp.zeros((n_classes, d), jnp.float32), "known": jnp.zeros(n_classes, jnp.float32)}
 
 
-def average_prototypes(before: Params, sums: ClassSums, weighting: Weighting, cohort: Cohort, ok: Array) -> Params:
+def average_prototypes(previous: Params, sums: ClassSums, weighting: Weighting, cohort: Cohort, ok: Array) -> Params:
     """The prototypes after a round; a class that no participant has keeps its own.
 
     Args:
-        before: the prototypes so far.
+        previous: the prototypes so far.
         sums: of the participants' features.
         weighting: of the clients that have a class, "size" (by their examples of it) or "uniform".
         cohort: the participants.
@@ -30,5 +30,5 @@ def average_prototypes(before: Params, sums: ClassSums, weighting: Weighting, co
     """
     count = sums.count if weighting == "size" else (sums.count > 0).astype(jnp.float32)
     mass = client_weight("uniform", cohort, ok)[:, None] * count
-    mean = jax.vmap(weighted_mean, in_axes=(1, 1, 0))(sums.mean, mass, before["mean"])
-    return {"mean": mean, "known": jnp.maximum(before["known"], (mass.sum(0) > 0).astype(jnp.float32))}
+    mean = jax.vmap(weighted_mean, in_axes=(1, 1, 0))(sums.mean, mass, previous["mean"])
+    return {"mean": mean, "known": jnp.maximum(previous["known"], (mass.sum(0) > 0).astype(jnp.float32))}

@@ -10,7 +10,7 @@ from jax import Array
 
 from fljax.types import Cohort, Metrics
 
-TAKEN = (
+RESERVED = (
     "round",
     "ids",
     "active",
@@ -44,9 +44,9 @@ def check_clusters(metrics: Mapping[str, Any]) -> None:
     label = metrics.get("label", ())
     if isinstance(label, jax.core.Tracer) or not getattr(label, "is_fully_addressable", True):
         return
-    if (beyond := np.asarray(label) == NOT_A_CLUSTER).any():
+    if (is_unknown := np.asarray(label) == NOT_A_CLUSTER).any():
         raise ValueError(
-            f"a rule put client {np.asarray(metrics['ids'])[beyond][0]} into a cluster that does not exist; give "
+            f"a rule put client {np.asarray(metrics['ids'])[is_unknown][0]} into a cluster that does not exist; give "
             "labels from 0 to one below the number of models, or -1 for a client in no cluster"
         )
 
@@ -64,47 +64,47 @@ def as_due(metrics: Any, cohort: Cohort) -> Metrics:
     # No default values: traffic of 0 would make costs wrong, and a sweep treats a loss of NaN as a diverged run.
     missing = [name for name in ("uplink", "downlink", "loss") if name not in metrics]
     if missing:
-        given = ", ".join(map(repr, metrics)) or "none"
+        names = ", ".join(map(repr, metrics)) or "none"
         raise ValueError(
-            f"a round returned no metric {missing[0]!r} (its metrics: {given}); return it, () or (cohort,)"
+            f"a round returned no metric {missing[0]!r} (its metrics: {names}); return it, () or (cohort,)"
         )
     n = cohort.ids.shape[0]
-    if taken := [name for name in metrics if name in TAKEN or str(name).startswith(OF_CLIENT)]:
-        of_test = ", as those of clients' tests are named" if str(taken[0]).startswith(OF_CLIENT) else ""
+    if reserved := [name for name in metrics if name in RESERVED or str(name).startswith(OF_CLIENT)]:
+        origin = ", as those of clients' tests are named" if str(reserved[0]).startswith(OF_CLIENT) else ""
         raise ValueError(
-            f"a round returned a metric {taken[0]!r}, which a run adds itself{of_test}; give it another name"
+            f"a round returned a metric {reserved[0]!r}, which a run adds itself{origin}; give it another name"
         )
-    found = {name: _as_metric(name, value, n) for name, value in metrics.items()}
+    arrays = {name: _as_metric(name, value, n) for name, value in metrics.items()}
     for name in ("uplink", "downlink", "loss"):
-        if not jnp.issubdtype(found[name].dtype, jnp.floating):  # counts and sums are continued as fractions
-            found[name] = found[name].astype(jnp.float32)
-    if "ok" not in found:
-        found["ok"] = jnp.ones(n, bool)  # a method without this metric excludes no client
-    if found["ok"].dtype != bool:
-        raise ValueError(f"metric 'ok' has dtype {found['ok'].dtype}; give bool, False if a result does not count")
+        if not jnp.issubdtype(arrays[name].dtype, jnp.floating):  # counts and sums are continued as fractions
+            arrays[name] = arrays[name].astype(jnp.float32)
+    if "ok" not in arrays:
+        arrays["ok"] = jnp.ones(n, bool)  # a method without this metric excludes no client
+    if arrays["ok"].dtype != bool:
+        raise ValueError(f"metric 'ok' has dtype {arrays['ok'].dtype}; give bool, False if a result does not count")
     for name in ("loss", "ok", "label"):  # one value is repeated for all participants, as for the traffic
-        if name in found and found[name].ndim == 0:
-            found[name] = jnp.broadcast_to(found[name], n)
-    return found
+        if name in arrays and arrays[name].ndim == 0:
+            arrays[name] = jnp.broadcast_to(arrays[name], n)
+    return arrays
 
 
 def _as_metric(name: Any, value: Any, n: int) -> Array:
     """One metric as an array () or (n,) of a dtype that files support."""
     if not isinstance(name, str):
         raise ValueError(f"a round returned a metric with the name {name!r}; give a str")
-    of, on_host = f"metric {name!r}", isinstance(value, bool | int | float | np.ndarray | np.generic)
+    subject, on_host = f"metric {name!r}", isinstance(value, bool | int | float | np.ndarray | np.generic)
     if not (on_host or isinstance(value, jax.Array)):
-        raise ValueError(f"{of} is {value!r}; give a number or an array, () or (cohort,) = ({n},)")
+        raise ValueError(f"{subject} is {value!r}; give a number or an array, () or (cohort,) = ({n},)")
     value = np.asarray(value) if on_host else value
     if value.shape not in ((), (n,)):
-        raise ValueError(f"{of} has shape {value.shape}; give () or (cohort,) = ({n},), one value per participant")
-    whole = value.dtype == bool or jnp.issubdtype(value.dtype, jnp.integer)
-    if not whole and not jnp.issubdtype(value.dtype, jnp.floating):
-        raise ValueError(f"{of} has dtype {value.dtype}; give bool, whole or floating-point numbers")
+        raise ValueError(f"{subject} has shape {value.shape}; give () or (cohort,) = ({n},), one value per participant")
+    is_whole = value.dtype == bool or jnp.issubdtype(value.dtype, jnp.integer)
+    if not is_whole and not jnp.issubdtype(value.dtype, jnp.floating):
+        raise ValueError(f"{subject} has dtype {value.dtype}; give bool, whole or floating-point numbers")
     if on_host:
-        kept = jax.dtypes.canonicalize_dtype(value.dtype)
-        if whole and (value.astype(kept) != value).any():  # JAX would silently keep the last bits
-            raise ValueError(f"{of} is {value}, which {kept} does not hold; give floating-point numbers")
+        dtype = jax.dtypes.canonicalize_dtype(value.dtype)
+        if is_whole and (value.astype(dtype) != value).any():  # JAX would silently keep the last bits
+            raise ValueError(f"{subject} is {value}, which {dtype} does not hold; give floating-point numbers")
         value = jnp.asarray(value)
     # bfloat16, float8 and int4 are not NumPy types: its files would store them as plain bytes.
-    return value if value.dtype.isbuiltin == 1 else value.astype(jnp.int32 if whole else jnp.float32)
+    return value if value.dtype.isbuiltin == 1 else value.astype(jnp.int32 if is_whole else jnp.float32)

@@ -55,26 +55,26 @@ class Sampling(NamedTuple):
     @property
     def is_independent(self) -> bool:
         """Whether clients participate independently of each other: Poisson sampling without limits on the cohort."""
-        given = dict(self.about)
-        return given.get("sampling") == "poisson" and given.keys() <= _KEEP_INDEPENDENT
+        about = dict(self.about)
+        return about.get("sampling") == "poisson" and about.keys() <= _KEEP_INDEPENDENT
 
     def expected(self, n_clients: int, dropout: Any = None) -> Any:
         """Mean number of participants per round, if each drops out with probability ``dropout``; None: all places.
 
         With a deadline or probabilities of availability, it assumes that all clients are sampled equally often.
         """
-        given = dict(self.about)
+        about = dict(self.about)
         places = mean = float(self.n_places(n_clients))
-        if given.get("sampling") == "poisson":
-            mean = given["participation"] * n_clients
-        elif given.get("sampling") == "table":
-            mean = float(np.mean([len(row) for row in given["rows"]]))
-        if "deadline" in given:
-            mean *= float(np.mean(np.asarray(given["seconds"]) <= given["deadline"]))
-        mean *= float(np.mean(given.get("available", 1.0)))
+        if about.get("sampling") == "poisson":
+            mean = about["participation"] * n_clients
+        elif about.get("sampling") == "table":
+            mean = float(np.mean([len(row) for row in about["rows"]]))
+        if "deadline" in about:
+            mean *= float(np.mean(np.asarray(about["seconds"]) <= about["deadline"]))
+        mean *= float(np.mean(about.get("available", 1.0)))
         if dropout is not None:
-            return jnp.minimum(mean * (1 - jnp.asarray(dropout, jnp.float32)), given.get("first", math.inf))
-        mean = min(mean, given.get("first", mean))
+            return jnp.minimum(mean * (1 - jnp.asarray(dropout, jnp.float32)), about.get("first", math.inf))
+        mean = min(mean, about.get("first", mean))
         return None if mean == places else mean
 
 
@@ -175,9 +175,9 @@ def _poisson(participation: float) -> Sampling:
         return min(n_clients, math.ceil(mean + 6 * math.sqrt(mean * (1 - participation))) + 4)
 
     def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:
-        number = whole(jax.random.uniform(key, size.shape, jnp.float32))
-        ids = jnp.sort(lax.top_k(-number, n)[1]).astype(jnp.int32)
-        return ids, number[ids] < participation
+        numbers = whole(jax.random.uniform(key, size.shape, jnp.float32))
+        ids = jnp.sort(lax.top_k(-numbers, n)[1]).astype(jnp.int32)
+        return ids, numbers[ids] < participation
 
     return Sampling(draw, n_places, _about("poisson", participation))
 
@@ -228,9 +228,9 @@ def table(rows: Sequence[Sequence[int]]) -> Sampling:
     Raises:
         ValueError: there is no row, no client is named, a client is named twice in a row, or an id is below -1.
     """
-    if unlike := [row for row in (rows if np.iterable(rows) else [rows]) if not np.iterable(row)]:
+    if not_rows := [row for row in (rows if np.iterable(rows) else [rows]) if not np.iterable(row)]:
         raise ValueError(
-            f"rows: {unlike[0]!r} is not a row; give a sequence of ids for each round, such as [[0, 1], [2]]"
+            f"rows: {not_rows[0]!r} is not a row; give a sequence of ids for each round, such as [[0, 1], [2]]"
         )
     return _table(tuple(tuple(_id(f"rows[{r}]", i) for i in row if i != -1) for r, row in enumerate(rows)))
 
@@ -262,11 +262,11 @@ def _table(rows: tuple[tuple[int, ...], ...]) -> Sampling:
         # Empty places are filled with clients that are not in the row, so that ids stay distinct.
         filled = np.empty((len(rows), n), np.int32)
         for filled_row, row in zip(filled, rows, strict=True):
-            others = (i for i in range(size.shape[0]) if i not in row)
-            filled_row[:] = sorted([*row, *(next(others) for _ in range(n - len(row)))])
-        there = np.stack([np.isin(filled_row, row) for filled_row, row in zip(filled, rows, strict=True)])
-        turn = round % len(rows)
-        return jnp.asarray(filled)[turn], jnp.asarray(there)[turn]
+            other_clients = (i for i in range(size.shape[0]) if i not in row)
+            filled_row[:] = sorted([*row, *(next(other_clients) for _ in range(n - len(row)))])
+        is_in_row = np.stack([np.isin(filled_row, row) for filled_row, row in zip(filled, rows, strict=True)])
+        r = round % len(rows)
+        return jnp.asarray(filled)[r], jnp.asarray(is_in_row)[r]
 
     return Sampling(draw, n_places, (("sampling", "table"), ("rows", rows)))
 

@@ -81,18 +81,18 @@ def split(params: Params, layers: tuple[str, ...]) -> tuple[Params, Params]:
     tree.check_layers(layers, trainable)
 
     def part(named: bool) -> Params:
-        own = {name: leaf for name, leaf in trainable.items() if (name in layers) == named}
-        kept = {name: leaf for name, leaf in statistics.get(STATISTICS, {}).items() if (name in layers) == named}
-        return own | {STATISTICS: kept} if kept else own
+        selected = {name: leaf for name, leaf in trainable.items() if (name in layers) == named}
+        stats = {name: leaf for name, leaf in statistics.get(STATISTICS, {}).items() if (name in layers) == named}
+        return selected | {STATISTICS: stats} if stats else selected
 
     return part(False), part(True)
 
 
 def compose(a: Params, b: Params) -> Params:
     """One model from two parts: the inverse of `split`, in either order."""
-    (a, kept_a), (b, kept_b) = tree.split_statistics(a), tree.split_statistics(b)
-    kept = kept_a.get(STATISTICS, {}) | kept_b.get(STATISTICS, {})
-    return a | b | ({STATISTICS: kept} if kept else {})
+    (a, statistics_a), (b, statistics_b) = tree.split_statistics(a), tree.split_statistics(b)
+    statistics = statistics_a.get(STATISTICS, {}) | statistics_b.get(STATISTICS, {})
+    return a | b | ({STATISTICS: statistics} if statistics else {})
 
 
 def replace_layers(params: Params, layers: tuple[str, ...], source: Params) -> Params:

@@ -17,8 +17,8 @@ class Timing(NamedTuple):
     def check(self, n_clients: int) -> None:
         """Raises ValueError if rounds of ``n_clients`` clients have no end, or there is not one number per client."""
         if not self.ends and len(self.seconds) != n_clients:
-            given = f"{len(self.seconds)} seconds of clients' rounds, but there are {n_clients} clients"
-            raise ValueError(f"the timing has {given}; give one number per client, or the ends of rounds")
+            numbers = f"{len(self.seconds)} seconds of clients' rounds, but there are {n_clients} clients"
+            raise ValueError(f"the timing has {numbers}; give one number per client, or the ends of rounds")
 
     def of_rounds(self, first: int, metrics: Mapping[str, Any]) -> np.ndarray:
         """(rounds,) seconds of rounds from ``first`` on, computed from their ``ids``, ``active`` and ``n_missing``.
@@ -29,10 +29,10 @@ class Timing(NamedTuple):
         if self.ends:
             lengths = np.diff(self.ends, prepend=0.0)
             return lengths[(first + np.arange(len(ids))) % len(lengths)]
-        taken = np.where(active, np.asarray(self.seconds)[ids], 0.0).max(axis=1)
+        durations = np.where(active, np.asarray(self.seconds)[ids], 0.0).max(axis=1)
         if self.deadline is None:
-            return taken
-        n_there = active.sum(axis=1)
-        complete = np.asarray(metrics.get("n_missing", ids.shape[1] - n_there)) == 0
-        enough = complete if self.count is None else complete | (n_there >= self.count)
-        return np.where(enough, taken, self.deadline)
+            return durations
+        n_active = active.sum(axis=1)
+        is_complete = np.asarray(metrics.get("n_missing", ids.shape[1] - n_active)) == 0
+        ends_early = is_complete if self.count is None else is_complete | (n_active >= self.count)
+        return np.where(ends_early, durations, self.deadline)

@@ -31,26 +31,26 @@ def train_and_record(
     # The losses are stored with the running statistics, where no gradient, optimiser or term sees them.
     n_rows = tree.n_rows(start.params)
     theta, statistics = tree.split_statistics(start.params)
-    kept = {
+    record = {
         "model": statistics,
         "losses": jnp.zeros((n_rows, n_losses), jnp.float32),
         "step": jnp.zeros(n_rows, jnp.int32),
     }
-    begun = tree.join_statistics(theta, {tree.STATISTICS: kept})
-    trained = train(hyper, start._replace(params=begun), cohort, _recorded(loss), work)
-    theta, after = tree.split_statistics(trained.params)
-    kept = after[tree.STATISTICS]
-    return trained._replace(params=tree.join_statistics(theta, kept["model"])), kept["losses"]
+    start_params = tree.join_statistics(theta, {tree.STATISTICS: record})
+    trained = train(hyper, start._replace(params=start_params), cohort, _recorded(loss), work)
+    theta, new_statistics = tree.split_statistics(trained.params)
+    record = new_statistics[tree.STATISTICS]
+    return trained._replace(params=tree.join_statistics(theta, record["model"])), record["losses"]
 
 
 def _recorded(loss: Loss) -> Loss:
     def recorded(params: Params, batch: Batch, key: Key, *own: Any) -> tuple[Array, Params]:
         theta, statistics = tree.split_statistics(params)
-        kept = statistics[tree.STATISTICS]
-        value, updated = loss(tree.join_statistics(theta, kept["model"]), batch, key, *own)
+        record = statistics[tree.STATISTICS]
+        value, updated = loss(tree.join_statistics(theta, record["model"]), batch, key, *own)
         theta, model = tree.split_statistics(updated)
-        losses = kept["losses"].at[kept["step"]].set(value.astype(jnp.float32), mode="drop")
-        kept = {"model": model, "losses": losses, "step": kept["step"] + 1}
-        return value, tree.join_statistics(theta, {tree.STATISTICS: kept})
+        losses = record["losses"].at[record["step"]].set(value.astype(jnp.float32), mode="drop")
+        record = {"model": model, "losses": losses, "step": record["step"] + 1}
+        return value, tree.join_statistics(theta, {tree.STATISTICS: record})
 
     return recorded

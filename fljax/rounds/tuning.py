@@ -41,7 +41,7 @@ def tuned(deploy: Deploy, loss: Loss, work: Work, ft_epochs: int, frozen: tuple[
     def deploy_tuned(key: Key, hyper: TunedHyper, state: State, data: ClientData) -> ModelTable:
         lr = hyper.lr if hyper.ft_lr is None else hyper.ft_lr
         optimizer = frozen_optimizer(local_optimizer(hyper.replace(lr=lr, lr_decay=None), work, jnp.int32(0)), frozen)
-        begun, effort = deploy(key, hyper, state, data), work._replace(epochs=ft_epochs)
-        return fine_tune(key, begun, data, frozen_loss(loss, frozen), optimizer, effort)
+        initial, tuning_work = deploy(key, hyper, state, data), work._replace(epochs=ft_epochs)
+        return fine_tune(key, initial, data, frozen_loss(loss, frozen), optimizer, tuning_work)
 
     return deploy_tuned

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fljax.client.local import n_steps
-from fljax.rounds.clock.named import Asked, Clock
+from fljax.rounds.clock.named import Clock, ClockedRun
 from fljax.rounds.sampling import Sampling
 from fljax.run.one_round import as_traced, run_round, split_key
 from fljax.run.programs import options_of
@@ -55,7 +55,7 @@ def clocked(
     with naming(f"--clock {clock.name}"):
         seconds = devices.seconds(federation.train, work, down, up)
         steps = tuple(map(int, n_steps(np.asarray(federation.train.size), work)))
-        return clock.start(Asked(algorithm, sampling, devices, tuple(map(float, seconds)), steps, n_rounds, seed))
+        return clock.start(ClockedRun(algorithm, sampling, devices, tuple(map(float, seconds)), steps, n_rounds, seed))
 
 
 def check_alike(

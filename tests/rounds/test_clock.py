@@ -27,7 +27,7 @@ from fljax.rounds.clock import (
     with_availability,
     with_deadline,
 )
-from fljax.rounds.clock.named import CLOCKS, Asked
+from fljax.rounds.clock.named import CLOCKS, ClockedRun
 from fljax.rounds.timing import Timing
 from fljax.rounds.uplink.chain import with_uplink
 from fljax.rounds.uplink.compression import top_k
@@ -281,7 +281,7 @@ def test_arguments_of_a_clock_are_known_and_any_number_is_one():
 def test_every_clock_has_a_sampling_with_seconds(averaging, federation, name):
     clock = CLOCKS[name]()
     assert clock == CLOCKS[name]()  # static: one program for equal clocks
-    asked = Asked(averaging, uniform(0.34), drawn_devices(9), tuple(np.arange(1.0, 10.0)), (4,) * 9, 4, 0)
+    asked = ClockedRun(averaging, uniform(0.34), drawn_devices(9), tuple(np.arange(1.0, 10.0)), (4,) * 9, 4, 0)
     algorithm, sampling = clock.start(asked if name != "fedbuff" else asked._replace(sampling=uniform(0.6)))
     assert sampling.timing is not None
     # Over-selection asks half as many more of the 3; a tier, a deadline and waiting ask those.
@@ -431,6 +431,6 @@ def test_each_participant_says_what_it_sends_itself(federation, key, averaging):
 @pytest.mark.parametrize("name", ["over_select", "tiered", "fedbuff", "fedasync"])
 def test_a_sampling_of_ones_own_beside_a_clock_that_draws_is_refused(averaging, name):
     of_own = uniform(0.34)._replace(about=())
-    asked = Asked(averaging, of_own, drawn_devices(9), tuple(np.arange(1.0, 10.0)), (4,) * 9, 4, 0)
+    asked = ClockedRun(averaging, of_own, drawn_devices(9), tuple(np.arange(1.0, 10.0)), (4,) * 9, 4, 0)
     with pytest.raises(ValueError, match="draws the participants itself, and a sampling of your own does too; choose"):
         CLOCKS[name]().start(asked)

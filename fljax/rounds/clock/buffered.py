@@ -67,33 +67,33 @@ def asynchronous(
         ValueError: a number is out of its range.
     """
     seconds = seconds_of_clients(seconds)
-    n = len(seconds)
+    n_clients = len(seconds)
     check_choices(asynchronous, {"concurrency": concurrency, "buffer": buffer, "n_rounds": n_rounds, "seed": seed})
     for name, value in (("concurrency", concurrency), ("buffer", buffer)):
-        if value > n:
-            raise ValueError(f"{name}={value}: there are {n} clients; choose 1 to {n}")
-    rng, flying, filled, rows = np.random.default_rng(seed), [], [], []
-    idle, version, now = set(range(n)), 0, 0.0
+        if value > n_clients:
+            raise ValueError(f"{name}={value}: there are {n_clients} clients; choose 1 to {n_clients}")
+    rng, training, finished, versions = np.random.default_rng(seed), [], [], []
+    idle, version, time = set(range(n_clients)), 0, 0.0
     while True:
-        waiting = sorted(idle - {i for i, _ in filled})
-        free = min(concurrency - len(flying), len(waiting))
-        for i in rng.permutation(waiting)[:free]:
+        waiting = sorted(idle - {i for i, _ in finished})
+        n_free = min(concurrency - len(training), len(waiting))
+        for i in rng.permutation(waiting)[:n_free]:
             idle.remove(int(i))
-            heapq.heappush(flying, (now + seconds[i], int(i), version))
-        now = flying[0][0]
-        while flying and flying[0][0] == now:
-            _, i, started = heapq.heappop(flying)
+            heapq.heappush(training, (time + seconds[i], int(i), version))
+        time = training[0][0]
+        while training and training[0][0] == time:
+            _, i, start_version = heapq.heappop(training)
             idle.add(i)
-            filled.append((i, version - started))
-            if len(filled) == buffer:
-                rows.append((sorted(filled), now))
-                filled, version = [], version + 1
-            if len(rows) == n_rounds:
-                pairs = [row for row, _ in rows]
+            finished.append((i, version - start_version))
+            if len(finished) == buffer:
+                versions.append((sorted(finished), time))
+                finished, version = [], version + 1
+            if len(versions) == n_rounds:
+                pairs = [row for row, _ in versions]
                 return Schedule(
                     tuple(tuple(i for i, _ in row) for row in pairs),
                     tuple(tuple(s for _, s in row) for row in pairs),
-                    tuple(end for _, end in rows),
+                    tuple(end for _, end in versions),
                 )
 
 
@@ -145,39 +145,39 @@ def buffered(
     """
     exchange = algorithm.round_exchange
     if exchange is None or not exchange.starts_anywhere:
-        why = "it has more than one model, or a round of its own"
-        raise ValueError(f"{algorithm.about.name}: its clients cannot start from a past model; {why}")
+        reason = "it has more than one model, or a round of its own"
+        raise ValueError(f"{algorithm.about.name}: its clients cannot start from a past model; {reason}")
     if (share is not None and not 0 < real("share", share) <= 1) or (
         damping is not None and not real("damping", damping) >= 0
     ):
         raise ValueError(f"share={share}, damping={damping}: choose 0 < share <= 1 and damping >= 0")
-    given = (("mixing", mixing), ("share", share), ("damping", damping), ("staleness", schedule.staleness))
-    about = algorithm.about._replace(choices=(*algorithm.about.choices, *given))
+    choices = (("mixing", mixing), ("share", share), ("damping", damping), ("staleness", schedule.staleness))
+    about = algorithm.about._replace(choices=(*algorithm.about.choices, *choices))
     if about.numbers:
-        read = [name for name, value in (("share", share), ("damping", damping)) if value is None]
-        about = about._replace(numbers=(*about.numbers, *read))
+        numbers = [name for name, value in (("share", share), ("damping", damping)) if value is None]
+        about = about._replace(numbers=(*about.numbers, *numbers))
     if exchange.chain is not None and not exchange.chain[1].needs:
         inner, transform = exchange.chain
-        counted = buffered(inner, schedule, mixing=mixing, share=share, damping=damping)
-        return with_uplink(counted, transform)._replace(about=about)
-    part, count = exchange.part, partial(counts, share=share, damping=damping)
+        discounted = buffered(inner, schedule, mixing=mixing, share=share, damping=damping)
+        return with_uplink(discounted, transform)._replace(about=about)
+    part, weight_of = exchange.part, partial(counts, share=share, damping=damping)
 
     def init(key: Key, hyper: Any, data: ClientData) -> State:
         state = algorithm.init(key, hyper, data)
         return State(Versions(state.server, tree.broadcast(part(state.server), schedule.oldest + 1)), state.clients)
 
     def send(key: Key, hyper: Any, state: State, cohort: Cohort) -> Upload:
-        begun = tree.take(state.server.past, staleness(schedule, cohort.round, cohort.ids))
-        return exchange.send(key, hyper, State(ReceivedModels(begun, state.server.own), state.clients), cohort)
+        start = tree.take(state.server.past, staleness(schedule, cohort.round, cohort.ids))
+        return exchange.send(key, hyper, State(ReceivedModels(start, state.server.own), state.clients), cohort)
 
     def receive(key: Key, hyper: Any, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        stale, now = staleness(schedule, cohort.round, cohort.ids), part(state.server.own)
-        models = arrived(upload, now, stale, count(hyper, stale), mixing)
-        upload = upload._replace(start=tree.everyone(now, cohort.ids.shape[0]), params=models)
-        new, metrics = exchange.receive(key, hyper, within_server(state), cohort, upload)
-        newest = tree.broadcast(part(new.server), 1)
+        stale, shared = staleness(schedule, cohort.round, cohort.ids), part(state.server.own)
+        models = arrived(upload, shared, stale, weight_of(hyper, stale), mixing)
+        upload = upload._replace(start=tree.everyone(shared, cohort.ids.shape[0]), params=models)
+        new_state, metrics = exchange.receive(key, hyper, within_server(state), cohort, upload)
+        newest = tree.broadcast(part(new_state.server), 1)
         past = jax.tree.map(lambda first, rest: jnp.concatenate([first, rest[:-1]]), newest, state.server.past)
-        return State(Versions(new.server, past), new.clients), metrics | {"staleness": stale}
+        return State(Versions(new_state.server, past), new_state.clients), metrics | {"staleness": stale}
 
     halves = {"send": send, "receive": receive, "sees": "each", "starts_anywhere": False}
     return inside(algorithm, init, within_server, **halves)._replace(about=about)
@@ -185,26 +185,26 @@ def buffered(
 
 def counts(hyper: Any, stale: Array, share: float | None, damping: float | None) -> Array:
     """(cohort,) weights of updates of staleness ``stale`` (cohort,)."""
-    whole: Any = hyper.share if share is None else share
-    power: Any = hyper.damping if damping is None else damping
-    return whole / (1 + stale.astype(jnp.float32)) ** power
+    full_weight: Any = hyper.share if share is None else share
+    exponent: Any = hyper.damping if damping is None else damping
+    return full_weight / (1 + stale.astype(jnp.float32)) ** exponent
 
 
-def arrived(upload: Upload, now: Params, stale: Array, count: Array, mixing: Mixing) -> Stacked:
+def arrived(upload: Upload, shared: Params, stale: Array, weight: Array, mixing: Mixing) -> Stacked:
     """Models whose mean is the next version; an update that is not stale and has weight 1 stays, bit for bit.
 
     Running statistics are mixed as models: a variance plus a difference of two others could be negative.
     """
 
-    present = tree.broadcast(now, count.shape[0])
-    start = tree.stacked(upload.start) if mixing == "updates" else present
-    start = tree.join_statistics(tree.trainable(start), tree.split_statistics(present)[1])
-    moved = jax.tree.map(lambda w, b, p: p + tree.along(count, w) * (w - b), upload.params, start, present)
-    return tree.where((stale == 0) & (count == 1), upload.params, moved)
+    shared_rows = tree.broadcast(shared, weight.shape[0])
+    start = tree.stacked(upload.start) if mixing == "updates" else shared_rows
+    start = tree.join_statistics(tree.trainable(start), tree.split_statistics(shared_rows)[1])
+    mixed = jax.tree.map(lambda w, b, p: p + tree.along(weight, w) * (w - b), upload.params, start, shared_rows)
+    return tree.where((stale == 0) & (weight == 1), upload.params, mixed)
 
 
 def staleness(schedule: Schedule, round: Array, ids: Array) -> Array:
     """(cohort,) int32 staleness of the participants ``ids`` (cohort,) of a round."""
-    turn = round % len(schedule.ids)
-    row, stale = (jnp.asarray(rows, jnp.int32)[turn] for rows in (schedule.ids, schedule.staleness))
+    version = round % len(schedule.ids)
+    row, stale = (jnp.asarray(rows, jnp.int32)[version] for rows in (schedule.ids, schedule.staleness))
     return jnp.where(ids[:, None] == row[None, :], stale[None, :], 0).sum(axis=1, dtype=jnp.int32)

@@ -17,13 +17,13 @@ from fljax.types import ClientData, Work
 BYTES_A_FLOAT = 4
 
 
-def seconds_of_clients(given: Any) -> tuple[float, ...]:
+def seconds_of_clients(values: Any) -> tuple[float, ...]:
     """(clients,) seconds of each client's round, as floats.
 
     Raises:
         ValueError: they are not numbers, not one-dimensional, or one is negative or not finite.
     """
-    row = numbers_of_clients("seconds", given)
+    row = numbers_of_clients("seconds", values)
     for i, seconds in enumerate(row):
         if not 0 <= seconds < math.inf:
             raise ValueError(f"seconds={seconds:g} of client {i}: choose finite seconds >= 0")
@@ -54,11 +54,11 @@ class Devices(NamedTuple):
         if len(size) != len(self.speed):
             raise ValueError(f"{len(self.speed)} devices for {len(size)} clients; give one per client")
         steps = n_steps(size, work)
-        back = n_floats if n_back is None else n_back
+        n_up = n_floats if n_back is None else n_back
         return (
             steps / np.asarray(self.speed)
             + BYTES_A_FLOAT * n_floats / np.asarray(self.down)
-            + BYTES_A_FLOAT * back / np.asarray(self.up)
+            + BYTES_A_FLOAT * n_up / np.asarray(self.up)
         )
 
 
@@ -70,23 +70,23 @@ def devices(
     Raises:
         ValueError: a device would never finish or is never available.
     """
-    n = len(numbers_of_clients("speed", speed))
-    rows = {name: _row(name, value, n) for name, value in zip(_FIELDS, (speed, up, down), strict=True)}
+    n_clients = len(numbers_of_clients("speed", speed))
+    rows = {name: _per_client(name, value, n_clients) for name, value in zip(_FIELDS, (speed, up, down), strict=True)}
     for name, row in rows.items():
         for i in np.flatnonzero(~(row > 0) | ~np.isfinite(row)):
             raise ValueError(f"{name}={row[i]:g} of client {i} is not a speed; choose {name} > 0")
-    chance = _row("available", available, n)
-    for i in np.flatnonzero(~((chance > 0) & (chance <= 1))):
-        raise ValueError(f"available={chance[i]:g} of client {i} is not a probability; choose 0 < available <= 1")
-    return Devices(*(tuple(map(float, row)) for row in (*rows.values(), chance)))
+    chances = _per_client("available", available, n_clients)
+    for i in np.flatnonzero(~((chances > 0) & (chances <= 1))):
+        raise ValueError(f"available={chances[i]:g} of client {i} is not a probability; choose 0 < available <= 1")
+    return Devices(*(tuple(map(float, row)) for row in (*rows.values(), chances)))
 
 
-def _row(name: str, value: Any, n: int) -> np.ndarray:
+def _per_client(name: str, value: Any, n_clients: int) -> np.ndarray:
     """(n,) numbers, from one for all clients or one per client."""
     try:
-        return np.broadcast_to(np.asarray(value, np.float64), n)
+        return np.broadcast_to(np.asarray(value, np.float64), n_clients)
     except (TypeError, ValueError):
-        raise ValueError(f"{name}={value!r}: give a number for all clients, or one for each of {n}") from None
+        raise ValueError(f"{name}={value!r}: give a number for all clients, or one for each of {n_clients}") from None
 
 
 def drawn_devices(
@@ -135,8 +135,8 @@ def devices_of_file(path: str | Path) -> Devices:
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} is not CSV text: {error}") from None
     try:
-        there = (*_FIELDS, "available") if rows and "available" in rows[0] else _FIELDS
-        columns = [np.asarray([float(row[name]) for row in rows]) for name in there]
+        names = (*_FIELDS, "available") if rows and "available" in rows[0] else _FIELDS
+        columns = [np.asarray([float(row[name]) for row in rows]) for name in names]
     except (KeyError, TypeError, ValueError):
         raise ValueError(f"{path}: give a number in each of the columns {', '.join(_FIELDS)}") from None
     with naming(path):

@@ -53,19 +53,19 @@ class Profile(NamedTuple):
         if self.devices not in PROFILES:
             if not Path(self.devices).is_file():
                 raise ValueError(f"devices={self.devices!r}: choose one of {', '.join(PROFILES)}, or an existing file")
-            found = devices_of_file(self.devices)
-            if len(found.speed) != n_clients:
+            devices = devices_of_file(self.devices)
+            if len(devices.speed) != n_clients:
                 raise ValueError(
-                    f"{self.devices}: {len(found.speed)} devices for {n_clients} clients; give one per client"
+                    f"{self.devices}: {len(devices.speed)} devices for {n_clients} clients; give one per client"
                 )
-            return found
+            return devices
         numbers = {name: getattr(self, name) for name in ("speed", "up", "down", "available")}
         spread = self.spread if self.devices == "lognormal" else 0.0
         return drawn_devices(n_clients, **numbers, spread=spread, seed=self.device_seed)
 
 
-class Asked(NamedTuple):
-    """A run without its clock."""
+class ClockedRun(NamedTuple):
+    """What a clock knows of a run."""
 
     algorithm: Algorithm
     sampling: Sampling
@@ -76,7 +76,7 @@ class Asked(NamedTuple):
     seed: int
 
     @property
-    def n_asked(self) -> int:
+    def n_participants(self) -> int:
         """Number of participants per round.
 
         Raises:
@@ -94,7 +94,7 @@ class Asked(NamedTuple):
         return sampling if all(chance == 1 for chance in chances) else waiting.with_availability(sampling, chances)
 
 
-Start = Callable[[Asked], tuple[Algorithm, Sampling]]
+Start = Callable[[ClockedRun], tuple[Algorithm, Sampling]]
 """The method and the sampling of a run under a clock."""
 
 
@@ -109,8 +109,8 @@ class Clock(NamedTuple):
 def _clock(make: Callable[..., Start]) -> Callable[..., Clock]:
     """``make`` as a function that also takes the fields of a `Profile`."""
 
-    def clock(start: Start, given: dict[str, Any]) -> Clock:
-        return Clock(make.__name__, Profile(**{name: given[name] for name in Profile._fields}), start)
+    def clock(start: Start, fields: dict[str, Any]) -> Clock:
+        return Clock(make.__name__, Profile(**{name: fields[name] for name in Profile._fields}), start)
 
     return static_value(make, clock, beside=Profile)
 
@@ -123,7 +123,7 @@ def none() -> Clock:
 @_clock
 def wait():
     """Rounds wait for the slowest participant."""
-    return lambda asked: (asked.algorithm, waiting.wait_for_all(asked.available_only(asked.sampling), asked.seconds))
+    return lambda run: (run.algorithm, waiting.wait_for_all(run.available_only(run.sampling), run.seconds))
 
 
 @_clock
@@ -136,13 +136,13 @@ def deadline(*, limit: More | None = None, in_time: Share = 0.6, late: Literal["
         late: dropped: late clients do not count; partial: they send the result of the steps made until then.
     """
 
-    def start(asked: Asked) -> tuple[Algorithm, Sampling]:
-        until_then = float(np.quantile(asked.seconds, in_time)) if limit is None else limit
-        sampling, seconds = asked.available_only(asked.sampling), asked.seconds
+    def start(run: ClockedRun) -> tuple[Algorithm, Sampling]:
+        end = float(np.quantile(run.seconds, in_time)) if limit is None else limit
+        sampling, seconds = run.available_only(run.sampling), run.seconds
         if late == "dropped":
-            return asked.algorithm, waiting.with_deadline(sampling, seconds, until_then)
-        work = {"steps": asked.steps, "speed": asked.devices.speed}
-        return asked.algorithm, waiting.partial_by_deadline(sampling, seconds, until_then, **work)
+            return run.algorithm, waiting.with_deadline(sampling, seconds, end)
+        work = {"steps": run.steps, "speed": run.devices.speed}
+        return run.algorithm, waiting.partial_by_deadline(sampling, seconds, end, **work)
 
     return start
 
@@ -155,10 +155,10 @@ def over_select(*, extra: AtLeast0 = 0.5):
         extra: additional clients, as a share of those needed.
     """
 
-    def start(asked: Asked) -> tuple[Algorithm, Sampling]:
-        wanted, n = asked.n_asked, len(asked.seconds)
-        more = uniform(min(1.0, round((1 + extra) * wanted) / n))
-        return asked.algorithm, waiting.over_selection(asked.available_only(more), asked.seconds, wanted)
+    def start(run: ClockedRun) -> tuple[Algorithm, Sampling]:
+        n_counted, n = run.n_participants, len(run.seconds)
+        larger = uniform(min(1.0, round((1 + extra) * n_counted) / n))
+        return run.algorithm, waiting.over_selection(run.available_only(larger), run.seconds, n_counted)
 
     return start
 
@@ -171,14 +171,14 @@ def tiered(*, n_tiers: Positive = 3):
         n_tiers: number of groups of clients of similar speed.
     """
 
-    def start(asked: Asked) -> tuple[Algorithm, Sampling]:
-        n, n_asked = len(asked.seconds), asked.n_asked
-        if n_tiers <= n and n_asked > n // n_tiers:
+    def start(run: ClockedRun) -> tuple[Algorithm, Sampling]:
+        n, n_participants = len(run.seconds), run.n_participants
+        if n_tiers <= n and n_participants > n // n_tiers:
             raise ValueError(
-                f"{n_asked} of {n} clients participate in a round, but a tier of {n_tiers} has {n // n_tiers}; choose "
-                f"participation up to {math.floor(100 * (n // n_tiers) / n) / 100:g}"
+                f"{n_participants} of {n} clients participate in a round, but a tier of {n_tiers} has {n // n_tiers}; "
+                f"choose participation up to {math.floor(100 * (n // n_tiers) / n) / 100:g}"
             )
-        return asked.algorithm, asked.available_only(waiting.tiers(asked.seconds, n_tiers, n_asked))
+        return run.algorithm, run.available_only(waiting.tiers(run.seconds, n_tiers, n_participants))
 
     return start
 
@@ -192,7 +192,7 @@ def fedbuff(*, buffer: Positive = 5, share: Share = 1.0, damping: AtLeast0 = 0.5
         share: weight of an update that is not stale.
         damping: an update of staleness s has weight (1 + s) to the power of -damping.
     """
-    return lambda asked: _asynchronous(asked, buffer, mixing="updates", share=share, damping=damping)
+    return lambda run: _asynchronous(run, buffer, mixing="updates", share=share, damping=damping)
 
 
 @_clock
@@ -203,15 +203,15 @@ def fedasync(*, share: Share = 0.6, damping: AtLeast0 = 0.5):
         share: share of the way to a model that is not stale.
         damping: a model of staleness s has weight (1 + s) to the power of -damping.
     """
-    return lambda asked: _asynchronous(asked, 1, mixing="models", share=share, damping=damping)
+    return lambda run: _asynchronous(run, 1, mixing="models", share=share, damping=damping)
 
 
-def _asynchronous(asked: Asked, buffer: int, **how: Any) -> tuple[Algorithm, Sampling]:
-    if any(chance < 1 for chance in asked.devices.available):
+def _asynchronous(run: ClockedRun, buffer: int, **choices: Any) -> tuple[Algorithm, Sampling]:
+    if any(chance < 1 for chance in run.devices.available):
         raise ValueError("asynchronous rounds need devices that are always available; choose available=1")
-    times = {"concurrency": asked.n_asked, "n_rounds": asked.n_rounds, "seed": asked.seed}
-    schedule = asynchronous(asked.seconds, buffer=buffer, **times)
-    return buffered(asked.algorithm, schedule, **how), schedule.sampling
+    times = {"concurrency": run.n_participants, "n_rounds": run.n_rounds, "seed": run.seed}
+    schedule = asynchronous(run.seconds, buffer=buffer, **times)
+    return buffered(run.algorithm, schedule, **choices), schedule.sampling
 
 
 CLOCKS: dict[str, Callable[..., Clock]] = {

@@ -58,8 +58,8 @@ def with_deadline(sampling: Sampling, seconds: Sequence[float], deadline: float)
 @cache
 def _with_deadline(sampling: Sampling, seconds: tuple[float, ...], deadline: float) -> Sampling:
     def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:
-        ids, there = sampling.draw(key, round, size, n)
-        return ids, there & (jnp.asarray(seconds, jnp.float32)[ids] <= deadline)
+        ids, is_present = sampling.draw(key, round, size, n)
+        return ids, is_present & (jnp.asarray(seconds, jnp.float32)[ids] <= deadline)
 
     timing = (sampling.timing or Timing())._replace(seconds=seconds, deadline=deadline)
     about = (*sampling.about, ("deadline", deadline))
@@ -84,17 +84,17 @@ def partial_by_deadline(
     Raises:
         ValueError: as `with_deadline` and `fljax.rounds.partial_work`, or the sequences have different lengths.
     """
-    whole, deadline = np.asarray(seconds_of_clients(seconds)), float(real("deadline", deadline))
+    full, deadline = np.asarray(seconds_of_clients(seconds)), float(real("deadline", deadline))
     n, pace = (np.asarray(numbers_of_clients(name, row)) for name, row in (("steps", steps), ("speed", speed)))
-    if not len(whole) == len(n) == len(pace):
-        raise ValueError(f"{len(whole)} seconds, {len(n)} steps and {len(pace)} speeds; give one of each per client")
-    if (still := np.flatnonzero(~(pace > 0))).size:
-        raise ValueError(f"speed={pace[still[0]]:g} of client {still[0]} is not a speed; choose speed > 0")
-    made = np.clip(np.floor((deadline - whole) * pace + n + 1e-6), 0, n)
-    is_part = (made >= 1) & (whole > deadline)
-    taken = np.where(is_part, np.minimum(whole - (n - made) / pace, deadline), whole)
-    effort = np.where(is_part, made, n) / np.maximum(n, 1)
-    return partial_work(with_deadline(sampling, taken.tolist(), deadline), np.where(n > 0, effort, 1.0).tolist())
+    if not len(full) == len(n) == len(pace):
+        raise ValueError(f"{len(full)} seconds, {len(n)} steps and {len(pace)} speeds; give one of each per client")
+    if (stuck := np.flatnonzero(~(pace > 0))).size:
+        raise ValueError(f"speed={pace[stuck[0]]:g} of client {stuck[0]} is not a speed; choose speed > 0")
+    n_done = np.clip(np.floor((deadline - full) * pace + n + 1e-6), 0, n)
+    is_partial = (n_done >= 1) & (full > deadline)
+    times = np.where(is_partial, np.minimum(full - (n - n_done) / pace, deadline), full)
+    effort = np.where(is_partial, n_done, n) / np.maximum(n, 1)
+    return partial_work(with_deadline(sampling, times.tolist(), deadline), np.where(n > 0, effort, 1.0).tolist())
 
 
 def with_availability(sampling: Sampling, available: Sequence[float]) -> Sampling:
@@ -116,9 +116,9 @@ def with_availability(sampling: Sampling, available: Sequence[float]) -> Samplin
 @cache
 def _with_availability(sampling: Sampling, available: tuple[float, ...]) -> Sampling:
     def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:
-        ids, there = sampling.draw(key, round, size, n)
+        ids, is_present = sampling.draw(key, round, size, n)
         tickets = jax.random.uniform(jax.random.fold_in(key, _ANSWER), (len(available),), jnp.float32)
-        return ids, there & (tickets < jnp.asarray(available, jnp.float32))[ids]
+        return ids, is_present & (tickets < jnp.asarray(available, jnp.float32))[ids]
 
     return for_each_client("available", available, sampling._replace(draw=draw, ask=sampling.ask or sampling.draw))
 
@@ -142,8 +142,8 @@ def over_selection(sampling: Sampling, seconds: Sequence[float], count: Positive
 def _over_selection(sampling: Sampling, seconds: tuple[float, ...], count: int) -> Sampling:
     def cut(ids: Array, active: Array) -> Array:
         active = active if sampling.cut is None else sampling.cut(ids, active)
-        taken = jnp.where(active, jnp.asarray(seconds, jnp.float32)[ids], jnp.inf)
-        place = jnp.argsort(jnp.lexsort((ids, taken)), stable=True)  # ties by id, whatever their order
+        times = jnp.where(active, jnp.asarray(seconds, jnp.float32)[ids], jnp.inf)
+        place = jnp.argsort(jnp.lexsort((ids, times)), stable=True)  # ties by id, whatever their order
         return active & (place < count)
 
     timing = (sampling.timing or Timing())._replace(seconds=seconds, count=count)

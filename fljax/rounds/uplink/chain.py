@@ -62,11 +62,11 @@ def chained(links: Sequence[Link]) -> Transform:
     """
     rest = NOTHING
     for link in reversed(links):
-        rest = _then(link, rest) if isinstance(link, Transform) else link(rest)
+        rest = _followed_by(link, rest) if isinstance(link, Transform) else link(rest)
     return rest
 
 
-def _then(first: Transform, rest: Transform) -> Transform:
+def _followed_by(first: Transform, rest: Transform) -> Transform:
     if rest is NOTHING:
         return first
     if first.is_last:
@@ -79,15 +79,15 @@ def _then(first: Transform, rest: Transform) -> Transform:
         raise ValueError(f"{first.name}, {rest.name}: one needs single updates, the other hides all but their {hides}")
 
     def init(hyper: Any, n_clients: int, shapes: tuple) -> Memory:
-        parts = [one.init(hyper, n_clients, shapes) for one in (first, rest)]
+        parts = [link.init(hyper, n_clients, shapes) for link in (first, rest)]
         return Memory(tuple(part.server for part in parts), tuple(part.clients for part in parts))
 
     def apply(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
-        after = []
-        for i, one in enumerate((first, rest)):
-            own, message = one.apply(hyper, Memory(memory.server[i], memory.clients[i]), message, trip.part(i))
-            after.append(own)
-        return Memory(tuple(own.server for own in after), tuple(own.clients for own in after)), message
+        memories = []
+        for i, link in enumerate((first, rest)):
+            new, message = link.apply(hyper, Memory(memory.server[i], memory.clients[i]), message, trip.part(i))
+            memories.append(new)
+        return Memory(tuple(m.server for m in memories), tuple(m.clients for m in memories)), message
 
     return first._replace(
         apply=apply,
@@ -143,7 +143,7 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
         return State(Linked(state.server, memory.server), Linked(state.clients, memory.clients))
 
     def send(key: Key, hyper: Any, state: State, cohort: Cohort) -> Upload:
-        return exchange.send(key, hyper, _own(state), cohort)
+        return exchange.send(key, hyper, _inner_state(state), cohort)
 
     def receive(key: Key, hyper: Any, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         shapes = shapes_of(exchange.part(state.server.own))
@@ -156,14 +156,14 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
             arrived = arrived._replace(values=values, weight=jnp.where(finite, arrived.weight, 0.0))
         params = received(upload.start, upload.params, message.values, arrived.values)
         upload = upload._replace(params=params, weight=arrived.weight)
-        new, metrics = exchange.receive(key, hyper, _own(state), cohort, upload)
+        new_state, metrics = exchange.receive(key, hyper, _inner_state(state), cohort, upload)
         metrics = as_due(metrics, cohort)
         metrics |= {"ok": metrics["ok"] & finite}
-        metrics |= {"uplink": travelled(metrics["uplink"], message.values.shape[1], arrived.n_bits())}
-        return State(Linked(new.server, memory.server), Linked(new.clients, memory.clients)), metrics
+        metrics |= {"uplink": sent_floats(metrics["uplink"], message.values.shape[1], arrived.n_bits())}
+        return State(Linked(new_state.server, memory.server), Linked(new_state.clients, memory.clients)), metrics
 
-    linked = inside(algorithm, init, _own, send=send, receive=receive)
-    return reading_more(linked._replace(exchange=halves_of(linked)._replace(chain=(algorithm, transform))))
+    linked = inside(algorithm, init, _inner_state, send=send, receive=receive)
+    return without_numbers(linked._replace(exchange=halves_of(linked)._replace(chain=(algorithm, transform))))
 
 
 def applied(transform: Transform, hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
@@ -172,32 +172,32 @@ def applied(transform: Transform, hyper: Any, memory: Memory, message: Message, 
     Raises:
         ValueError: it is not a memory and a message, or they have other shapes.
     """
-    name, made = f"transform {transform.name or 'of yours'}", transform.apply(hyper, memory, message, trip)
-    kinds = [type(one).__name__ for one in made] if type(made) is tuple else [type(made).__name__]
+    name, result = f"transform {transform.name or 'of yours'}", transform.apply(hyper, memory, message, trip)
+    kinds = [type(part).__name__ for part in result] if type(result) is tuple else [type(result).__name__]
     if kinds != [Memory.__name__, Message.__name__]:
         raise ValueError(f"{name} returned {' and '.join(kinds) or 'nothing'}; return (memory, message)")
-    after, arrived = made
-    check_like(f"{name} returned a memory", after, memory)
+    new_memory, arrived = result
+    check_like(f"{name} returned a memory", new_memory, memory)
     check_like(f"{name} returned an array of updates", arrived.values, message.values)
     check_like(f"{name} returned an array of weights", arrived.weight, message.weight)
-    return after, arrived
+    return new_memory, arrived
 
 
-def reading_more(algorithm: Algorithm) -> Algorithm:
+def without_numbers(algorithm: Algorithm) -> Algorithm:
     """``algorithm`` without its list of hyperparameters, because an added part reads others than its own class has."""
     return algorithm._replace(about=algorithm.about._replace(numbers=()))
 
 
 def _check_seen(name: str, sees: str, needs: str) -> None:
     """Raises ValueError if a method's server ``sees`` more than a transform, by its ``needs``, leaves visible."""
-    instead = "; dp_sgd protects the examples of each client instead" if needs == "mean" else ""
+    hint = "; dp_sgd protects the examples of each client instead" if needs == "mean" else ""
     if needs and sees == "each":
-        remedy = instead or "; leave the brick out, or choose a method that averages updates"
+        remedy = hint or "; leave the brick out, or choose a method that averages updates"
         raise ValueError(f"{name}: its server needs single updates, but may only see their {needs} here{remedy}")
     if needs == "mean" and sees != "mean":
         raise ValueError(
             f"{name}: its server does not compute one mean of all updates, or an update depends on more than one "
-            f"client's data, so that noise on a mean does not hide a client{instead}"
+            f"client's data, so that noise on a mean does not hide a client{hint}"
         )
 
 
@@ -206,15 +206,15 @@ def _check_exact(name: str, part: Params) -> None:
     trainable, statistics = tree.split_statistics(part)
     if statistics:
         raise ValueError(f"{name}: running statistics of a network are sent without noise; use a network without them")
-    narrow = sorted({leaf.dtype.name for leaf in jax.tree.leaves(trainable) if leaf.dtype.itemsize < 4})
-    if narrow:  # rounding to bfloat16: slightly more than half of the last digit becomes a whole one
+    dtypes = sorted({leaf.dtype.name for leaf in jax.tree.leaves(trainable) if leaf.dtype.itemsize < 4})
+    if dtypes:  # rounding to bfloat16: slightly more than half of the last digit becomes a whole one
         raise ValueError(
-            f"{name}: parameters of {narrow[0]} round a clipped update to up to twice its length, but the noise is "
+            f"{name}: parameters of {dtypes[0]} round a clipped update to up to twice its length, but the noise is "
             "scaled to the clip; use a network with float32 parameters"
         )
 
 
-def travelled(floats: Array, d: int, bits: Array) -> Array:
+def sent_floats(floats: Array, d: int, bits: Array) -> Array:
     """``floats`` () or (cohort,) that a method counts, if its d numbers are sent in ``bits`` () or (cohort,).
 
     If the method sends only a part of an update, such as DC-PFL's due layers, it saves the same share.
@@ -233,5 +233,5 @@ def trip_of(key: Key, cohort: Cohort, shapes: tuple) -> Trip:
 _ON_THE_WAY = 0x75706C6B
 
 
-def _own(state: State) -> State:
+def _inner_state(state: State) -> State:
     return State(state.server.own, state.clients.own)

@@ -38,10 +38,10 @@ class TopKHyper:
 
 def _top_k(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
     message, d = message.multiplied_out(), message.values.shape[1]
-    k = _count(hyper.top_share, d)
-    which, n_kept = largest(message.values, k)
-    n_values = jnp.minimum(message.n_values, jnp.where(k < d, n_kept.astype(jnp.float32), float(d)))
-    return memory, message._replace(values=jnp.where(which, message.values, 0.0), n_values=n_values)
+    k = _n_sent(hyper.top_share, d)
+    is_sent, n_largest = largest(message.values, k)
+    n_values = jnp.minimum(message.n_values, jnp.where(k < d, n_largest.astype(jnp.float32), float(d)))
+    return memory, message._replace(values=jnp.where(is_sent, message.values, 0.0), n_values=n_values)
 
 
 top_k = Transform(_top_k, name="top_k")
@@ -59,13 +59,13 @@ def _random_k(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple
     message, d = message.multiplied_out(), message.values.shape[1]
     share = jnp.asarray(hyper.random_share, jnp.float32)
     chosen = jax.vmap(lambda key: jax.random.uniform(key, (d,), jnp.float32))(trip.key) < share
-    kept = jnp.where(chosen, message.values / share, 0.0)
+    values = jnp.where(chosen, message.values / share, 0.0)
     # Of a dense message, zeros are sent too; of a sparse one, the numbers that remain.
     n_places = chosen.sum(axis=1).astype(jnp.float32) * (message.n_places / d)
-    n_left = jnp.minimum(n_places, (kept != 0).sum(axis=1).astype(jnp.float32))
-    n_values = jnp.where(message.n_values < message.n_places, n_left, n_places)
+    n_nonzero = jnp.minimum(n_places, (values != 0).sum(axis=1).astype(jnp.float32))
+    n_values = jnp.where(message.n_values < message.n_places, n_nonzero, n_places)
     extra = message.extra + FLOAT_BITS
-    return memory, message._replace(values=kept, n_values=n_values, n_places=n_places, extra=extra)
+    return memory, message._replace(values=values, n_values=n_values, n_places=n_places, extra=extra)
 
 
 _DIVIDES = "random_k divides what it sends by its share, so that the error fed back would grow; use top_k"
@@ -87,19 +87,19 @@ def _quantize(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple
 
     def coarse(key: Array, values: Array) -> tuple[Array, Array]:
         scale = jnp.abs(values).max(axis=1, keepdims=True)
-        place = jnp.where(scale > 0, jnp.abs(values) / jnp.where(scale > 0, scale, 1.0), 0.0) * levels
-        up = _uniform(key, values.shape) < place - jnp.floor(place)
-        found = jnp.sign(values) * (jnp.floor(place) + up.astype(jnp.float32)) * (scale / levels)
-        return found, (scale > 0).sum().astype(jnp.float32)
+        level = jnp.where(scale > 0, jnp.abs(values) / jnp.where(scale > 0, scale, 1.0), 0.0) * levels
+        rounds_up = _uniform(key, values.shape) < level - jnp.floor(level)
+        rounded = jnp.sign(values) * (jnp.floor(level) + rounds_up.astype(jnp.float32)) * (scale / levels)
+        return rounded, (scale > 0).sum().astype(jnp.float32)
 
     n, d = message.values.shape
     in_buckets = jnp.pad(message.values, ((0, 0), (0, -d % BUCKET))).reshape(n, -1, BUCKET)
     values, n_scales = jax.vmap(coarse)(trip.key, in_buckets)
-    whole = bits >= FLOAT_BITS
+    is_exact = bits >= FLOAT_BITS
     return memory, message._replace(
-        values=jnp.where(whole, message.values, values.reshape(n, -1)[:, :d]),
+        values=jnp.where(is_exact, message.values, values.reshape(n, -1)[:, :d]),
         bits=jnp.minimum(message.bits, bits),
-        scales=jnp.where(whole, message.scales, FLOAT_BITS * n_scales),
+        scales=jnp.where(is_exact, message.scales, FLOAT_BITS * n_scales),
     )
 
 
@@ -110,9 +110,9 @@ def _uniform(key: Key, shape: tuple[int, ...]) -> Array:
     """
     key_own, key_shared = jax.random.split(key)
     words = jax.random.bits(key_own, (shape[0], shape[1] // 4), jnp.uint32)
-    own = lax.bitcast_convert_type(words, jnp.uint8).reshape(shape).astype(jnp.float32)
-    shared = jax.random.bits(key_shared, (shape[0], 1), jnp.uint16).astype(jnp.float32)
-    return (own + (shared + 0.5) / 2.0**16) / 2.0**8
+    own_bits = lax.bitcast_convert_type(words, jnp.uint8).reshape(shape).astype(jnp.float32)
+    shared_bits = jax.random.bits(key_shared, (shape[0], 1), jnp.uint16).astype(jnp.float32)
+    return (own_bits + (shared_bits + 0.5) / 2.0**16) / 2.0**8
 
 
 quantize = Transform(_quantize, name="quantize")
@@ -146,37 +146,37 @@ def _low_rank(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple
     rank = jnp.round(jnp.asarray(hyper.rank, jnp.float32))
     ends = np.cumsum([int(np.prod(shape)) for shape in trip.shapes])[:-1]
     parts = [
-        flat.reshape(len(flat), *_sides(shape))
+        flat.reshape(len(flat), *_matrix_shape(shape))
         for flat, shape in zip(jnp.split(message.values, ends, axis=1), trip.shapes, strict=True)
     ]
-    places = [i for i, shape in enumerate(trip.shapes) if len(shape) > 1]
-    near = {i: jax.vmap(_of_rank, (0, 0, None))(trip.part(i).key, parts[i], rank) for i in places}
-    n_sent, sent = jnp.zeros_like(message.n_values), []
+    matrices = [i for i, shape in enumerate(trip.shapes) if len(shape) > 1]
+    approximations = {i: jax.vmap(_approximation, (0, 0, None))(trip.part(i).key, parts[i], rank) for i in matrices}
+    n_sent, sent_parts = jnp.zeros_like(message.n_values), []
     for i, part in enumerate(parts):
         _, rows, columns = part.shape
         numbers = rank * (rows + columns)
-        smaller = (numbers < rows * columns) & (i in near)  # otherwise the matrix is sent unchanged
-        sent.append(jnp.where(smaller, near.get(i, part), part).reshape(len(part), -1))
-        n_sent += jnp.where(smaller, numbers, float(rows * columns))
+        is_factored = (numbers < rows * columns) & (i in approximations)  # otherwise the matrix is sent unchanged
+        sent_parts.append(jnp.where(is_factored, approximations.get(i, part), part).reshape(len(part), -1))
+        n_sent += jnp.where(is_factored, numbers, float(rows * columns))
     # Earlier transforms of the numbers no longer matter: all factors are new numbers, sent unchanged.
-    plain = dense(message, jnp.concatenate(sent, axis=1))
-    return memory, plain._replace(n_values=n_sent, n_places=n_sent, factored=True)
+    uncompressed = dense(message, jnp.concatenate(sent_parts, axis=1))
+    return memory, uncompressed._replace(n_values=n_sent, n_places=n_sent, factored=True)
 
 
-def _sides(shape: tuple[int, ...]) -> tuple[int, int]:
+def _matrix_shape(shape: tuple[int, ...]) -> tuple[int, int]:
     """Rows and columns of a parameter as a matrix."""
     return int(np.prod(shape[:-1])), (shape or (1,))[-1]
 
 
-def _of_rank(key: Array, matrix: Array, rank: Array) -> Array:
+def _approximation(key: Array, matrix: Array, rank: Array) -> Array:
     """A matrix of rank ``rank`` near ``matrix``: the best one in the subspace found by two power iterations."""
-    room = min(MOST_RANK, *matrix.shape)
-    drawn = jax.random.normal(key, (matrix.shape[1], room), jnp.float32)
-    p = orthonormal(tree.product(matrix, drawn))
+    n_columns = min(MOST_RANK, *matrix.shape)
+    random = jax.random.normal(key, (matrix.shape[1], n_columns), jnp.float32)
+    p = orthonormal(tree.product(matrix, random))
     p = orthonormal(tree.product(matrix, tree.product(matrix.T, p)))
     q, rotation = one_sided_jacobi(tree.product(matrix.T, p))
-    used = (jnp.arange(room, dtype=jnp.float32) < rank).astype(jnp.float32)[None, :]
-    return tree.product(tree.product(p, rotation) * used, q.T)
+    is_used = (jnp.arange(n_columns, dtype=jnp.float32) < rank).astype(jnp.float32)[None, :]
+    return tree.product(tree.product(p, rotation) * is_used, q.T)
 
 
 low_rank = Transform(_low_rank, name="low_rank")
@@ -206,14 +206,14 @@ def error_feedback(rest: Transform) -> Transform:
 
     def apply(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
         lost, inner = memory.clients
-        wanted = message.values + lost
-        inner, sent = rest.apply(hyper, Memory(memory.server, inner), dense(message, wanted), trip)
-        came = (message.weight > 0)[:, None]
-        return Memory(inner.server, (jnp.where(came, wanted - sent.values, lost), inner.clients)), sent
+        corrected = message.values + lost
+        inner, sent = rest.apply(hyper, Memory(memory.server, inner), dense(message, corrected), trip)
+        is_received = (message.weight > 0)[:, None]
+        return Memory(inner.server, (jnp.where(is_received, corrected - sent.values, lost), inner.clients)), sent
 
-    twice = "a second error_feedback after it would add the same error twice; leave one out"
-    return Transform(apply, init, rest.needs, rest.is_last, twice, "error_feedback", rest.sees_each, feeds_back=True)
+    reason = "a second error_feedback after it would add the same error twice; leave one out"
+    return Transform(apply, init, rest.needs, rest.is_last, reason, "error_feedback", rest.sees_each, feeds_back=True)
 
 
-def _count(share: Any, d: int) -> Array:
+def _n_sent(share: Any, d: int) -> Array:
     return jnp.clip(jnp.round(jnp.asarray(share, jnp.float32) * d), 1, d).astype(jnp.int32)

@@ -17,7 +17,7 @@ from jax import Array
 from fljax import tree
 from fljax.rounds.averaging import ReceivedModels
 from fljax.rounds.round_metrics import as_due
-from fljax.rounds.uplink.chain import Memory, Transform, applied, reading_more, travelled, trip_of
+from fljax.rounds.uplink.chain import Memory, Transform, applied, sent_floats, trip_of, without_numbers
 from fljax.rounds.uplink.message import n_numbers, plain_message, received, shapes_of
 from fljax.rounds.wrapping import inside, within_server
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Params, Stacked, State, Upload
@@ -42,8 +42,8 @@ def with_downlink(algorithm: Algorithm, transform: Transform) -> Algorithm:
     exchange = algorithm.round_exchange
     if exchange is None or not exchange.starts_anywhere:
         name = algorithm.about.name or "this method"
-        why = "its clients do not all start from one model, or its round is its own"
-        raise ValueError(f"{name}: {why}, so nothing can change the model on its way; leave downlink bricks out")
+        reason = "its clients do not all start from one model, or its round is its own"
+        raise ValueError(f"{name}: {reason}, so nothing can change the model on its way; leave downlink bricks out")
 
     part = exchange.part
 
@@ -53,21 +53,21 @@ def with_downlink(algorithm: Algorithm, transform: Transform) -> Algorithm:
         return State(Broadcast(state.server, image, transform.init(hyper, 1, shapes_of(image))), state.clients)
 
     def send(key: Key, hyper: Any, state: State, cohort: Cohort) -> Upload:
-        now = part(state.server.own)
-        news = heard(transform, key, hyper, state.server, now, cohort)
-        begun = tree.broadcast(news.image, cohort.ids.shape[0])
-        upload = exchange.send(key, hyper, State(ReceivedModels(begun, state.server.own), state.clients), cohort)
-        start, models = tree.everyone(now, cohort.ids.shape[0]), moved(upload.params, begun, now)
+        shared = part(state.server.own)
+        news = broadcast_of(transform, key, hyper, state.server, shared, cohort)
+        images = tree.broadcast(news.image, cohort.ids.shape[0])
+        upload = exchange.send(key, hyper, State(ReceivedModels(images, state.server.own), state.clients), cohort)
+        start, models = tree.everyone(shared, cohort.ids.shape[0]), with_updates(upload.params, images, shared)
         return upload._replace(start=start, params=models, rest=(upload.rest, news))
 
     def receive(key: Key, hyper: Any, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         rest, news = upload.rest
-        new, metrics = exchange.receive(key, hyper, within_server(state), cohort, upload._replace(rest=rest))
+        new_state, metrics = exchange.receive(key, hyper, within_server(state), cohort, upload._replace(rest=rest))
         metrics = as_due(metrics, cohort)
-        metrics |= {"downlink": travelled(metrics["downlink"], n_numbers(shapes_of(news.image)), news.bits)}
-        return State(Broadcast(new.server, news.image, news.link), new.clients), metrics
+        metrics |= {"downlink": sent_floats(metrics["downlink"], n_numbers(shapes_of(news.image)), news.bits)}
+        return State(Broadcast(new_state.server, news.image, news.link), new_state.clients), metrics
 
-    return reading_more(inside(algorithm, init, within_server, send=send, receive=receive, starts_anywhere=False))
+    return without_numbers(inside(algorithm, init, within_server, send=send, receive=receive, starts_anywhere=False))
 
 
 class News(NamedTuple):
@@ -78,24 +78,24 @@ class News(NamedTuple):
     bits: Array  # () number of bits sent
 
 
-def heard(transform: Transform, key: Key, hyper: Any, server: Broadcast, now: Params, cohort: Cohort) -> News:
-    """The broadcast of a round, for the present model ``now``."""
-    image, model, shapes = tree.everyone(server.image, 1), tree.broadcast(now, 1), shapes_of(now)
+def broadcast_of(transform: Transform, key: Key, hyper: Any, server: Broadcast, shared: Params, cohort: Cohort) -> News:
+    """The broadcast of a round, for the present model ``shared``."""
+    image, model, shapes = tree.everyone(server.image, 1), tree.broadcast(shared, 1), shapes_of(shared)
     message = plain_message(image, model, jnp.ones(1, jnp.float32))
     trip = trip_of(jax.random.fold_in(key, _ON_THE_WAY_DOWN), cohort, shapes)
-    one = trip._replace(key=trip.server_key[None], ids=jnp.zeros(1, jnp.int32))
-    memory, arrived = applied(transform, hyper, server.link, message, one)
+    one_trip = trip._replace(key=trip.server_key[None], ids=jnp.zeros(1, jnp.int32))
+    memory, arrived = applied(transform, hyper, server.link, message, one_trip)
     image = received(image, model, message.values, arrived.values)
     return News(jax.tree.map(lambda leaf: leaf[0], image), memory, arrived.n_bits()[0])
 
 
-def moved(trained: Stacked, start: Stacked, now: Params) -> Stacked:
-    """``now`` plus each participant's update from its ``start``; where these are equal, exactly the trained value."""
+def with_updates(trained: Stacked, start: Stacked, shared: Params) -> Stacked:
+    """``shared`` plus each participant's update from its ``start``; where both are equal, exactly the trained value."""
 
-    def one(trained: Array, start: Array, present: Array) -> Array:
-        return jnp.where(start == present[None], trained, present[None] + (trained - start))
+    def one(trained: Array, start: Array, shared_leaf: Array) -> Array:
+        return jnp.where(start == shared_leaf[None], trained, shared_leaf[None] + (trained - start))
 
-    return jax.tree.map(one, trained, start, now)
+    return jax.tree.map(one, trained, start, shared)
 
 
 def renamed(transform: Transform, **fields: str) -> Transform:

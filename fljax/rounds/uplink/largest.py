@@ -33,7 +33,7 @@ def largest(values: Array, k: Array) -> tuple[Array, Array]:
     magnitude = jnp.abs(values).astype(jnp.float32)  # also for bfloat16, whose values are all float32 values
     size = lax.bitcast_convert_type(magnitude, jnp.uint32)  # in the order of the absolute values
     rows, d = size.shape
-    begin = _Bracket(
+    initial = _Bracket(
         *(jnp.full(rows, end, jnp.uint32) for end in (0, 2**32 - 1)), *(jnp.full(rows, n, jnp.int32) for n in (d, 0))
     )
 
@@ -43,9 +43,9 @@ def largest(values: Array, k: Array) -> tuple[Array, Array]:
     def closer(bracket: _Bracket) -> _Bracket:
         return _narrowed(bracket, size, _evenly(bracket, k), k)
 
-    first = lax.cond(is_open(begin), lambda: _narrowed(begin, size, _guesses(size, k), k), lambda: begin)
-    found = lax.while_loop(is_open, closer, first)
-    return size >= found.low[:, None], jnp.where(found.low > 0, found.n_low, found.n_high)
+    narrowed = lax.cond(is_open(initial), lambda: _narrowed(initial, size, _guesses(size, k), k), lambda: initial)
+    final = lax.while_loop(is_open, closer, narrowed)
+    return size >= final.low[:, None], jnp.where(final.low > 0, final.n_low, final.n_high)
 
 
 def _guesses(size: Array, k: Array) -> list[Array]:
@@ -60,10 +60,10 @@ def _guesses(size: Array, k: Array) -> list[Array]:
 def _evenly(bracket: _Bracket, k: Array) -> list[Array]:
     """Three numbers in the bracket: around the k-th if numbers were evenly spread, and the middle."""
     span = bracket.high - bracket.low
-    inside = (bracket.n_low - bracket.n_high).astype(jnp.float32)
-    at, slack = (bracket.n_low - k).astype(jnp.float32) / inside, 2 / jnp.sqrt(inside)
-    few = inside < FEW
-    parts = (jnp.where(few, 0.25, at - slack), jnp.full_like(at, 0.5), jnp.where(few, 0.75, at + slack))
+    n_inside = (bracket.n_low - bracket.n_high).astype(jnp.float32)
+    share, slack = (bracket.n_low - k).astype(jnp.float32) / n_inside, 2 / jnp.sqrt(n_inside)
+    is_few = n_inside < FEW
+    parts = (jnp.where(is_few, 0.25, share - slack), jnp.full_like(share, 0.5), jnp.where(is_few, 0.75, share + slack))
     steps = [(jnp.clip(part, 0, 0.999) * span.astype(jnp.float32)).astype(jnp.uint32) for part in parts]
     return [bracket.low + jnp.clip(step, 1, jnp.maximum(span, 2) - 1) for step in steps]
 
@@ -75,16 +75,16 @@ def _narrowed(bracket: _Bracket, size: Array, trials: list[Array], k: Array) -> 
     counts = lax.reduce(
         [(size >= trial[:, None]).astype(jnp.int32) for trial in trials],
         [jnp.int32(0)] * len(trials),
-        lambda total, more: [a + b for a, b in zip(total, more, strict=True)],
+        lambda total, terms: [a + b for a, b in zip(total, terms, strict=True)],
         (1,),
     )
     low, high, n_low, n_high = bracket
     for trial, count in zip(trials, counts, strict=True):
-        enough = count >= k
+        is_reached = count >= k
         low, n_low = (
-            jnp.where(enough, jnp.maximum(low, trial), low),
-            jnp.where(enough, jnp.minimum(n_low, count), n_low),
+            jnp.where(is_reached, jnp.maximum(low, trial), low),
+            jnp.where(is_reached, jnp.minimum(n_low, count), n_low),
         )
-        high = jnp.where(enough, high, jnp.minimum(high, trial))
-        n_high = jnp.where(enough, n_high, jnp.maximum(n_high, count))
+        high = jnp.where(is_reached, high, jnp.minimum(high, trial))
+        n_high = jnp.where(is_reached, n_high, jnp.maximum(n_high, count))
     return _Bracket(low, high, n_low, n_high)

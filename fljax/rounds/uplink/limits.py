@@ -64,13 +64,13 @@ laplace_noise = Transform(_laplace, not_fed_back=_RETURNS, name="laplace_noise")
 """Every client adds Laplace noise to its update."""
 
 
-def _noisy(message: Message, trip: Trip, draw: Any, size: Any) -> Message:
+def _noisy(message: Message, trip: Trip, draw: Any, scale: Any) -> Message:
     d = message.values.shape[1]
     noise = jax.vmap(lambda key: draw(key, (d,)))(trip.key)
-    values = message.values + size * noise
-    full, counted = dense(message, values), ("n_values", "n_places", "bits", "extra", "scales")
-    sent = {name: jnp.where(size > 0, getattr(full, name), getattr(message, name)) for name in counted}
-    return message._replace(values=values, **sent)
+    values = message.values + scale * noise
+    dense_message, names = dense(message, values), ("n_values", "n_places", "bits", "extra", "scales")
+    fields = {name: jnp.where(scale > 0, getattr(dense_message, name), getattr(message, name)) for name in names}
+    return message._replace(values=values, **fields)
 
 
 @hyper
@@ -81,8 +81,8 @@ class SecureSumHyper:
 def _secure_sum(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
     n = message.values.shape[0]
     unit = jnp.exp2(-jnp.asarray(hyper.fraction_bits, jnp.float32))
-    most = 2.0**31 * unit / n  # so that the sum of n fits the ring of 2^32
-    values = jnp.clip(jnp.round(message.values / unit) * unit, -most, most)
+    limit = 2.0**31 * unit / n  # so that the sum of n fits the ring of 2^32
+    values = jnp.clip(jnp.round(message.values / unit) * unit, -limit, limit)
     return memory, dense(message, values)
 
 

@@ -66,17 +66,17 @@ def n_numbers(shapes: tuple[tuple[int, ...], ...]) -> int:
 def plain_message(start: ModelTable, params: Stacked, weight: Array) -> Message:
     """The uncompressed updates: d floats each."""
     values = tree.at_least_float32(tree.flatten(tree.subtract(params, tree.stacked(start))))
-    none = jnp.zeros(values.shape[0], jnp.float32)
-    return dense(Message(values, weight, none, none, jnp.float32(FLOAT_BITS), none, none), values)
+    zeros = jnp.zeros(values.shape[0], jnp.float32)
+    return dense(Message(values, weight, zeros, zeros, jnp.float32(FLOAT_BITS), zeros, zeros), values)
 
 
 def dense(message: Message, values: Array) -> Message:
     """``message`` with ``values``, all sent uncompressed."""
     n, d = values.shape
-    all_of_them = jnp.full(n, d, jnp.float32)
-    none, bits = jnp.zeros(n, jnp.float32), jnp.float32(FLOAT_BITS)
-    sent = {"n_values": all_of_them, "n_places": all_of_them, "bits": bits, "extra": none, "scales": none}
-    return message._replace(values=values, factored=False, **sent)
+    all_numbers = jnp.full(n, d, jnp.float32)
+    zeros, bits = jnp.zeros(n, jnp.float32), jnp.float32(FLOAT_BITS)
+    fields = {"n_values": all_numbers, "n_places": all_numbers, "bits": bits, "extra": zeros, "scales": zeros}
+    return message._replace(values=values, factored=False, **fields)
 
 
 def received(start: ModelTable, params: Stacked, sent: Array, arrived: Array) -> Stacked:
@@ -86,13 +86,13 @@ def received(start: ModelTable, params: Stacked, sent: Array, arrived: Array) ->
     would round it.
     """
     trainable, statistics = tree.split_statistics(params)
-    begun = tree.trainable(tree.stacked(start))
+    start_params = tree.trainable(tree.stacked(start))
     leaves, structure = jax.tree.flatten(trainable)
     ends = np.cumsum([leaf[0].size for leaf in leaves])[:-1]
-    made = []
-    for leaf, first, before, after in zip(
-        leaves, jax.tree.leaves(begun), *(jnp.split(flat, ends, axis=1) for flat in (sent, arrived)), strict=True
+    new_leaves = []
+    for leaf, start_leaf, sent_values, arrived_values in zip(
+        leaves, jax.tree.leaves(start_params), *(jnp.split(flat, ends, axis=1) for flat in (sent, arrived)), strict=True
     ):
-        moved = first + after.reshape(leaf.shape).astype(leaf.dtype)
-        made.append(jnp.where((before == after).reshape(leaf.shape), leaf, moved))
-    return tree.join_statistics(jax.tree.unflatten(structure, made), statistics)
+        updated = start_leaf + arrived_values.reshape(leaf.shape).astype(leaf.dtype)
+        new_leaves.append(jnp.where((sent_values == arrived_values).reshape(leaf.shape), leaf, updated))
+    return tree.join_statistics(jax.tree.unflatten(structure, new_leaves), statistics)

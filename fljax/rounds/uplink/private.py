@@ -71,7 +71,7 @@ class DPSGDHyper(PrivacyHyper):
 
 
 def _client_dp(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
-    return memory, _released(message, trip, hyper.dp_clip, known_noise(hyper, "noise_multiplier"))
+    return memory, _noisy_mean(message, trip, hyper.dp_clip, known_noise(hyper, "noise_multiplier"))
 
 
 _SECRET = "the next update would reveal the noise of differential privacy, which stays at the server; leave one out"
@@ -87,7 +87,7 @@ def _adaptive_client_dp(hyper: Any, memory: Memory, message: Message, trip: Trip
     clip, total = memory.server, known_noise(hyper, "noise_multiplier")
     # z_Delta = (z^-2 - (2 sigma_b)^-2)^-1/2
     noise = total / jnp.sqrt(1 - jnp.square(total / (2 * hyper.count_noise)))
-    released = _released(message, trip, clip, noise)
+    released = _noisy_mean(message, trip, clip, noise)
     # b_i - 1/2, otherwise one more client would change the count by 1, not by the 1/2 that z_Delta assumes.
     within = jnp.where(message.weight > 0, (norms(message.values) <= clip).astype(jnp.float32) - 0.5, 0.0).sum()
     count = within + hyper.count_noise * jax.random.normal(jax.random.fold_in(trip.server_key, 1), (), jnp.float32)
@@ -108,18 +108,18 @@ adaptive_client_dp = Transform(
 """`client_dp` whose clip follows a quantile of the updates' norms, which is estimated with noise."""
 
 
-def _released(message: Message, trip: Trip, clip: Any, noise: Any) -> Message:
+def _noisy_mean(message: Message, trip: Trip, clip: Any, noise: Any) -> Message:
     """Messages whose plain mean is the noisy sum over the expected number of participants."""
     n, d = message.values.shape
-    came = ((message.weight > 0) & jnp.isfinite(message.values).all(axis=1))[:, None]
-    values = jnp.where(came, clipped(message.values, clip), 0.0)
-    drawn = _size(noise, clip) * jax.random.normal(trip.server_key, (d,), jnp.float32)
-    first = (jnp.arange(n) == 0)[:, None]
-    values = (values + jnp.where(first, drawn[None, :], 0.0)) * (n / trip.expected)
+    is_received = ((message.weight > 0) & jnp.isfinite(message.values).all(axis=1))[:, None]
+    values = jnp.where(is_received, clipped(message.values, clip), 0.0)
+    noise_vector = _noise_std(noise, clip) * jax.random.normal(trip.server_key, (d,), jnp.float32)
+    is_first = (jnp.arange(n) == 0)[:, None]
+    values = (values + jnp.where(is_first, noise_vector[None, :], 0.0)) * (n / trip.expected)
     return message._replace(values=values, weight=jnp.ones_like(message.weight))
 
 
-def _size(noise: Any, clip: Any) -> Array:
+def _noise_std(noise: Any, clip: Any) -> Array:
     """Standard deviation of the noise; 0 without noise, whatever the clip."""
     return jnp.where(noise > 0, noise * jnp.where(noise > 0, clip, 0.0), 0.0)
 
@@ -162,15 +162,15 @@ def private_gradients(loss: Loss, hyper: Any) -> Loss:
             return jax.value_and_grad(alone)(jax.lax.stop_gradient(trainable))
 
         values, gradients = jax.vmap(of_one)(batch.x, batch.y, jax.random.split(key_loss, n))
-        each = tree.at_least_float32(tree.flatten(gradients))  # squares of float16 are 0 below 2^-12
-        there = (batch.weight > 0) & jnp.isfinite(each).all(axis=1)
-        each = jnp.where(there[:, None], clipped(each, clip), 0.0)
-        drawn = _size(noise, clip) * jax.random.normal(key_noise, each.shape[1:], jnp.float32)
-        gradient = (each.sum(axis=0) + drawn) / n
-        counted = jnp.where(jnp.abs(values) < _MOST_LOSS, batch.weight, 0.0)
-        value = jnp.vdot(jnp.where(counted > 0, values, 0.0), counted) / jnp.maximum(counted.sum(), 1e-12)
-        flat = tree.at_least_float32(tree.flatten(tree.broadcast(trainable, 1))[0])
-        return with_gradient(value, flat, gradient), params
+        flat_gradients = tree.at_least_float32(tree.flatten(gradients))  # squares of float16 are 0 below 2^-12
+        is_counted = (batch.weight > 0) & jnp.isfinite(flat_gradients).all(axis=1)
+        flat_gradients = jnp.where(is_counted[:, None], clipped(flat_gradients, clip), 0.0)
+        noise_vector = _noise_std(noise, clip) * jax.random.normal(key_noise, flat_gradients.shape[1:], jnp.float32)
+        gradient = (flat_gradients.sum(axis=0) + noise_vector) / n
+        weight = jnp.where(jnp.abs(values) < _MOST_LOSS, batch.weight, 0.0)
+        value = jnp.vdot(jnp.where(weight > 0, values, 0.0), weight) / jnp.maximum(weight.sum(), 1e-12)
+        flat_params = tree.at_least_float32(tree.flatten(tree.broadcast(trainable, 1))[0])
+        return with_gradient(value, flat_params, gradient), params
 
     return private
 

@@ -29,17 +29,17 @@ class FoolsGoldHyper:
     confidence: Scalar = number(1.0, "kappa: steepness of the logit that separates duplicates from others", above=0)
 
 
-def weights(history: Array, came: Array, confidence: Any) -> Array:
-    """alpha (cohort,) in [0, 1] of the clients that ``came`` (cohort,), from the sums (cohort, d) of their updates."""
+def weights(history: Array, is_received: Array, confidence: Any) -> Array:
+    """alpha (cohort,) in [0, 1] of the clients with ``is_received`` (cohort,), by their summed updates (cohort, d)."""
     length = jnp.sqrt(jnp.square(history).sum(axis=1, keepdims=True))
     unit = history / jnp.where(length > 0, length, 1.0)
-    pairs = came[:, None] & came[None, :] & ~jnp.eye(len(came), dtype=bool)
-    alike = jnp.where(pairs, tree.product(unit, unit.T), 0.0)
-    most = alike.max(axis=1)
+    pairs = is_received[:, None] & is_received[None, :] & ~jnp.eye(len(is_received), dtype=bool)
+    similarity = jnp.where(pairs, tree.product(unit, unit.T), 0.0)
+    largest = similarity.max(axis=1)
     # Pardoning: a client whose nearest other client is even nearer to a third one is less likely to be a duplicate.
-    ratio = most[:, None] / jnp.where(most[None, :] != 0, most[None, :], 1.0)
-    alike = jnp.where(most[:, None] < most[None, :], alike * ratio, alike)
-    alpha = jnp.where(came, jnp.clip(1 - alike.max(axis=1), 0, 1), 0.0)
+    ratio = largest[:, None] / jnp.where(largest[None, :] != 0, largest[None, :], 1.0)
+    similarity = jnp.where(largest[:, None] < largest[None, :], similarity * ratio, similarity)
+    alpha = jnp.where(is_received, jnp.clip(1 - similarity.max(axis=1), 0, 1), 0.0)
     alpha = alpha / jnp.where(alpha.max() > 0, alpha.max(), 1.0)
     alpha = jnp.where(alpha >= 1, NEARLY_ONE, alpha)
     logit = jnp.log(alpha / (1 - alpha))  # -inf of 0
@@ -51,9 +51,9 @@ def _init(hyper: Any, n_clients: int, shapes: tuple) -> Memory:
 
 
 def _apply(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
-    came = message.weight > 0
-    history = memory.clients + jnp.where(came[:, None], message.values, 0.0)
-    weight = message.weight * weights(history, came, hyper.confidence)
+    is_received = message.weight > 0
+    history = memory.clients + jnp.where(is_received[:, None], message.values, 0.0)
+    weight = message.weight * weights(history, is_received, hyper.confidence)
     return Memory(memory.server, history), message._replace(weight=weight)
 
 
