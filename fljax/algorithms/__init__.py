@@ -63,18 +63,18 @@ def compose(method: str | Method, *bricks: str) -> Method:
 @cache  # equal compositions are one method, and so compile to one program
 def _composed(method: str | Method, *bricks: str) -> Method:
     if not isinstance(method, Method):
-        base, *first = method.split("+")
+        base, *first_bricks = method.split("+")
         if base in BRICKS and base not in ALGORITHMS:
             raise ValueError(f"{base} is a brick; name a method first, such as 'fedavg+{base}'")
         if base not in ALGORITHMS:
-            own = "; for your own method, pass the method itself: fljax.compose(mine, 'prox')" if ":" in base else ""
-            raise ValueError(f"{unknown('algorithm', base, ALGORITHMS)}; choose one of {', '.join(ALGORITHMS)}{own}")
-        method, bricks = ALGORITHMS[base], (*first, *bricks)
+            hint = "; for your own method, pass the method itself: fljax.compose(mine, 'prox')" if ":" in base else ""
+            raise ValueError(f"{unknown('algorithm', base, ALGORITHMS)}; choose one of {', '.join(ALGORITHMS)}{hint}")
+        method, bricks = ALGORITHMS[base], (*first_bricks, *bricks)
     for brick in bricks:
         if brick not in BRICKS:
             fitting = [one.name for one in BRICKS.values() if one.slot in method.slots]
-            meant = unknown("brick", brick, BRICKS)
-            raise ValueError(f"{method.name}: {meant}; bricks that fit {method.name}: {', '.join(fitting) or 'none'}")
+            message = unknown("brick", brick, BRICKS)
+            raise ValueError(f"{method.name}: {message}; bricks that fit {method.name}: {', '.join(fitting) or 'none'}")
         method += BRICKS[brick]
     return method
 

@@ -50,9 +50,9 @@ def apfl(model: Model, work: Work, *, weighting: Weighting = "size", combine: Co
 
     def local(hyper: APFLHyper, start: ModelTable, cohort: Cohort) -> Trained:
         lr = hyper.lr_of(cohort.round) if hyper.alpha_lr is None else hyper.alpha_lr
-        stepped = optax.chain(optax.sgd(lr), optax.stateless(_within_unit))
+        optimizer = optax.chain(optax.sgd(lr), optax.stateless(_within_unit))
         loss = mixed(training_loss(model))
-        return train_parts(hyper, start, cohort, loss, work, "w", alpha=stepped)
+        return train_parts(hyper, start, cohort, loss, work, "w", alpha=optimizer)
 
     def begin(key: Key) -> dict[str, Any]:
         w = model.init(key)
@@ -87,11 +87,11 @@ def mixed(loss: Loss) -> Loss:
     """
 
     def both(held: Params, statistics: Params, batch: Batch, key: Key) -> tuple[Array, Params]:
-        still = jax.lax.stop_gradient(held["w"])
-        here = mixture(held["alpha"], held["own"], still)
-        value, updated = loss(tree.join_statistics(here, statistics), batch, key)
-        shared, _ = loss(tree.join_statistics(held["w"], statistics), batch, key)
-        return value + shared - jax.lax.stop_gradient(shared), updated
+        fixed_w = jax.lax.stop_gradient(held["w"])
+        mixed_params = mixture(held["alpha"], held["own"], fixed_w)
+        value, updated = loss(tree.join_statistics(mixed_params, statistics), batch, key)
+        copy_loss, _ = loss(tree.join_statistics(held["w"], statistics), batch, key)
+        return value + copy_loss - jax.lax.stop_gradient(copy_loss), updated
 
     return both
 

@@ -103,12 +103,12 @@ def mixed(model: Model, cores: Stacked, p0: Array, weight: Array) -> Loss:
         p0: (clients,) anchor of the proximal term.
         weight: its weight: ``weight / 2 |p - p0|^2``.
     """
-    others = tree.trainable(cores)
+    other_cores = tree.trainable(cores)
 
     def loss(held: Params, statistics: Params, batch: Batch, key: Key, i: Array) -> tuple[Array, Params]:
         p = held["p"]
-        here = tree.join_statistics(mixture(p, i, held["core"], others), statistics)
-        value, updated = training_loss(model)(here, batch, key)
+        mixed_params = tree.join_statistics(mixture(p, i, held["core"], other_cores), statistics)
+        value, updated = training_loss(model)(mixed_params, batch, key)
         return value + weight / 2 * jnp.square(p - p0).sum(), updated
 
     return loss
@@ -117,12 +117,12 @@ def mixed(model: Model, cores: Stacked, p0: Array, weight: Array) -> Loss:
 def mixture(p: Array, i: Array, core: Params, cores: Stacked) -> Params:
     """``p_i core + sum_{j != i} p_j cores_j`` of client i, for p (clients,)."""
     is_own = jnp.arange(p.shape[0]) == i
-    own, others = jnp.where(is_own, p, 0.0).sum(), jnp.where(is_own, 0.0, p)
+    own_weight, other_weights = jnp.where(is_own, p, 0.0).sum(), jnp.where(is_own, 0.0, p)
 
     def of(core: Array, leaf: Array) -> Array:
         leaf = tree.at_least_float32(leaf)
         # As a matrix: with more axes, the gradient for p is five times slower on a CPU.
-        mixed = tree.product(others.astype(leaf.dtype), tree.as_matrix(leaf))
-        return mixed.reshape(core.shape) + own * core
+        from_others = tree.product(other_weights.astype(leaf.dtype), tree.as_matrix(leaf))
+        return from_others.reshape(core.shape) + own_weight * core
 
     return tree.as_before(jax.tree.map(of, core, cores), core)

@@ -94,8 +94,8 @@ def clusterfl(
 
     def send(key: Key, hyper: ClusterFLHyper, state: State, cohort: Cohort) -> Upload:
         models, means, label, _ = state.server
-        is_known = cohort.round.astype(jnp.float32) >= jnp.round(hyper.warmup)
-        trained = held(hyper, is_known, state.clients, ModelTable(means, label[cohort.ids]), cohort)
+        is_clustered = cohort.round.astype(jnp.float32) >= jnp.round(hyper.warmup)
+        trained = held(hyper, is_clustered, state.clients, ModelTable(means, label[cohort.ids]), cohort)
         weight = client_weight("uniform", cohort, trained.ok)
         return Upload(ModelTable(models, cohort.ids), trained.params, weight, trained)
 
@@ -109,15 +109,15 @@ def clusterfl(
         means, memory = members_of(
             combining, hyper, memory, means, models, jnp.ones(label.shape[0], jnp.float32), label
         )
-        n_held = occupied(label, n_clusters).sum(dtype=jnp.int32)
+        n_occupied = occupied(label, n_clusters).sum(dtype=jnp.int32)
         metrics = reported(trained, tree.size(tree.first(means)))
-        metrics |= {"label": label[cohort.ids], "n_clusters": n_held}
+        metrics |= {"label": label[cohort.ids], "n_clusters": n_occupied}
         return State(ClusterFLServer(models, means, label, memory), trained.params), metrics
 
-    def held(hyper: ClusterFLHyper, known: Array, own: Any, mean: ModelTable, cohort: Cohort) -> Trained:
+    def held(hyper: ClusterFLHyper, is_clustered: Array, models: Any, mean: ModelTable, cohort: Cohort) -> Trained:
         # w_i <- w_i - eta (g(w_i) + 2 alpha w_i - 2 beta mean_{a_i}), from the client's own model.
-        alpha, beta = (jnp.where(known, weight, 0.0) for weight in (hyper.alpha, hyper.beta))
-        return train(hyper, own, cohort, with_cluster_penalty(training_loss(model), alpha, beta), work, mean)
+        alpha, beta = (jnp.where(is_clustered, weight, 0.0) for weight in (hyper.alpha, hyper.beta))
+        return train(hyper, models, cohort, with_cluster_penalty(training_loss(model), alpha, beta), work, mean)
 
     def deploy(key: Key, hyper: ClusterFLHyper, state: State, data: ClientData) -> ModelTable:
         return tree.own(state.clients)
@@ -125,8 +125,8 @@ def clusterfl(
     def join(key: Key, hyper: ClusterFLHyper, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
         joined = held_with_least_loss(model, ModelTable(state.server.means, state.server.label), data)
 
-        def alone(own: Stacked, cohort: Cohort) -> Trained:
-            return held(hyper, jnp.bool_(True), own, joined, cohort)
+        def alone(models: Stacked, cohort: Cohort) -> Trained:
+            return held(hyper, jnp.bool_(True), models, joined, cohort)
 
         return tree.own(train_new_clients(key, tree.stacked(joined), data, n_rounds, alone))
 

@@ -48,16 +48,16 @@ def ditto(
     Args:
         personal_epochs: epochs on the personal model per round; None: ``work.epochs``.
     """
-    own_work, loss = work._replace(epochs=personal_epochs or work.epochs, terms=()), training_loss(model)
+    personal_work, loss = work._replace(epochs=personal_epochs or work.epochs, terms=()), training_loss(model)
 
     def local(hyper: DittoHyper, start: ModelTable, cohort: Cohort) -> Trained:
         # Global branch: w_i = LocalTrain(theta), without the proximal term.
         theta = ModelTable(start.params["global"], start.row)
-        sent = train(hyper, theta, cohort, loss, work)
+        shared = train(hyper, theta, cohort, loss, work)
         # Personal branch: V_i <- V_i - eta_p (g(V_i) + lambda (V_i - theta)), on the same batches.
-        own_hyper = hyper if hyper.personal_lr is None else hyper.replace(lr=hyper.personal_lr)
-        own = train(own_hyper, start.params["own"], cohort, proximal(loss, hyper.lam), own_work, theta)
-        return Trained({"global": sent.params, "own": own.params}, own.loss, sent.ok & own.ok)
+        personal_hyper = hyper if hyper.personal_lr is None else hyper.replace(lr=hyper.personal_lr)
+        personal = train(personal_hyper, start.params["own"], cohort, proximal(loss, hyper.lam), personal_work, theta)
+        return Trained({"global": shared.params, "own": personal.params}, personal.loss, shared.ok & personal.ok)
 
     rounds = two_models(model, local, "own", combine=combine, weighting=weighting)
     return rounds._replace(join=join_from_shared(rounds))

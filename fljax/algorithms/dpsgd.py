@@ -45,13 +45,13 @@ def dpsgd(
     """
     train = local_of(work, model)
 
-    def step(hyper: LocalHyper, models: Stacked, near: Array, cohort: Cohort) -> Trained:
-        W, trained = metropolis(near, cohort.active), train(hyper, tree.own(models), cohort)
+    def step(hyper: LocalHyper, models: Stacked, adjacent: Array, cohort: Cohort) -> Trained:
+        W, trained = metropolis(adjacent, cohort.active), train(hyper, tree.own(models), cohort)
         mixed = mix(W, trained.params)
         if mixing == "beside":
-            moved = jax.tree.map(jnp.add, mix(W, models), tree.subtract(trained.params, models))
+            stepped = jax.tree.map(jnp.add, mix(W, models), tree.subtract(trained.params, models))
             # Running statistics are mixed after training: a variance plus a difference of two could be negative.
-            mixed = tree.join_statistics(tree.trainable(moved), tree.split_statistics(mixed)[1])
+            mixed = tree.join_statistics(tree.trainable(stepped), tree.split_statistics(mixed)[1])
         return trained._replace(params=mixed)
 
     return between_neighbours(model, work, step, graph, degree, graph_seed, time_varying)

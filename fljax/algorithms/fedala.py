@@ -72,8 +72,8 @@ def fedala(
         return {"global": theta, "own": own}
 
     def local(hyper: FedALAHyper, start: ModelTable, cohort: Cohort) -> Trained:
-        begun, mix, fitted = fit(hyper, cohort.key, start, cohort.data)
-        trained = train(hyper, begun, cohort, training_loss(model), work)
+        initial, mix, fitted = fit(hyper, cohort.key, start, cohort.data)
+        trained = train(hyper, initial, cohort, training_loss(model), work)
         own = {"upper": tree.select(trained.params, layers), "mix": mix, "fitted": fitted}
         own = tree.where(trained.ok, own, start.params["own"])  # a diverged client keeps its old values
         return trained._replace(params={"global": trained.params, "own": own})
@@ -97,35 +97,35 @@ def mixture_fit(
     loss = training_loss(model)
 
     def one(pool: Examples, index: Array, size: Array, key: Key, held: Params) -> tuple[Params, Params, Array]:
-        theta, (upper, first) = held["global"], (held["own"]["upper"], ~held["own"]["fitted"])
-        away = tree.subtract(tree.select(theta, tuple(upper)), upper)
-        differs, n_epochs = (tree.squared_norm(away) > 0) & (size > 0), jnp.where(first, max_epochs, 1)
+        theta, (upper, is_first) = held["global"], (held["own"]["upper"], ~held["own"]["fitted"])
+        difference = tree.subtract(tree.select(theta, tuple(upper)), upper)
+        is_different, n_epochs = (tree.squared_norm(difference) > 0) & (size > 0), jnp.where(is_first, max_epochs, 1)
         n_fitted = jnp.maximum((hyper.share * size.astype(jnp.float32)).astype(jnp.int32), jnp.minimum(size, 1))
         order, count = shuffled(key, index, size), n_batches(n_fitted, work.batch_size)
 
         def mixed(mix: Params) -> Params:
-            return theta | jax.tree.map(lambda w, d, m: w + d * m, upper, away, mix)
+            return theta | jax.tree.map(lambda w, d, m: w + d * m, upper, difference, mix)
 
         def step(n_done: Array, i: Array, carry: tuple[Params, Array]) -> tuple[Params, Array]:
             batch = minibatch(pool, *batch_rows(order, n_fitted, i, work.batch_size))
             key_step = jax.random.fold_in(key, n_done * count + i)
-            value, slope = jax.value_and_grad(lambda mix: loss(mixed(mix), batch, key_step)[0])(carry[0])
-            mix = jax.tree.map(lambda m, g: jnp.clip(m - hyper.eta * g, 0, 1), carry[0], slope)
+            value, gradient = jax.value_and_grad(lambda mix: loss(mixed(mix), batch, key_step)[0])(carry[0])
+            mix = jax.tree.map(lambda m, g: jnp.clip(m - hyper.eta * g, 0, 1), carry[0], gradient)
             return tree.as_before(mix, carry[0]), value.astype(jnp.float32)
 
         def epoch(carry: tuple[Params, Array, Array]) -> tuple[Params, Array, Array]:
             mix, losses, n_done = carry
-            mix, last = lax.fori_loop(0, count, partial(step, n_done), (mix, losses[0]))
-            return mix, jnp.roll(losses, 1).at[0].set(last), n_done + 1
+            mix, loss = lax.fori_loop(0, count, partial(step, n_done), (mix, losses[0]))
+            return mix, jnp.roll(losses, 1).at[0].set(loss), n_done + 1
 
         def goes_on(carry: tuple[Params, Array, Array]) -> Array:
             _, losses, n_done = carry
-            agree = (n_done > WINDOW) & (losses.std() < hyper.spread)
-            return differs & (n_done < n_epochs) & ~agree
+            is_settled = (n_done > WINDOW) & (losses.std() < hyper.spread)
+            return is_different & (n_done < n_epochs) & ~is_settled
 
-        begun = (held["own"]["mix"], jnp.zeros(WINDOW, jnp.float32), jnp.int32(0))
-        mix = lax.while_loop(goes_on, epoch, begun)[0]
+        carry = (held["own"]["mix"], jnp.zeros(WINDOW, jnp.float32), jnp.int32(0))
+        mix = lax.while_loop(goes_on, epoch, carry)[0]
         mix = tree.where(tree.is_finite(mix), mix, held["own"]["mix"])
-        return mixed(mix), mix, ~first | differs
+        return mixed(mix), mix, ~is_first | is_different
 
     return map_clients(one, data, key, held, at_once=work.at_once)

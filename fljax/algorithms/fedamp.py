@@ -50,7 +50,7 @@ def fedamp(model: Model, work: Work) -> Algorithm:
 
 def attention(hyper: FedAMPHyper, squared: Array, active: Array) -> Array:
     """xi (clients, clients) between the active clients, from squared distances; each row sums to 1."""
-    others = ~jnp.eye(squared.shape[0], dtype=bool) & active[None]
-    weight = jnp.where(others, hyper.alpha / hyper.sigma * jnp.exp(-squared / hyper.sigma), 0.0)
+    is_other = ~jnp.eye(squared.shape[0], dtype=bool) & active[None]
+    weight = jnp.where(is_other, hyper.alpha / hyper.sigma * jnp.exp(-squared / hyper.sigma), 0.0)
     weight = weight / jnp.maximum(weight.sum(1, keepdims=True), 1.0)
     return weight + jnp.diag(1 - weight.sum(1))

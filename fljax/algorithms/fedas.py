@@ -76,24 +76,24 @@ def fedas(model: Model, work: Work, *, align_epochs: Natural = 1) -> Algorithm:
         return State(sharing.split(params)[0], own_rows(params, data.n_clients))
 
     def round(key: Key, hyper: FedASHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        last = state.clients
-        received = sharing.held(state.server, sharing.split(last)[1], cohort.ids.shape[0])
-        begun = aligned(hyper, received, last, cohort) if align_epochs else received
-        trained = train(hyper, begun, cohort, loss, work)
+        last_models = state.clients
+        received = sharing.held(state.server, sharing.split(last_models)[1], cohort.ids.shape[0])
+        initial = aligned(hyper, received, last_models, cohort) if align_epochs else received
+        trained = train(hyper, initial, cohort, loss, work)
         trace = gradient_mass(drawn(cohort, FISHER), trained.params, cohort.data, as_tested(loss), work.batch_size)
         ok = trained.ok & jnp.isfinite(trace)
         weight = jnp.where(cohort.active & ok, trace, 0.0)
         server = weighted_mean(sharing.split(trained.params)[0], weight, state.server)
         n = tree.size(state.server)
-        clients = tree.where(ok, trained.params, last)
+        clients = tree.where(ok, trained.params, last_models)
         return State(server, clients), reported(trained._replace(ok=ok), n + 1, n)
 
-    def aligned(hyper: FedASHyper, received: ModelTable, last: Stacked, cohort: Cohort) -> Stacked:
-        n_classes = head_shape(model, tree.first(last))[1]
-        prototypes = feature_sums(model, last, cohort.data, n_classes).mean
-        effort, steps = work._replace(epochs=align_epochs, terms=()), frozen_optimizer(optax.sgd(hyper.align_lr), head)
-        drawn_to = frozen_loss(near_prototypes(model), head)
-        return train_clients(drawn(cohort, ALIGN), received, cohort.data, drawn_to, steps, effort, prototypes).params
+    def aligned(hyper: FedASHyper, received: ModelTable, last_models: Stacked, cohort: Cohort) -> Stacked:
+        n_classes = head_shape(model, tree.first(last_models))[1]
+        prototypes = feature_sums(model, last_models, cohort.data, n_classes).mean
+        phase, sgd = work._replace(epochs=align_epochs, terms=()), frozen_optimizer(optax.sgd(hyper.align_lr), head)
+        loss = frozen_loss(near_prototypes(model), head)
+        return train_clients(drawn(cohort, ALIGN), received, cohort.data, loss, sgd, phase, prototypes).params
 
     def deploy(key: Key, hyper: FedASHyper, state: State, data: ClientData) -> ModelTable:
         return tree.own(state.clients)
@@ -106,9 +106,9 @@ def near_prototypes(model: Model) -> Loss:
 
     def loss(params: Params, batch: Batch, key: Key, prototypes: Array) -> tuple[Array, Params]:
         seen = see(model, params, batch.x, key)
-        away = jnp.square(seen.features - prototypes[batch.y]).mean(1) * batch.weight
-        weight = jnp.zeros(prototypes.shape[0], away.dtype).at[batch.y].add(batch.weight)
-        return (away / jnp.maximum(weight[batch.y], 1.0)).sum(), seen.params
+        squared = jnp.square(seen.features - prototypes[batch.y]).mean(1) * batch.weight
+        weight = jnp.zeros(prototypes.shape[0], squared.dtype).at[batch.y].add(batch.weight)
+        return (squared / jnp.maximum(weight[batch.y], 1.0)).sum(), seen.params
 
     return loss
 

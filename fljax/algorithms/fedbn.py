@@ -47,8 +47,8 @@ def fedbn(
     Raises:
         ValueError: the model has no such parameters.
     """
-    own = _normalisations(model) if kept == "norm" else frozenset()
-    sharing = all_but_paths(lambda path: STAYS[kept](path) or path[:-1] in own)
+    norm_paths = _normalisations(model) if kept == "norm" else frozenset()
+    sharing = all_but_paths(lambda path: STAYS[kept](path) or path[:-1] in norm_paths)
     _check_kept(kept, sharing, model)
     return averaging(model, work, sharing=sharing, weighting=weighting, combine=combine)
 

@@ -66,12 +66,12 @@ def fedcac(model: Model, work: Work, *, weighting: Weighting = "size") -> Algori
         return tree.join_statistics(jax.tree.map(jnp.where, clients.critical, clients.own, common), statistics)
 
     def round(key: Key, hyper: FedCACHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        begun = starts(state.server, state.clients)
-        trained = train(hyper, begun, cohort, training_loss(model), work)
-        w, start = (tree.trainable(params) for params in (trained.params, begun))
+        initial = starts(state.server, state.clients)
+        trained = train(hyper, initial, cohort, training_loss(model), work)
+        w, start = (tree.trainable(params) for params in (trained.params, initial))
         critical = jax.tree.map(lambda new, old: most_sensitive(new, old, hyper.tau), w, start)
-        here = cohort.active & trained.ok
-        own = mix(alike(overlap(critical), here, (cohort.round + 1).astype(jnp.float32) / hyper.beta), w)
+        counts = cohort.active & trained.ok
+        own = mix(alike(overlap(critical), counts, (cohort.round + 1).astype(jnp.float32) / hyper.beta), w)
         theta = weighted_mean(trained.params, client_weight(weighting, cohort, trained.ok), state.server)
         # A diverged client keeps its old values.
         clients = tree.where(trained.ok, FedCACClient(critical, own), state.clients)
@@ -90,8 +90,8 @@ def most_sensitive(new: Array, old: Array, tau: Array | float) -> Array:
     """(clients, ...) bool: in a leaf, the share tau of each client's parameters w with the largest ``|w * change|``."""
     sensitivity = tree.as_matrix(new * (new - old)).astype(jnp.float32)
     k = jnp.int32(tau * sensitivity.shape[1])
-    found = largest(sensitivity, jnp.maximum(k, 1))[0] & (sensitivity != 0) & (k > 0)
-    return found.reshape(new.shape)
+    is_critical = largest(sensitivity, jnp.maximum(k, 1))[0] & (sensitivity != 0) & (k > 0)
+    return is_critical.reshape(new.shape)
 
 
 def overlap(critical: Stacked) -> Array:
@@ -99,24 +99,24 @@ def overlap(critical: Stacked) -> Array:
 
     If M_i and M_j have equally many entries, it is the share of i's critical parameters that are critical for j too.
     """
-    both = gram(critical)
-    count = jnp.diagonal(both)
-    differ = count[:, None] + count[None] - 2 * both
-    return 1 - differ / jnp.maximum(2 * count[:, None], 1)
+    n_common = gram(critical)
+    count = jnp.diagonal(n_common)
+    n_different = count[:, None] + count[None] - 2 * n_common
+    return 1 - n_different / jnp.maximum(2 * count[:, None], 1)
 
 
-def alike(overlaps: Array, here: Array, progress: Array) -> Array:
+def alike(overlaps: Array, counts: Array, progress: Array) -> Array:
     """(clients, clients) weights of each row on itself and the similar clients; each row sums to 1.
 
     Args:
         overlaps: (clients, clients) O.
-        here: (clients,) bool: clients that count.
+        counts: (clients,) bool: clients that count.
         progress: t / beta. At 0, clients whose overlap is at least the mean overlap are similar; at 1, only those with
             the largest overlap of all; above 1, none.
     """
-    oneself = jnp.eye(here.shape[0], dtype=bool)
-    others = here[:, None] & here[None] & ~oneself
-    mean = jnp.where(others, overlaps, 0).sum() / jnp.maximum(others.sum(), 1).astype(jnp.float32)
-    most = jnp.where(others, overlaps, -jnp.inf).max()
-    weight = (oneself | (others & (overlaps >= mean + progress * (most - mean)))).astype(jnp.float32)
+    is_self = jnp.eye(counts.shape[0], dtype=bool)
+    pairs = counts[:, None] & counts[None] & ~is_self
+    mean = jnp.where(pairs, overlaps, 0).sum() / jnp.maximum(pairs.sum(), 1).astype(jnp.float32)
+    maximum = jnp.where(pairs, overlaps, -jnp.inf).max()
+    weight = (is_self | (pairs & (overlaps >= mean + progress * (maximum - mean)))).astype(jnp.float32)
     return weight / weight.sum(1, keepdims=True)

@@ -63,8 +63,8 @@ def fedcp(model: Model, work: Work, *, weighting: Weighting = "size", combine: C
     def local(hyper: FedCPHyper, start: ModelTable, cohort: Cohort) -> Trained:
         context = jax.vmap(context_of)(tree.stacked(start)[head])
         trained = train(hyper, start, cohort, gated(model, hyper), work, start, context, frozen=(GLOBAL,))
-        mixed = jax.tree.map(lambda own, g: (own + g) / 2, trained.params[head], trained.params[GLOBAL])
-        return trained._replace(params=trained.params | {GLOBAL: mixed})
+        mean_head = jax.tree.map(lambda own, g: (own + g) / 2, trained.params[head], trained.params[GLOBAL])
+        return trained._replace(params=trained.params | {GLOBAL: mean_head})
 
     def predict(params: Params, x: Array) -> Array:
         seen = see(model, params, x, None)

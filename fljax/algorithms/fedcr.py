@@ -101,13 +101,13 @@ def fedcr(
         return Upload(tree.everyone(base, n_clients), bases, weight, (trained._replace(params=heads), evidence))
 
     def receive(key: Key, hyper: FedCRHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        (base, common, memory), (kept, evidence) = state.server, upload.rest
+        (base, common, memory), (trained, evidence) = state.server, upload.rest
         base, memory = combining.apply(hyper, memory, base, upload.params, upload.weight)
         common = product_of_experts(evidence, upload.weight > 0, common, hyper.blend)
         # The base and Gaussians are exchanged: up, those of the client's classes; down, those of all classes.
-        n, n_held = tree.size(base), (evidence.precision > 0).any(axis=-1).sum(axis=-1).astype(jnp.float32)
-        metrics = reported(kept, n + 2.0 * latent * n_held, n + 2 * latent * n_classes)
-        return State(FedCRServer(base, common, memory), kept.params), metrics
+        n, n_known = tree.size(base), (evidence.precision > 0).any(axis=-1).sum(axis=-1).astype(jnp.float32)
+        metrics = reported(trained, n + 2.0 * latent * n_known, n + 2 * latent * n_classes)
+        return State(FedCRServer(base, common, memory), trained.params), metrics
 
     def deploy_own_heads(key: Key, hyper: FedCRHyper, state: State, data: ClientData) -> ModelTable:
         return sharing.held(state.server.base, state.clients, data.n_clients)
@@ -127,9 +127,9 @@ def aligned(model: Model, beta: Scalar, n_draws: int) -> Loss:
     def loss(params: Params, batch: Batch, key: Key, common: Gaussian, *own: Any) -> tuple[Array, Params]:
         z = Gaussian(*halves.encode(params, batch.x))
         logits = halves.classify(params, draws(key, z, n_draws))
-        cross = jax.vmap(lambda of_draw: model.loss(of_draw, batch.y))(logits).mean(axis=0)
-        away = divergence(Gaussian(common.mu[batch.y], common.sigma[batch.y]), z)
-        return batch_mean(cross + beta * away, batch.weight), params
+        cross_entropy = jax.vmap(lambda of_draw: model.loss(of_draw, batch.y))(logits).mean(axis=0)
+        penalty = divergence(Gaussian(common.mu[batch.y], common.sigma[batch.y]), z)
+        return batch_mean(cross_entropy + beta * penalty, batch.weight), params
 
     return loss
 
@@ -150,5 +150,5 @@ def product_of_experts(evidence: Evidence, counts: Array, common: Gaussian, blen
         for of_clients in (evidence.precision, evidence.weighted)
     )
     new = Gaussian(weighted / (1 + precision), 1 / jnp.sqrt(1 + precision))
-    mixed = jax.tree.map(lambda old, new: (1 - blend) * old + blend * new, common, new)
-    return tree.where(precision > 0, mixed, common)
+    blended = jax.tree.map(lambda old, new: (1 - blend) * old + blend * new, common, new)
+    return tree.where(precision > 0, blended, common)

@@ -68,14 +68,14 @@ def feddbe(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
 
     def begin(key: Key) -> dict[str, Any]:
         params = model.init(key)
-        nothing = jnp.zeros(head_shape(model, params)[0], jnp.float32)
-        return params | {"consensus": nothing, BIAS: nothing}
+        zeros = jnp.zeros(head_shape(model, params)[0], jnp.float32)
+        return params | {"consensus": zeros, BIAS: zeros}
 
     def local(hyper: FedDBEHyper, start: ModelTable, cohort: Cohort) -> Trained:
         consensus = start.params["consensus"][0]
-        nothing = jnp.zeros_like(start.params[BIAS])
+        zeros = jnp.zeros_like(start.params[BIAS])
         network = without(start.params, "consensus", BIAS)
-        parts = {"model": network, BIAS: start.params[BIAS], "running": nothing}
+        parts = {"model": network, BIAS: start.params[BIAS], "running": zeros}
         loss = debiased(model, hyper, consensus)
         trained = train_parts(hyper, start._replace(params=parts), cohort, loss, work, "model", running=optax.sgd(1.0))
         held = trained.params["model"] | {BIAS: trained.params[BIAS]}
@@ -122,13 +122,13 @@ def debiased(model: Model, hyper: FedDBEHyper, consensus: Array) -> Loss:
     def loss(held: Params, statistics: Params, batch: Batch, key: Key) -> tuple[Array, Params]:
         params = tree.join_statistics(held["model"], statistics)
         seen = see(model, params, batch.x, key, lambda h: h + held[BIAS][None].astype(h.dtype))
-        now = jax.vmap(batch_mean, (1, None))(seen.features, batch.weight)
-        before = jax.lax.stop_gradient(held["running"])
-        running = (1 - hyper.rate) * before + hyper.rate * now
+        current = jax.vmap(batch_mean, (1, None))(seen.features, batch.weight)
+        previous = jax.lax.stop_gradient(held["running"])
+        running = (1 - hyper.rate) * previous + hyper.rate * current
         value = batch_mean(model.loss(seen.logits, batch.y), batch.weight)
         value = value + hyper.kappa * jnp.square(running - consensus).mean() / 2
         # A step of length 1 along this gradient sets the running mean to its present value.
-        moved = jnp.vdot(jax.lax.stop_gradient(before - running), held["running"] - before)
-        return value + moved, seen.params
+        step_term = jnp.vdot(jax.lax.stop_gradient(previous - running), held["running"] - previous)
+        return value + step_term, seen.params
 
     return loss

@@ -53,17 +53,17 @@ def feddistill(model: Model, work: Work) -> Algorithm:
         return State(server, own_rows({"w": params, "taught": taught}, data.n_clients))
 
     def round(key: Key, hyper: FedDistillHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        everyone, (w, own) = state.server["taught"], (state.clients["w"], state.clients["taught"])
-        teacher = jax.tree.map(lambda all_of, one: all_of[None] - one, everyone, own)
+        total, (w, last_taught) = state.server["taught"], (state.clients["w"], state.clients["taught"])
+        teacher = jax.tree.map(lambda all_of, mine: all_of[None] - mine, total, last_taught)
         trained = train(hyper, w, cohort, distilled(model, hyper), work, teacher)
-        n_classes = everyone["count"].shape[0]
+        n_classes = total["count"].shape[0]
         sums = class_sums(partial(output, model), trained.params, cohort.data, n_classes)
-        now = {"total": sums.mean, "count": (sums.count > 0).astype(jnp.float32)}
-        now = tree.where(cohort.active & trained.ok, now, own)
-        everyone = jax.tree.map(lambda all_of, new, old: all_of + (new - old).sum(0), everyone, now, own)
-        up, down = now["count"].sum(1), (teacher["count"] > 0.5).astype(jnp.float32).sum(1)
-        clients, metrics = {"w": trained.params, "taught": now}, reported(trained, up * n_classes, down * n_classes)
-        return State(state.server | {"taught": everyone}, clients), metrics
+        taught = {"total": sums.mean, "count": (sums.count > 0).astype(jnp.float32)}
+        taught = tree.where(cohort.active & trained.ok, taught, last_taught)
+        total = jax.tree.map(lambda all_of, new, old: all_of + (new - old).sum(0), total, taught, last_taught)
+        up, down = taught["count"].sum(1), (teacher["count"] > 0.5).astype(jnp.float32).sum(1)
+        clients, metrics = {"w": trained.params, "taught": taught}, reported(trained, up * n_classes, down * n_classes)
+        return State(state.server | {"taught": total}, clients), metrics
 
     def deploy(key: Key, hyper: FedDistillHyper, state: State, data: ClientData) -> ModelTable:
         return tree.own(state.clients["w"])
@@ -72,9 +72,9 @@ def feddistill(model: Model, work: Work) -> Algorithm:
         loss = distilled(model, hyper)
         # The server's sums stay fixed and have no outputs of the new client, so none are subtracted.
         teacher = tree.everyone(state.server["taught"], data.n_clients)
-        begun = tree.broadcast(state.server["start"], data.n_clients)
+        w0 = tree.broadcast(state.server["start"], data.n_clients)
         return tree.own(
-            train_new_clients(key, begun, data, n_rounds, lambda w, who: train(hyper, w, who, loss, work, teacher))
+            train_new_clients(key, w0, data, n_rounds, lambda w, cohort: train(hyper, w, cohort, loss, work, teacher))
         )
 
     return Algorithm(init, round, deploy, predictor(model), join, model.loss)
@@ -90,8 +90,8 @@ def distilled(model: Model, hyper: FedDistillHyper) -> Loss:
         logits, updated = model.apply(params, batch.x, key)
         count = teacher["count"][batch.y]
         target = teacher["total"][batch.y] / jnp.maximum(count, 1.0)[:, None]
-        taught = jnp.where(count > 0.5, optax.softmax_cross_entropy(logits, target), 0.0)
-        return batch_mean(model.loss(logits, batch.y) + hyper.gamma * taught, batch.weight), updated
+        distillation = jnp.where(count > 0.5, optax.softmax_cross_entropy(logits, target), 0.0)
+        return batch_mean(model.loss(logits, batch.y) + hyper.gamma * distillation, batch.weight), updated
 
     return loss
 

@@ -63,25 +63,25 @@ def feddrift(
     combining = as_combine(combine)
 
     def begin(key: Key, hyper: FedDriftHyper, data: ClientData) -> Clusters:
-        theta, never = model.init(key), jnp.full(data.n_clients, jnp.finfo(jnp.float32).max, jnp.float32)
-        known = Known(never, theta, jnp.float32(0), jnp.zeros(n_models, bool))
+        theta, no_losses = model.init(key), jnp.full(data.n_clients, jnp.finfo(jnp.float32).max, jnp.float32)
+        known = Known(no_losses, theta, jnp.float32(0), jnp.zeros(n_models, bool))
         return one_cluster(theta, data.n_clients, n_models, known)
 
     def before(hyper: FedDriftHyper, clusters: Clusters, cohort: Cohort) -> Clusters:
         def choose() -> Clusters:
-            after = chosen(hyper, clusters, cohort, cross_loss(model, clusters.centers, cohort.data))
+            result = chosen(hyper, clusters, cohort, cross_loss(model, clusters.centers, cohort.data))
             # A deleted model leaves no momentum to a new one in its row.
-            begun = memory_of(combining, hyper, tree.broadcast(clusters.kept.fresh, n_models))
-            return after._replace(memory=tree.where(occupied(clusters.label, n_models), clusters.memory, begun))
+            new_memory = memory_of(combining, hyper, tree.broadcast(clusters.kept.fresh, n_models))
+            return result._replace(memory=tree.where(occupied(clusters.label, n_models), clusters.memory, new_memory))
 
         due = jnp.mod(cohort.round.astype(jnp.float32), jnp.round(hyper.every)) == 0
-        none = clusters._replace(kept=clusters.kept._replace(asked=jnp.float32(0)))
-        return lax.cond(due, choose, lambda: none)
+        unchanged = clusters._replace(kept=clusters.kept._replace(asked=jnp.float32(0)))
+        return lax.cond(due, choose, lambda: unchanged)
 
     def after(key: Key, hyper: FedDriftHyper, clusters: Clusters, sent: Sent, cohort: Cohort) -> After:
         asked, n_parameters = clusters.kept.asked, tree.size(clusters.kept.fresh)
-        again = clusters.kept.renewed[clusters.label[cohort.ids]].astype(jnp.float32)
-        n_received = jnp.where(asked > 0, asked + again, 1.0)
+        n_renewed = clusters.kept.renewed[clusters.label[cohort.ids]].astype(jnp.float32)
+        n_received = jnp.where(asked > 0, asked + n_renewed, 1.0)
         return clusters, sent, traffic(n_parameters + asked, n_parameters * n_received)
 
     return clustered(model, work, Rule(begin, before, after), combine=combine, weighting=weighting)
@@ -96,29 +96,29 @@ def chosen(hyper: FedDriftHyper, clusters: Clusters, cohort: Cohort, loss: Array
         cohort: the clients that choose.
         loss: (cohort, models) of every model on each participant's data.
     """
-    (last, fresh, *_), ids, n_models = clusters.kept, cohort.ids, loss.shape[1]
+    (last_loss, fresh, *_), ids, n_models = clusters.kept, cohort.ids, loss.shape[1]
     loss = jnp.where(jnp.isnan(loss), jnp.inf, loss)  # no client chooses a model whose loss is NaN
-    held = occupied(clusters.label, n_models)
-    least = jnp.where(held[None], loss, jnp.inf).min(1)
-    best = jnp.where(held[None], loss, jnp.inf).argmin(1).astype(jnp.int32)
-    counts = cohort.active & (cohort.data.size > 0) & jnp.isfinite(least)
-    drifted = counts & (least > last[ids] + hyper.rise)
+    is_held = occupied(clusters.label, n_models)
+    least_loss = jnp.where(is_held[None], loss, jnp.inf).min(1)
+    best = jnp.where(is_held[None], loss, jnp.inf).argmin(1).astype(jnp.int32)
+    counts = cohort.active & (cohort.data.size > 0) & jnp.isfinite(least_loss)
+    drifted = counts & (least_loss > last_loss[ids] + hyper.rise)
     # Among drifting clients, the one with the lowest id gets the first free model.
     place = (drifted[None] & (ids[None] < ids[:, None])).sum(1)
-    free = jnp.argsort(held, stable=True).astype(jnp.int32)
-    alone = drifted & (place < (~held).sum())
-    own = jnp.where(alone, free[jnp.minimum(place, n_models - 1)], best)
-    label = clusters.label.at[ids].set(jnp.where(counts, own, clusters.label[ids]))
-    new = ~held
-    centers = tree.where(new, tree.broadcast(fresh, n_models), clusters.centers)
+    free = jnp.argsort(is_held, stable=True).astype(jnp.int32)
+    is_alone = drifted & (place < (~is_held).sum())
+    choice = jnp.where(is_alone, free[jnp.minimum(place, n_models - 1)], best)
+    label = clusters.label.at[ids].set(jnp.where(counts, choice, clusters.label[ids]))
+    is_new = ~is_held
+    centers = tree.where(is_new, tree.broadcast(fresh, n_models), clusters.centers)
     # Existing models are compared on the data of the clients that hold them now.
-    mass = jnp.where((own[:, None] == jnp.arange(n_models)[None]) & counts[:, None], cohort.data.size[:, None], 0)
-    slot = merged(loss, jnp.where(new[None], 0, mass).astype(jnp.float32), hyper.merge)
-    total = jnp.where(new, 0, mass.sum(0)).astype(jnp.float32)
-    several = jnp.bincount(slot, length=n_models) > 1
-    least = last.at[ids].set(jnp.where(counts, least, last[ids]))
-    kept = Known(least, fresh, held.sum().astype(jnp.float32), new | several)
-    return clusters._replace(centers=cluster_mean(centers, total, slot, centers), label=slot[label], kept=kept)
+    mass = jnp.where((choice[:, None] == jnp.arange(n_models)[None]) & counts[:, None], cohort.data.size[:, None], 0)
+    slot = merged(loss, jnp.where(is_new[None], 0, mass).astype(jnp.float32), hyper.merge)
+    total = jnp.where(is_new, 0, mass.sum(0)).astype(jnp.float32)
+    is_merged = jnp.bincount(slot, length=n_models) > 1
+    least_loss = last_loss.at[ids].set(jnp.where(counts, least_loss, last_loss[ids]))
+    known = Known(least_loss, fresh, is_held.sum().astype(jnp.float32), is_new | is_merged)
+    return clusters._replace(centers=cluster_mean(centers, total, slot, centers), label=slot[label], kept=known)
 
 
 def merged(loss: Array, mass: Array, height: Scalar) -> Array:
@@ -132,8 +132,8 @@ def merged(loss: Array, mass: Array, height: Scalar) -> Array:
     total, n = mass.sum(0), loss.shape[1]
     present = total > 0
     finite = jnp.where(jnp.isfinite(loss), loss, jnp.finfo(jnp.float32).max / 4)
-    among = tree.product(finite.T, mass) / jnp.maximum(total, 1)[None]
-    rise = among - jnp.diagonal(among)[:, None]
+    mean_losses = tree.product(finite.T, mass) / jnp.maximum(total, 1)[None]
+    rise = mean_losses - jnp.diagonal(mean_losses)[:, None]
     group = cut(linkage(jnp.maximum(jnp.maximum(rise, rise.T), 0.0), "complete", present), height, present)
-    alike = (group[:, None] == group[None]) & present[None] & present[:, None] | jnp.eye(n, dtype=bool)
-    return jnp.argmax(alike, axis=1).astype(jnp.int32)
+    same_group = (group[:, None] == group[None]) & present[None] & present[:, None] | jnp.eye(n, dtype=bool)
+    return jnp.argmax(same_group, axis=1).astype(jnp.int32)

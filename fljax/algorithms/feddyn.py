@@ -65,19 +65,19 @@ def feddyn(model: Model, work: Work, *, weighting: Weighting = "uniform", combin
         start, shift = tree.everyone(theta, cohort.ids.shape[0]), jax.tree.map(jnp.negative, g)
         trained = train(hyper, start, cohort, proximal(shifted(loss), hyper.alpha), work, start, shift)
         weight = client_weight(weighting, cohort, trained.ok)
-        found = jax.tree.map(lambda g, d: g - hyper.alpha * d, g, tree.moves(trained.params, theta))
-        return Upload(start, trained.params, weight, trained._replace(params=tree.where(weight > 0, found, g)))
+        new_g = jax.tree.map(lambda g, d: g - hyper.alpha * d, g, tree.moves(trained.params, theta))
+        return Upload(start, trained.params, weight, trained._replace(params=tree.where(weight > 0, new_g, g)))
 
     def receive(key: Key, hyper: FedDynHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        (theta, drift, total, memory, h_memory), weight, kept = state.server, upload.weight, upload.rest
+        (theta, drift, total, memory, h_memory), weight, trained = state.server, upload.weight, upload.rest
         averaged, memory = combining.apply(hyper, memory, theta, upload.params, weight)
         goal, h_memory = rule.apply(hyper, h_memory, theta, upload.params, weight)
-        (begun, _), (averaged, statistics), (goal, _) = map(tree.split_statistics, (theta, averaged, goal))
-        share, came = weight.sum() / total, (weight > 0).any()
-        drift = jax.tree.map(lambda h, to, t: h - share * (to - t), drift, goal, begun)
-        moved = jax.tree.map(lambda w, h, t: jnp.where(came, w - h, t), averaged, drift, begun)
-        new = FedDynServer(tree.join_statistics(moved, statistics), drift, total, memory, h_memory)
-        return State(new, kept.params), reported(kept, tree.size(theta))
+        (start, _), (averaged, statistics), (goal, _) = map(tree.split_statistics, (theta, averaged, goal))
+        share, has_participants = weight.sum() / total, (weight > 0).any()
+        drift = jax.tree.map(lambda h, to, t: h - share * (to - t), drift, goal, start)
+        new_theta = jax.tree.map(lambda w, h, t: jnp.where(has_participants, w - h, t), averaged, drift, start)
+        new = FedDynServer(tree.join_statistics(new_theta, statistics), drift, total, memory, h_memory)
+        return State(new, trained.params), reported(trained, tree.size(theta))
 
     exchange = Exchange(send, receive, lambda server: server.shared)
     return Algorithm(init, exchange.round, held_by_all, predictor(model), loss=model.loss, exchange=exchange)

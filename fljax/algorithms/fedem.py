@@ -113,8 +113,8 @@ def em_loss(model: Model, e_step: Callable[..., Array], normalise: Literal["exam
     """
     loss = training_loss(model)
 
-    def mixture(params: Stacked, batch: Batch, key: Key, begun: Stacked, *own: Any) -> tuple[Array, Params]:
-        q = e_step(batch_losses(model, begun, batch.x, batch.y), batch.y, *own)
+    def mixture(params: Stacked, batch: Batch, key: Key, initial: Stacked, *own: Any) -> tuple[Array, Params]:
+        q = e_step(batch_losses(model, initial, batch.x, batch.y), batch.y, *own)
 
         def one(learner: tuple[Params, Array]) -> tuple[Array, Params]:
             weight = batch.weight * learner[1]

@@ -69,8 +69,8 @@ def fedfomo(model: Model, work: Work, *, n_received: Positive = 5) -> Algorithm:
         affinity = affinity.at[ids[:, None], ids[None]].add(jnp.where(cohort.active[:, None], value, 0.0))
         n_parameters = tree.size(tree.first(w))
         # A client has its own model already.
-        others = cohort.active[chosen] & (chosen != jnp.arange(ids.shape[0])[:, None])
-        n_models = others.sum(1).astype(jnp.float32)
+        is_other = cohort.active[chosen] & (chosen != jnp.arange(ids.shape[0])[:, None])
+        n_models = is_other.sum(1).astype(jnp.float32)
         n_values = n_models + 1  # v_ij of the models received, and of its own
         metrics = reported(trained, n_parameters + n_values, n_models * n_parameters)
         return State(affinity, FedFomoClient(trained.params, start)), metrics
@@ -99,8 +99,8 @@ def most_helpful(key: Key, hyper: FedFomoHyper, affinity: Array, ids: Array, act
 
     Draws depend on ids, and ties go to the lowest id, so the cohort's order does not matter.
     """
-    lucky, score = jax.vmap(lambda i: drawn(jax.random.fold_in(key, i), hyper, affinity[i]))(ids)
-    score = jnp.where(lucky[:, None], score, affinity[ids])[:, ids]
+    is_random, score = jax.vmap(lambda i: drawn(jax.random.fold_in(key, i), hyper, affinity[i]))(ids)
+    score = jnp.where(is_random[:, None], score, affinity[ids])[:, ids]
     score = jnp.where(jnp.eye(ids.shape[0], dtype=bool), jnp.inf, jnp.where(active[None], score, -jnp.inf))
     by_id = jnp.argsort(ids)
     return by_id[lax.top_k(score[:, by_id], n_models)[1]]
@@ -124,16 +124,16 @@ def helpfulness(model: Model, w: Stacked, val: ClientData, chosen: Array, begun:
         begun: (cohort, ...) b_i, with which the models are compared.
     """
     n = chosen.shape[0]
-    own = client_loss(model, begun, val)
-    theirs = lax.map(lambda sent: client_loss(model, ModelTable(w, sent), val), whole(chosen.T)).T
+    initial_loss = client_loss(model, begun, val)
+    candidate_losses = lax.map(lambda sent: client_loss(model, ModelTable(w, sent), val), whole(chosen.T)).T
     distance = jnp.take_along_axis(jnp.sqrt(cross_squared_l2(begun, w)), chosen, axis=1)
-    value = jnp.where(distance > 0, (own[:, None] - theirs) / jnp.maximum(distance, 1e-12), 0.0)
+    value = jnp.where(distance > 0, (initial_loss[:, None] - candidate_losses) / jnp.maximum(distance, 1e-12), 0.0)
     value = jnp.where(jnp.isfinite(value), value, 0.0).astype(jnp.float32)
     return jnp.zeros((n, n), jnp.float32).at[jnp.arange(n)[:, None], chosen].set(value)
 
 
 def mixing(value: Array) -> Array:
     """(cohort, cohort) p_ij; rows sum to 1. A client without a positive v_ij keeps its own model."""
-    positive, alone = jnp.maximum(value, 0.0), jnp.eye(value.shape[0], dtype=value.dtype)
+    positive, identity = jnp.maximum(value, 0.0), jnp.eye(value.shape[0], dtype=value.dtype)
     total = positive.sum(1)[:, None]
-    return jnp.where(total > 0, positive / jnp.maximum(total, 1e-30), alone)
+    return jnp.where(total > 0, positive / jnp.maximum(total, 1e-30), identity)

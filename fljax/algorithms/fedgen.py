@@ -97,9 +97,9 @@ def fedgen(
     check_not_private(work, "clients of FedGen send their label counts, which get no noise")
     head = model.layers[-1]
 
-    def local(given: tuple[FedGenHyper, FedGenServer], start: ModelTable, cohort: Cohort) -> Trained:
+    def local(hyper_and_server: tuple[FedGenHyper, FedGenServer], start: ModelTable, cohort: Cohort) -> Trained:
         # The skeleton passes its hyperparameters on; here they come with the server's state, for its generator.
-        hyper, server = given
+        hyper, server = hyper_and_server
         return train(hyper, start, cohort, with_generated_loss(model, hyper, server), work)
 
     fedavg = averaging(model, local, combine=combine, weighting=weighting)
@@ -107,20 +107,20 @@ def fedgen(
 
     def init(key: Key, hyper: FedGenHyper, data: ClientData) -> State:
         check_classes(data.pool.y)
-        own = fedavg.init(key, hyper, data).server
-        d, n_classes = head_shape(model, shared_part(own))
+        fedavg_state = fedavg.init(key, hyper, data).server
+        d, n_classes = head_shape(model, shared_part(fedavg_state))
         generator = generator_of(jax.random.fold_in(key, 1), noise_width, generator_width, d, n_classes)
         prior = class_histogram(data, n_classes).sum(0).astype(jnp.float32)
-        return State(FedGenServer(own, generator, optax.adam(0.0).init(generator), prior), ())
+        return State(FedGenServer(fedavg_state, generator, optax.adam(0.0).init(generator), prior), ())
 
     def send(key: Key, hyper: FedGenHyper, state: State, cohort: Cohort) -> Upload:
         server = state.server.server if isinstance(state.server, ReceivedModels) else state.server
         return halves.send(key, (hyper, server), within_server(state), cohort)
 
     def receive(key: Key, hyper: FedGenHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        after, metrics = halves.receive(key, hyper, within_server(state), cohort, upload)
-        server = state.server._replace(own=after.server)
-        n_parameters = tree.size(shared_part(after.server))
+        new_state, metrics = halves.receive(key, hyper, within_server(state), cohort, upload)
+        server = state.server._replace(own=new_state.server)
+        n_parameters = tree.size(shared_part(new_state.server))
         # Label counts: up, the client's own; down, the sums over all clients.
         counts = in_first_round(cohort, server.prior.shape[0])
         metrics |= traffic(n_parameters + counts, n_parameters + tree.size(server.generator) + counts)
@@ -128,17 +128,17 @@ def fedgen(
 
     def agreed(key: Key, hyper: FedGenHyper, server: FedGenServer) -> FedGenServer:
         """The generator after its steps of the round."""
-        adam, last = optax.adam(hyper.generator_lr), shared_part(server.own)[head]
+        adam, head_params = optax.adam(hyper.generator_lr), shared_part(server.own)[head]
 
         def step(carry: tuple[Params, Any], key: Key) -> tuple[tuple[Params, Any], None]:
             generator, moments = carry
-            slope = jax.grad(on_generated)(generator, key, model, last, server.prior, n_features)
+            gradient = jax.grad(on_generated)(generator, key, model, head_params, server.prior, n_features)
             with jax.numpy_dtype_promotion("standard"):  # optax raises float betas to an int count
-                moves, moments = adam.update(slope, moments)
-            return (tree.as_before(optax.apply_updates(generator, moves), generator), moments), None
+                updates, moments = adam.update(gradient, moments)
+            return (tree.as_before(optax.apply_updates(generator, updates), generator), moments), None
 
-        begun = server.generator, server.moments
-        (generator, moments), _ = lax.scan(step, begun, jax.random.split(key, server_steps))
+        carry = server.generator, server.moments
+        (generator, moments), _ = lax.scan(step, carry, jax.random.split(key, server_steps))
         return server._replace(generator=generator, moments=moments)
 
     # Class frequencies are those of all clients, so no update depends on a single client's data only.
@@ -151,8 +151,8 @@ def with_generated_loss(model: Model, hyper: FedGenHyper, server: FedGenServer) 
     def loss(params: Params, batch: Batch, key: Key, *own: Any) -> tuple[Array, Params]:
         key_net, key_drawn = jax.random.split(key)
         value, updated = training_loss(model)(params, batch, key_net)
-        n, last = batch.weight.shape[0], params[model.layers[-1]]
-        return value + hyper.alpha * on_generated(server.generator, key_drawn, model, last, server.prior, n), updated
+        n, head = batch.weight.shape[0], params[model.layers[-1]]
+        return value + hyper.alpha * on_generated(server.generator, key_drawn, model, head, server.prior, n), updated
 
     return loss
 
@@ -169,15 +169,15 @@ def on_generated(generator: Params, key: Key, model: Model, head: Params, prior:
 
 def generated(generator: Params, key: Key, y: Array) -> Array:
     """(batch, d) features of the classes y (batch, classes), one-hot: dense, normalised over the batch, ReLU, dense."""
-    noise = generator["first"].shape[0] - y.shape[1]
-    eps = jax.random.uniform(key, (y.shape[0], noise), jnp.float32)
-    value = jnp.concatenate([eps, y], axis=1) @ generator["first"]
-    return linear(generator["last"], jax.nn.relu(normalised(generator, value, axis=0)))
+    noise_width = generator["first"].shape[0] - y.shape[1]
+    eps = jax.random.uniform(key, (y.shape[0], noise_width), jnp.float32)
+    hidden = jnp.concatenate([eps, y], axis=1) @ generator["first"]
+    return linear(generator["last"], jax.nn.relu(normalised(generator, hidden, axis=0)))
 
 
-def generator_of(key: Key, noise: int, hidden: int, d: int, n_classes: int) -> dict[str, Any]:
+def generator_of(key: Key, noise_width: int, width: int, d: int, n_classes: int) -> dict[str, Any]:
     """The initial parameters of the generator, see `generated`."""
     key_first, key_last = jax.random.split(key)
-    one = jnp.ones(hidden, jnp.float32)
-    first = dense(key_first, noise + n_classes, hidden)["kernel"]  # no bias: the normalisation would remove it
-    return {"first": first, "scale": one, "shift": jnp.zeros_like(one), "last": dense(key_last, hidden, d)}
+    ones = jnp.ones(width, jnp.float32)
+    first = dense(key_first, noise_width + n_classes, width)["kernel"]  # no bias: the normalisation would remove it
+    return {"first": first, "scale": ones, "shift": jnp.zeros_like(ones), "last": dense(key_last, width, d)}

@@ -75,15 +75,15 @@ def fedgwc(
 
     def begin(key: Key, hyper: FedGWCHyper, data: ClientData) -> Clusters:
         n = data.n_clients
-        kept = Rewards(jnp.zeros((n, n), jnp.float32), jnp.ones(n, jnp.float32))
-        return one_cluster(model.init(key), n, kept=kept)
+        rewards = Rewards(jnp.zeros((n, n), jnp.float32), jnp.ones(n, jnp.float32))
+        return one_cluster(model.init(key), n, kept=rewards)
 
     def before(hyper: FedGWCHyper, clusters: Clusters, cohort: Cohort) -> Clusters:
-        settled = clusters.kept.change < hyper.eps
+        converged = clusters.kept.change < hyper.eps
         # With as many parts as members the score would be 0, and small clusters would fall apart.
-        enough = max(min(cohort.ids.shape[0], clusters.label.shape[0] // max_parts), 2)
+        min_size = max(min(cohort.ids.shape[0], clusters.label.shape[0] // max_parts), 2)
         return lax.cond(
-            settled.any(), lambda: split_of(clusters, settled, hyper.beta, max_parts, enough), lambda: clusters
+            converged.any(), lambda: split_of(clusters, converged, hyper.beta, max_parts, min_size), lambda: clusters
         )
 
     def local(hyper: FedGWCHyper, start: ModelTable, cohort: Cohort) -> Trained:
@@ -108,46 +108,46 @@ def fedgwc(
     def receive(key: Key, hyper: FedGWCHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         (clusters, loss, ok), losses = upload.rest
         label, counts = upload.start.row, upload.weight > 0
-        taken = jnp.arange(n_losses)[None] < steps_of(cohort, work)[:, None]
-        together = (label[:, None] == label[None]) & counts[None]
-        reward = gaussian_rewards(losses, taken & counts[:, None], together)
-        pair = together & counts[:, None]
+        is_recorded = jnp.arange(n_losses)[None] < steps_of(cohort, work)[:, None]
+        same_cluster = (label[:, None] == label[None]) & counts[None]
+        reward = gaussian_rewards(losses, is_recorded & counts[:, None], same_cluster)
+        pair = same_cluster & counts[:, None]
         clusters = clusters._replace(kept=remembered(clusters.kept, reward, pair, label, cohort, hyper.alpha))
         return halves.receive(key, hyper, state, cohort, upload._replace(rest=(clusters, loss, ok)))
 
     return with_halves(rounds, send=send, receive=receive, sees="each")  # each client's losses
 
 
-def remembered(kept: Rewards, reward: Array, pair: Array, label: Array, cohort: Cohort, alpha: Scalar) -> Rewards:
+def remembered(rewards: Rewards, reward: Array, pair: Array, label: Array, cohort: Cohort, alpha: Scalar) -> Rewards:
     """P and its changes after a round; entries without a participant stay."""
     rows, columns = cohort.ids[:, None], cohort.ids[None]
-    old = kept.reward[rows, columns]
+    old = rewards.reward[rows, columns]
     new = jnp.where(pair, (1 - alpha) * old + alpha * reward[:, None], old)
-    count, n = pair.sum(1).astype(jnp.float32), kept.change.shape[0]
-    own = jnp.zeros((2, n), jnp.float32).at[:, label].add(jnp.stack([jnp.square(new - old).sum(1), count]))
-    change = (1 - alpha) * kept.change + alpha * own[0] / jnp.maximum(own[1], 1.0)
-    return Rewards(kept.reward.at[rows, columns].set(new), jnp.where(own[1] > 0, change, kept.change))
+    count, n = pair.sum(1).astype(jnp.float32), rewards.change.shape[0]
+    sums = jnp.zeros((2, n), jnp.float32).at[:, label].add(jnp.stack([jnp.square(new - old).sum(1), count]))
+    change = (1 - alpha) * rewards.change + alpha * sums[0] / jnp.maximum(sums[1], 1.0)
+    return Rewards(rewards.reward.at[rows, columns].set(new), jnp.where(sums[1] > 0, change, rewards.change))
 
 
-def split_of(clusters: Clusters, settled: Array, beta: Scalar, max_parts: int, enough: int) -> Clusters:
+def split_of(clusters: Clusters, converged: Array, beta: Scalar, max_parts: int, min_size: int) -> Clusters:
     """Splits the first converged cluster, if the score is below 1; the first part keeps the cluster's number.
 
     Args:
         clusters: before.
-        settled: (clusters,) bool: clusters whose P has converged.
+        converged: (clusters,) bool: clusters whose P has converged.
         beta: of the affinity.
         max_parts: largest number of parts.
-        enough: least mean number of members of a part.
+        min_size: least mean number of members of a part.
     """
     label, (reward, change) = clusters.label, clusters.kept
-    own, n = jnp.argmax(settled).astype(jnp.int32), label.shape[0]
-    member, part, least = label == own, jnp.zeros(n, jnp.int32), jnp.float32(1)
-    alike = row_affinity(reward, member, beta)
+    cluster, n = jnp.argmax(converged).astype(jnp.int32), label.shape[0]
+    is_member, part, least = label == cluster, jnp.zeros(n, jnp.int32), jnp.float32(1)
+    affinity = row_affinity(reward, is_member, beta)
     for n_parts in range(2, min(max_parts, n - 1) + 1):
-        found = spectral_labels(alike, n_parts, member)
-        score = davies_bouldin(spectral_embedding(alike, n_parts + 1, member)[:, 1:], found, n_parts)
-        better = (score < least) & (member.sum() >= n_parts * enough)
-        part, least = jnp.where(better, found, part), jnp.where(better, score, least)
-    label = jnp.where(member & (part > 0), label.max() + part, label)
-    new = (jnp.arange(n) == own) | (jnp.arange(n) > clusters.label.max())
-    return regrouped(clusters, label)._replace(kept=Rewards(reward, jnp.where(new, 1.0, change)))
+        parts = spectral_labels(affinity, n_parts, is_member)
+        score = davies_bouldin(spectral_embedding(affinity, n_parts + 1, is_member)[:, 1:], parts, n_parts)
+        is_better = (score < least) & (is_member.sum() >= n_parts * min_size)
+        part, least = jnp.where(is_better, parts, part), jnp.where(is_better, score, least)
+    label = jnp.where(is_member & (part > 0), label.max() + part, label)
+    is_new = (jnp.arange(n) == cluster) | (jnp.arange(n) > clusters.label.max())
+    return regrouped(clusters, label)._replace(kept=Rewards(reward, jnp.where(is_new, 1.0, change)))

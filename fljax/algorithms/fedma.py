@@ -87,56 +87,56 @@ def fedma(
     loss = training_loss(model)
 
     def local(hyper: LocalHyper, theta: ModelTable, cohort: Cohort) -> Trained:
-        begun = theta
+        initial = theta
         if start == "own":
             networks = jax.vmap(lambda key: model.init(jax.random.fold_in(key, OWN_START)))
-            begun = lax.cond(cohort.round == 0, lambda: networks(cohort.key), lambda: tree.stacked(theta))
-        return train(hyper, begun, cohort, loss, work)
+            initial = lax.cond(cohort.round == 0, lambda: networks(cohort.key), lambda: tree.stacked(theta))
+        return train(hyper, initial, cohort, loss, work)
 
     def matched(trained: Trained, weight: Array, theta: Params, cohort: Cohort) -> Trained:
         """The models ``P_il w_il P_i(l-1)^T``, whose units have the same order in all of them."""
         # The order is that of the client with the lowest id, whatever its position in the cohort.
         by_id = jnp.argsort(cohort.ids)
         models, weight = tree.take((trained.params, weight), by_id)
-        together, empty = jnp.zeros(cohort.ids.shape, jnp.int32), tree.broadcast(theta, 1)
-        models = matched_members(models, weight, together, empty, model.layers, n_sweeps)
+        label, empty = jnp.zeros(cohort.ids.shape, jnp.int32), tree.broadcast(theta, 1)
+        models = matched_members(models, weight, label, empty, model.layers, n_sweeps)
         return trained._replace(params=tree.take(models, jnp.argsort(by_id)))
 
     def retrained(
-        hyper: LocalHyper, before: Trained, weight: Array, n_held: int, theta: Params, cohort: Cohort
+        hyper: LocalHyper, before: Trained, weight: Array, n_matched: int, theta: Params, cohort: Cohort
     ) -> Trained:
         """Each client takes over the mean of the last matched layer, freezes the layers up to it, trains the others."""
-        layer, held = model.layers[n_held - 1], model.layers[:n_held]
-        common = weighted_mean(before.params, weight, empty=theta)
-        begun = replace_layers(before.params, (layer,), tree.broadcast(common, cohort.ids.shape[0]))
+        layer, frozen = model.layers[n_matched - 1], model.layers[:n_matched]
+        mean_model = weighted_mean(before.params, weight, empty=theta)
+        models = replace_layers(before.params, (layer,), tree.broadcast(mean_model, cohort.ids.shape[0]))
         phase = work._replace(epochs=retrain_epochs)
-        after = train(hyper, begun, cohort._replace(key=drawn(cohort, RETRAIN + n_held)), loss, phase, frozen=held)
-        return Trained(after.params, before.loss, before.ok & after.ok)
+        new = train(hyper, models, cohort._replace(key=drawn(cohort, RETRAIN + n_matched)), loss, phase, frozen=frozen)
+        return Trained(new.params, before.loss, before.ok & new.ok)
 
     def outputs_by_class(models: Stacked, weight: Array, theta: Params, cohort: Cohort) -> Params:
         """The last layer; the column of a class is the mean weighted by the clients' examples of the class."""
-        last = model.layers[-1]
-        n_classes = theta[last]["kernel"].shape[-1]
+        head = model.layers[-1]
+        n_classes = theta[head]["kernel"].shape[-1]
         share = class_histogram(cohort.data, n_classes) * (weight > 0)[:, None].astype(jnp.int32)
-        return {last: class_mean(models[last], share.astype(jnp.float32), empty=theta[last])}
+        return {head: class_mean(models[head], share.astype(jnp.float32), empty=theta[head])}
 
     rounds = averaging(model, local, combine=combine, weighting=weighting)
     halves = halves_of(rounds)
 
     def receive(key: Key, hyper: LocalHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        theta, weight, kept = shared_part(state.server), upload.weight, upload.rest
-        trained = matched(kept._replace(params=upload.params), weight, theta, cohort)
-        for n_held in range(1, len(model.layers)) if retrain_epochs else ():
-            trained = retrained(hyper, trained, weight, n_held, theta, cohort)
+        theta, weight, local_result = shared_part(state.server), upload.weight, upload.rest
+        trained = matched(local_result._replace(params=upload.params), weight, theta, cohort)
+        for n_matched in range(1, len(model.layers)) if retrain_epochs else ():
+            trained = retrained(hyper, trained, weight, n_matched, theta, cohort)
             weight = jnp.where(trained.ok, weight, 0)
             trained = matched(trained, weight, theta, cohort)
-        sent = Upload(upload.start, trained.params, weight, trained._replace(params=kept.params))
-        new, metrics = halves.receive(key, hyper, state, cohort, sent)
+        matched_upload = Upload(upload.start, trained.params, weight, trained._replace(params=local_result.params))
+        new_state, metrics = halves.receive(key, hyper, state, cohort, matched_upload)
         if output == "classes":
-            theta, memory = shared_and_memory(new.server)
+            theta, memory = shared_and_memory(new_state.server)
             theta |= outputs_by_class(trained.params, weight, theta, cohort)
-            new = new._replace(server=server_state(theta, memory))
-        return new, metrics
+            new_state = new_state._replace(server=server_state(theta, memory))
+        return new_state, metrics
 
     rounds = with_halves(rounds, receive=receive, sees="each", starts_anywhere=False)
     return rounds._replace(exchange=None) if retrain_epochs else rounds  # clients send layer after layer

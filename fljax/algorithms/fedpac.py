@@ -78,9 +78,9 @@ def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Wei
     def round(key: Key, hyper: FedPACHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         theta, prototypes = state.server["body"], state.server["prototypes"]
         n_clients, (n_classes, d) = cohort.ids.shape[0], prototypes["mean"].shape
-        begun = sharing.held(theta, state.clients, n_clients)
-        place, variance = estimates(model, begun, cohort.data, n_classes)
-        trained = local(hyper, begun, prototypes, cohort)
+        initial = sharing.held(theta, state.clients, n_clients)
+        class_means, variance = estimates(model, initial, cohort.data, n_classes)
+        trained = local(hyper, initial, prototypes, cohort)
         sums = feature_sums(model, trained.params, cohort.data, n_classes)
 
         bodies, heads = sharing.split(trained.params)
@@ -88,21 +88,21 @@ def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Wei
             "body": weighted_mean(bodies, client_weight(weighting, cohort, trained.ok), theta),
             "prototypes": average_prototypes(prototypes, sums, weighting, cohort, trained.ok),
         }
-        here = cohort.active & trained.ok
-        alpha = simplex_weights(place, variance, here)
-        own = tree.where(here, mix(alpha, heads), state.clients)
+        counts = cohort.active & trained.ok
+        alpha = simplex_weights(class_means, variance, counts)
+        new_heads = tree.where(counts, mix(alpha, heads), state.clients)
 
         # In addition to its model, a client sends H_i, V_i, its classes' prototypes and their counts.
         n = tree.size(theta) + tree.size(tree.first(heads))
         n_shown = (sums.count > 0).sum(1).astype(jnp.float32)
         up, down = n + n_shown * (2 * d + 1.0) + 1, n + server["prototypes"]["known"].sum() * d
-        return State(server, own), reported(trained, up, down)
+        return State(server, new_heads), reported(trained, up, down)
 
-    def local(hyper: FedPACHyper, begun: ModelTable, prototypes: Params, cohort: Cohort) -> Trained:
-        fit = Phase(body, head_epochs, loss, drawn_from=HEAD_PHASE)
-        known = tree.everyone(prototypes, cohort.ids.shape[0])
-        align = Phase(head, work.epochs, prototype_loss(model, hyper.lam), (known,))
-        return train_in_phases(hyper, begun, cohort, work, (fit, align))
+    def local(hyper: FedPACHyper, initial: ModelTable, prototypes: Params, cohort: Cohort) -> Trained:
+        head_phase = Phase(body, head_epochs, loss, drawn_from=HEAD_PHASE)
+        prototype_rows = tree.everyone(prototypes, cohort.ids.shape[0])
+        body_phase = Phase(head, work.epochs, prototype_loss(model, hyper.lam), (prototype_rows,))
+        return train_in_phases(hyper, initial, cohort, work, (head_phase, body_phase))
 
     def deploy(key: Key, hyper: FedPACHyper, state: State, data: ClientData) -> ModelTable:
         return sharing.held(state.server["body"], state.clients, data.n_clients)
@@ -115,8 +115,8 @@ def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Wei
             trained = local(hyper, sharing.held(theta, heads, n_clients), state.server["prototypes"], cohort)
             return trained._replace(params=sharing.split(trained.params)[1])
 
-        everyones = weighted_mean(state.clients, jnp.ones(tree.n_rows(state.clients), jnp.float32))
-        heads = train_new_clients(key, tree.broadcast(everyones, n_clients), data, n_rounds, train)
+        mean_head = weighted_mean(state.clients, jnp.ones(tree.n_rows(state.clients), jnp.float32))
+        heads = train_new_clients(key, tree.broadcast(mean_head, n_clients), data, n_rounds, train)
         return sharing.held(theta, heads, n_clients)
 
     return Algorithm(init, round, deploy, predictor(model), join, model.loss)
@@ -131,5 +131,5 @@ def estimates(model: Model, models: ModelTable, data: ClientData, n_classes: int
 
     sums = class_sums(with_square, models, data, n_classes)
     n = jnp.maximum(data.size, 1).astype(jnp.float32)
-    place = (sums.total[..., :-1] / n[:, None, None]).reshape(data.n_clients, -1)  # p_c mu_c = sum_{x of c} h / n
-    return place, jnp.maximum(sums.total[..., -1].sum(1) / n - jnp.square(place).sum(1), 0.0) / n
+    class_means = (sums.total[..., :-1] / n[:, None, None]).reshape(data.n_clients, -1)  # p_c mu_c = sum_{x of c} h / n
+    return class_means, jnp.maximum(sums.total[..., -1].sum(1) / n - jnp.square(class_means).sum(1), 0.0) / n

@@ -52,14 +52,14 @@ def fedproto(model: Model, work: Work, *, weighting: Weighting = "size") -> Algo
         return State(no_prototypes(n_classes, d), own_rows(params, data.n_clients))
 
     def round(key: Key, hyper: FedProtoHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        known = tree.everyone(state.server, cohort.ids.shape[0])
-        trained = train(hyper, state.clients, cohort, prototype_loss(model, hyper.lam), work, known)
+        prototype_rows = tree.everyone(state.server, cohort.ids.shape[0])
+        trained = train(hyper, state.clients, cohort, prototype_loss(model, hyper.lam), work, prototype_rows)
         n_classes, d = state.server["mean"].shape
         sums = feature_sums(model, trained.params, cohort.data, n_classes)
-        now = average_prototypes(state.server, sums, weighting, cohort, trained.ok)
+        new_prototypes = average_prototypes(state.server, sums, weighting, cohort, trained.ok)
         # A client sends its classes' prototypes and counts; it receives all existing prototypes.
         up, down = (sums.count > 0).sum(1).astype(jnp.float32) * (d + 1.0), state.server["known"].sum() * d
-        return State(now, trained.params), reported(trained, up, down)
+        return State(new_prototypes, trained.params), reported(trained, up, down)
 
     def deploy(key: Key, hyper: FedProtoHyper, state: State, data: ClientData) -> ModelTable:
         return tree.own(state.clients | {"prototypes": tree.broadcast(state.server, 1)})  # which `predict` reads
@@ -68,8 +68,8 @@ def fedproto(model: Model, work: Work, *, weighting: Weighting = "size") -> Algo
         """Minus the squared distance to each prototype."""
         seen = see(model, params, x, None)
         mean, known = params["prototypes"]["mean"], params["prototypes"]["known"] > 0
-        near = -jnp.square(seen.features[:, None] - mean[None]).sum(-1)
-        last = jnp.where(known[None], near, jnp.inf).min(1, keepdims=True) - 10
-        return jnp.where(known.any(), jnp.where(known[None], near, last), seen.logits)
+        score = -jnp.square(seen.features[:, None] - mean[None]).sum(-1)
+        unknown_score = jnp.where(known[None], score, jnp.inf).min(1, keepdims=True) - 10
+        return jnp.where(known.any(), jnp.where(known[None], score, unknown_score), seen.logits)
 
     return Algorithm(init, round, deploy, predict, loss=model.loss)

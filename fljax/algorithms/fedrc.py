@@ -78,18 +78,18 @@ def fedrc(
         return State(FedRCServer(learners, own.mass.sum(0), combining.init(hyper, learners)), own)
 
     def round(key: Key, hyper: LocalHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        (learners, mass, memory), own, n = state.server, state.clients, cohort.ids.shape[0]
+        (learners, mass, memory), old, n = state.server, state.clients, cohort.ids.shape[0]
         share = label_shares(mass)
         # E step.
         y = cohort.data.pool.y[cohort.data.index]
-        gamma = by_concept(example_loss(model, learners, cohort.data), y, own.omega, share)
+        gamma = by_concept(example_loss(model, learners, cohort.data), y, old.omega, share)
         # M step.
         start = tree.everyone(learners, n)
-        trained = train(hyper, start, cohort, loss, work, start, own.omega, tree.everyone(share, n))
-        found = counted(gamma, y, present(cohort.data), own)
+        trained = train(hyper, start, cohort, loss, work, start, old.omega, tree.everyone(share, n))
+        estimated = counted(gamma, y, present(cohort.data), old)
         weight = client_weight(weighting, cohort, trained.ok)
-        new = tree.where(cohort.active & trained.ok, found, own)
-        mass = jnp.maximum(mass + (new.mass - own.mass).sum(0), 0.0)
+        new = tree.where(cohort.active & trained.ok, estimated, old)
+        mass = jnp.maximum(mass + (new.mass - old.mass).sum(0), 0.0)
         learners, memory = combining.apply(hyper, memory, learners, trained.params, weight)
         n_sent = n_clusters * tree.size(tree.first(learners)) + share.size
         metrics = reported(trained, n_sent) | memberships(new.omega, cohort)
@@ -102,11 +102,11 @@ def fedrc(
     return Algorithm(init, round, deploy, mixed(model), loss=model.loss)
 
 
-def counted(gamma: Array, y: Array, real: Array, own: Memberships) -> Memberships:
-    """The mean of gamma (clients, capacity, clusters) over each client's ``real`` examples, and its sum by label y."""
-    by_label = jax.nn.one_hot(y, own.mass.shape[-1], dtype=jnp.float32)
-    mass = jnp.einsum("nek,nec->nkc", jnp.where(real[..., None], gamma, 0.0), by_label, precision="highest")
-    return Memberships(mixture_weights(gamma, real, empty=own.omega), mass)
+def counted(gamma: Array, y: Array, is_example: Array, old: Memberships) -> Memberships:
+    """The mean of gamma (clients, capacity, clusters) over the rows with ``is_example``, and its sum by label y."""
+    by_label = jax.nn.one_hot(y, old.mass.shape[-1], dtype=jnp.float32)
+    mass = jnp.einsum("nek,nec->nkc", jnp.where(is_example[..., None], gamma, 0.0), by_label, precision="highest")
+    return Memberships(mixture_weights(gamma, is_example, empty=old.omega), mass)
 
 
 def label_shares(mass: Array) -> Array:

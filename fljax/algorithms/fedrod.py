@@ -65,8 +65,8 @@ def two_heads(model: Model) -> Loss:
     def loss(params: Params, batch: Batch, key: Key, log_count: Array) -> tuple[Array, Params]:
         seen = see(model, params, batch.x, key)
         balanced = model.loss(seen.logits + log_count[None], batch.y)
-        own = linear(params[PERSONAL], jax.lax.stop_gradient(seen.features))
-        value = balanced + model.loss(jax.lax.stop_gradient(seen.logits) + own, batch.y)
+        personal_logits = linear(params[PERSONAL], jax.lax.stop_gradient(seen.features))
+        value = balanced + model.loss(jax.lax.stop_gradient(seen.logits) + personal_logits, batch.y)
         return batch_mean(value, batch.weight), seen.params
 
     return loss

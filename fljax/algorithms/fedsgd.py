@@ -35,7 +35,7 @@ def fedsgd(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
 
     def local(hyper: FedSGDHyper, theta: ModelTable, cohort: Cohort) -> Trained:
         loss, eta = training_loss(model), hyper.lr_of(cohort.round)
-        sent = client_gradients(cohort.key, theta, cohort.data, loss, work.batch_size, with_statistics=True)
-        return sent._replace(params=tree.map_trainable(lambda g, w: w - eta * g, sent.params, tree.stacked(theta)))
+        grads = client_gradients(cohort.key, theta, cohort.data, loss, work.batch_size, with_statistics=True)
+        return grads._replace(params=tree.map_trainable(lambda g, w: w - eta * g, grads.params, tree.stacked(theta)))
 
     return averaging(model, local, weighting=weighting, combine=combine)

@@ -87,41 +87,41 @@ def fedsoft(
 
     def init(key: Key, hyper: FedSoftHyper, data: ClientData) -> State:
         centers, n_clients = balanced_draw(key, model, n_clusters, hyper.min_share, data), data.n_clients
-        own = tree.broadcast(tree.first(centers), n_clients)
-        return State(centers, FedSoftClients(own, jnp.full((n_clients, n_clusters), 1 / n_clusters, jnp.float32)))
+        models = tree.broadcast(tree.first(centers), n_clients)
+        return State(centers, FedSoftClients(models, jnp.full((n_clients, n_clusters), 1 / n_clusters, jnp.float32)))
 
     def send(key: Key, hyper: FedSoftHyper, state: State, cohort: Cohort) -> Upload:
-        centers, (own, share) = state
+        centers, (models, share) = state
         # Every tau rounds: u_is = share of client i's examples with the least loss under c_s.
         due = cohort.round % measure_every == 0
         share = lax.cond(due, lambda: measured(centers, cohort.data), lambda: share)
-        member = drawn_by_centers(key, share, cohort, n_selected)
-        takes_part = member.any(axis=0)
-        trained = held(hyper, centers, own, share, cohort, takes_part)
+        is_member = drawn_by_centers(key, share, cohort, n_selected)
+        takes_part = is_member.any(axis=0)
+        trained = held(hyper, centers, models, share, cohort, takes_part)
         counts = client_weight("size" if n_selected is None else "uniform", cohort, trained.ok & takes_part)
         # Updates are relative to a model that the server knows: with "own", it does not know the initial model.
-        return Upload(tree.own(mix(share, centers)), trained.params, counts, (trained, share, member, due))
+        return Upload(tree.own(mix(share, centers)), trained.params, counts, (trained, share, is_member, due))
 
     def receive(key: Key, hyper: FedSoftHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        (centers, (own, _)), (trained, share, member, due) = state, upload.rest
-        takes_part = member.any(axis=0)
+        (centers, (own, _)), (trained, share, is_member, due) = state, upload.rest
+        takes_part = is_member.any(axis=0)
         models = tree.where(takes_part, upload.params, own)
         own = tree.where(takes_part, trained.params, own)
         # c_s = mean of its clients' models: of all, by importance and size, or of the drawn ones.
-        belongs = share if n_selected is None else member.T.astype(share.dtype)
-        weight = soft_weights(belongs, upload.weight)
+        importance = share if n_selected is None else is_member.T.astype(share.dtype)
+        weight = soft_weights(importance, upload.weight)
         centers = tree.where(weight.sum(axis=1) > 0, mix(weight, models), centers)
         metrics = {"loss": reported_losses(trained, takes_part, cohort), "ok": trained.ok, **memberships(share, cohort)}
         return State(centers, FedSoftClients(own, share)), metrics | sent(centers, due, takes_part)
 
     def held(
-        hyper: FedSoftHyper, centers: Stacked, own: Stacked, share: Array, cohort: Cohort, takes_part: Array
+        hyper: FedSoftHyper, centers: Stacked, models: Stacked, share: Array, cohort: Cohort, takes_part: Array
     ) -> Trained:
         # sum_s u_is |w - c_s|^2 = |w - sum_s u_is c_s|^2 + constant, as the importances sum to 1.
         anchor, data = mix(share, centers), cohort.data
-        some = cohort._replace(data=data._replace(size=jnp.where(takes_part, data.size, 0)))
+        training_cohort = cohort._replace(data=data._replace(size=jnp.where(takes_part, data.size, 0)))
         loss = proximal(training_loss(model), hyper.lam)
-        return train(hyper, own if start == "own" else anchor, some, loss, work, anchor)
+        return train(hyper, models if start == "own" else anchor, training_cohort, loss, work, anchor)
 
     def measured(centers: Stacked, data: ClientData) -> Array:
         return example_shares(example_loss(model, centers, data), present(data))
@@ -141,9 +141,9 @@ def fedsoft(
     def join(key: Key, hyper: FedSoftHyper, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
         centers, share = state.server, measured(state.server, data)
 
-        def alone(own: Stacked, cohort: Cohort) -> Trained:
+        def alone(models: Stacked, cohort: Cohort) -> Trained:
             # The centers and the importances stay fixed.
-            return held(hyper, centers, own, share, cohort, jnp.ones(cohort.ids.shape, bool))
+            return held(hyper, centers, models, share, cohort, jnp.ones(cohort.ids.shape, bool))
 
         return tree.own(train_new_clients(key, mix(share, centers), data, n_rounds, alone))
 
@@ -166,8 +166,8 @@ def drawn_by_centers(key: Key, share: Array, cohort: Cohort, n_selected: int | N
 
 def reported_losses(trained: Trained, takes_part: Array, cohort: Cohort) -> Array:
     """(cohort,) losses; a client that did not train gets the mean of the others, which keeps the round's mean."""
-    drawn = takes_part & cohort.active
-    counts = drawn & trained.ok
+    is_drawn = takes_part & cohort.active
+    counts = is_drawn & trained.ok
     mean = jnp.where(counts, trained.loss, 0.0).sum() / jnp.maximum(counts.sum(dtype=jnp.float32), 1.0)
-    others = jnp.where(counts.any() | ~drawn.any(), mean, jnp.nan)  # NaN if the training of all of them diverged
-    return jnp.where(takes_part, trained.loss, others)
+    filler = jnp.where(counts.any() | ~is_drawn.any(), mean, jnp.nan)  # NaN if the training of all of them diverged
+    return jnp.where(takes_part, trained.loss, filler)

@@ -39,7 +39,7 @@ def fedsr_ft(
         ft_epochs: epochs of fine-tuning; 0 is FedSR.
         n_tuned: number of last layers that are fine-tuned.
     """
-    moving = last_layers(model, n_tuned, "n_tuned")
-    held = tuple(name for name in model.layers if name not in moving)
+    tuned_layers = last_layers(model, n_tuned, "n_tuned")
+    frozen_layers = tuple(name for name in model.layers if name not in tuned_layers)
     rounds = fedsr(model, work, weighting=weighting, combine=combine)
-    return rounds._replace(deploy=tuned(rounds.deploy, training_loss(model), work, ft_epochs, held))
+    return rounds._replace(deploy=tuned(rounds.deploy, training_loss(model), work, ft_epochs, frozen_layers))

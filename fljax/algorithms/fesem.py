@@ -103,10 +103,10 @@ def fesem(
     def compared(stacked: Stacked) -> Array:
         if cluster_on == "model":
             return tree.flatten(stacked)
-        last = stacked[model.layers[-1]]
-        if not isinstance(last, Mapping) or "kernel" not in last:
+        last_layer = stacked[model.layers[-1]]
+        if not isinstance(last_layer, Mapping) or "kernel" not in last_layer:
             raise ValueError(f"cluster_on='last_kernel': the last layer {model.layers[-1]!r} has none; choose 'model'")
-        return tree.flatten({"kernel": last["kernel"]})
+        return tree.flatten({"kernel": last_layer["kernel"]})
 
     def squared(models: Stacked, centers: Stacked) -> Array:
         return cross_squared_l2(compared(models), compared(centers))
@@ -154,22 +154,22 @@ def expectation_maximisation(
         label = lowest_loss(distances)
         centers = clusters.centers
         if reseed:
-            own = jnp.take_along_axis(distances, label[:, None], axis=1)[:, 0]
-            centers = reseeded(centers, uploads.models, label, own)
+            own_distance = jnp.take_along_axis(distances, label[:, None], axis=1)[:, 0]
+            centers = reseeded(centers, uploads.models, label, own_distance)
         # M step: Theta_k = mean of W_i over a_i = k.
         members = Sent(aligned(uploads.models, label, centers), jnp.ones(label.shape[0], jnp.float32), label)
-        moved = clusters._replace(centers=centers, label=label, kept=uploads)
-        return moved, members, metrics | {"distance": distances.min(axis=1).sum()}
+        new_clusters = clusters._replace(centers=centers, label=label, kept=uploads)
+        return new_clusters, members, metrics | {"distance": distances.min(axis=1).sum()}
 
-    def refreshed(kept: Uploads, sent: Sent, cohort: Cohort) -> Uploads:
-        came = whole(sent.weight > 0)  # otherwise devices would exchange a mask as large as the models
-        uploaded = tree.where(came, sent.params, tree.take(kept.models, cohort.ids))
-        kept = kept._replace(models=tree.put(kept.models, cohort.ids, uploaded))
+    def refreshed(uploads: Uploads, sent: Sent, cohort: Cohort) -> Uploads:
+        has_sent = whole(sent.weight > 0)  # otherwise devices would exchange a mask as large as the models
+        uploaded = tree.where(has_sent, sent.params, tree.take(uploads.models, cohort.ids))
+        uploads = uploads._replace(models=tree.put(uploads.models, cohort.ids, uploaded))
         if not objective:
-            return kept
+            return uploads
         # An absent client's model has not changed, so neither has its loss.
-        loss = jnp.where(came, client_loss(model, uploaded, cohort.data), kept.risk.loss[cohort.ids])
-        return kept._replace(risk=kept.risk._replace(loss=kept.risk.loss.at[cohort.ids].set(loss)))
+        loss = jnp.where(has_sent, client_loss(model, uploaded, cohort.data), uploads.risk.loss[cohort.ids])
+        return uploads._replace(risk=uploads.risk._replace(loss=uploads.risk.loss.at[cohort.ids].set(loss)))
 
     return Rule(begin, after=after)
 
@@ -194,6 +194,6 @@ def objective_of(hyper: FeSEMHyper, clusters: Clusters, uploads: Uploads) -> Arr
     ``lambda = mu/2``; distances are those of whole models, as in the clients' loss; m is the number of all clients. An
     absent client's loss is that of the model that it uploaded last.
     """
-    away = tree.subtract(uploads.models, tree.take(clusters.centers, clusters.label))
-    distance = jax.vmap(tree.squared_norm)(away)
+    difference = tree.subtract(uploads.models, tree.take(clusters.centers, clusters.label))
+    distance = jax.vmap(tree.squared_norm)(difference)
     return jnp.vdot(uploads.risk.alpha, uploads.risk.loss) + hyper.mu / 2 * distance.mean()

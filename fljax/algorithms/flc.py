@@ -40,8 +40,8 @@ def flc(
         combine: how the server combines a group's models, and all models before there are groups.
     """
 
-    def find(key: Key, hyper: FLCHyper, update: Stacked, came: Array) -> Array:
-        return kmeans(key, update, n_clusters, n_init=20, where=came).label
+    def find(key: Key, hyper: FLCHyper, update: Stacked, has_sent: Array) -> Array:
+        return kmeans(key, update, n_clusters, n_init=20, where=has_sent).label
 
     rule = one_shot_clustering(model, find, n_clusters, scaled_layers)
     return clustered(model, work, rule, combine=combine, weighting=weighting)

@@ -67,27 +67,27 @@ def flexcfl(
         key_model, key_train, key_sample, key_group = jax.random.split(key, 4)
         theta, n_clients = model.init(key_model), data.n_clients
         pretraining = work._replace(epochs=pretrain_epochs)
-        sent = train_beforehand(key_train, hyper, theta, data, model, pretraining)
-        luck = jnp.where(sent.ok, jax.random.uniform(key_sample, (n_clients,), jnp.float32), jnp.inf)
-        formed = (jnp.argsort(jnp.argsort(luck)) < sample_factor * n_clusters) & sent.ok
-        inner = gram(tree.subtract(sent.params, tree.broadcast(theta, n_clients)), sent.ok)
+        pretrained = train_beforehand(key_train, hyper, theta, data, model, pretraining)
+        ticket = jnp.where(pretrained.ok, jax.random.uniform(key_sample, (n_clients,), jnp.float32), jnp.inf)
+        formed = (jnp.argsort(jnp.argsort(ticket)) < sample_factor * n_clusters) & pretrained.ok
+        inner = gram(tree.subtract(pretrained.params, tree.broadcast(theta, n_clients)), pretrained.ok)
         label = groups(key_group, inner, formed, n_clusters)
         counts = formed.astype(jnp.float32)
-        return Clusters(cluster_mean(sent.params, counts, label, tree.broadcast(theta, n_clusters)), label)
+        return Clusters(cluster_mean(pretrained.params, counts, label, tree.broadcast(theta, n_clusters)), label)
 
     def sends(center: Params, cohort: Cohort) -> Metrics:
-        twice = tree.size(center) + in_first_round(cohort, tree.size(center))
-        return traffic(twice)
+        uplink = tree.size(center) + in_first_round(cohort, tree.size(center))
+        return traffic(uplink)
 
     rounds = clustered(model, work, Rule(begin), combine=combine, weighting=weighting, sends=sends)
     halves = halves_of(rounds)
 
     def receive(key: Key, hyper: FlexCFLHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        after, metrics = halves.receive(key, hyper, state, cohort, upload)
-        clusters = after.server
-        held = occupied(clusters.label, n_clusters)
-        mixed = clusters._replace(centers=inter_group_mean(clusters.centers, hyper.eta_g, held))
-        return after._replace(server=mixed), metrics
+        new_state, metrics = halves.receive(key, hyper, state, cohort, upload)
+        clusters = new_state.server
+        is_occupied = occupied(clusters.label, n_clusters)
+        mixed = clusters._replace(centers=inter_group_mean(clusters.centers, hyper.eta_g, is_occupied))
+        return new_state._replace(server=mixed), metrics
 
     return with_halves(rounds, receive=receive)
 
@@ -102,8 +102,8 @@ def groups(key: Key, inner: Array, formed: Array, n_clusters: int) -> Array:
         n_clusters: m.
     """
     # With inner = Q L Q', direction j is sum_i q_ij dw_i / sqrt(l_j), and <dw_i, v_j> = (inner Q)_ij / sqrt(l_j).
-    among = jnp.where(formed[:, None] & formed[None], inner, 0.0)
-    squared, vectors = eigh(among)
+    forming = jnp.where(formed[:, None] & formed[None], inner, 0.0)
+    squared, vectors = eigh(forming)
     n_directions = min(n_clusters, squared.shape[0])
     squared, vectors = squared[::-1][:n_directions], vectors[:, ::-1][:, :n_directions]
     length = jnp.sqrt(jnp.maximum(jnp.diagonal(inner), 1e-30))
@@ -112,20 +112,20 @@ def groups(key: Key, inner: Array, formed: Array, n_clusters: int) -> Array:
     member = jax.nn.one_hot(label, n_clusters, dtype=jnp.float32) * formed.astype(jnp.float32)[:, None]
     mean_of = member / jnp.maximum(member.sum(0), 1.0)[None]
     mean_length = jnp.sqrt(jnp.maximum((mean_of * tree.product(inner, mean_of)).sum(0), 1e-30))
-    like = jnp.where(member.sum(0)[None] > 0, tree.product(inner, mean_of) / mean_length[None], -jnp.inf)
-    return jnp.where(formed, label, jnp.argmax(like, axis=1).astype(jnp.int32))
+    similarity = jnp.where(member.sum(0)[None] > 0, tree.product(inner, mean_of) / mean_length[None], -jnp.inf)
+    return jnp.where(formed, label, jnp.argmax(similarity, axis=1).astype(jnp.int32))
 
 
-def inter_group_mean(centers: Stacked, eta_g: Scalar, held: Array) -> Stacked:
+def inter_group_mean(centers: Stacked, eta_g: Scalar, is_occupied: Array) -> Stacked:
     """``theta_k`` and ``eta_g sum_{l != k} theta_l / |theta_l|`` as a weighted mean; running statistics stay.
 
     Args:
         centers: (groups, ...) models.
         eta_g: weight of the other groups' models.
-        held: (groups,) bool: groups with members; the others have no effect and stay unchanged.
+        is_occupied: (groups,) bool: groups with members; the others have no effect and stay unchanged.
     """
     trainable, statistics = tree.split_statistics(centers)
     length = jnp.sqrt(jnp.maximum(jax.vmap(tree.squared_norm)(trainable), 1e-30))
-    own, pair = jnp.eye(length.shape[0], dtype=jnp.float32), held[:, None] & held[None]
-    others = jnp.where(pair, eta_g * (1 - own) / length[None], 0.0) + own
-    return tree.join_statistics(mix(others / others.sum(1, keepdims=True), trainable), statistics)
+    identity, pair = jnp.eye(length.shape[0], dtype=jnp.float32), is_occupied[:, None] & is_occupied[None]
+    weights = jnp.where(pair, eta_g * (1 - identity) / length[None], 0.0) + identity
+    return tree.join_statistics(mix(weights / weights.sum(1, keepdims=True), trainable), statistics)

@@ -53,8 +53,8 @@ def flhc(
         n_clusters: the tree is cut into this many clusters; None: at the threshold.
     """
 
-    def find(key: Key, hyper: FLHCHyper, update: Stacked, came: Array) -> Array:
-        apart = 1 - pairwise_cosine(update, came) if distance == "cosine" else pairwise_l2(update, came)
-        return cut_at_or_k(dendrogram(apart, linkage, came), hyper.threshold, n_clusters, came)
+    def find(key: Key, hyper: FLHCHyper, update: Stacked, has_sent: Array) -> Array:
+        distances = 1 - pairwise_cosine(update, has_sent) if distance == "cosine" else pairwise_l2(update, has_sent)
+        return cut_at_or_k(dendrogram(distances, linkage, has_sent), hyper.threshold, n_clusters, has_sent)
 
     return clustered(model, work, one_shot_clustering(model, find), combine=combine, weighting=weighting)

@@ -43,8 +43,8 @@ def fml(model: Model, work: Work, *, weighting: Weighting = "size", combine: Com
 
     def local(hyper: FMLHyper, start: ModelTable, cohort: Cohort) -> Trained:
         check_classes(cohort.data.pool.y)
-        both = start._replace(params=tree.side_by_side(**start.params))
-        trained = train(hyper, both, cohort, mutual(model, hyper), work)
+        pair = start._replace(params=tree.side_by_side(**start.params))
+        trained = train(hyper, pair, cohort, mutual(model, hyper), work)
         return trained._replace(params=tree.apart(trained.params))
 
     rounds = two_models(model, local, "own", combine=combine, weighting=weighting)
@@ -56,20 +56,20 @@ def mutual(model: Model, hyper: FMLHyper) -> Loss:
 
     def loss(params: Params, batch: Batch, key: Key) -> tuple[Array, Params]:
         logits, updated = {}, {}
-        for name, held in tree.apart(params).items():
-            logits[name], updated[name] = model.apply(held, batch.x, key)
+        for name, network in tree.apart(params).items():
+            logits[name], updated[name] = model.apply(network, batch.x, key)
 
         def of(name: str, other: str, share: Scalar) -> Array:
-            word = divergence(logits[name], jax.lax.stop_gradient(logits[other]))
-            return batch_mean(share * model.loss(logits[name], batch.y) + (1 - share) * word, batch.weight)
+            distilled = divergence(logits[name], jax.lax.stop_gradient(logits[other]))
+            return batch_mean(share * model.loss(logits[name], batch.y) + (1 - share) * distilled, batch.weight)
 
-        value, beside = of("own", "global", hyper.alpha), of("global", "own", hyper.beta)
-        return value + beside - jax.lax.stop_gradient(beside), tree.side_by_side(**updated)
+        value, meme_loss = of("own", "global", hyper.alpha), of("global", "own", hyper.beta)
+        return value + meme_loss - jax.lax.stop_gradient(meme_loss), tree.side_by_side(**updated)
 
     return loss
 
 
-def divergence(logits: Array, taught: Array) -> Array:
-    """(batch,) ``KL(softmax(taught) || softmax(logits))``."""
-    to, of = (jax.nn.log_softmax(value.astype(jnp.float32)) for value in (logits, taught))
-    return (jnp.exp(of) * (of - to)).sum(-1)
+def divergence(logits: Array, teacher_logits: Array) -> Array:
+    """(batch,) ``KL(softmax(teacher_logits) || softmax(logits))``."""
+    student, teacher = (jax.nn.log_softmax(value.astype(jnp.float32)) for value in (logits, teacher_logits))
+    return (jnp.exp(teacher) * (teacher - student)).sum(-1)

@@ -62,8 +62,8 @@ def gpfl(
             those that the client trained last, initially zeros ("trained", the authors' code).
     """
     check_not_private(work, "clients of GPFL mix embeddings by their label counts, which get no noise")
-    of, own = (TRAINED, (TRAINED,)) if condition == "trained" else (EMBEDDING, ())
-    check_free(model, "gpfl", EMBEDDING, VALVE, SHARE, *own)
+    source, own_names = (TRAINED, (TRAINED,)) if condition == "trained" else (EMBEDDING, ())
+    check_free(model, "gpfl", EMBEDDING, VALVE, SHARE, *own_names)
 
     def begin(key: Key) -> Params:
         key_model, key_embedding, *keys = jax.random.split(key, 4)
@@ -71,18 +71,18 @@ def gpfl(
         d, n_classes = head_shape(model, params)
         valve = {name: dense_and_norm(key, d, d) for name, key in zip(("gamma", "beta"), keys, strict=True)}
         embedding = {"rows": jax.random.normal(key_embedding, (n_classes, d), jnp.float32)}
-        untrained = {name: jax.tree.map(jnp.zeros_like, embedding) for name in own}
+        untrained = {name: jax.tree.map(jnp.zeros_like, embedding) for name in own_names}
         return params | {EMBEDDING: embedding, VALVE: valve} | untrained
 
     def local(hyper: GPFLHyper, start: ModelTable, cohort: Cohort) -> Trained:
-        received, rows = (ModelTable(start.params[name]["rows"], start.row) for name in (EMBEDDING, of))
+        received, rows = (ModelTable(start.params[name]["rows"], start.row) for name in (EMBEDDING, source))
         share = shares(cohort.data, received.params.shape[1])
-        trained = train(hyper, start, cohort, two_ways(model, hyper), work, received, rows, share, frozen=own)
+        trained = train(hyper, start, cohort, two_ways(model, hyper), work, received, rows, share, frozen=own_names)
         # The embeddings that the client trained last; a diverged client keeps its old ones.
-        last = {name: tree.where(trained.ok, trained.params[EMBEDDING], start.params[name]) for name in own}
+        last = {name: tree.where(trained.ok, trained.params[EMBEDDING], start.params[name]) for name in own_names}
         return trained._replace(params=trained.params | last)
 
-    stay = (model.layers[-1], *own)
+    stay = (model.layers[-1], *own_names)
     rounds = averaging(model, local, sharing=all_but(stay), combine=combine, weighting=weighting, begin=begin)
 
     def deploy(key: Key, hyper: GPFLHyper, state: State, data: ClientData) -> ModelTable:
@@ -91,7 +91,7 @@ def gpfl(
         return held._replace(params=held.params | {SHARE: share})
 
     def predict(params: Params, x: Array) -> Array:
-        own_mixture = params[SHARE] @ params[of]["rows"]
+        own_mixture = params[SHARE] @ params[source]["rows"]
         return see(model, params, x, None, lambda h: opened(params[VALVE], h, own_mixture)).logits
 
     return rounds._replace(deploy=deploy, predict=predict)
@@ -101,13 +101,13 @@ def two_ways(model: Model, hyper: GPFLHyper) -> Loss:
     """GPFL's loss; a client's own rows are the received embeddings (classes, d), the embeddings for the conditions
     (classes, d), and its share of each class."""
 
-    def loss(params: Params, batch: Batch, key: Key, received: Array, of: Array, share: Array) -> tuple[Array, Params]:
-        seen = see(model, params, batch.x, key, lambda h: opened(params[VALVE], h, share @ of))
-        common, rows = opened(params[VALVE], seen.features, of.mean(0)), params[EMBEDDING]["rows"]
+    def loss(params: Params, batch: Batch, key: Key, received: Array, G: Array, share: Array) -> tuple[Array, Params]:
+        seen = see(model, params, batch.x, key, lambda h: opened(params[VALVE], h, share @ G))
+        common, rows = opened(params[VALVE], seen.features, G.mean(0)), params[EMBEDDING]["rows"]
         cosine = unit(common) @ unit(rows).T
-        near = optax.softmax_cross_entropy_with_integer_labels(cosine, batch.y)
-        away = length(common - received[batch.y])[:, 0]
-        value = batch_mean(model.loss(seen.logits, batch.y) + near + hyper.lam * away, batch.weight)
+        cross_entropy = optax.softmax_cross_entropy_with_integer_labels(cosine, batch.y)
+        distance = length(common - received[batch.y])[:, 0]
+        value = batch_mean(model.loss(seen.logits, batch.y) + cross_entropy + hyper.lam * distance, batch.weight)
         extra = {name: params[name] for name in (EMBEDDING, VALVE)}
         return value + hyper.mu / 2 * tree.squared_norm(extra), seen.params
 

@@ -64,8 +64,8 @@ def group_pfl(
         return one_cluster(theta, data.n_clients, kept=group)
 
     def before(hyper: GroupPFLHyper, clusters: Clusters, cohort: Cohort) -> Clusters:
-        apart = cohort.round.astype(jnp.float32) >= hyper.one_group_rounds
-        return regrouped(clusters, jnp.where(apart, clusters.kept, clusters.label))
+        is_split = cohort.round.astype(jnp.float32) >= hyper.one_group_rounds
+        return regrouped(clusters, jnp.where(is_split, clusters.kept, clusters.label))
 
     sends = with_first_upload(lambda center, cohort: n_outputs(model, center, cohort.data))
     return clustered(model, work, Rule(begin, before), combine=combine, weighting=weighting, sends=sends)
@@ -73,5 +73,5 @@ def group_pfl(
 
 def n_outputs(model: Model, params: Params, data: ClientData) -> int:
     """Number of outputs of the network: its classes."""
-    one = minibatch(data.pool, jnp.zeros(1, jnp.int32), jnp.ones(1, jnp.float32))
-    return jax.eval_shape(lambda: model.apply(params, one.x, None)[0]).shape[-1]
+    example = minibatch(data.pool, jnp.zeros(1, jnp.int32), jnp.ones(1, jnp.float32))
+    return jax.eval_shape(lambda: model.apply(params, example.x, None)[0]).shape[-1]

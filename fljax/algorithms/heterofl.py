@@ -74,9 +74,9 @@ def heterofl(
     if masked_loss:
         check_not_private(work, "with masked_loss=True outputs depend on clients' label counts, which get no noise")
     if deployed == "own" and (assignment, units) != ("fixed", "first"):
-        given = f"assignment={assignment!r}, units={units!r}"
-        raise ValueError(f"deployed='own': with {given} clients have no fixed part of their own; use 'global'")
-    cut, share, whole = Cut(model, rates), jnp.asarray(rates, jnp.float32), training_loss(model)
+        choices = f"assignment={assignment!r}, units={units!r}"
+        raise ValueError(f"deployed='own': with {choices} clients have no fixed part of their own; use 'global'")
+    cut, share, base_loss = Cut(model, rates), jnp.asarray(rates, jnp.float32), training_loss(model)
 
     def level_of(cohort: Cohort) -> Array:
         """(cohort,) index of each participant's rate."""
@@ -84,34 +84,36 @@ def heterofl(
             return cohort.ids % len(rates)
         return jax.vmap(lambda key: jax.random.randint(key, (), 0, len(rates), jnp.int32))(drawn(cohort, DRAW))
 
-    def loss(params: Params, batch: Batch, key: Key, has: Params, divisor: Array) -> tuple[Array, Params]:
-        part = cut.narrowed(params, has, divisor if scaler else None)
-        return whole(part, batch, key)[0], params
+    def loss(params: Params, batch: Batch, key: Key, mask: Params, divisor: Array) -> tuple[Array, Params]:
+        part = cut.narrowed(params, mask, divisor if scaler else None)
+        return base_loss(part, batch, key)[0], params
 
     def local(hyper: LocalHyper, theta: ModelTable, cohort: Cohort) -> Trained:
         level, classes = level_of(cohort), jnp.ones((cohort.ids.shape[0], cut.n_outputs), bool)
         begin = jnp.broadcast_to(cohort.round if units == "rolling" else 0, level.shape)
         if masked_loss:  # without its weights, an output's logit is 0
             classes = class_histogram(cohort.data, cut.n_outputs) > 0
-        has = jax.vmap(cut.part)(level, begin, classes)
-        trained = train(hyper, theta, cohort, loss, work, has, share[level])
+        mask = jax.vmap(cut.part)(level, begin, classes)
+        trained = train(hyper, theta, cohort, loss, work, mask, share[level])
         omega = client_weight(weighting, cohort, trained.ok)
 
-        def of_holders(w: Array, t: Array, has: Array) -> Array:
+        def of_holders(w: Array, t: Array, mask: Array) -> Array:
             """Models whose mean over all clients is, per coordinate, the mean of ``w`` over its holders."""
-            held = jnp.where(has, tree.along(omega, has), 0).sum(0, keepdims=True)
-            scale = jnp.where(held > 0, omega.sum() / jnp.maximum(held, 1e-12), 0)
+            holders = jnp.where(mask, tree.along(omega, mask), 0).sum(0, keepdims=True)
+            scale = jnp.where(holders > 0, omega.sum() / jnp.maximum(holders, 1e-12), 0)
             step = tree.at_least_float32(w - t)
-            return t + jnp.where(has, step * scale.astype(step.dtype), 0).astype(w.dtype)
+            return t + jnp.where(mask, step * scale.astype(step.dtype), 0).astype(w.dtype)
 
-        return trained._replace(params=jax.tree.map(of_holders, trained.params, theta.params, has))
+        return trained._replace(params=jax.tree.map(of_holders, trained.params, theta.params, mask))
 
     def n_held(cohort: Cohort) -> Array:
         """(cohort,) number of coordinates that each participant has."""
-        has = jax.vmap(cut.part)(level_of(cohort))
-        return jnp.stack([leaf.sum(tuple(range(1, leaf.ndim))) for leaf in jax.tree.leaves(has)]).sum(0)
+        mask = jax.vmap(cut.part)(level_of(cohort))
+        return jnp.stack([leaf.sum(tuple(range(1, leaf.ndim))) for leaf in jax.tree.leaves(mask)]).sum(0)
 
-    rounds = averaging(model, local, weighting=weighting, combine=combine, metrics=lambda _, who: traffic(n_held(who)))
+    rounds = averaging(
+        model, local, weighting=weighting, combine=combine, metrics=lambda _, cohort: traffic(n_held(cohort))
+    )
 
     def deploy(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
         theta = shared_part(state.server)
@@ -144,19 +146,19 @@ class Cut:
         for name in self.layers:
             kernel = self.shapes[name]["kernel"].shape
             if name == self.layers[-1]:
-                has = jnp.ones(self.n_outputs, bool) if outputs is None else outputs
+                mask = jnp.ones(self.n_outputs, bool) if outputs is None else outputs
             else:
-                has = (jnp.arange(kernel[-1]) - begin) % kernel[-1] < jnp.asarray(self.units[name])[level]
+                mask = (jnp.arange(kernel[-1]) - begin) % kernel[-1] < jnp.asarray(self.units[name])[level]
             # After a convolution, a dense layer's inputs are the channels of one pixel after another.
-            seen = jnp.ones(kernel[-2], bool) if inputs is None else jnp.tile(inputs, kernel[-2] // inputs.size)
-            part[name] = {"kernel": jnp.broadcast_to(seen[:, None] & has[None], kernel), "bias": has}
+            input_mask = jnp.ones(kernel[-2], bool) if inputs is None else jnp.tile(inputs, kernel[-2] // inputs.size)
+            part[name] = {"kernel": jnp.broadcast_to(input_mask[:, None] & mask[None], kernel), "bias": mask}
             part[name] = {leaf: part[name][leaf] for leaf in self.shapes[name]}
-            inputs = has
+            inputs = mask
         return part
 
-    def narrowed(self, params: Params, has: Params, divisor: Array | None = None) -> Params:
+    def narrowed(self, params: Params, mask: Params, divisor: Array | None = None) -> Params:
         """The part of ``params`` that a client has, other coordinates 0; hidden layers divided by ``divisor``."""
-        part = jax.tree.map(lambda has, w: jnp.where(has, w, 0), has, params)
+        part = jax.tree.map(lambda mask, w: jnp.where(mask, w, 0), mask, params)
         if divisor is None:
             return part
         hidden = {name: part[name] for name in self.layers[:-1]}
@@ -165,13 +167,13 @@ class Cut:
 
 def _check_chain(layers: tuple[str, ...], shapes: Params) -> None:
     """Raises ValueError if a network is not a chain of dense and convolutional layers."""
-    before = 1
+    n_inputs = 1
     for name in dict.fromkeys((*layers, *shapes)):
         part = shapes[name]
         is_layer = name in layers and isinstance(part, dict) and {"kernel"} <= part.keys() <= {"kernel", "bias"}
-        if not is_layer or part["kernel"].ndim < 2 or part["kernel"].shape[-2] % before:
+        if not is_layer or part["kernel"].ndim < 2 or part["kernel"].shape[-2] % n_inputs:
             raise ValueError(
                 f"heterofl needs a chain of dense and convolutional layers, and {name!r} is not such a layer; choose "
                 "mlp, cnn or lenet, or a network without normalisation"
             )
-        before = part["kernel"].shape[-1]
+        n_inputs = part["kernel"].shape[-1]

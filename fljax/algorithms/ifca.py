@@ -90,15 +90,15 @@ def _gradient_step(model: Model, work: Work, n_clusters: int, weighting: Weighti
         if hyper.momentum is not None or hyper.weight_decay is not None:
             raise ValueError("averaging='gradient' makes a plain SGD step; use momentum=None and weight_decay=None")
         loss = training_loss(model)
-        sent = client_gradients(cohort.key, start, cohort.data, loss, work.batch_size, with_statistics=True)
-        weight = client_weight(weighting, cohort, sent.ok)
+        gradients = client_gradients(cohort.key, start, cohort.data, loss, work.batch_size, with_statistics=True)
+        weight = client_weight(weighting, cohort, gradients.ok)
         member = jax.nn.one_hot(start.row, n_clusters, dtype=jnp.float32) * weight[:, None]
         share = (member.sum(axis=0) / jnp.maximum(member.sum(), 1.0))[start.row]
         trainable = tree.trainable(tree.take(start.params, start.row))
-        gradient, statistics = tree.split_statistics(sent.params)
+        gradient, statistics = tree.split_statistics(gradients.params)
         lr, (own, base) = hyper.lr_of(cohort.round), split(gradient, common)
         step = compose(jax.tree.map(lambda g: lr * tree.along(share, g) * g, own), jax.tree.map(lambda g: lr * g, base))
-        return sent._replace(params=tree.join_statistics(tree.subtract(trainable, step), statistics))
+        return gradients._replace(params=tree.join_statistics(tree.subtract(trainable, step), statistics))
 
     return local
 
@@ -108,8 +108,8 @@ def _begun_in_common(rule: Rule, common: tuple[str, ...]) -> Rule:
 
     def begin(key: Key, hyper: Any, data: ClientData) -> Any:
         clusters = rule.begin(key, hyper, data)
-        own, drawn = split(clusters.centers, common)
-        base = tree.broadcast(tree.first(drawn), tree.n_rows(own))
+        own, common_layers = split(clusters.centers, common)
+        base = tree.broadcast(tree.first(common_layers), tree.n_rows(own))
         return clusters._replace(centers=compose(own, base))
 
     return rule._replace(begin=begin) if common else rule

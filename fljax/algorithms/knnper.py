@@ -59,12 +59,12 @@ def knnper(
         lengths = jnp.square(seen.features).sum(1)[:, None] + jnp.square(memory["h"]).sum(1)[None]
         squared = jnp.maximum(lengths - 2 * tree.product(seen.features, memory["h"].T), 0.0)
         score = jnp.where(memory["real"][None], -jnp.sqrt(squared) / memory["scale"], -jnp.inf)
-        near, place = lax.top_k(score, min(n_neighbours, score.shape[1]))
-        nearest = jnp.where(jnp.isfinite(near), near, 0.0)[:, :1]
-        weight = jnp.where(jnp.isfinite(near), jnp.exp(near - nearest), 0.0)
-        found = (weight[..., None] * jax.nn.one_hot(memory["y"][place], seen.logits.shape[1], dtype=jnp.float32)).sum(1)
+        scores, rows = lax.top_k(score, min(n_neighbours, score.shape[1]))
+        nearest = jnp.where(jnp.isfinite(scores), scores, 0.0)[:, :1]
+        weight = jnp.where(jnp.isfinite(scores), jnp.exp(scores - nearest), 0.0)
+        votes = (weight[..., None] * jax.nn.one_hot(memory["y"][rows], seen.logits.shape[1], dtype=jnp.float32)).sum(1)
         lam = memory["lam"] * memory["real"].any().astype(jnp.float32)
-        mixed = lam * found / jnp.maximum(weight.sum(1, keepdims=True), 1e-30) + (1 - lam) * jax.nn.softmax(seen.logits)
+        mixed = lam * votes / jnp.maximum(weight.sum(1, keepdims=True), 1e-30) + (1 - lam) * jax.nn.softmax(seen.logits)
         return jnp.log(jnp.maximum(mixed, 1e-30))
 
     return rounds._replace(deploy=deploy, predict=predict)

@@ -52,11 +52,11 @@ def contrasted(model: Model, hyper: MOONHyper) -> Loss:
 
     def loss(params: Params, batch: Batch, key: Key, theta: Params, last: Params, *own: Any) -> tuple[Array, Params]:
         seen = see(model, params, batch.x, key)
-        near, far = (
-            cosine(seen.features, jax.lax.stop_gradient(see(model, other, batch.x, None).features))
-            for other in (theta, last)
+        to_global, to_last = (
+            cosine(seen.features, jax.lax.stop_gradient(see(model, network, batch.x, None).features))
+            for network in (theta, last)
         )
-        value = model.loss(seen.logits, batch.y) + hyper.mu * jax.nn.softplus((far - near) / hyper.temperature)
+        value = model.loss(seen.logits, batch.y) + hyper.mu * jax.nn.softplus((to_last - to_global) / hyper.temperature)
         return batch_mean(value, batch.weight), seen.params
 
     return loss

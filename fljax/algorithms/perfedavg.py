@@ -86,10 +86,10 @@ def after_step(loss: Loss, inner_lr: Array | float, n_parts: int) -> Loss:
         if (size := batch.y.shape[0]) < n_parts:  # a user's own loss term may pass such a batch
             raise ValueError(f"Per-FedAvg splits a batch into {n_parts} parts; a batch of {size} has too few examples")
         parts = [jax.tree.map(lambda leaf, k=k: leaf[k::n_parts], batch) for k in range(n_parts)]
-        alone = parts[1].weight.sum() == 0
-        second = jax.tree.map(lambda a, b: jnp.where(alone, a[: b.shape[0]], b), *parts[:2])
+        is_alone = parts[1].weight.sum() == 0
+        second_part = jax.tree.map(lambda a, b: jnp.where(is_alone, a[: b.shape[0]], b), *parts[:2])
         trainable, statistics = tree.split_statistics(params)
-        at = jax.lax.stop_gradient(trainable)
+        point = jax.lax.stop_gradient(trainable)
 
         def value(w: Params, part: Batch) -> tuple[Array, Params]:
             return loss(tree.join_statistics(w, statistics), part, key, *own)
@@ -97,13 +97,13 @@ def after_step(loss: Loss, inner_lr: Array | float, n_parts: int) -> Loss:
         def gradient(w: Params, part: Batch) -> Params:
             return jax.grad(value, has_aux=True)(w, part)[0]
 
-        adapted = jax.tree.map(lambda w, g: w - inner_lr * g, at, gradient(at, parts[0]))
-        (after, updated), direction = jax.value_and_grad(value, has_aux=True)(adapted, second)
+        adapted = jax.tree.map(lambda w, g: w - inner_lr * g, point, gradient(point, parts[0]))
+        (loss_value, updated), direction = jax.value_and_grad(value, has_aux=True)(adapted, second_part)
         if n_parts == 3:
             # Reverse over reverse: the models' own gradients have no forward mode.
-            curvature = jax.grad(lambda w: tree.dot(gradient(w, parts[2]), direction))(at)
+            curvature = jax.grad(lambda w: tree.dot(gradient(w, parts[2]), direction))(point)
             direction = jax.tree.map(lambda g, hg: g - inner_lr * hg, direction, curvature)
-        kept = tree.split_statistics(jax.lax.stop_gradient(updated))[1]
-        return with_gradient(after, trainable, direction), tree.join_statistics(trainable, kept)
+        new_statistics = tree.split_statistics(jax.lax.stop_gradient(updated))[1]
+        return with_gradient(loss_value, trainable, direction), tree.join_statistics(trainable, new_statistics)
 
     return meta

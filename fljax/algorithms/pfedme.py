@@ -50,9 +50,9 @@ def pfedme(
 
     def local(hyper: PFedMeHyper, start: ModelTable, cohort: Cohort) -> Trained:
         # A round's personal models start at w. Their moves are passed as gradients, applied by steps of length 1.
-        begun = start._replace(params=start.params | {"own": start.params["global"]})
+        initial = start._replace(params=start.params | {"own": start.params["global"]})
         envelope = moreau(training_loss(model), hyper, personal_steps)
-        trained = train_parts(hyper, begun, cohort, envelope, work, "global", own=optax.sgd(1.0))
+        trained = train_parts(hyper, initial, cohort, envelope, work, "global", own=optax.sgd(1.0))
         own = tree.where(trained.ok, trained.params["own"], start.params["own"])  # a diverged client keeps its last one
         return trained._replace(params=trained.params | {"own": own})
 
@@ -73,13 +73,13 @@ def moreau(loss: Loss, hyper: PFedMeHyper, n_steps: int) -> Loss:
 
         def step(_: Array, theta: Params) -> Params:
             gradient = jax.grad(value, has_aux=True)(theta)[0]
-            pulled = jax.tree.map(lambda g, t, w: g + hyper.lam * (t - w), gradient, theta, w)
-            return tree.as_before(jax.tree.map(lambda t, g: t - hyper.personal_lr * g, theta, pulled), theta)
+            full_gradient = jax.tree.map(lambda g, t, w: g + hyper.lam * (t - w), gradient, theta, w)
+            return tree.as_before(jax.tree.map(lambda t, g: t - hyper.personal_lr * g, theta, full_gradient), theta)
 
-        before, updated = value(theta)
+        loss_value, updated = value(theta)
         fitted = lax.fori_loop(0, n_steps, step, theta)
         pull = jax.tree.map(lambda w, t: hyper.lam * (w - t), w, fitted)
-        moves = {"global": pull, "own": tree.subtract(theta, fitted)}
-        return with_gradient(before, pair, moves), updated
+        gradients = {"global": pull, "own": tree.subtract(theta, fitted)}
+        return with_gradient(loss_value, pair, gradients), updated
 
     return envelope

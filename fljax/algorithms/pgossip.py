@@ -39,8 +39,8 @@ def pgossip(
 ) -> Algorithm:
     """Personalised gossip: ``w_i <- argmin F_i(w) + lambda/2 |w - m_i|^2``, from w_i; ``m_i = sum_j A_ij w_j/d_i``."""
 
-    def step(hyper: PersonalGossipHyper, models: Stacked, near: Array, cohort: Cohort) -> Trained:
-        m = mix(neighbours_mean(near, cohort.active), models)
+    def step(hyper: PersonalGossipHyper, models: Stacked, adjacent: Array, cohort: Cohort) -> Trained:
+        m = mix(neighbours_mean(adjacent, cohort.active), models)
         return train(hyper, models, cohort, proximal(training_loss(model), hyper.lam), work, m)
 
     return between_neighbours(model, work, step, graph, degree, graph_seed, time_varying)

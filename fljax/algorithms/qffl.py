@@ -48,8 +48,8 @@ def qffl(model: Model, work: Work, *, weighting: Weighting = "uniform", combine:
         h = power * (hyper.q / loss * inverse**2 * squared + inverse)
         share = omega.sum() * inverse / jnp.maximum(jnp.vdot(omega, h), 1e-30)
         step = share * power
-        moved = tree.map_trainable(lambda w, t: t + tree.along(step, w) * (w - t), trained.params, theta.params)
-        return trained._replace(params=tree.as_before(moved, trained.params))
+        scaled = tree.map_trainable(lambda w, t: t + tree.along(step, w) * (w - t), trained.params, theta.params)
+        return trained._replace(params=tree.as_before(scaled, trained.params))
 
     def metrics(state: State, cohort: Cohort) -> Metrics:
         n_parameters = tree.size(shared_part(state.server))

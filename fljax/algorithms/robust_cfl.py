@@ -59,10 +59,10 @@ def robust_cfl(
         solve = work._replace(epochs=solve_epochs)
         solved = train_beforehand(key_train, hyper, model.init(key_model), data, model, solve)
         # 2. The server clusters the w_i around robust centers.
-        found = robust_kmeans(
+        clustering = robust_kmeans(
             key_cluster, solved.params, n_clusters, center, hyper.trim, n_init=n_init, where=solved.ok
         )
-        return Clusters(found.centers, jnp.maximum(found.label, 0))
+        return Clusters(clustering.centers, jnp.maximum(clustering.label, 0))
 
     sends = with_first_upload(lambda center, cohort: tree.size(center))
     # 3. Federated learning inside each cluster, with robust averages.

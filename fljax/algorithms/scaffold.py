@@ -78,20 +78,20 @@ def scaffold(
         return State(server, own_rows(c, data.n_clients))
 
     def round(key: Key, hyper: ScaffoldHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        (theta, c, total, memory, for_c), own = state
-        start, shift = tree.everyone(theta, cohort.ids.shape[0]), jax.tree.map(lambda c, c_i: c[None] - c_i, c, own)
+        (theta, c, total, memory, for_c), c_own = state
+        start, shift = tree.everyone(theta, cohort.ids.shape[0]), jax.tree.map(lambda c, c_i: c[None] - c_i, c, c_own)
         trained = train(hyper, start, cohort, shifted(loss), work, shift)
         if control == "gradient":
-            found = client_gradients(cohort.key, start, cohort.data, loss, work.batch_size).params
+            estimates = client_gradients(cohort.key, start, cohort.data, loss, work.batch_size).params
         else:
-            found = mean_gradients(hyper, work, theta, trained.params, shift, cohort)
+            estimates = mean_gradients(hyper, work, theta, trained.params, shift, cohort)
         weight = client_weight(weighting, cohort, trained.ok & (cohort.data.size > 0))
-        new = tree.where(weight > 0, found, own)
-        nothing, share = jax.tree.map(jnp.zeros_like, c), weight.sum() / total
-        delta, for_c = rule.apply(hyper, for_c, nothing, tree.subtract(new, own), weight)
+        c_new = tree.where(weight > 0, estimates, c_own)
+        zeros, share = jax.tree.map(jnp.zeros_like, c), weight.sum() / total
+        delta, for_c = rule.apply(hyper, for_c, zeros, tree.subtract(c_new, c_own), weight)
         c = jax.tree.map(lambda c, delta: c + share * delta, c, delta)
         theta, memory = combining.apply(hyper, memory, theta, trained.params, weight)
-        return State(Controlled(theta, c, total, memory, for_c), new), reported(trained, 2 * tree.size(theta))
+        return State(Controlled(theta, c, total, memory, for_c), c_new), reported(trained, 2 * tree.size(theta))
 
     return Algorithm(init, round, held_by_all, predictor(model), loss=model.loss)
 

@@ -78,8 +78,8 @@ def stocfl(
     def begin(key: Key, hyper: StoCFLHyper, data: ClientData) -> Clusters:
         key_model, key_train = jax.random.split(key)
         theta, n_clients = model.init(key_model), data.n_clients
-        moved = train_beforehand(key_train, hyper, theta, data, model, work._replace(epochs=anchor_epochs))
-        psi = tree.trainable(tree.subtract(moved.params, tree.broadcast(theta, n_clients)))
+        pretrained = train_beforehand(key_train, hyper, theta, data, model, work._replace(epochs=anchor_epochs))
+        psi = tree.trainable(tree.subtract(pretrained.params, tree.broadcast(theta, n_clients)))
         centers = tree.broadcast(tree.side_by_side(theta=theta, omega=theta), n_clients)
         return Clusters(centers, jnp.arange(n_clients, dtype=jnp.int32), Known(psi, jnp.zeros(n_clients, bool)))
 
@@ -88,14 +88,14 @@ def stocfl(
         label = merged(psi, clusters.label, cohort, hyper.tau)
         new = regrouped(clusters._replace(label=largest_part(clusters.label, label, seen)), label)
         known = Known(psi, seen.at[cohort.ids].max(cohort.active))
-        both = tree.side_by_side(theta=begun(new), omega=tree.apart(new.centers)["omega"])
-        return new._replace(centers=both, kept=known)
+        new_centers = tree.side_by_side(theta=begun(new), omega=tree.apart(new.centers)["omega"])
+        return new._replace(centers=new_centers, kept=known)
 
     def local(hyper: StoCFLHyper, start: ModelTable, cohort: Cohort) -> Trained:
         theta, omega = (ModelTable(tree.apart(start.params)[name], start.row) for name in ("theta", "omega"))
-        near = train(hyper, theta, cohort, proximal(loss, hyper.lam), work, omega)
+        center = train(hyper, theta, cohort, proximal(loss, hyper.lam), work, omega)
         common = train(hyper, omega, cohort, loss, work)
-        return Trained(tree.side_by_side(theta=near.params, omega=common.params), near.loss, near.ok & common.ok)
+        return Trained(tree.side_by_side(theta=center.params, omega=common.params), center.loss, center.ok & common.ok)
 
     def deploy(key: Key, hyper: StoCFLHyper, state: State, data: ClientData) -> ModelTable:
         return ModelTable(begun(state.server), state.server.label)
@@ -121,20 +121,20 @@ def merged(psi: Any, label: Array, cohort: Cohort, tau: Scalar) -> Array:
         cohort: the participants.
         tau: least cosine.
     """
-    n, own = label.shape[0], label[cohort.ids]
+    n, own_cluster = label.shape[0], label[cohort.ids]
     # Only clusters with participants are compared, in as many rows as there are participants.
-    n_places, place = own.shape[0], rank(own, cohort.active)
+    n_places, place = own_cluster.shape[0], rank(own_cluster, cohort.active)
     empty = jax.tree.map(lambda leaf: jnp.zeros((n_places, *leaf.shape[1:]), leaf.dtype), psi)
     mean_move = cluster_mean(tree.take(psi, cohort.ids), cohort.active.astype(jnp.float32), place, empty)
     # A cluster whose update is 0, because its training diverged, is not merged; its cosine of 0 could reach tau.
-    moved = [(leaf != 0).reshape(n_places, -1).any(1) for leaf in jax.tree.leaves(mean_move)]
-    present = occupied(jnp.where(cohort.active, place, -1), n_places) & jnp.stack(moved).any(0)
-    found = cut(linkage(1 - pairwise_cosine(mean_move, present), "single", present), 1 - tau, present)
+    has_moved = [(leaf != 0).reshape(n_places, -1).any(1) for leaf in jax.tree.leaves(mean_move)]
+    present = occupied(jnp.where(cohort.active, place, -1), n_places) & jnp.stack(has_moved).any(0)
+    merged_place = cut(linkage(1 - pairwise_cosine(mean_move, present), "single", present), 1 - tau, present)
     # An absent cluster is not merged: it keeps a number that no merged cluster has.
-    apart = n + jnp.arange(n, dtype=found.dtype)
+    unmerged = n + jnp.arange(n, dtype=merged_place.dtype)
     place = jnp.minimum(place, n_places - 1)
-    merges = cohort.active & present[place]
-    group = apart.at[jnp.where(merges, own, n)].set(found[place], mode="drop")
+    is_merged = cohort.active & present[place]
+    group = unmerged.at[jnp.where(is_merged, own_cluster, n)].set(merged_place[place], mode="drop")
     return canonical(group[label])
 
 

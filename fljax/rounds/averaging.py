@@ -81,8 +81,7 @@ def averaging(
 ) -> Algorithm:
     """A method whose server keeps one model, or one shared part of the clients' models.
 
-    ``State.server`` is the shared part (`ServerState` if ``combine`` has a state), ``State.clients`` the parts that the
-    clients keep.
+    ``State.server`` is the shared part (`ServerState` if ``combine`` has a state), ``State.clients`` what clients keep.
 
     Args:
         model: the network.

@@ -70,8 +70,7 @@ def partial_work(sampling: Sampling, effort: Sequence[float]) -> Sampling:
         effort: (clients,) shares in (0, 1]; the number of steps is rounded up.
 
     Raises:
-        ValueError: a share is out of its range, a run has more or fewer clients, or ``sampling`` already sets partial
-            work.
+        ValueError: a share is out of its range, a run has other clients, or ``sampling`` already sets partial work.
     """
     shares = numbers_of_clients("effort", effort)
     for i, share in enumerate(shares):

@@ -144,8 +144,7 @@ class Method:
         """The method with a brick in its slot.
 
         Raises:
-            ValueError: the method has no such slot, already has a hyperparameter of that name, or ``brick`` is not a
-                brick.
+            ValueError: the method has no such slot or already has such a hyperparameter, or ``brick`` is not a brick.
         """
         check_kind("brick", brick, Brick, f"give one, or write fljax.compose({f'{self.name}+{brick}'!r})")
         self._check_fits(brick)

@@ -12,7 +12,7 @@ from fljax.rounds.clustered import After, Clusters, Rule, Sent, as_labels, one_c
 from fljax.types import ClientData, Cohort, Key, Model, Stacked
 
 Find = Callable[[Key, Any, Stacked, Array], Array]
-"""``find(key, hyper, updates, came) -> (clients,) labels`` for clients with ``came``, bool; others' updates are 0."""
+"""``find(key, hyper, updates, has_sent) -> (clients,) labels``; an update is 0 where ``has_sent`` (clients,) is not."""
 
 
 def one_shot_clustering(
@@ -25,15 +25,14 @@ def one_shot_clustering(
 
     Args:
         model: the network.
-        find: ``find(key, hyper, updates, came) -> (clients,)`` labels from 0 of all clients, from the ``updates``
-            (clients, ...) that they sent last. If ``came`` (clients,) is False, the client has sent no update, its row
-            is 0, and it joins the largest group, whatever its label is.
+        find: ``find(key, hyper, updates, has_sent) -> (clients,)`` labels from 0 of all clients, from the ``updates``
+            (clients, ...) that they sent last. Where ``has_sent`` (clients,) is False, a client has sent no update: its
+            row is 0, and it joins the largest group, whatever its label is.
         n_clusters: largest possible number of groups; None: the number of clients.
         measure: what is kept of the updates (clients, ...), without running statistics.
 
     Raises:
-        ValueError: at the start of a run: ``hyper`` has no ``warmup``, or ``find`` does not return one whole number per
-            client.
+        ValueError: as a run starts: ``hyper`` has no ``warmup``, or ``find`` does not return a whole number per client.
     """
 
     def begin(key: Key, hyper: Any, data: ClientData) -> Clusters:

@@ -115,58 +115,59 @@ def dcpfl(
 
     def init(key: Key, hyper: DCPFLHyper, data: ClientData) -> State:
         n_clients = data.n_clients
-        never = jnp.zeros((n_clients, len(units.names)), jnp.int32)
+        zeros = jnp.zeros((n_clients, len(units.names)), jnp.int32)
         models = tree.broadcast(model.init(key), n_clients)
         watch = Watch(new_curve(window, n_after), jnp.int32(0))
-        table = LayerTable(models, never, never + 1)
+        table = LayerTable(models, zeros, zeros + 1)
         server = DCPFLServer(table, one_group(n_clients), watch, models if dynamic else ())
         return State(server, DCPFLClient(models, jnp.zeros(n_clients, jnp.int32)))
 
     def send(key: Key, hyper: DCPFLHyper, state: State, cohort: Cohort) -> Upload:
         server, clients = state
         # 1. Download; in a trial round, the models of both structures; otherwise nobody starts from the second.
-        arrived, on_trial = downloaded(server, clients, cohort.ids), server.groups.on_trial
-        both, present = partial(on_trial_from, server, cohort.ids), lambda: tree.broadcast(arrived, 2)
-        starts = lax.cond(on_trial, both, present) if dynamic else present()
+        models, on_trial = downloaded(server, clients, cohort.ids), server.groups.on_trial
+        of_both, of_present = partial(on_trial_from, server, cohort.ids), lambda: tree.broadcast(models, 2)
+        starts = lax.cond(on_trial, of_both, of_present) if dynamic else of_present()
         # 2.-3. Loss, tau local epochs.
         local = trained_from(hyper, starts, on_trial, cohort)
         weight = client_weight("uniform", cohort, local.trained.ok)
-        return Upload(tree.own(arrived), local.trained.params, weight, local)
+        return Upload(tree.own(models), local.trained.params, weight, local)
 
     def receive(key: Key, hyper: DCPFLHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         # Clients continue from their models as they arrived, because the trial uses these.
-        ((table, before, seen, next_theta), clients), local = state, upload.rest
+        ((table, old_groups, watched, next_theta), clients), local = state, upload.rest
         models, weight, ok = upload.params, upload.weight, local.trained.ok
         # 6.-7. Measure; if the rapid-decrease period of the loss has ended, the next round is a trial, and then all
         # layers are sent in 4.-5.
-        groups = measure(hyper, decide(before, local.adopted), models, weight, cohort)
+        groups = measure(hyper, decide(old_groups, local.adopted), models, weight, cohort)
         if dynamic:
-            seen = watch(hyper, seen, mean_loss(local.before, weight), before.on_trial, local.adopted, cohort.round)
-            groups = call_trial(hyper, groups, seen.curve, period_end, cohort.round)
+            loss = mean_loss(local.before, weight)
+            watched = watch(hyper, watched, loss, old_groups.on_trial, local.adopted, cohort.round)
+            groups = call_trial(hyper, groups, watched.curve, period_end, cohort.round)
         else:
             groups = cut_once(hyper, groups, cohort.round)
         # 4.-5. Upload and average the layers that are due.
-        fetched = stale(table, before.label[cohort.ids], clients.seen)
+        fetched = stale(table, old_groups.label[cohort.ids], clients.seen)
         sent = Sent(models, weight, groups.label[cohort.ids])
-        table, due = averaged(hyper, table, before, groups, sent, cohort.round)
+        table, due = averaged(hyper, table, old_groups, groups, sent, cohort.round)
         if dynamic:
             # a. M1 from the same uploaded models as M0, which is the table: all layers are due before a trial.
-            split = partial(next_models, table, groups, sent, cohort.ids)
-            next_theta = lax.cond(groups.on_trial, split, lambda: next_theta)
+            of_split = partial(next_models, table, groups, sent, cohort.ids)
+            next_theta = lax.cond(groups.on_trial, of_split, lambda: next_theta)
         sizes = jnp.asarray(units.sizes(tree.first(models)), jnp.float32)
-        new = DCPFLServer(table, groups, seen, next_theta)
-        metrics = _metrics(hyper, new, local, before.on_trial, cohort)
+        new_server = DCPFLServer(table, groups, watched, next_theta)
+        metrics = _metrics(hyper, new_server, local, old_groups.on_trial, cohort)
         metrics["threshold"] = threshold(groups.steps, hyper.step) if dynamic else jnp.float32(hyper.fixed)
-        metrics |= exchanged(sizes, due[groups.label[cohort.ids]], fetched, before, cohort.ids)
-        return State(new, DCPFLClient(models, jnp.where(ok, cohort.round + 1, clients.seen))), metrics
+        metrics |= exchanged(sizes, due[groups.label[cohort.ids]], fetched, old_groups, cohort.ids)
+        return State(new_server, DCPFLClient(models, jnp.where(ok, cohort.round + 1, clients.seen))), metrics
 
     def averaged(
-        hyper: DCPFLHyper, table: LayerTable, before: Structure, groups: Structure, sent: Sent, round: Array
+        hyper: DCPFLHyper, table: LayerTable, old_groups: Structure, groups: Structure, sent: Sent, round: Array
     ) -> tuple[LayerTable, Array]:
         if layerwise:
-            return synchronise(hyper, table, units, before, groups, sent, round)
+            return synchronise(hyper, table, units, old_groups, groups, sent, round)
         due = jnp.ones(table.interval.shape, bool)
-        return average_due(inherit(table, before.label, groups.label), units, due, sent, round), due
+        return average_due(inherit(table, old_groups.label, groups.label), units, due, sent, round), due
 
     def next_models(table: LayerTable, groups: Structure, sent: Sent, ids: Array) -> Stacked:
         """Mean of the models sent, by group on trial; a group without participants gets its parent's model."""
@@ -176,8 +177,8 @@ def dcpfl(
     def on_trial_from(server: DCPFLServer, ids: Array) -> Stacked:
         """M0 and M1 of every participant: (2, cohort, ...)."""
         groups = server.groups
-        present = tree.take(server.table.theta, groups.label[ids])
-        return tree.stack([present, tree.take(server.next_theta, groups.next_label[ids])])
+        models = tree.take(server.table.theta, groups.label[ids])
+        return tree.stack([models, tree.take(server.next_theta, groups.next_label[ids])])
 
     def downloaded(server: DCPFLServer, clients: DCPFLClient, ids: Array) -> Stacked:
         label = server.groups.label[ids]
@@ -185,12 +186,12 @@ def dcpfl(
 
     def deploy(key: Key, hyper: DCPFLHyper, state: State, data: ClientData) -> ModelTable:
         server, clients = state
-        mixed = downloaded(server, clients, jnp.arange(data.n_clients))
+        models = downloaded(server, clients, jnp.arange(data.n_clients))
         if deployed == "own":
-            return tree.own(mixed)
+            return tree.own(models)
         label = server.groups.label
         return ModelTable(
-            cluster_mean(mixed, jnp.ones(label.shape[0], jnp.float32), label, empty=server.table.theta), label
+            cluster_mean(models, jnp.ones(label.shape[0], jnp.float32), label, empty=server.table.theta), label
         )
 
     def groups_deployed(key: Key, hyper: DCPFLHyper, state: State, data: ClientData) -> ModelTable:

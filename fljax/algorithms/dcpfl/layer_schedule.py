@@ -56,27 +56,27 @@ def synchronise(
 
 def average_due(table: LayerTable, units: Units, due: Array, sent: Sent, round: Array) -> LayerTable:
     """``Theta_kl <- mean of w_il over group k`` where ``due[k, l]``; a group without participants keeps its model."""
-    averaged = due & _met(table, sent)
-    theta = units.where(averaged, cluster_mean(*sent, empty=table.theta), table.theta)
-    return table._replace(theta=theta, averaged=jnp.where(averaged, round + 1, table.averaged))
+    is_averaged = due & _met(table, sent)
+    theta = units.where(is_averaged, cluster_mean(*sent, empty=table.theta), table.theta)
+    return table._replace(theta=theta, averaged=jnp.where(is_averaged, round + 1, table.averaged))
 
 
 def reschedule(table: LayerTable, units: Units, sent: Sent, low: Scalar, alpha: Scalar) -> LayerTable:
     """New intervals from the discrepancies D_kl between the models sent and their groups' models."""
-    counted = jnp.where(sent.weight > 0, sent.label, -1)
-    discrepancy = layer_discrepancy(units.apart(sent.params), units.apart(table.theta), counted, units.names)
+    label = jnp.where(sent.weight > 0, sent.label, -1)
+    discrepancy = layer_discrepancy(units.apart(sent.params), units.apart(table.theta), label, units.names)
     interval = intervals(discrepancy, low, alpha)
     return table._replace(interval=jnp.where(_met(table, sent), interval, table.interval))
 
 
-def refreshed(table: LayerTable, units: Units, stale: Array, label: Array, own: Stacked) -> Stacked:
+def refreshed(table: LayerTable, units: Units, stale: Array, label: Array, models: Stacked) -> Stacked:
     """Clients' models, their ``stale`` (cohort, layers) layers replaced by those of the group's model."""
-    return units.where(stale, tree.take(table.theta, label), own)
+    return units.where(stale, tree.take(table.theta, label), models)
 
 
-def stale(table: LayerTable, label: Array, seen: Array) -> Array:
-    """(cohort, layers) bool: averaged by the client's group since the client's last participation, ``seen``."""
-    return table.averaged[label] >= seen[:, None]
+def stale(table: LayerTable, label: Array, n_done: Array) -> Array:
+    """(cohort, layers) bool: averaged by the client's group since the client's last participation, ``n_done``."""
+    return table.averaged[label] >= n_done[:, None]
 
 
 def _met(table: LayerTable, sent: Sent) -> Array:
@@ -121,9 +121,9 @@ def exchanged(n_floats: Array, sent: Array, fetched: Array, groups: Structure, i
         jnp.bincount(label, length=label.shape[0])[label][ids] for label in (groups.label, groups.next_label)
     )
     # Groups only ever split, so a group of the same size is the same group.
-    splits = (groups.on_trial & (n_next < n_members)).astype(jnp.float32)
+    is_split = (groups.on_trial & (n_next < n_members)).astype(jnp.float32)
     up, down = (
         jnp.where(layers | groups.on_trial, n_floats, 0).astype(jnp.float32).sum(-1) for layers in (sent, fetched)
     )
-    together = n_members > 1
-    return traffic(jnp.where(together, up, 0.0) + 1 + splits, jnp.where(together, down * (1 + splits), 0.0))
+    has_peers = n_members > 1
+    return traffic(jnp.where(has_peers, up, 0.0) + 1 + is_split, jnp.where(has_peers, down * (1 + is_split), 0.0))

@@ -35,9 +35,9 @@ class Watch(NamedTuple):
 
 def one_group(n_clients: int) -> Structure:
     """The initial structure: all clients in one group."""
-    together, pairs = jnp.zeros(n_clients, jnp.int32), jnp.zeros((n_clients, n_clients), jnp.float32)
+    label, pairs = jnp.zeros(n_clients, jnp.int32), jnp.zeros((n_clients, n_clients), jnp.float32)
     tables = (jnp.zeros((n_clients - 1, 4), jnp.float32), pairs, pairs)
-    return Structure(together, jnp.int32(0), jnp.bool_(False), together, jnp.int32(0), *tables)
+    return Structure(label, jnp.int32(0), jnp.bool_(False), label, jnp.int32(0), *tables)
 
 
 def is_warmup(hyper: Any, round: Array) -> Array:
@@ -55,9 +55,9 @@ def measure(hyper: Any, groups: Structure, uploaded: Stacked, weight: Array, coh
 
     def add(groups: Structure) -> Structure:
         counts, pair = weight > 0, jnp.ix_(cohort.ids, cohort.ids)
-        met = (counts[:, None] & counts[None, :]).astype(jnp.float32)
+        both_participate = (counts[:, None] & counts[None, :]).astype(jnp.float32)
         total = groups.discrepancy.at[pair].add(model_discrepancy(uploaded, where=counts).astype(jnp.float32))
-        return groups._replace(discrepancy=total, n_met=groups.n_met.at[pair].add(met))
+        return groups._replace(discrepancy=total, n_met=groups.n_met.at[pair].add(both_participate))
 
     def build(groups: Structure) -> Structure:
         return groups._replace(dendrogram=linkage(mean_discrepancy(groups), "average"))
@@ -68,10 +68,10 @@ def measure(hyper: Any, groups: Structure, uploaded: Stacked, weight: Array, coh
 
 def mean_discrepancy(groups: Structure) -> Array:
     """``D_ij`` (clients, clients): mean over rounds in which both participated; other pairs get the mean of these."""
-    met = (groups.n_met > 0) & ~jnp.eye(groups.n_met.shape[0], dtype=bool)
+    is_known = (groups.n_met > 0) & ~jnp.eye(groups.n_met.shape[0], dtype=bool)
     mean = groups.discrepancy / jnp.maximum(groups.n_met, 1.0)
-    typical = jnp.where(met, mean, 0.0).sum() / jnp.maximum(met.sum(), 1).astype(mean.dtype)
-    return jnp.where(jnp.eye(mean.shape[0], dtype=bool), 0.0, jnp.where(met, mean, typical))
+    typical = jnp.where(is_known, mean, 0.0).sum() / jnp.maximum(is_known.sum(), 1).astype(mean.dtype)
+    return jnp.where(jnp.eye(mean.shape[0], dtype=bool), 0.0, jnp.where(is_known, mean, typical))
 
 
 def decide(groups: Structure, adopted: Array) -> Structure:
@@ -83,20 +83,20 @@ def decide(groups: Structure, adopted: Array) -> Structure:
     )
 
 
-def watch(hyper: Any, seen: Watch, loss: Array, was_trial: Array, adopted: Array, round: Array) -> Watch:
+def watch(hyper: Any, watched: Watch, loss: Array, was_trial: Array, adopted: Array, round: Array) -> Watch:
     """Appends the round's mean loss; starts a new curve after a trial, and appends nothing while resting from one.
 
     Radii of curvature count from the end of the warm-up on.
     """
-    observed = observe(seen.curve, loss)
+    observed = observe(watched.curve, loss)
     observed = observed._replace(radii=jnp.where(is_warmup(hyper, round), 0.0, observed.radii))
-    rests = (seen.resting > 0) | ~jnp.isfinite(loss)
-    observed = tree.where(rests, seen.curve, observed)
-    fresh = new_curve(seen.curve.losses.shape[0] - 2, seen.curve.radii.shape[0] - 2)
-    curve = tree.where(was_trial, fresh, observed)
+    is_resting = (watched.resting > 0) | ~jnp.isfinite(loss)
+    observed = tree.where(is_resting, watched.curve, observed)
+    empty_curve = new_curve(watched.curve.losses.shape[0] - 2, watched.curve.radii.shape[0] - 2)
+    curve = tree.where(was_trial, empty_curve, observed)
     pause = jnp.round(jnp.asarray(hyper.pause, jnp.float32)).astype(jnp.int32)
     rejected = was_trial & ~adopted
-    return Watch(curve, jnp.where(rejected, pause, jnp.maximum(seen.resting - 1, 0)))
+    return Watch(curve, jnp.where(rejected, pause, jnp.maximum(watched.resting - 1, 0)))
 
 
 def call_trial(hyper: Any, groups: Structure, curve: LossCurve, rule: PeriodEnd, round: Array) -> Structure:

@@ -34,29 +34,29 @@ def client_side_of(model: Model, work: Work, trial_loss: TrialLoss) -> Callable[
     loss = training_loss(model)
 
     def trained_from(hyper: Any, starts: Stacked, on_trial: Array, cohort: Cohort) -> ClientSide:
-        held = cohort.val if trial_loss == "val" and cohort.val is not None else cohort.data
-        unknown = jnp.zeros(cohort.ids.shape, jnp.float32)
+        trial_data = cohort.val if trial_loss == "val" and cohort.val is not None else cohort.data
+        no_losses = jnp.zeros(cohort.ids.shape, jnp.float32)
 
-        def losses_of(models: Stacked, data: ClientData, wanted: Array) -> Array:
-            return lax.cond(wanted, lambda: client_loss(model, models, data), lambda: unknown)
+        def losses_of(models: Stacked, data: ClientData, is_needed: Array) -> Array:
+            return lax.cond(is_needed, lambda: client_loss(model, models, data), lambda: no_losses)
 
         @partial(jax.jit, inline=True)  # so that it is traced once for its shapes and for the loop
         def in_structure(i: Array) -> tuple[Trained, Array]:
             trained = train(hyper, tree.take(starts, i), cohort, loss, work)
-            return trained, losses_of(trained.params, held, on_trial)
+            return trained, losses_of(trained.params, trial_data, on_trial)
 
         def idle(i: Array) -> tuple[Trained, Array]:
             return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(in_structure, i))
 
         before = losses_of(tree.first(starts), cohort.data, ~on_trial)  # l_i(t), before local training
         # b. Both train on the same batches, otherwise noise would decide. One program serves both kinds of round.
-        both, losses = lax.map(lambda i: lax.cond((i == 0) | on_trial, in_structure, idle, i), jnp.arange(2))
+        results, losses = lax.map(lambda i: lax.cond((i == 0) | on_trial, in_structure, idle, i), jnp.arange(2))
         # c. Adopt the split if the mean loss is strictly lower.
-        counts = client_weight("uniform", cohort, both.ok.all(axis=0))
-        none = jnp.zeros(2, jnp.float32)
-        means = lax.cond(on_trial, lambda: jax.vmap(mean_loss, (0, None))(losses, counts), lambda: none)
+        counts = client_weight("uniform", cohort, results.ok.all(axis=0))
+        no_means = jnp.zeros(2, jnp.float32)
+        means = lax.cond(on_trial, lambda: jax.vmap(mean_loss, (0, None))(losses, counts), lambda: no_means)
         adopted = means[1] < means[0]
-        return ClientSide(tree.take(both, adopted.astype(jnp.int32)), before, means, adopted)
+        return ClientSide(tree.take(results, adopted.astype(jnp.int32)), before, means, adopted)
 
     return trained_from
 

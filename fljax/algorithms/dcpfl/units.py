@@ -50,12 +50,12 @@ def units_of(model: Model, unit: LayerUnit) -> Units:
     def apart(params: Params) -> Params:
         trainable, statistics = tree.split_statistics(params)
         parts = {name_of[path]: leaf for path, leaf in flatten_dict(trainable).items()}
-        return parts | {kind: {last[layer]: of for layer, of in kept.items()} for kind, kept in statistics.items()}
+        return parts | {kind: {last[layer]: part for layer, part in kept.items()} for kind, kept in statistics.items()}
 
     def together(parts: Params) -> Params:
         trainable, statistics = tree.split_statistics(parts)
         params = unflatten_dict({path_of[name]: leaf for name, leaf in trainable.items()})
-        return params | {kind: {path_of[n][0]: of for n, of in kept.items()} for kind, kept in statistics.items()}
+        return params | {kind: {path_of[n][0]: part for n, part in kept.items()} for kind, kept in statistics.items()}
 
     return Units(tuple(path_of), apart, together)
 

@@ -36,8 +36,8 @@ def sends(theta: Stacked, roles: Roles, asked: Array, mode: LambdaMode) -> Metri
         asked: (cohort,) bool: receives all models, and chooses.
         mode: how lambda is estimated.
     """
-    one, n_clusters = tree.first(theta), tree.n_rows(theta)
-    base, middle = n_floats(one, roles.base), n_floats(one, roles.middle)
+    model, n_clusters = tree.first(theta), tree.n_rows(theta)
+    base, middle = n_floats(model, roles.base), n_floats(model, roles.middle)
     n_up, n_down = {"adaptive": (1, 1), "relative": (1, 1), "per_client": (1, 2)}.get(mode, (0, 0))
     n_sent = jnp.where(asked, n_clusters, 1)
     return traffic(base + middle + 1 + n_up, (base + n_sent * (middle + n_down)).astype(jnp.float32))

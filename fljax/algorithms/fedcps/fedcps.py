@@ -179,17 +179,17 @@ def fedcps(
         spread, mean_size = no_spread(n_clusters, with_distance), data.size.astype(jnp.float32).mean()
         memory = memory_of(combining, hyper, travelling(theta))
         server = FedCPSServer(theta, spread, jnp.int32(0), jnp.int32(0), mean_size, memory)
-        own, label = tree.broadcast(tree.first(theta), n_clients), jnp.full(n_clients, -1, jnp.int32)
+        models, label = tree.broadcast(tree.first(theta), n_clients), jnp.full(n_clients, -1, jnp.int32)
         distance = jnp.zeros(n_clients, jnp.float32) if with_distance else ()
-        return State(server, FedCPSClient(own, label, distance))
+        return State(server, FedCPSClient(models, label, distance))
 
     def send(key: Key, hyper: FedCPSHyper, state: State, cohort: Cohort) -> Upload:
         server, clients = state
         asked = is_open(hyper, server.quiet) | (clients.label < 0)
-        found = personalise(hyper, server, clients, cohort, asked)
-        weight = client_weight("uniform", cohort, found.trained.ok)
-        theta = ModelTable(travelling(server.theta), found.kept.label)
-        return Upload(theta, travelling(found.trained.params), weight, (found, asked))
+        personal = personalise(hyper, server, clients, cohort, asked)
+        weight = client_weight("uniform", cohort, personal.trained.ok)
+        theta = ModelTable(travelling(server.theta), personal.kept.label)
+        return Upload(theta, travelling(personal.trained.params), weight, (personal, asked))
 
     def travelling(params: Stacked) -> Stacked:
         """The layers that are sent; the other layers stay with the client."""
@@ -200,8 +200,8 @@ def fedcps(
         (new, lam, drift, trained), asked = upload.rest
         # theta_j <- theta_j + mean of Delta_i = w_i - theta_j over its members: the mean of their w_i. Weight sharing:
         # theta_j[base] <- mean of w_i[base] over all participants.
-        sent_up = Sent(upload.params, weight, new.label)
-        theta, memory = means(combining, hyper, server.memory, server.theta, sent_up, roles, shared_mean)
+        sent = Sent(upload.params, weight, new.label)
+        theta, memory = means(combining, hyper, server.memory, server.theta, sent, roles, shared_mean)
         changed = (weight > 0) & (clients.label >= 0) & (new.label != clients.label)
         spread = server.spread
         if lambda_mode in FLOORS:
@@ -224,13 +224,13 @@ def fedcps(
         # Identity: a_i = argmin_j F_i(theta_j) on fresh samples, among the models that the client received.
         key_fresh, key_adapt = jax.vmap(_beside, out_axes=1)(cohort.key)
         data = cohort.data
-        some = data if identity_examples is None else fresh_examples(key_fresh, data, identity_examples)
-        label = jnp.where(asked, lowest_loss(losses(server.theta, clients.model, some)), clients.label)
+        identity_data = data if identity_examples is None else fresh_examples(key_fresh, data, identity_examples)
+        label = jnp.where(asked, lowest_loss(losses(server.theta, clients.model, identity_data)), clients.label)
         theta = ModelTable(server.theta, label)
         start = with_personal(theta, clients.model)
         size = jnp.maximum(data.size, 1).astype(jnp.float32) / server.mean_size
-        tau2, beside = spread_of(server.spread, label, clients.distance), cohort._replace(key=key_adapt)
-        lam, noise = strength(model, work, lambda_mode, hyper, start, size, tau2, beside)
+        tau2, extra_cohort = spread_of(server.spread, label, clients.distance), cohort._replace(key=key_adapt)
+        lam, noise = strength(model, work, lambda_mode, hyper, start, size, tau2, extra_cohort)
         # PLU: w <- w - eta (grad F_i(w) + lambda_i (w - theta)).
         with_drift = measured and lambda_mode in ("adaptive", "per_client")
         trained, away, drift = held_near(hyper, start, theta, lam, cohort, key_adapt if with_drift else None)
@@ -238,16 +238,16 @@ def fedcps(
         away = jnp.where(trained.ok, away, clients.distance) if with_distance else clients.distance
         return Personal(FedCPSClient(trained.params, label, away), lam, drift, trained)
 
-    def with_personal(theta: ModelTable, own: Stacked) -> ModelTable:
+    def with_personal(theta: ModelTable, models: Stacked) -> ModelTable:
         """The cluster models that clients hold, with each client's own personal layers."""
-        return tree.own(replace_layers(tree.stacked(theta), roles.personal, own)) if roles.personal else theta
+        return tree.own(replace_layers(tree.stacked(theta), roles.personal, models)) if roles.personal else theta
 
-    def losses(theta: Stacked, own: Stacked, data: ClientData) -> Array:
+    def losses(theta: Stacked, models: Stacked, data: ClientData) -> Array:
         """F_i of every cluster model, completed by the client's own personal layers: (clients, clusters)."""
         n_clients = data.n_clients
 
         def of_cluster(j: Array) -> Array:
-            return client_loss(model, with_personal(tree.everyone(tree.take(theta, j), n_clients), own), data)
+            return client_loss(model, with_personal(tree.everyone(tree.take(theta, j), n_clients), models), data)
 
         return lax.map(of_cluster, jnp.arange(n_clusters)).T
 
@@ -258,8 +258,8 @@ def fedcps(
         if deployed == "fresh":
             all_asked = jnp.ones(data.n_clients, bool)
             cohort = everyone(key, server.round, data)
-            found = personalise(hyper, server, clients, cohort, all_asked, measured=False)
-            return tree.own(found.trained.params)
+            personal = personalise(hyper, server, clients, cohort, all_asked, measured=False)
+            return tree.own(personal.trained.params)
         label = lowest_loss(losses(server.theta, clients.model, data))
         return with_personal(ModelTable(server.theta, label), clients.model)
 

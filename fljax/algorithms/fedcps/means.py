@@ -29,10 +29,10 @@ def means(
         roles: of the layers.
         shared_mean: "models": the base is the mean of the clusters' bases, after these are combined.
     """
-    travel, stay = split(theta, roles.personal)
-    new, memory = members_of(combine, hyper, memory, travel, *sent)
+    sent_layers, personal_layers = split(theta, roles.personal)
+    new_layers, memory = members_of(combine, hyper, memory, sent_layers, *sent)
     if shared_mean == "models":
-        base, tops = split(new, roles.middle)
+        base, tops = split(new_layers, roles.middle)
         shared = jax.tree.map(lambda leaf: leaf.mean(axis=0), base)
-        new = compose(tree.broadcast(shared, tree.n_rows(theta)), tops)
-    return compose(new, stay), memory
+        new_layers = compose(tree.broadcast(shared, tree.n_rows(theta)), tops)
+    return compose(new_layers, personal_layers), memory

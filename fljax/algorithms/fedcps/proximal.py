@@ -75,25 +75,24 @@ def _mixed(old: Array, new: Array, memory: Scalar) -> Array:
     return jnp.where(old > 0, memory * old + (1 - memory) * new, new)
 
 
-def spread_of(spread: Spread, label: Array, own: Any) -> Array:
+def spread_of(spread: Spread, label: Array, own_distance: Any) -> Array:
     """tau_i^2 (clients,): tau^2 of the client's cluster; with "per_client", times the client's own share.
 
-    The share is the client's squared distance ``own`` over its cluster's mean, at least `FLOOR`; 1 until both are
-    known. A client that moves less than its cluster's mean gets a larger lambda next time, a client that moves more a
-    smaller one.
+    The share is the client's ``own_distance`` over its cluster's mean, at least `FLOOR`; 1 until both are known. A
+    client that moves less than its cluster's mean gets a larger lambda next time, one that moves more a smaller one.
     """
     tau2 = spread.tau2[label]
-    if isinstance(own, tuple):
+    if isinstance(own_distance, tuple):
         return tau2
-    usual = spread.away[label]
-    share = jnp.maximum(own / jnp.where(usual > 0, usual, 1.0), FLOOR)
-    return tau2 * jnp.where((own > 0) & (usual > 0), share, 1.0)
+    mean_distance = spread.away[label]
+    share = jnp.maximum(own_distance / jnp.where(mean_distance > 0, mean_distance, 1.0), FLOOR)
+    return tau2 * jnp.where((own_distance > 0) & (mean_distance > 0), share, 1.0)
 
 
 def distance(models: Stacked, theta: ModelTable, layers: tuple[str, ...]) -> Array:
     """``|w_i - theta_{a_i}|^2`` (clients,) over the named layers, per parameter."""
-    moved = tree.subtract(tree.select(models, layers), tree.select(tree.stacked(theta), layers))
-    squared = jax.vmap(tree.squared_norm)(moved).astype(jnp.float32)
+    difference = tree.subtract(tree.select(models, layers), tree.select(tree.stacked(theta), layers))
+    squared = jax.vmap(tree.squared_norm)(difference).astype(jnp.float32)
     return squared / n_floats(tree.row(theta.params, jnp.int32(0)), layers)
 
 
@@ -144,18 +143,18 @@ def training(
         The training; its `distance` from ``theta``; and the distance after one epoch without the proximal term, with
         the keys ``key_free`` (0 if None). A distance is NaN where training diverged.
     """
-    loss, free = proximal_per_client(training_loss(model), layers), jnp.zeros_like(lam)
+    loss, no_lambda = proximal_per_client(training_loss(model), layers), jnp.zeros_like(lam)
 
     def near(work: Work, key: Array, lam: Array) -> tuple[Trained, Array]:
-        found = train(hyper, start, cohort._replace(key=key), loss, work, theta, lam)
-        return found, jnp.where(found.ok, distance(found.params, theta, layers), jnp.nan)
+        result = train(hyper, start, cohort._replace(key=key), loss, work, theta, lam)
+        return result, jnp.where(result.ok, distance(result.params, theta, layers), jnp.nan)
 
     if key_free is not None and work.epochs == 1:  # two trainings that differ only in lambda: compiled once
         n_clients = lam.shape[0]
         zeros = jax.tree.map(lambda leaf: jnp.zeros((n_clients, *leaf.shape[1:]), leaf.dtype), start.params)
-        nothing = Trained(zeros, jnp.zeros(n_clients, jnp.float32), jnp.zeros(n_clients, bool))
-        both = jnp.stack([key_free, cohort.key]), jnp.stack([free, lam])
-        trained, (drift, away) = lax.scan(lambda _, own: near(work, *own), nothing, both)
+        empty = Trained(zeros, jnp.zeros(n_clients, jnp.float32), jnp.zeros(n_clients, bool))
+        inputs = jnp.stack([key_free, cohort.key]), jnp.stack([no_lambda, lam])
+        trained, (drift, away) = lax.scan(lambda _, row: near(work, *row), empty, inputs)
         return trained, away, drift
-    drift = free if key_free is None else near(work._replace(epochs=1), key_free, free)[1]
+    drift = no_lambda if key_free is None else near(work._replace(epochs=1), key_free, no_lambda)[1]
     return *near(work, cohort.key, lam), drift

@@ -40,16 +40,16 @@ def layer_roles(layers: tuple[str, ...], sharing: LayerSharing, n_middle: int | 
     _check("n_personal", personal, least_personal, most_personal, sharing, n_layers)
     most_middle = n_layers - personal
     least_middle = n_layers if sharing == "none" else 1
-    usual = {"shared_base": max(1, min(2, n_layers - 1)), "personal_layers": 1, "none": n_layers}[sharing]
-    middle = usual if n_middle is None else n_middle
+    default = {"shared_base": max(1, min(2, n_layers - 1)), "personal_layers": 1, "none": n_layers}[sharing]
+    middle = default if n_middle is None else n_middle
     _check("n_middle", middle, least_middle, most_middle, sharing, n_layers)
     n_base = n_layers - middle - personal
     return Roles(layers[:n_base], layers[n_base : n_base + middle], layers[n_base + middle :])
 
 
-def _check(field: str, given: int, least: int, most: int, sharing: LayerSharing, n_layers: int) -> None:
-    if not least <= given <= most:
+def _check(field: str, number: int, least: int, most: int, sharing: LayerSharing, n_layers: int) -> None:
+    if not least <= number <= most:
         allowed = f"{least}" if least == most else f"{least} to {most}"
         raise ValueError(
-            f"{field}={given} does not fit sharing={sharing!r} in a network of {n_layers} layers; choose {allowed}"
+            f"{field}={number} does not fit sharing={sharing!r} in a network of {n_layers} layers; choose {allowed}"
         )

@@ -130,22 +130,22 @@ def fedtsdp(
         models, weight, public = upload.params, upload.weight, known_images(cohort.public, n_public, public_batch)
         counts = cohort.active & trained.ok
         # I_i = the outputs on one public batch b; H = Hopkins(I).
-        rows, outputs, tends = compared(key, q, public, models, counts, cohort)
-        fired = (tends["hopkins"] > hyper.threshold) & (counts.sum() >= 2)
+        rows, outputs, tendency_metrics = compared(key, q, public, models, counts, cohort)
+        is_fired = (tendency_metrics["hopkins"] > hyper.threshold) & (counts.sum() >= 2)
         # Two stages of DBSCAN; a new partition, and a larger sampling weight for the batch.
-        found = two_stages(hyper, outputs, models, counts, stages)
-        new = jnp.where(fired, everyones_cluster(label, found, cohort.ids), label)
-        q = jnp.where(fired, likelier(q, rows, public.y.shape[0], sampling), q)
+        partition = two_stages(hyper, outputs, models, counts, stages)
+        new_label = jnp.where(is_fired, everyones_cluster(label, partition, cohort.ids), label)
+        q = jnp.where(is_fired, likelier(q, rows, public.y.shape[0], sampling), q)
         # Theta_k = sum_{a_i = k} n_i / n_k w_i; then the shared depth is damped.
-        begun, remembered = inherit((centers, memory), label, new)
-        centers, memory = members_of(combining, hyper, remembered, begun, models, weight, new[cohort.ids])
+        old_centers, old_memory = inherit((centers, memory), label, new_label)
+        centers, memory = members_of(combining, hyper, old_memory, old_centers, models, weight, new_label[cohort.ids])
         # Up: all parameters, which the server's forward passes need; down: the shared layers.
-        one = tree.first(centers)
-        metrics = reported(trained, tree.size(one), shared_size(model.layers, depth, one, boundary))
-        metrics |= {"label": new[cohort.ids], "n_clusters": new.max() + 1}
-        metrics |= {"fired": fired, "shared_layers": depth, **tends}
-        depth = jnp.where(fired, depth * hyper.psi, depth)
-        return State(FedTSDPServer(centers, new, depth, q, memory), trained.params), metrics
+        one_model = tree.first(centers)
+        metrics = reported(trained, tree.size(one_model), shared_size(model.layers, depth, one_model, boundary))
+        metrics |= {"label": new_label[cohort.ids], "n_clusters": new_label.max() + 1}
+        metrics |= {"fired": is_fired, "shared_layers": depth, **tendency_metrics}
+        depth = jnp.where(is_fired, depth * hyper.psi, depth)
+        return State(FedTSDPServer(centers, new_label, depth, q, memory), trained.params), metrics
 
     def compared(
         key: Key, q: Array, public: Examples, models: Stacked, counts: Array, cohort: Cohort
@@ -164,8 +164,8 @@ def fedtsdp(
         start = compose(server.centers, server.label[cohort.ids], server.depth, state.clients)
         return start, train(hyper, start, cohort, training_loss(model), work)
 
-    def compose(centers: Stacked, label: Array, depth: Array, own: Stacked) -> Stacked:
-        return select_layers(model.layers, depth, tree.take(centers, label), own, boundary)
+    def compose(centers: Stacked, label: Array, depth: Array, models: Stacked) -> Stacked:
+        return select_layers(model.layers, depth, tree.take(centers, label), models, boundary)
 
     def deploy(key: Key, hyper: FedTSDPHyper, state: State, data: ClientData) -> ModelTable:
         server = state.server
@@ -175,11 +175,11 @@ def fedtsdp(
         joined = held_with_least_loss(model, ModelTable(state.server.centers, state.server.label), data)
         server = state.server._replace(label=joined.row)
 
-        def alone(own: Stacked, cohort: Cohort) -> Trained:
-            return trained_locally(hyper, State(server, own), cohort)[1]
+        def alone(models: Stacked, cohort: Cohort) -> Trained:
+            return trained_locally(hyper, State(server, models), cohort)[1]
 
-        own = train_new_clients(key, tree.stacked(joined), data, n_rounds, alone)
-        return deploy(key, hyper, State(server, own), data)
+        models = train_new_clients(key, tree.stacked(joined), data, n_rounds, alone)
+        return deploy(key, hyper, State(server, models), data)
 
     exchange = Exchange(send, receive, lambda server: tree.first(server.centers))
     return Algorithm(init, exchange.round, deploy, predictor(model), join, model.loss, exchange=exchange)

@@ -35,27 +35,27 @@ def two_stages(hyper: Any, outputs: Array, models: Stacked, counts: Array, stage
         counts: (cohort,) bool: clients that count; the others get -1.
         stages: static.
     """
-    all_together, min_samples = jnp.where(counts, 0, -1), jnp.ceil(hyper.min_samples).astype(jnp.int32)
+    one_group, min_samples = jnp.where(counts, 0, -1), jnp.ceil(hyper.min_samples).astype(jnp.int32)
     distance, eps = [], []
     if stages != "weights":
         distance, eps = [js_divergence(outputs, counts)], [hyper.eps_outputs]
     if stages != "outputs":
         distance, eps = [*distance, pairwise_l2(models, counts)], [*eps, hyper.eps_weights]
 
-    def stage(group: Array, of: tuple[Array, Array]) -> tuple[Array, None]:
-        near = dbscan(*of, min_samples, counts, group)
-        return noise_to_singletons(near, counts), None
+    def stage(group: Array, inputs: tuple[Array, Array]) -> tuple[Array, None]:
+        label = dbscan(*inputs, min_samples, counts, group)
+        return noise_to_singletons(label, counts), None
 
     # In a loop, so that the program contains DBSCAN once.
-    return lax.scan(stage, all_together, (jnp.stack(distance), jnp.stack(eps)))[0]
+    return lax.scan(stage, one_group, (jnp.stack(distance), jnp.stack(eps)))[0]
 
 
-def everyones_cluster(old: Array, found: Array, ids: Array) -> Array:
+def everyones_cluster(old: Array, new: Array, ids: Array) -> Array:
     """The partition of all clients (clients,) from that of the participants.
 
     Args:
         old: (clients,) clusters so far.
-        found: (cohort,) new clusters of the participants; -1 for one that does not count.
+        new: (cohort,) new clusters of the participants; -1 for one that does not count.
         ids: (cohort,) of the participants.
 
     Returns:
@@ -64,8 +64,8 @@ def everyones_cluster(old: Array, found: Array, ids: Array) -> Array:
     """
     n_clients = old.shape[0]
     # Numbered by client, not by position in the cohort, so that ties do not depend on the cohort's order.
-    found = canonical(jnp.full(n_clients, -1, jnp.int32).at[ids].set(found))
-    joined = jnp.where(found >= 0, found, n_clients)
-    moved = jnp.zeros((n_clients, n_clients), jnp.int32).at[old, joined].add(1, mode="drop")
-    follow = jnp.where(moved.max(axis=1) > 0, jnp.argmax(moved, axis=1), n_clients + jnp.arange(n_clients))[old]
-    return canonical(jnp.where(found >= 0, found, follow))
+    new = canonical(jnp.full(n_clients, -1, jnp.int32).at[ids].set(new))
+    target = jnp.where(new >= 0, new, n_clients)
+    n_moved = jnp.zeros((n_clients, n_clients), jnp.int32).at[old, target].add(1, mode="drop")
+    followed = jnp.where(n_moved.max(axis=1) > 0, jnp.argmax(n_moved, axis=1), n_clients + jnp.arange(n_clients))[old]
+    return canonical(jnp.where(new >= 0, new, followed))

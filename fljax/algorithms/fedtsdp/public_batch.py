@@ -23,10 +23,10 @@ def known_images(public: Examples | None, n_public: int, batch: int) -> Examples
             "public is None but fedtsdp compares clients on public data; give the federation public data, or choose "
             "another method"
         )
-    known = Examples(public.x[:n_public], public.y[:n_public])
-    if known.y.shape[0] < batch:
-        raise ValueError(f"public has {known.y.shape[0]} images; choose public_batch at most that, not {batch}")
-    return known
+    images = Examples(public.x[:n_public], public.y[:n_public])
+    if images.y.shape[0] < batch:
+        raise ValueError(f"public has {images.y.shape[0]} images; choose public_batch at most that, not {batch}")
+    return images
 
 
 def draw_batch(key: Key, q: Array, n_images: int, batch: int) -> Array:

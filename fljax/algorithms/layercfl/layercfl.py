@@ -68,25 +68,25 @@ def layercfl(
         return one_cluster(model.init(key), data.n_clients, kept=jnp.zeros(data.n_clients, jnp.float32))
 
     def after(key: Key, hyper: LayerCFLHyper, clusters: Clusters, sent: Sent, cohort: Cohort) -> After:
-        centers, label, own, counts = clusters.centers, clusters.label, sent.label, sent.weight > 0
+        centers, label, cluster, counts = clusters.centers, clusters.label, sent.label, sent.weight > 0
         check_group(group, label.shape[0])
-        updates = tree.subtract(sent.params, tree.take(centers, own))
+        updates = tree.subtract(sent.params, tree.take(centers, cluster))
         # Is the cluster stationary while a member is not?
-        member = (own[None, :] == jnp.arange(label.shape[0], dtype=own.dtype)[:, None]) & counts[None, :]
-        norms = update_norms(updates, sent.weight, own, member, centers)
+        is_member = (cluster[None, :] == jnp.arange(label.shape[0], dtype=cluster.dtype)[:, None]) & counts[None, :]
+        norms = update_norms(updates, sent.weight, cluster, is_member, centers)
         peak = jnp.maximum(clusters.kept, norms.mean.astype(jnp.float32))
-        ripe = is_ripe(hyper, norms, peak, cohort.round)
+        is_due = is_ripe(hyper, norms, peak, cohort.round)
         # Bipartition by the similarity of the selected layers, if the halves are far enough apart.
         alpha = similarity(measure, sent.params, updates, selected, counts)
-        side, cross = best_bipartition(alpha, own, linkage, counts)
-        accept = ripe & is_apart(hyper, measure, alpha, cross, member)
-        new = split(label, everyones_side(side, counts, label, cohort.ids), accept[label])
-        metrics = {"mean_norm": norms.mean[own], "largest_norm": norms.largest[own], "cross": cross}
+        side, cross = best_bipartition(alpha, cluster, linkage, counts)
+        is_accepted = is_due & is_apart(hyper, measure, alpha, cross, is_member)
+        new_label = split(label, everyones_side(side, counts, label, cohort.ids), is_accepted[label])
+        metrics = {"mean_norm": norms.mean[cluster], "largest_norm": norms.largest[cluster], "cross": cross}
         if group is not None:
             true_group = jnp.asarray(group, jnp.int32)[cohort.ids]
             metrics |= gaps(model, sent.params, updates, selected, true_group, counts)
         # Theta_k' <- Theta_k + sum_i n_i / n_k' Delta_i: the mean of the members' models, as all began at Theta_k.
-        parted = regrouped(clusters, new)._replace(kept=inherit(peak, label, new))
-        return parted, sent._replace(label=new[cohort.ids]), metrics
+        new_clusters = regrouped(clusters, new_label)._replace(kept=inherit(peak, label, new_label))
+        return new_clusters, sent._replace(label=new_label[cohort.ids]), metrics
 
     return clustered(model, work, Rule(begin, after=after), combine=combine, weighting=weighting)

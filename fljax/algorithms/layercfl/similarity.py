@@ -80,9 +80,9 @@ def chosen_layers(model: Model, layers: str | tuple[str, ...]) -> tuple[str, ...
     groups = {"feature": convolutions[:CONVOLUTION][-1:], "label": dense[:1], "dense": dense, "all": model.layers}
     chosen = groups.get(layers, _named(model, (layers,)) if layers not in groups else ())
     if not chosen:
-        begins = "'conv'" if layers == "feature" else "'fc'"
+        prefix = "'conv'" if layers == "feature" else "'fc'"
         raise ValueError(
-            f"layers={layers!r} selects layers whose names begin with {begins}, but the model has {model.layers}; "
+            f"layers={layers!r} selects layers whose names begin with {prefix}, but the model has {model.layers}; "
             "choose 'all' or layer names"
         )
     return chosen
@@ -121,6 +121,6 @@ def check_group(group: tuple[int, ...] | None, n_clients: int) -> None:
 
 def _named(model: Model, layers: tuple[str, ...]) -> tuple[str, ...]:
     if not layers or not set(layers) <= set(model.layers):
-        known = "'feature', 'label', 'dense', 'all'"
-        raise ValueError(f"layers={layers} are not in the model; choose {known} or names from {model.layers}")
+        keywords = "'feature', 'label', 'dense', 'all'"
+        raise ValueError(f"layers={layers} are not in the model; choose {keywords} or names from {model.layers}")
     return layers

@@ -95,15 +95,15 @@ def is_apart(hyper: Any, measure: str, alpha: Array, cross: Array, member: Array
         apart &= gamma_limit(alpha_cross) > hyper.gamma_max
     if hyper.spacing is not None:
         # For each participant's own cluster, since most clusters may have no participant.
-        own, counts = jnp.argmax(member, axis=0), member.any(axis=0)
-        together = (own[:, None] == own[None, :]) & counts[:, None] & counts[None, :]
-        pair = together & ~jnp.eye(alpha.shape[0], dtype=bool)
+        own_cluster, counts = jnp.argmax(member, axis=0), member.any(axis=0)
+        same_cluster = (own_cluster[:, None] == own_cluster[None, :]) & counts[:, None] & counts[None, :]
+        pair = same_cluster & ~jnp.eye(alpha.shape[0], dtype=bool)
         nearest = jnp.where(pair, alpha, -jnp.inf).max(axis=1)
-        of_own = jnp.nanmedian(jnp.where(together, nearest[None, :], jnp.nan), axis=1)
-        nobody = jnp.full(member.shape[0], jnp.nan, of_own.dtype)
-        typical = nobody.at[jnp.where(counts, own, member.shape[0])].set(of_own, mode="drop")
-        itself = 1.0 if measure.startswith("cos") else 0.0
-        apart &= itself - alpha_cross > hyper.spacing * (itself - typical)
+        own_median = jnp.nanmedian(jnp.where(same_cluster, nearest[None, :], jnp.nan), axis=1)
+        unknown = jnp.full(member.shape[0], jnp.nan, own_median.dtype)
+        typical = unknown.at[jnp.where(counts, own_cluster, member.shape[0])].set(own_median, mode="drop")
+        self_similarity = 1.0 if measure.startswith("cos") else 0.0
+        apart &= self_similarity - alpha_cross > hyper.spacing * (self_similarity - typical)
     return apart
 
 
@@ -121,8 +121,8 @@ def everyones_side(side: Array, counts: Array, label: Array, ids: Array) -> Arra
         half, in a tie to the first participant's.
     """
     n = label.shape[0]
-    decided, second = (jnp.zeros(label.shape, bool).at[ids].set(value) for value in (counts, side))
-    first = segment_min(jnp.where(decided, jnp.arange(n, dtype=jnp.int32), n), label, n)
-    second ^= second[jnp.where(first < n, first, 0)][label]
-    larger = segment_sum(jnp.where(decided, jnp.where(second, 1, -1), 0), label, n) > 0
-    return jnp.where(decided, second, larger[label])
+    is_decided, is_second = (jnp.zeros(label.shape, bool).at[ids].set(value) for value in (counts, side))
+    first = segment_min(jnp.where(is_decided, jnp.arange(n, dtype=jnp.int32), n), label, n)
+    is_second ^= is_second[jnp.where(first < n, first, 0)][label]
+    is_larger = segment_sum(jnp.where(is_decided, jnp.where(is_second, 1, -1), 0), label, n) > 0
+    return jnp.where(is_decided, is_second, is_larger[label])
