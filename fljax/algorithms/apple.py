@@ -73,7 +73,7 @@ def apple(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorit
     def round(key: Key, hyper: APPLEHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         cores, p0 = state.server["core"], state.server["p0"]
         start = tree.own({"core": tree.take(cores, cohort.ids), "p": state.clients})
-        weight = hyper.mu * faded(hyper, cohort.round)
+        weight = hyper.mu * proximal_decay(hyper, cohort.round)
         loss, p_lr = mixed(model, cores, p0, weight), hyper.decayed(hyper.p_lr, cohort.round)
         trained = train_parts(hyper, start, cohort, loss, work, "core", cohort.ids, p=optax.sgd(p_lr))
         cores = tree.put(cores, cohort.ids, trained.params["core"], cohort.active & trained.ok)
@@ -89,7 +89,7 @@ def apple(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorit
     return Algorithm(init, round, deploy, predictor(model), join, model.loss)
 
 
-def faded(hyper: APPLEHyper, round: Array) -> Array:
+def proximal_decay(hyper: APPLEHyper, round: Array) -> Array:
     """lambda(t): from 1 in round 0 to 0 in round L."""
     return (1 + jnp.cos(jnp.pi * jnp.minimum(round.astype(jnp.float32) / hyper.decay_rounds, 1.0))) / 2
 

@@ -26,7 +26,7 @@ from fljax.client.objectives import Loss, predictor, training_loss
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import all_but, check_not_private, method, reported, train
-from fljax.rounds.cohort import drawn
+from fljax.rounds.cohort import keys_for
 from fljax.rounds.sharing import own_rows
 from fljax.server.aggregate import weighted_mean
 from fljax.types import (
@@ -80,7 +80,7 @@ def fedas(model: Model, work: Work, *, align_epochs: Natural = 1) -> Algorithm:
         received = sharing.held(state.server, sharing.split(last_models)[1], cohort.ids.shape[0])
         initial = aligned(hyper, received, last_models, cohort) if align_epochs else received
         trained = train(hyper, initial, cohort, loss, work)
-        trace = gradient_mass(drawn(cohort, FISHER), trained.params, cohort.data, as_tested(loss), work.batch_size)
+        trace = gradient_mass(keys_for(cohort, FISHER), trained.params, cohort.data, as_tested(loss), work.batch_size)
         ok = trained.ok & jnp.isfinite(trace)
         weight = jnp.where(cohort.active & ok, trace, 0.0)
         server = weighted_mean(sharing.split(trained.params)[0], weight, state.server)
@@ -93,7 +93,7 @@ def fedas(model: Model, work: Work, *, align_epochs: Natural = 1) -> Algorithm:
         prototypes = feature_sums(model, last_models, cohort.data, n_classes).mean
         phase, sgd = work._replace(epochs=align_epochs, terms=()), frozen_optimizer(optax.sgd(hyper.align_lr), head)
         loss = frozen_loss(near_prototypes(model), head)
-        return train_clients(drawn(cohort, ALIGN), received, cohort.data, loss, sgd, phase, prototypes).params
+        return train_clients(keys_for(cohort, ALIGN), received, cohort.data, loss, sgd, phase, prototypes).params
 
     def deploy(key: Key, hyper: FedASHyper, state: State, data: ClientData) -> ModelTable:
         return tree.own(state.clients)

@@ -71,7 +71,7 @@ def fedcac(model: Model, work: Work, *, weighting: Weighting = "size") -> Algori
         w, start = (tree.trainable(params) for params in (trained.params, initial))
         critical = jax.tree.map(lambda new, old: most_sensitive(new, old, hyper.tau), w, start)
         counts = cohort.active & trained.ok
-        own = mix(alike(overlap(critical), counts, (cohort.round + 1).astype(jnp.float32) / hyper.beta), w)
+        own = mix(mixing_weights(overlap(critical), counts, (cohort.round + 1).astype(jnp.float32) / hyper.beta), w)
         theta = weighted_mean(trained.params, client_weight(weighting, cohort, trained.ok), state.server)
         # A diverged client keeps its old values.
         clients = tree.where(trained.ok, FedCACClient(critical, own), state.clients)
@@ -105,7 +105,7 @@ def overlap(critical: Stacked) -> Array:
     return 1 - n_different / jnp.maximum(2 * count[:, None], 1)
 
 
-def alike(overlaps: Array, counts: Array, progress: Array) -> Array:
+def mixing_weights(overlaps: Array, counts: Array, progress: Array) -> Array:
     """(clients, clients) weights of each row on itself and the similar clients; each row sums to 1.
 
     Args:

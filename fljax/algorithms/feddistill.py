@@ -54,13 +54,13 @@ def feddistill(model: Model, work: Work) -> Algorithm:
 
     def round(key: Key, hyper: FedDistillHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         total, (w, last_taught) = state.server["taught"], (state.clients["w"], state.clients["taught"])
-        teacher = jax.tree.map(lambda all_of, mine: all_of[None] - mine, total, last_taught)
+        teacher = jax.tree.map(lambda s, s_i: s[None] - s_i, total, last_taught)
         trained = train(hyper, w, cohort, distilled(model, hyper), work, teacher)
         n_classes = total["count"].shape[0]
         sums = class_sums(partial(output, model), trained.params, cohort.data, n_classes)
         taught = {"total": sums.mean, "count": (sums.count > 0).astype(jnp.float32)}
         taught = tree.where(cohort.active & trained.ok, taught, last_taught)
-        total = jax.tree.map(lambda all_of, new, old: all_of + (new - old).sum(0), total, taught, last_taught)
+        total = jax.tree.map(lambda s, new, old: s + (new - old).sum(0), total, taught, last_taught)
         up, down = taught["count"].sum(1), (teacher["count"] > 0.5).astype(jnp.float32).sum(1)
         clients, metrics = {"w": trained.params, "taught": taught}, reported(trained, up * n_classes, down * n_classes)
         return State(state.server | {"taught": total}, clients), metrics

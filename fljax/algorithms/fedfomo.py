@@ -62,14 +62,14 @@ def fedfomo(model: Model, work: Work, *, n_received: Positive = 5) -> Algorithm:
     def round(key: Key, hyper: FedFomoHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         data, val = (cohort.data, cohort.val) if cohort.val is not None else held_out(cohort.data)
         affinity, (w, begun), ids = state.server, state.clients, cohort.ids
-        chosen = most_helpful(key, hyper, affinity, ids, cohort.active, min(n_received + 1, ids.shape[0]))
-        value = jnp.where(cohort.active[None], helpfulness(model, w, val, chosen, begun), 0.0)
+        candidates = most_helpful(key, hyper, affinity, ids, cohort.active, min(n_received + 1, ids.shape[0]))
+        value = jnp.where(cohort.active[None], helpfulness(model, w, val, candidates, begun), 0.0)
         start = tree.where((value > 0).any(1), mix(mixing(value), w), begun)
         trained = train(hyper, start, cohort._replace(data=data), training_loss(model), work)
         affinity = affinity.at[ids[:, None], ids[None]].add(jnp.where(cohort.active[:, None], value, 0.0))
         n_parameters = tree.size(tree.first(w))
         # A client has its own model already.
-        is_other = cohort.active[chosen] & (chosen != jnp.arange(ids.shape[0])[:, None])
+        is_other = cohort.active[candidates] & (candidates != jnp.arange(ids.shape[0])[:, None])
         n_models = is_other.sum(1).astype(jnp.float32)
         n_values = n_models + 1  # v_ij of the models received, and of its own
         metrics = reported(trained, n_parameters + n_values, n_models * n_parameters)
@@ -113,23 +113,23 @@ def drawn(key: Key, hyper: FedFomoHyper, affinity: Array) -> tuple[Array, Array]
     return is_random, jax.random.uniform(key_place, affinity.shape, jnp.float32)
 
 
-def helpfulness(model: Model, w: Stacked, val: ClientData, chosen: Array, begun: Stacked) -> Array:
+def helpfulness(model: Model, w: Stacked, val: ClientData, candidates: Array, begun: Stacked) -> Array:
     """(cohort, cohort) v_ij for client i's candidates j; 0 for other j, and where it is not finite.
 
     Args:
         model: the network.
         w: (cohort, ...) each client's last trained model.
         val: each client's validation examples.
-        chosen: (cohort, n_models) cohort positions of each client's candidates.
+        candidates: (cohort, n_models) cohort positions of each client's candidates.
         begun: (cohort, ...) b_i, with which the models are compared.
     """
-    n = chosen.shape[0]
+    n = candidates.shape[0]
     initial_loss = client_loss(model, begun, val)
-    candidate_losses = lax.map(lambda sent: client_loss(model, ModelTable(w, sent), val), whole(chosen.T)).T
-    distance = jnp.take_along_axis(jnp.sqrt(cross_squared_l2(begun, w)), chosen, axis=1)
+    candidate_losses = lax.map(lambda sent: client_loss(model, ModelTable(w, sent), val), whole(candidates.T)).T
+    distance = jnp.take_along_axis(jnp.sqrt(cross_squared_l2(begun, w)), candidates, axis=1)
     value = jnp.where(distance > 0, (initial_loss[:, None] - candidate_losses) / jnp.maximum(distance, 1e-12), 0.0)
     value = jnp.where(jnp.isfinite(value), value, 0.0).astype(jnp.float32)
-    return jnp.zeros((n, n), jnp.float32).at[jnp.arange(n)[:, None], chosen].set(value)
+    return jnp.zeros((n, n), jnp.float32).at[jnp.arange(n)[:, None], candidates].set(value)
 
 
 def mixing(value: Array) -> Array:

@@ -112,13 +112,13 @@ def fedgwc(
         same_cluster = (label[:, None] == label[None]) & counts[None]
         reward = gaussian_rewards(losses, is_recorded & counts[:, None], same_cluster)
         pair = same_cluster & counts[:, None]
-        clusters = clusters._replace(kept=remembered(clusters.kept, reward, pair, label, cohort, hyper.alpha))
+        clusters = clusters._replace(kept=new_rewards(clusters.kept, reward, pair, label, cohort, hyper.alpha))
         return halves.receive(key, hyper, state, cohort, upload._replace(rest=(clusters, loss, ok)))
 
     return with_halves(rounds, send=send, receive=receive, sees="each")  # each client's losses
 
 
-def remembered(rewards: Rewards, reward: Array, pair: Array, label: Array, cohort: Cohort, alpha: Scalar) -> Rewards:
+def new_rewards(rewards: Rewards, reward: Array, pair: Array, label: Array, cohort: Cohort, alpha: Scalar) -> Rewards:
     """P and its changes after a round; entries without a participant stay."""
     rows, columns = cohort.ids[:, None], cohort.ids[None]
     old = rewards.reward[rows, columns]
@@ -144,10 +144,10 @@ def split_of(clusters: Clusters, converged: Array, beta: Scalar, max_parts: int,
     is_member, part, least = label == cluster, jnp.zeros(n, jnp.int32), jnp.float32(1)
     affinity = row_affinity(reward, is_member, beta)
     for n_parts in range(2, min(max_parts, n - 1) + 1):
-        parts = spectral_labels(affinity, n_parts, is_member)
-        score = davies_bouldin(spectral_embedding(affinity, n_parts + 1, is_member)[:, 1:], parts, n_parts)
+        labels = spectral_labels(affinity, n_parts, is_member)
+        score = davies_bouldin(spectral_embedding(affinity, n_parts + 1, is_member)[:, 1:], labels, n_parts)
         is_better = (score < least) & (is_member.sum() >= n_parts * min_size)
-        part, least = jnp.where(is_better, parts, part), jnp.where(is_better, score, least)
+        part, least = jnp.where(is_better, labels, part), jnp.where(is_better, score, least)
     label = jnp.where(is_member & (part > 0), label.max() + part, label)
     is_new = (jnp.arange(n) == cluster) | (jnp.arange(n) > clusters.label.max())
     return regrouped(clusters, label)._replace(kept=Rewards(reward, jnp.where(is_new, 1.0, change)))

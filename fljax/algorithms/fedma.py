@@ -25,7 +25,7 @@ from fljax.data.federation import class_histogram
 from fljax.numbers import LocalHyper
 from fljax.rounds import Combining, Weighting, averaging, check_not_private, mean, method, train
 from fljax.rounds.averaging import server_state, shared_and_memory, shared_part
-from fljax.rounds.cohort import drawn
+from fljax.rounds.cohort import keys_for
 from fljax.rounds.sharing import replace_layers
 from fljax.rounds.wrapping import halves_of, with_halves
 from fljax.server.aggregate import weighted_mean
@@ -103,15 +103,15 @@ def fedma(
         return trained._replace(params=tree.take(models, jnp.argsort(by_id)))
 
     def retrained(
-        hyper: LocalHyper, before: Trained, weight: Array, n_matched: int, theta: Params, cohort: Cohort
+        hyper: LocalHyper, trained: Trained, weight: Array, n_done: int, theta: Params, cohort: Cohort
     ) -> Trained:
         """Each client takes over the mean of the last matched layer, freezes the layers up to it, trains the others."""
-        layer, frozen = model.layers[n_matched - 1], model.layers[:n_matched]
-        mean_model = weighted_mean(before.params, weight, empty=theta)
-        models = replace_layers(before.params, (layer,), tree.broadcast(mean_model, cohort.ids.shape[0]))
+        layer, frozen = model.layers[n_done - 1], model.layers[:n_done]
+        mean_model = weighted_mean(trained.params, weight, empty=theta)
+        models = replace_layers(trained.params, (layer,), tree.broadcast(mean_model, cohort.ids.shape[0]))
         phase = work._replace(epochs=retrain_epochs)
-        new = train(hyper, models, cohort._replace(key=drawn(cohort, RETRAIN + n_matched)), loss, phase, frozen=frozen)
-        return Trained(new.params, before.loss, before.ok & new.ok)
+        new = train(hyper, models, cohort._replace(key=keys_for(cohort, RETRAIN + n_done)), loss, phase, frozen=frozen)
+        return Trained(new.params, trained.loss, trained.ok & new.ok)
 
     def outputs_by_class(models: Stacked, weight: Array, theta: Params, cohort: Cohort) -> Params:
         """The last layer; the column of a class is the mean weighted by the clients' examples of the class."""
@@ -126,8 +126,8 @@ def fedma(
     def receive(key: Key, hyper: LocalHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         theta, weight, local_result = shared_part(state.server), upload.weight, upload.rest
         trained = matched(local_result._replace(params=upload.params), weight, theta, cohort)
-        for n_matched in range(1, len(model.layers)) if retrain_epochs else ():
-            trained = retrained(hyper, trained, weight, n_matched, theta, cohort)
+        for n_done in range(1, len(model.layers)) if retrain_epochs else ():
+            trained = retrained(hyper, trained, weight, n_done, theta, cohort)
             weight = jnp.where(trained.ok, weight, 0)
             trained = matched(trained, weight, theta, cohort)
         matched_upload = Upload(upload.start, trained.params, weight, trained._replace(params=local_result.params))

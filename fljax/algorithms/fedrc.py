@@ -71,11 +71,11 @@ def fedrc(
         check_classes(data.pool.y)
         learners, n_clients = jax.vmap(model.init)(jax.random.split(key, n_clusters)), data.n_clients
         n_classes = head_shape(model, tree.first(learners))[1]
-        own = Memberships(
+        initial = Memberships(
             jnp.full((n_clients, n_clusters), 1 / n_clusters, jnp.float32),
             jnp.zeros((n_clients, n_clusters, n_classes), jnp.float32),
         )
-        return State(FedRCServer(learners, own.mass.sum(0), combining.init(hyper, learners)), own)
+        return State(FedRCServer(learners, initial.mass.sum(0), combining.init(hyper, learners)), initial)
 
     def round(key: Key, hyper: LocalHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         (learners, mass, memory), old, n = state.server, state.clients, cohort.ids.shape[0]
@@ -86,7 +86,7 @@ def fedrc(
         # M step.
         start = tree.everyone(learners, n)
         trained = train(hyper, start, cohort, loss, work, start, old.omega, tree.everyone(share, n))
-        estimated = counted(gamma, y, present(cohort.data), old)
+        estimated = new_memberships(gamma, y, present(cohort.data), old)
         weight = client_weight(weighting, cohort, trained.ok)
         new = tree.where(cohort.active & trained.ok, estimated, old)
         mass = jnp.maximum(mass + (new.mass - old.mass).sum(0), 0.0)
@@ -102,7 +102,7 @@ def fedrc(
     return Algorithm(init, round, deploy, mixed(model), loss=model.loss)
 
 
-def counted(gamma: Array, y: Array, is_example: Array, old: Memberships) -> Memberships:
+def new_memberships(gamma: Array, y: Array, is_example: Array, old: Memberships) -> Memberships:
     """The mean of gamma (clients, capacity, clusters) over the rows with ``is_example``, and its sum by label y."""
     by_label = jax.nn.one_hot(y, old.mass.shape[-1], dtype=jnp.float32)
     mass = jnp.einsum("nek,nec->nkc", jnp.where(is_example[..., None], gamma, 0.0), by_label, precision="highest")

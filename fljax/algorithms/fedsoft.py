@@ -103,16 +103,16 @@ def fedsoft(
         return Upload(tree.own(mix(share, centers)), trained.params, counts, (trained, share, is_member, due))
 
     def receive(key: Key, hyper: FedSoftHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        (centers, (own, _)), (trained, share, is_member, due) = state, upload.rest
+        (centers, (own_models, _)), (trained, share, is_member, due) = state, upload.rest
         takes_part = is_member.any(axis=0)
-        models = tree.where(takes_part, upload.params, own)
-        own = tree.where(takes_part, trained.params, own)
+        models = tree.where(takes_part, upload.params, own_models)
+        own_models = tree.where(takes_part, trained.params, own_models)
         # c_s = mean of its clients' models: of all, by importance and size, or of the drawn ones.
         importance = share if n_selected is None else is_member.T.astype(share.dtype)
         weight = soft_weights(importance, upload.weight)
         centers = tree.where(weight.sum(axis=1) > 0, mix(weight, models), centers)
         metrics = {"loss": reported_losses(trained, takes_part, cohort), "ok": trained.ok, **memberships(share, cohort)}
-        return State(centers, FedSoftClients(own, share)), metrics | sent(centers, due, takes_part)
+        return State(centers, FedSoftClients(own_models, share)), metrics | sent(centers, due, takes_part)
 
     def held(
         hyper: FedSoftHyper, centers: Stacked, models: Stacked, share: Array, cohort: Cohort, takes_part: Array

@@ -92,7 +92,7 @@ def gpfl(
 
     def predict(params: Params, x: Array) -> Array:
         own_mixture = params[SHARE] @ params[source]["rows"]
-        return see(model, params, x, None, lambda h: opened(params[VALVE], h, own_mixture)).logits
+        return see(model, params, x, None, lambda h: through_valve(params[VALVE], h, own_mixture)).logits
 
     return rounds._replace(deploy=deploy, predict=predict)
 
@@ -102,8 +102,8 @@ def two_ways(model: Model, hyper: GPFLHyper) -> Loss:
     (classes, d), and its share of each class."""
 
     def loss(params: Params, batch: Batch, key: Key, received: Array, G: Array, share: Array) -> tuple[Array, Params]:
-        seen = see(model, params, batch.x, key, lambda h: opened(params[VALVE], h, share @ G))
-        common, rows = opened(params[VALVE], seen.features, G.mean(0)), params[EMBEDDING]["rows"]
+        seen = see(model, params, batch.x, key, lambda h: through_valve(params[VALVE], h, share @ G))
+        common, rows = through_valve(params[VALVE], seen.features, G.mean(0)), params[EMBEDDING]["rows"]
         cosine = unit(common) @ unit(rows).T
         cross_entropy = optax.softmax_cross_entropy_with_integer_labels(cosine, batch.y)
         distance = length(common - received[batch.y])[:, 0]
@@ -114,7 +114,7 @@ def two_ways(model: Model, hyper: GPFLHyper) -> Loss:
     return loss
 
 
-def opened(valve: Params, h: Array, condition: Array) -> Array:
+def through_valve(valve: Params, h: Array, condition: Array) -> Array:
     """(batch, d) features after the valve, whose gamma and beta are computed from the condition (d,)."""
     gamma, beta = (
         normalised(part, jax.nn.relu(linear(part, condition[None])), axis=1) for part in (valve["gamma"], valve["beta"])

@@ -32,7 +32,7 @@ from fljax.numbers import LocalHyper
 from fljax.rounds import Combining, Weighting, averaging, check_not_private, client_weight, mean, method, traffic, train
 from fljax.rounds.accounting import not_independent
 from fljax.rounds.averaging import shared_part
-from fljax.rounds.cohort import drawn
+from fljax.rounds.cohort import keys_for
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelTable, Params, State, Trained, Work
 
 DRAW = 2**31
@@ -82,7 +82,7 @@ def heterofl(
         """(cohort,) index of each participant's rate."""
         if assignment == "fixed":
             return cohort.ids % len(rates)
-        return jax.vmap(lambda key: jax.random.randint(key, (), 0, len(rates), jnp.int32))(drawn(cohort, DRAW))
+        return jax.vmap(lambda key: jax.random.randint(key, (), 0, len(rates), jnp.int32))(keys_for(cohort, DRAW))
 
     def loss(params: Params, batch: Batch, key: Key, mask: Params, divisor: Array) -> tuple[Array, Params]:
         part = cut.narrowed(params, mask, divisor if scaler else None)

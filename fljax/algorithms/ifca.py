@@ -71,7 +71,7 @@ def ifca(
     return clustered(
         model,
         work if averaging == "model" else _gradient_step(model, work, n_clusters, weighting, common),
-        _begun_in_common(least_loss_rule(model, n_clusters), common),
+        _with_common_layers(least_loss_rule(model, n_clusters), common),
         combine=over_everybody(combine, common) if common else combine,
         weighting=weighting,
         sends=sends,
@@ -103,7 +103,7 @@ def _gradient_step(model: Model, work: Work, n_clusters: int, weighting: Weighti
     return local
 
 
-def _begun_in_common(rule: Rule, common: tuple[str, ...]) -> Rule:
+def _with_common_layers(rule: Rule, common: tuple[str, ...]) -> Rule:
     """``rule`` whose initial models all have the ``common`` layers of the first one."""
 
     def begin(key: Key, hyper: Any, data: ClientData) -> Any:

@@ -51,8 +51,8 @@ def knnper(
         held = rounds.deploy(key, hyper, state, data)
         each = lambda value: jnp.full(data.size.shape, value, jnp.float32)  # noqa: E731
         memory = {"h": client_features(model, held, data), "y": data.pool.y[data.index], "real": present(data)}
-        own = memory | {"lam": each(hyper.lam), "scale": each(hyper.scale)}
-        return tree.own(held.params | {MEMORY: own})
+        entries = memory | {"lam": each(hyper.lam), "scale": each(hyper.scale)}
+        return tree.own(held.params | {MEMORY: entries})
 
     def predict(params: Params, x: Array) -> Array:
         seen, memory = see(model, params, x, None), params[MEMORY]

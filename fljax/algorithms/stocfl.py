@@ -88,7 +88,7 @@ def stocfl(
         label = merged(psi, clusters.label, cohort, hyper.tau)
         new = regrouped(clusters._replace(label=largest_part(clusters.label, label, seen)), label)
         known = Known(psi, seen.at[cohort.ids].max(cohort.active))
-        new_centers = tree.side_by_side(theta=begun(new), omega=tree.apart(new.centers)["omega"])
+        new_centers = tree.side_by_side(theta=initial_models(new), omega=tree.apart(new.centers)["omega"])
         return new._replace(centers=new_centers, kept=known)
 
     def local(hyper: StoCFLHyper, start: ModelTable, cohort: Cohort) -> Trained:
@@ -98,7 +98,7 @@ def stocfl(
         return Trained(tree.side_by_side(theta=center.params, omega=common.params), center.loss, center.ok & common.ok)
 
     def deploy(key: Key, hyper: StoCFLHyper, state: State, data: ClientData) -> ModelTable:
-        return ModelTable(begun(state.server), state.server.label)
+        return ModelTable(initial_models(state.server), state.server.label)
 
     rounds = clustered(
         model,
@@ -138,7 +138,7 @@ def merged(psi: Any, label: Array, cohort: Cohort, tau: Scalar) -> Array:
     return canonical(group[label])
 
 
-def begun(clusters: Clusters) -> Stacked:
+def initial_models(clusters: Clusters) -> Stacked:
     """(clusters, ...) the clusters' models; for clusters that have not participated, the present global model."""
     (_, seen), n = clusters.kept, clusters.label.shape[0]
     is_trained = jnp.bincount(clusters.label, seen.astype(jnp.int32), length=n) > 0

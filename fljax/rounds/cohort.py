@@ -57,7 +57,7 @@ def cohort_of(
         active &= federation.there[ids]
     is_at_home = size == n_clients and isinstance(data.pool, AtHome)  # each client trains where its examples are
     if n_client_devices() > 1 and not is_at_home:
-        order = dealt(jnp.arange(size), data.size[ids], n_client_devices())
+        order = balanced_order(jnp.arange(size), data.size[ids], n_client_devices())
         ids, active = whole(ids[order]), whole(active[order])
     keys_of_clients = descend(keys.clients, ids)
     if dropout is not None:
@@ -89,7 +89,7 @@ def everyone(key: Key, round: Array, data: ClientData) -> Cohort:
     return Cohort(round, ids, data, jnp.ones(ids.shape, bool), None, client_keys(key, data))
 
 
-def dealt(ids: Array, size: Array, n_devices: int) -> Array:
+def balanced_order(ids: Array, size: Array, n_devices: int) -> Array:
     """``ids`` reordered so that ``n_devices`` equal consecutive shares hold similar numbers of examples.
 
     Clients go to the shares in turn, by decreasing size; the order within a share does not matter.
@@ -104,6 +104,6 @@ def steps_of(cohort: Cohort, work: Work) -> Array:
     return steps_taken(cohort.data.size, work, cohort.effort)
 
 
-def drawn(cohort: Cohort, number: int) -> Array:
+def keys_for(cohort: Cohort, number: int) -> Array:
     """(cohort,) keys of the participants for a separate part of a round."""
     return jax.vmap(lambda key: jax.random.fold_in(key, number))(cohort.key)

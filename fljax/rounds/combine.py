@@ -135,17 +135,17 @@ def trimmed_mean(hyper: Any, shared: Params, received: Stacked, weight: Array) -
 
 def krum(hyper: Any, shared: Params, received: Stacked, weight: Array) -> Params:
     """The model that is nearest to its ``m - n_attackers - 2`` nearest other models."""
-    return server.krum(received, _whole(hyper.n_attackers), weight > 0, shared)
+    return server.krum(received, _as_int(hyper.n_attackers), weight > 0, shared)
 
 
 def multi_krum(hyper: Any, shared: Params, received: Stacked, weight: Array) -> Params:
     """The mean of the ``n_selected`` models with the least Krum score."""
-    return server.multi_krum(received, _whole(hyper.n_attackers), _whole(hyper.n_selected), weight > 0, shared)
+    return server.multi_krum(received, _as_int(hyper.n_attackers), _as_int(hyper.n_selected), weight > 0, shared)
 
 
 def bulyan(hyper: Any, shared: Params, received: Stacked, weight: Array) -> Params:
     """For each coordinate, the mean near the median, over all but ``2 n_attackers`` models, selected by Krum."""
-    return server.bulyan(received, _whole(hyper.n_attackers), weight > 0, shared)
+    return server.bulyan(received, _as_int(hyper.n_attackers), weight > 0, shared)
 
 
 def geometric_median(hyper: Any, shared: Params, received: Stacked, weight: Array) -> Params:
@@ -153,7 +153,7 @@ def geometric_median(hyper: Any, shared: Params, received: Stacked, weight: Arra
     return server.geometric_median(received, weight, weight > 0, shared)
 
 
-def _whole(value: Any) -> Array:
+def _as_int(value: Any) -> Array:
     return jnp.round(jnp.asarray(value, jnp.float32)).astype(jnp.int32)
 
 

@@ -80,7 +80,7 @@ def _graph_of_edges(n: int, edges: list[tuple[np.ndarray, np.ndarray]]) -> np.nd
     return adjacent
 
 
-def renamed(key: Array, adjacent: Array) -> Array:
+def permuted(key: Array, adjacent: Array) -> Array:
     """The graph with its places permuted among the clients; a time-varying graph has a new key in every round."""
     order = jax.random.permutation(key, adjacent.shape[0])
     return adjacent[order[:, None], order[None, :]]
@@ -148,7 +148,7 @@ def between_neighbours(
     """
 
     def round(key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        whole_graph = renamed(key, state.server) if time_varying else state.server
+        whole_graph = permuted(key, state.server) if time_varying else state.server
         adjacent, active = whole_graph[cohort.ids[:, None], cohort.ids[None, :]], cohort.active
         trained = step(hyper, state.clients, adjacent, cohort)
         n_links = (adjacent & active[:, None] & active[None, :]).sum(axis=1).astype(jnp.float32)

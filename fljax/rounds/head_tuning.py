@@ -44,7 +44,7 @@ def head_tuned(deploy: Deploy, model: Model, work: Work, ft_epochs: int) -> Depl
             return step_by_step(key, hyper, state, data)
         initial = deploy(key, hyper, state, data)
         params, x = tree.first(initial.params), as_inputs(data.pool.x[:1])
-        width = settled_width(model, params, x)
+        width = feature_width(model, params, x)
         if width is None or math.prod(data.index.shape) * width > MOST_FEATURES:
             return step_by_step(key, hyper, state, data)
         features = of_each_example(as_in_training, initial, data, 0.0)
@@ -72,7 +72,7 @@ def head_tuned(deploy: Deploy, model: Model, work: Work, ft_epochs: int) -> Depl
     return deploy_tuned
 
 
-def settled_width(model: Model, params: Params, x: Array) -> int | None:
+def feature_width(model: Model, params: Params, x: Array) -> int | None:
     """Number of input features of the last layer.
 
     None if they are not known, not the same at every call, or if outputs also depend on other parts of the body.

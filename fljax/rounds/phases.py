@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from fljax import tree
 from fljax.client.objectives import Loss
-from fljax.rounds.cohort import drawn
+from fljax.rounds.cohort import keys_for
 from fljax.rounds.local import train
 from fljax.types import Cohort, ModelTable, Stacked, Trained, Work
 
@@ -36,7 +36,7 @@ def train_in_phases(hyper: Any, start: ModelTable, cohort: Cohort, work: Work, p
     for phase in phases:
         phase_cohort = cohort
         if phase.drawn_from is not None:
-            phase_cohort = cohort._replace(key=drawn(cohort, phase.drawn_from))
+            phase_cohort = cohort._replace(key=keys_for(cohort, phase.drawn_from))
         phase_work = work._replace(epochs=phase.epochs)
         result = train(hyper, trained.params, phase_cohort, phase.loss, phase_work, *phase.rows, frozen=phase.frozen)
         mean_loss = trained.loss + phase.epochs / total * result.loss

@@ -51,7 +51,7 @@ def check_clusters(metrics: Mapping[str, Any]) -> None:
         )
 
 
-def as_due(metrics: Any, cohort: Cohort) -> Metrics:
+def checked_metrics(metrics: Any, cohort: Cohort) -> Metrics:
     """A round's metrics as arrays () or (cohort,); those of fljax's own methods pass unchanged.
 
     Raises:

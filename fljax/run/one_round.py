@@ -16,7 +16,7 @@ from fljax.models.scored import is_validated
 from fljax.placement import on_device, whole
 from fljax.rounds.check_like import check_like
 from fljax.rounds.cohort import CohortKeys, cohort_of
-from fljax.rounds.round_metrics import ROW, as_due
+from fljax.rounds.round_metrics import ROW, checked_metrics
 from fljax.rounds.sampling import Draw
 from fljax.run.check_effort import check_effort
 from fljax.run.check_state import begun, deployed
@@ -197,7 +197,7 @@ def round_metrics(metrics: Metrics, cohort: Cohort, federation: Federation) -> M
     Raises:
         ValueError: a required metric is missing, or a metric is neither a number nor one number per participant.
     """
-    metrics = as_due(metrics, cohort) | {"ids": cohort.ids, "active": cohort.active}
+    metrics = checked_metrics(metrics, cohort) | {"ids": cohort.ids, "active": cohort.active}
     for name in ("uplink", "downlink"):  # one per participant, though in most methods they are all equal
         metrics[name] = jnp.broadcast_to(metrics[name], cohort.ids.shape)
     if federation.group is not None and "label" in metrics:

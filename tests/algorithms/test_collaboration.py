@@ -13,7 +13,7 @@ from scipy.special import log_softmax, softmax
 import fljax
 from fljax import tree
 from fljax.algorithms.fedas import ALIGN, FISHER, as_tested, fedas, near_prototypes
-from fljax.algorithms.fedcac import alike, fedcac, most_sensitive, overlap
+from fljax.algorithms.fedcac import fedcac, mixing_weights, most_sensitive, overlap
 from fljax.algorithms.fedntd import fedntd, not_true_distilled
 from fljax.algorithms.fedpac import estimates, fedpac
 from fljax.algorithms.fedrep import HEAD_PHASE
@@ -128,11 +128,11 @@ def test_fedcacs_marks_and_weights_by_hand():
     np.testing.assert_allclose(overlap(marks), half)
     everyone = jnp.ones(3, bool)
     # The mean of two clients is 1/3, the most 1/2.
-    np.testing.assert_allclose(alike(half, everyone, 0.0) > 0, half > 1 / 3)
-    np.testing.assert_allclose(alike(half, everyone, 1.0)[0], [0.5, 0.5, 0])
-    np.testing.assert_allclose(alike(half, everyone, 1.5), np.eye(3))
+    np.testing.assert_allclose(mixing_weights(half, everyone, 0.0) > 0, half > 1 / 3)
+    np.testing.assert_allclose(mixing_weights(half, everyone, 1.0)[0], [0.5, 0.5, 0])
+    np.testing.assert_allclose(mixing_weights(half, everyone, 1.5), np.eye(3))
     np.testing.assert_allclose(
-        alike(half, jnp.array([True, False, True]), 0.0), [[0.5, 0, 0.5], [0, 1, 0], [0.5, 0, 0.5]]
+        mixing_weights(half, jnp.array([True, False, True]), 0.0), [[0.5, 0, 0.5], [0, 1, 0], [0.5, 0, 0.5]]
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from fljax import tree
 from fljax.algorithms.dcpfl import dcpfl
-from fljax.algorithms.dcpfl.layer_schedule import LayerTable, exchanged, intervals, reschedule
+from fljax.algorithms.dcpfl.layer_schedule import LayerTable, intervals, layer_traffic, reschedule
 from fljax.algorithms.dcpfl.splitting import Watch, mean_discrepancy, one_group, watch
 from fljax.algorithms.dcpfl.trial import client_side_of
 from fljax.algorithms.dcpfl.units import units_of
@@ -191,7 +191,9 @@ def test_uplink_of_the_cifar_lenet_falls_to_0_3734():
     everyone, due = one_group(4), np.zeros((3, 4, 5), bool)
     due[..., [0, 1, 4]] = True
     due[0] = True
-    up = np.stack([exchanged(sizes, jnp.asarray(d), jnp.asarray(d), everyone, jnp.arange(4))["uplink"] for d in due])
+    up = np.stack(
+        [layer_traffic(sizes, jnp.asarray(d), jnp.asarray(d), everyone, jnp.arange(4))["uplink"] for d in due]
+    )
     np.testing.assert_allclose((up.mean(axis=0) - 1) / 62_006, (3_722 + 58_284 / 3) / 62_006, rtol=1e-6)
     assert round(float(up[:, 0].mean() - 1) / 62_006, 4) == 0.3734
 
@@ -201,7 +203,7 @@ def test_what_a_trial_costs():
     structure = one_group(6)._replace(
         label=jnp.asarray([0, 0, 0, 1, 1, 2]), next_label=jnp.asarray([0, 0, 1, 2, 2, 3]), on_trial=jnp.bool_(True)
     )
-    cost = jax.jit(exchanged)(sizes, np.ones((6, 2), bool), np.zeros((6, 2), bool), structure, jnp.arange(6))
+    cost = jax.jit(layer_traffic)(sizes, np.ones((6, 2), bool), np.zeros((6, 2), bool), structure, jnp.arange(6))
     # The first group would split: two models down, two losses up. The second stays: one. The last client is alone.
     np.testing.assert_array_equal(cost["uplink"], [17, 17, 17, 16, 16, 1])
     np.testing.assert_array_equal(cost["downlink"], [30, 30, 30, 15, 15, 0])

@@ -13,7 +13,7 @@ from fljax import tree
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.fedtsdp import fedtsdp
 from fljax.algorithms.fedtsdp.partition import everyones_cluster, tendency, two_stages
-from fljax.algorithms.fedtsdp.public_batch import draw_batch, known_images, likelier
+from fljax.algorithms.fedtsdp.public_batch import draw_batch, increased_weights, public_images
 from fljax.algorithms.standalone import standalone
 from fljax.client.outputs import client_outputs
 from fljax.data.synthetic import linear_groups
@@ -303,9 +303,9 @@ def test_a_batch_has_distinct_images_and_likelier_ones_come_more_often(key):
 
 def test_sampling_weights_by_hand():
     q, rows = jnp.ones(6), jnp.asarray([1, 3])
-    np.testing.assert_allclose(likelier(q, rows, 4, "raw"), [1, 3, 1, 3, 1, 1])
-    np.testing.assert_allclose(likelier(q, rows, 4, "literal")[:4], [0.25, 2.25, 0.25, 2.25])
-    np.testing.assert_allclose(likelier(q, rows, 4, "uniform"), q)
+    np.testing.assert_allclose(increased_weights(q, rows, 4, "raw"), [1, 3, 1, 3, 1, 1])
+    np.testing.assert_allclose(increased_weights(q, rows, 4, "literal")[:4], [0.25, 2.25, 0.25, 2.25])
+    np.testing.assert_allclose(increased_weights(q, rows, 4, "uniform"), q)
 
 
 def test_weights_grow_only_when_the_test_fires(key, model, groups):
@@ -372,10 +372,10 @@ def test_unknown_options_are_named(model, options, text):
 
 def test_public_data_is_asked_for(groups):
     with pytest.raises(ValueError, match="public is None"):
-        known_images(None, 10, 5)
+        public_images(None, 10, 5)
     with pytest.raises(ValueError, match="public has 40 images"):
-        known_images(groups.public, 100, 41)
-    assert known_images(groups.public, 30, 5).y.shape == (30,)
+        public_images(groups.public, 100, 41)
+    assert public_images(groups.public, 30, 5).y.shape == (30,)
 
 
 @pytest.mark.parametrize("of", [regression, multi_label])

@@ -11,7 +11,7 @@ import fljax
 from fljax.algorithms.dpsgd import dpsgd
 from fljax.algorithms.pgossip import pgossip
 from fljax.rounds.cohort import everyone
-from fljax.rounds.gossip import consensus_distance, graph_of, metropolis, neighbours_mean, renamed, spectral_gap
+from fljax.rounds.gossip import consensus_distance, graph_of, metropolis, neighbours_mean, permuted, spectral_gap
 from fljax.types import Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate
@@ -49,7 +49,7 @@ def test_small_and_odd_graphs():
     for n, degree in ((7, 3), (5, 5), (4, 9)):
         with pytest.raises(ValueError, match=f"degree={degree}: for a regular graph of {n} clients"):
             graph_of("regular", n, degree)
-    np.testing.assert_array_equal(np.asarray(renamed(jax.random.key(1), jnp.asarray(graph_of("ring", 6)))).sum(1), 2)
+    np.testing.assert_array_equal(np.asarray(permuted(jax.random.key(1), jnp.asarray(graph_of("ring", 6)))).sum(1), 2)
 
 
 def test_mixing_matrices_are_doubly_stochastic_whoever_is_there():

@@ -11,7 +11,7 @@ from fljax import tree
 from fljax.client import training_loss
 from fljax.data.synthetic import linear_groups
 from fljax.rounds import TunedHyper, head_tuned, tuned
-from fljax.rounds.head_tuning import settled_width
+from fljax.rounds.head_tuning import feature_width
 from fljax.run.one_round import as_traced
 from tests.algorithms.normalised import batch_normalised
 
@@ -58,4 +58,4 @@ class Past(nn.Module):
 )
 def test_features_that_are_drawn_or_by_the_batch_or_not_all_that_outputs_follow_are_not_kept(key, model, width):
     x = jnp.zeros((1, *dict(model.about).get("input_shape", SHAPE)))
-    assert settled_width(model, jax.eval_shape(model.init, key), x) == width
+    assert feature_width(model, jax.eval_shape(model.init, key), x) == width

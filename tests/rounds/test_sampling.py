@@ -11,7 +11,7 @@ from scipy import stats
 
 import fljax
 from fljax.rounds.clock import over_selection, with_availability, with_deadline
-from fljax.rounds.cohort import CohortKeys, cohort_of, dealt, sample_cohort
+from fljax.rounds.cohort import CohortKeys, balanced_order, cohort_of, sample_cohort
 from fljax.rounds.sampling import (
     SAMPLINGS,
     Sampling,
@@ -122,7 +122,7 @@ def test_a_clients_key_depends_on_seed_round_and_id_only(key, federation):
 
 def test_dealing_balances_the_shares():
     size = jnp.asarray([100, 1, 90, 2, 80, 3])
-    shares = np.asarray(size[dealt(jnp.arange(6), size, 2)]).reshape(2, 3).sum(axis=1)
+    shares = np.asarray(size[balanced_order(jnp.arange(6), size, 2)]).reshape(2, 3).sum(axis=1)
     np.testing.assert_array_equal(shares, [100 + 80 + 2, 90 + 3 + 1])
 
 

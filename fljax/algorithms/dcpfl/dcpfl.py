@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
-from fljax.algorithms.dcpfl.layer_schedule import LayerTable, average_due, exchanged, refreshed, stale, synchronise
+from fljax.algorithms.dcpfl.layer_schedule import LayerTable, average_due, layer_traffic, refreshed, stale, synchronise
 from fljax.algorithms.dcpfl.splitting import Structure, Watch, call_trial, cut_once, decide, measure, one_group, watch
 from fljax.algorithms.dcpfl.trial import ClientSide, TrialLoss, client_side_of, mean_loss
 from fljax.algorithms.dcpfl.units import LayerUnit, units_of
@@ -158,7 +158,7 @@ def dcpfl(
         new_server = DCPFLServer(table, groups, watched, next_theta)
         metrics = _metrics(hyper, new_server, local, old_groups.on_trial, cohort)
         metrics["threshold"] = threshold(groups.steps, hyper.step) if dynamic else jnp.float32(hyper.fixed)
-        metrics |= exchanged(sizes, due[groups.label[cohort.ids]], fetched, old_groups, cohort.ids)
+        metrics |= layer_traffic(sizes, due[groups.label[cohort.ids]], fetched, old_groups, cohort.ids)
         return State(new_server, DCPFLClient(models, jnp.where(ok, cohort.round + 1, clients.seen))), metrics
 
     def averaged(

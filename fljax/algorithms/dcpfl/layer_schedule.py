@@ -56,7 +56,7 @@ def synchronise(
 
 def average_due(table: LayerTable, units: Units, due: Array, sent: Sent, round: Array) -> LayerTable:
     """``Theta_kl <- mean of w_il over group k`` where ``due[k, l]``; a group without participants keeps its model."""
-    is_averaged = due & _met(table, sent)
+    is_averaged = due & _has_participants(table, sent)
     theta = units.where(is_averaged, cluster_mean(*sent, empty=table.theta), table.theta)
     return table._replace(theta=theta, averaged=jnp.where(is_averaged, round + 1, table.averaged))
 
@@ -66,7 +66,7 @@ def reschedule(table: LayerTable, units: Units, sent: Sent, low: Scalar, alpha: 
     label = jnp.where(sent.weight > 0, sent.label, -1)
     discrepancy = layer_discrepancy(units.apart(sent.params), units.apart(table.theta), label, units.names)
     interval = intervals(discrepancy, low, alpha)
-    return table._replace(interval=jnp.where(_met(table, sent), interval, table.interval))
+    return table._replace(interval=jnp.where(_has_participants(table, sent), interval, table.interval))
 
 
 def refreshed(table: LayerTable, units: Units, stale: Array, label: Array, models: Stacked) -> Stacked:
@@ -79,7 +79,7 @@ def stale(table: LayerTable, label: Array, n_done: Array) -> Array:
     return table.averaged[label] >= n_done[:, None]
 
 
-def _met(table: LayerTable, sent: Sent) -> Array:
+def _has_participants(table: LayerTable, sent: Sent) -> Array:
     """(clients, 1) bool: groups with a participant of positive weight."""
     return (jax.ops.segment_sum(sent.weight, sent.label, table.averaged.shape[0]) > 0)[:, None]
 
@@ -104,7 +104,7 @@ def intervals(discrepancy: Array, low: Scalar, alpha: Scalar) -> Array:
     return jnp.where((discrepancy < low * mean) | (mean < EQUAL), rounds_between(alpha), 1)
 
 
-def exchanged(n_floats: Array, sent: Array, fetched: Array, groups: Structure, ids: Array) -> Metrics:
+def layer_traffic(n_floats: Array, sent: Array, fetched: Array, groups: Structure, ids: Array) -> Metrics:
     """Uplink and downlink ``(cohort,)``: the layers sent and fetched, and a loss.
 
     In a trial round every participant sends and fetches a whole model; participants whose group would split fetch a

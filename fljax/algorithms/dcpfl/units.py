@@ -30,9 +30,9 @@ class Units(NamedTuple):
         """For each row and unit, ``on_true`` or ``on_false`` by ``mask`` (rows, units)."""
         return self.together(where_layers(self.names, mask, self.apart(on_true), self.apart(on_false)))
 
-    def sizes(self, one: Params) -> list[int]:
+    def sizes(self, params: Params) -> list[int]:
         """Number of trainable scalars in each unit of one model."""
-        parts = self.apart(one)
+        parts = self.apart(params)
         return [tree.size({name: parts[name]}) for name in self.names]
 
 

@@ -24,7 +24,7 @@ def is_open(hyper: Any, quiet: Array) -> Array:
     return (since < 0) | (jnp.mod(since + 1, hyper.n_reopen) == 0)
 
 
-def sends(theta: Stacked, roles: Roles, asked: Array, mode: LambdaMode) -> Metrics:
+def sends(theta: Stacked, roles: Roles, chooses: Array, mode: LambdaMode) -> Metrics:
     """Traffic: the base once, the middle of every cluster or only of the client's own; an id, and lambda's scalars.
 
     The client sends its drift and receives a tau^2 with each model ("adaptive", "relative"), with "per_client" also a
@@ -33,11 +33,11 @@ def sends(theta: Stacked, roles: Roles, asked: Array, mode: LambdaMode) -> Metri
     Args:
         theta: (clusters, ...).
         roles: of the layers.
-        asked: (cohort,) bool: receives all models, and chooses.
+        chooses: (cohort,) bool: receives all models, and chooses.
         mode: how lambda is estimated.
     """
     model, n_clusters = tree.first(theta), tree.n_rows(theta)
     base, middle = n_floats(model, roles.base), n_floats(model, roles.middle)
     n_up, n_down = {"adaptive": (1, 1), "relative": (1, 1), "per_client": (1, 2)}.get(mode, (0, 0))
-    n_sent = jnp.where(asked, n_clusters, 1)
+    n_sent = jnp.where(chooses, n_clusters, 1)
     return traffic(base + middle + 1 + n_up, (base + n_sent * (middle + n_down)).astype(jnp.float32))

@@ -185,11 +185,11 @@ def fedcps(
 
     def send(key: Key, hyper: FedCPSHyper, state: State, cohort: Cohort) -> Upload:
         server, clients = state
-        asked = is_open(hyper, server.quiet) | (clients.label < 0)
-        personal = personalise(hyper, server, clients, cohort, asked)
+        chooses = is_open(hyper, server.quiet) | (clients.label < 0)
+        personal = personalise(hyper, server, clients, cohort, chooses)
         weight = client_weight("uniform", cohort, personal.trained.ok)
         theta = ModelTable(travelling(server.theta), personal.kept.label)
-        return Upload(theta, travelling(personal.trained.params), weight, (personal, asked))
+        return Upload(theta, travelling(personal.trained.params), weight, (personal, chooses))
 
     def travelling(params: Stacked) -> Stacked:
         """The layers that are sent; the other layers stay with the client."""
@@ -197,7 +197,7 @@ def fedcps(
 
     def receive(key: Key, hyper: FedCPSHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         (server, clients), weight = state, upload.weight
-        (new, lam, drift, trained), asked = upload.rest
+        (new, lam, drift, trained), chooses = upload.rest
         # theta_j <- theta_j + mean of Delta_i = w_i - theta_j over its members: the mean of their w_i. Weight sharing:
         # theta_j[base] <- mean of w_i[base] over all participants.
         sent = Sent(upload.params, weight, new.label)
@@ -210,7 +210,7 @@ def fedcps(
         quiet = jnp.where(changed.any(), 0, server.quiet + 1)
         metrics = {"loss": trained.loss, "ok": trained.ok, "label": new.label, "lambda": lam}
         metrics |= {"n_clusters": n_occupied(new.label, cohort, n_clusters), "n_changed": changed.sum(dtype=jnp.int32)}
-        metrics |= sends(theta, roles, asked, lambda_mode)
+        metrics |= sends(theta, roles, chooses, lambda_mode)
         return State(FedCPSServer(theta, spread, quiet, cohort.round + 1, server.mean_size, memory), new), metrics
 
     def personalise(
@@ -218,14 +218,14 @@ def fedcps(
         server: FedCPSServer,
         clients: FedCPSClient,
         cohort: Cohort,
-        asked: Array,
+        chooses: Array,
         measured: bool = True,
     ) -> Personal:
         # Identity: a_i = argmin_j F_i(theta_j) on fresh samples, among the models that the client received.
-        key_fresh, key_adapt = jax.vmap(_beside, out_axes=1)(cohort.key)
+        key_fresh, key_adapt = jax.vmap(_extra_keys, out_axes=1)(cohort.key)
         data = cohort.data
         identity_data = data if identity_examples is None else fresh_examples(key_fresh, data, identity_examples)
-        label = jnp.where(asked, lowest_loss(losses(server.theta, clients.model, identity_data)), clients.label)
+        label = jnp.where(chooses, lowest_loss(losses(server.theta, clients.model, identity_data)), clients.label)
         theta = ModelTable(server.theta, label)
         start = with_personal(theta, clients.model)
         size = jnp.maximum(data.size, 1).astype(jnp.float32) / server.mean_size
@@ -233,10 +233,10 @@ def fedcps(
         lam, noise = strength(model, work, lambda_mode, hyper, start, size, tau2, extra_cohort)
         # PLU: w <- w - eta (grad F_i(w) + lambda_i (w - theta)).
         with_drift = measured and lambda_mode in ("adaptive", "per_client")
-        trained, away, drift = held_near(hyper, start, theta, lam, cohort, key_adapt if with_drift else None)
+        trained, own_distance, drift = held_near(hyper, start, theta, lam, cohort, key_adapt if with_drift else None)
         drift = drift if with_drift else noise
-        away = jnp.where(trained.ok, away, clients.distance) if with_distance else clients.distance
-        return Personal(FedCPSClient(trained.params, label, away), lam, drift, trained)
+        own_distance = jnp.where(trained.ok, own_distance, clients.distance) if with_distance else clients.distance
+        return Personal(FedCPSClient(trained.params, label, own_distance), lam, drift, trained)
 
     def with_personal(theta: ModelTable, models: Stacked) -> ModelTable:
         """The cluster models that clients hold, with each client's own personal layers."""
@@ -256,9 +256,9 @@ def fedcps(
         if deployed == "own":
             return tree.own(clients.model)
         if deployed == "fresh":
-            all_asked = jnp.ones(data.n_clients, bool)
+            all_choose = jnp.ones(data.n_clients, bool)
             cohort = everyone(key, server.round, data)
-            personal = personalise(hyper, server, clients, cohort, all_asked, measured=False)
+            personal = personalise(hyper, server, clients, cohort, all_choose, measured=False)
             return tree.own(personal.trained.params)
         label = lowest_loss(losses(server.theta, clients.model, data))
         return with_personal(ModelTable(server.theta, label), clients.model)
@@ -267,6 +267,6 @@ def fedcps(
     return Algorithm(init, exchange.round, deploy, predictor(model), loss=model.loss, exchange=exchange)
 
 
-def _beside(key: Key) -> Key:
+def _extra_keys(key: Key) -> Key:
     """Two keys for a client's draws outside local training, which itself folds epoch numbers into ``key``."""
     return descend(key, BESIDE_TRAINING, np.arange(2))

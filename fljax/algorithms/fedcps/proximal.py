@@ -54,16 +54,16 @@ def update_spread(
         away: (clients,) squared distance after training, if it is kept; averaged likewise, without a lower bound.
         floor: the lower bound as a share of the first measurement, in [0, 1].
     """
-    mean, is_new = _of_members(drift, weight, label, spread.tau2.shape[0])
+    mean, is_new = _member_mean(drift, weight, label, spread.tau2.shape[0])
     first = jnp.where(spread.first > 0, spread.first, mean)
-    tau2 = jnp.where(is_new, jnp.maximum(_mixed(spread.tau2, mean, memory), floor * first), spread.tau2)
+    tau2 = jnp.where(is_new, jnp.maximum(_running_mean(spread.tau2, mean, memory), floor * first), spread.tau2)
     if isinstance(away, tuple):
         return Spread(tau2, first)
-    mean, is_new = _of_members(away, weight, label, spread.tau2.shape[0])
-    return Spread(tau2, first, jnp.where(is_new, _mixed(spread.away, mean, memory), spread.away))
+    mean, is_new = _member_mean(away, weight, label, spread.tau2.shape[0])
+    return Spread(tau2, first, jnp.where(is_new, _running_mean(spread.away, mean, memory), spread.away))
 
 
-def _of_members(value: Array, weight: Array, label: Array, n_clusters: int) -> tuple[Array, Array]:
+def _member_mean(value: Array, weight: Array, label: Array, n_clusters: int) -> tuple[Array, Array]:
     """Mean over each cluster's members of positive weight, (clusters,), and whether there are any."""
     counts = (weight > 0) & jnp.isfinite(value)
     total = jax.ops.segment_sum(jnp.where(counts, value, 0.0), label, n_clusters)
@@ -71,7 +71,7 @@ def _of_members(value: Array, weight: Array, label: Array, n_clusters: int) -> t
     return total / jnp.maximum(n_members, 1.0), n_members > 0
 
 
-def _mixed(old: Array, new: Array, memory: Scalar) -> Array:
+def _running_mean(old: Array, new: Array, memory: Scalar) -> Array:
     return jnp.where(old > 0, memory * old + (1 - memory) * new, new)
 
 

@@ -24,7 +24,7 @@ from jax import Array
 
 from fljax import tree
 from fljax.algorithms.fedtsdp.partition import Stages, everyones_cluster, tendency, two_stages
-from fljax.algorithms.fedtsdp.public_batch import Growth, draw_batch, known_images, likelier
+from fljax.algorithms.fedtsdp.public_batch import Growth, draw_batch, increased_weights, public_images
 from fljax.choices import Positive
 from fljax.client.objectives import predictor, training_loss
 from fljax.client.outputs import client_outputs
@@ -127,7 +127,7 @@ def fedtsdp(
 
     def receive(key: Key, hyper: FedTSDPHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         (centers, label, depth, q, memory), trained = state.server, upload.rest
-        models, weight, public = upload.params, upload.weight, known_images(cohort.public, n_public, public_batch)
+        models, weight, public = upload.params, upload.weight, public_images(cohort.public, n_public, public_batch)
         counts = cohort.active & trained.ok
         # I_i = the outputs on one public batch b; H = Hopkins(I).
         rows, outputs, tendency_metrics = compared(key, q, public, models, counts, cohort)
@@ -135,7 +135,7 @@ def fedtsdp(
         # Two stages of DBSCAN; a new partition, and a larger sampling weight for the batch.
         partition = two_stages(hyper, outputs, models, counts, stages)
         new_label = jnp.where(is_fired, everyones_cluster(label, partition, cohort.ids), label)
-        q = jnp.where(is_fired, likelier(q, rows, public.y.shape[0], sampling), q)
+        q = jnp.where(is_fired, increased_weights(q, rows, public.y.shape[0], sampling), q)
         # Theta_k = sum_{a_i = k} n_i / n_k w_i; then the shared depth is damped.
         old_centers, old_memory = inherit((centers, memory), label, new_label)
         centers, memory = members_of(combining, hyper, old_memory, old_centers, models, weight, new_label[cohort.ids])

@@ -9,10 +9,10 @@ from jax import Array, lax
 from fljax.types import Examples, Key
 
 Growth = Literal["raw", "literal", "uniform"]
-"""How sampling weights grow; see `likelier`."""
+"""How sampling weights grow; see `increased_weights`."""
 
 
-def known_images(public: Examples | None, n_public: int, batch: int) -> Examples:
+def public_images(public: Examples | None, n_public: int, batch: int) -> Examples:
     """The first ``n_public`` of the server's public images.
 
     Raises:
@@ -36,7 +36,7 @@ def draw_batch(key: Key, q: Array, n_images: int, batch: int) -> Array:
     return lax.top_k(ticket[:n_images], batch)[1]
 
 
-def likelier(q: Array, rows: Array, n_images: int, sampling: Growth) -> Array:
+def increased_weights(q: Array, rows: Array, n_images: int, sampling: Growth) -> Array:
     """Sampling weights after the batch ``rows`` has passed the test: ``q_b <- q_b + N / B``.
 
     "raw" starts from 1 for each of the N images, so that the first batch of B that passes gets half the mass; "literal"

@@ -74,11 +74,11 @@ def chosen_layers(model: Model, layers: str | tuple[str, ...]) -> tuple[str, ...
         ValueError: the model does not have such a layer.
     """
     if isinstance(layers, tuple):
-        return _named(model, layers)
+        return _named_layers(model, layers)
     convolutions = tuple(name for name in model.layers if name.startswith("conv"))
     dense = tuple(name for name in model.layers if name.startswith("fc"))
     groups = {"feature": convolutions[:CONVOLUTION][-1:], "label": dense[:1], "dense": dense, "all": model.layers}
-    chosen = groups.get(layers, _named(model, (layers,)) if layers not in groups else ())
+    chosen = groups.get(layers, _named_layers(model, (layers,)) if layers not in groups else ())
     if not chosen:
         prefix = "'conv'" if layers == "feature" else "'fc'"
         raise ValueError(
@@ -119,7 +119,7 @@ def check_group(group: tuple[int, ...] | None, n_clients: int) -> None:
         )
 
 
-def _named(model: Model, layers: tuple[str, ...]) -> tuple[str, ...]:
+def _named_layers(model: Model, layers: tuple[str, ...]) -> tuple[str, ...]:
     if not layers or not set(layers) <= set(model.layers):
         keywords = "'feature', 'label', 'dense', 'all'"
         raise ValueError(f"layers={layers} are not in the model; choose {keywords} or names from {model.layers}")

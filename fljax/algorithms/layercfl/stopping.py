@@ -90,9 +90,9 @@ def is_apart(hyper: Any, measure: str, alpha: Array, cross: Array, member: Array
     ``cross`` (clients,) comes from `best_bipartition`; ``member`` (clusters, clients) marks the members that count.
     """
     alpha_cross = jnp.where(member, cross[None, :], -jnp.inf).max(axis=1)
-    apart = jnp.isfinite(alpha_cross)
+    are_apart = jnp.isfinite(alpha_cross)
     if measure.startswith("cos") and hyper.gamma_max is not None:
-        apart &= gamma_limit(alpha_cross) > hyper.gamma_max
+        are_apart &= gamma_limit(alpha_cross) > hyper.gamma_max
     if hyper.spacing is not None:
         # For each participant's own cluster, since most clusters may have no participant.
         own_cluster, counts = jnp.argmax(member, axis=0), member.any(axis=0)
@@ -103,8 +103,8 @@ def is_apart(hyper: Any, measure: str, alpha: Array, cross: Array, member: Array
         unknown = jnp.full(member.shape[0], jnp.nan, own_median.dtype)
         typical = unknown.at[jnp.where(counts, own_cluster, member.shape[0])].set(own_median, mode="drop")
         self_similarity = 1.0 if measure.startswith("cos") else 0.0
-        apart &= self_similarity - alpha_cross > hyper.spacing * (self_similarity - typical)
-    return apart
+        are_apart &= self_similarity - alpha_cross > hyper.spacing * (self_similarity - typical)
+    return are_apart
 
 
 def everyones_side(side: Array, counts: Array, label: Array, ids: Array) -> Array:

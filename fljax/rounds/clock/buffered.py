@@ -160,7 +160,7 @@ def buffered(
         inner, transform = exchange.chain
         discounted = buffered(inner, schedule, mixing=mixing, share=share, damping=damping)
         return with_uplink(discounted, transform)._replace(about=about)
-    part, weight_of = exchange.part, partial(counts, share=share, damping=damping)
+    part, weight_of = exchange.part, partial(staleness_weights, share=share, damping=damping)
 
     def init(key: Key, hyper: Any, data: ClientData) -> State:
         state = algorithm.init(key, hyper, data)
@@ -172,7 +172,7 @@ def buffered(
 
     def receive(key: Key, hyper: Any, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         stale, shared = staleness(schedule, cohort.round, cohort.ids), part(state.server.own)
-        models = arrived(upload, shared, stale, weight_of(hyper, stale), mixing)
+        models = mixed_models(upload, shared, stale, weight_of(hyper, stale), mixing)
         upload = upload._replace(start=tree.everyone(shared, cohort.ids.shape[0]), params=models)
         new_state, metrics = exchange.receive(key, hyper, within_server(state), cohort, upload)
         newest = tree.broadcast(part(new_state.server), 1)
@@ -183,14 +183,14 @@ def buffered(
     return inside(algorithm, init, within_server, **halves)._replace(about=about)
 
 
-def counts(hyper: Any, stale: Array, share: float | None, damping: float | None) -> Array:
+def staleness_weights(hyper: Any, stale: Array, share: float | None, damping: float | None) -> Array:
     """(cohort,) weights of updates of staleness ``stale`` (cohort,)."""
     full_weight: Any = hyper.share if share is None else share
     exponent: Any = hyper.damping if damping is None else damping
     return full_weight / (1 + stale.astype(jnp.float32)) ** exponent
 
 
-def arrived(upload: Upload, shared: Params, stale: Array, weight: Array, mixing: Mixing) -> Stacked:
+def mixed_models(upload: Upload, shared: Params, stale: Array, weight: Array, mixing: Mixing) -> Stacked:
     """Models whose mean is the next version; an update that is not stale and has weight 1 stays, bit for bit.
 
     Running statistics are mixed as models: a variance plus a difference of two others could be negative.

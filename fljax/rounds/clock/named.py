@@ -133,7 +133,7 @@ def deadline(*, limit: More | None = None, in_time: Share = 0.6, late: Literal["
     Args:
         limit: simulated seconds; None: computed from in_time.
         in_time: share of the clients that are fast enough to do all of their work.
-        late: dropped: late clients do not count; partial: they send the result of the steps made until then.
+        late: dropped: late clients do not count; partial: they send the result of the steps make until then.
     """
 
     def start(run: ClockedRun) -> tuple[Algorithm, Sampling]:
@@ -215,6 +215,6 @@ def _asynchronous(run: ClockedRun, buffer: int, **choices: Any) -> tuple[Algorit
 
 
 CLOCKS: dict[str, Callable[..., Clock]] = {
-    made.__name__: made for made in (none, wait, deadline, over_select, tiered, fedbuff, fedasync)
+    make.__name__: make for make in (none, wait, deadline, over_select, tiered, fedbuff, fedasync)
 }
 """Name -> function that makes the clock."""

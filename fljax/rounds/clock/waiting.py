@@ -180,9 +180,9 @@ def _tiers(seconds: tuple[float, ...], n_tiers: int, n_participants: int) -> Sam
 
     def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:
         key_tier, key_clients = jax.random.split(key)
-        chosen = jax.random.randint(key_tier, (), 0, n_tiers, jnp.int32)
+        drawn_tier = jax.random.randint(key_tier, (), 0, n_tiers, jnp.int32)
         ticket = jnp.where(
-            jnp.asarray(tier) == chosen, jax.random.uniform(key_clients, (len(seconds),), jnp.float32), -1.0
+            jnp.asarray(tier) == drawn_tier, jax.random.uniform(key_clients, (len(seconds),), jnp.float32), -1.0
         )
         return jnp.sort(jax.lax.top_k(whole(ticket), n)[1]).astype(jnp.int32), jnp.ones(n, bool)
 

@@ -9,8 +9,8 @@ from jax import Array
 
 from fljax import tree
 from fljax.rounds.check_like import check_like
-from fljax.rounds.cohort import drawn
-from fljax.rounds.round_metrics import as_due
+from fljax.rounds.cohort import keys_for
+from fljax.rounds.round_metrics import checked_metrics
 from fljax.rounds.uplink.message import FLOAT_BITS, Message, Trip, plain_message, received, shapes_of
 from fljax.rounds.wrapping import halves_of, inside
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Params, State, Upload
@@ -23,7 +23,7 @@ class Memory(NamedTuple):
     clients: Any = ()  # every leaf (clients, ...); in a round (cohort, ...)
 
 
-def _remembers_nothing(hyper: Any, n_clients: int, shapes: tuple) -> Memory:
+def _empty_memory(hyper: Any, n_clients: int, shapes: tuple) -> Memory:
     return Memory()
 
 
@@ -36,7 +36,7 @@ class Transform(NamedTuple):
     """
 
     apply: Callable[[Any, Memory, Message, Trip], tuple[Memory, Message]]
-    init: Callable[[Any, int, tuple], Memory] = _remembers_nothing
+    init: Callable[[Any, int, tuple], Memory] = _empty_memory
     needs: str = ""  # "sum": the server may only sum the updates; "mean": it averages them, all with equal weight
     is_last: bool = False  # nothing may change its messages
     not_fed_back: str = ""  # why a client must not add what this loses to its next update
@@ -157,7 +157,7 @@ def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
         params = received(upload.start, upload.params, message.values, arrived.values)
         upload = upload._replace(params=params, weight=arrived.weight)
         new_state, metrics = exchange.receive(key, hyper, _inner_state(state), cohort, upload)
-        metrics = as_due(metrics, cohort)
+        metrics = checked_metrics(metrics, cohort)
         metrics |= {"ok": metrics["ok"] & finite}
         metrics |= {"uplink": sent_floats(metrics["uplink"], message.values.shape[1], arrived.n_bits())}
         return State(Linked(new_state.server, memory.server), Linked(new_state.clients, memory.clients)), metrics
@@ -225,7 +225,7 @@ def sent_floats(floats: Array, d: int, bits: Array) -> Array:
 
 def trip_of(key: Key, cohort: Cohort, shapes: tuple) -> Trip:
     """The `Trip` of a round's participants; its keys are used for nothing else."""
-    keys, server_key = drawn(cohort, _ON_THE_WAY), jax.random.fold_in(key, _ON_THE_WAY)
+    keys, server_key = keys_for(cohort, _ON_THE_WAY), jax.random.fold_in(key, _ON_THE_WAY)
     expected = float(cohort.ids.shape[0]) if cohort.expected is None else cohort.expected
     return Trip(keys, server_key, cohort.ids, cohort.round, shapes, expected)
 

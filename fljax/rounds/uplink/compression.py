@@ -58,10 +58,10 @@ class RandomKHyper:
 def _random_k(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
     message, d = message.multiplied_out(), message.values.shape[1]
     share = jnp.asarray(hyper.random_share, jnp.float32)
-    chosen = jax.vmap(lambda key: jax.random.uniform(key, (d,), jnp.float32))(trip.key) < share
-    values = jnp.where(chosen, message.values / share, 0.0)
+    is_sent = jax.vmap(lambda key: jax.random.uniform(key, (d,), jnp.float32))(trip.key) < share
+    values = jnp.where(is_sent, message.values / share, 0.0)
     # Of a dense message, zeros are sent too; of a sparse one, the numbers that remain.
-    n_places = chosen.sum(axis=1).astype(jnp.float32) * (message.n_places / d)
+    n_places = is_sent.sum(axis=1).astype(jnp.float32) * (message.n_places / d)
     n_nonzero = jnp.minimum(n_places, (values != 0).sum(axis=1).astype(jnp.float32))
     n_values = jnp.where(message.n_values < message.n_places, n_nonzero, n_places)
     extra = message.extra + FLOAT_BITS

@@ -16,7 +16,7 @@ from jax import Array
 
 from fljax import tree
 from fljax.rounds.averaging import ReceivedModels
-from fljax.rounds.round_metrics import as_due
+from fljax.rounds.round_metrics import checked_metrics
 from fljax.rounds.uplink.chain import Memory, Transform, applied, sent_floats, trip_of, without_numbers
 from fljax.rounds.uplink.message import n_numbers, plain_message, received, shapes_of
 from fljax.rounds.wrapping import inside, within_server
@@ -63,7 +63,7 @@ def with_downlink(algorithm: Algorithm, transform: Transform) -> Algorithm:
     def receive(key: Key, hyper: Any, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         rest, news = upload.rest
         new_state, metrics = exchange.receive(key, hyper, within_server(state), cohort, upload._replace(rest=rest))
-        metrics = as_due(metrics, cohort)
+        metrics = checked_metrics(metrics, cohort)
         metrics |= {"downlink": sent_floats(metrics["downlink"], n_numbers(shapes_of(news.image)), news.bits)}
         return State(Broadcast(new_state.server, news.image, news.link), new_state.clients), metrics
 
