@@ -50,7 +50,14 @@ IMPORTS = BEGIN.partition("\n\n")[0] + "\n"
 TINY = "--rounds 2 --dataset digits --partition iid --partition.n-clients 4 --model mlp --hidden 4 --epochs 1"
 
 
-RUN_ELSEWHERE = ("fedper+prox", "ifca+trimmed_mean", "fedavg+krum", "--augment", "./mine.py:by_data", "./mine.py:own")
+RUN_ELSEWHERE = (
+    "fedper+prox",
+    "ifca+trimmed_mean",
+    "fedavg+krum",
+    "--augment",
+    "./mine.py:by_data",
+    "./mine.py:augmented",
+)
 """Compositions that other tests run too: slow here, where each has six programs."""
 
 
