@@ -70,7 +70,7 @@ def test_auto_goes_on_as_the_run_began_and_unknown_levels_are_refused():
 @pytest.fixture(autouse=True)
 def of_this_test(monkeypatch):
     """Tests of this file forget only their own programs: those of other files are needed again."""
-    monkeypatch.setattr(programs, "_of_this_process", OrderedDict())
+    monkeypatch.setattr(programs, "_programs", OrderedDict())
 
 
 @pytest.fixture
