@@ -167,7 +167,7 @@ def private_gradients(loss: Loss, hyper: Any) -> Loss:
         flat_gradients = jnp.where(is_counted[:, None], clipped(flat_gradients, clip), 0.0)
         noise_vector = _noise_std(noise, clip) * jax.random.normal(key_noise, flat_gradients.shape[1:], jnp.float32)
         gradient = (flat_gradients.sum(axis=0) + noise_vector) / n
-        weight = jnp.where(jnp.abs(values) < _MOST_LOSS, batch.weight, 0.0)
+        weight = jnp.where(jnp.abs(tree.at_least_float32(values)) < _MOST_LOSS, batch.weight, 0.0)
         value = jnp.vdot(jnp.where(weight > 0, values, 0.0), weight) / jnp.maximum(weight.sum(), 1e-12)
         flat_params = tree.at_least_float32(tree.flatten(tree.broadcast(trainable, 1))[0])
         return with_gradient(value, flat_params, gradient), params
