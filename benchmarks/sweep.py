@@ -26,7 +26,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -44,7 +43,7 @@ from fljax.run.mesh import over_devices, replicated, use_all_cores
 from fljax.run.simulate import simulate
 from fljax.run.sweep import sweep
 from fljax.run.sweep.points import grid, log_spaced, point
-from fljax.run.sweep.program import Setting, advance, all_cells
+from fljax.run.sweep.program import Cell, Setting, advance, all_cells, begin
 from fljax.types import Algorithm, Examples, Federation, Work
 
 N_SEEDS, BARS = 3, {"calls": 0.95, "processes": 10.0}
@@ -182,7 +181,11 @@ def curve(counts: Iterable[int], n_rounds: int) -> Iterator[tuple[int, float]]:
     for n in sorted({1, *counts}):
         cells = all_cells(fljax.fedprox.Hyper(lr=jnp.asarray(log_spaced(0.005, 0.2, n))), jax.random.key(0), 1)
         setting = Setting(algorithm, N_CLIENTS, n_rounds, at_once=n)
-        run = partial(advance, setting, cells, federation, None, due, jnp.int32(0), jnp.int32(n_rounds))
+
+        def run(setting: Setting = setting, cells: Cell = cells) -> Any:
+            begun = begin(setting, cells, federation)
+            return advance(setting, begun, federation, None, due, jnp.int32(0), jnp.int32(n_rounds))
+
         seconds_of(run)
         yield n, n / statistics.median(seconds_of(run)[0] for _ in range(5))
 

@@ -84,14 +84,14 @@ def _results(
 
 
 def _one_setting(sweep: SweepJob, ready: Ready, folder: Path, record: Callable[[], None]) -> Found:
-    """Searches under one static setting, into its own ``folder``; ``record`` writes the settings before each batch."""
+    """Searches under one static setting, into its own ``folder``; ``record`` writes the settings before the rounds."""
     options, (job, federation, model, (algorithm, _, sampling)) = sweep.own, ready
     devices = devices_for(sweep, ready, folder)
     print(headline(job, federation, model, devices=devices))
     with Progress() as progress:
-        task = progress.add_task("runs", total=None)
+        task = progress.add_task("rounds", total=None)
 
-        def on_batch(done: int, n: int) -> None:
+        def on_rounds(done: int, n: int) -> None:
             record()
             progress.update(task, completed=done, total=n)
 
@@ -111,6 +111,6 @@ def _one_setting(sweep: SweepJob, ready: Ready, folder: Path, record: Callable[[
             at_once=options.runs_at_once,
             devices=devices,
             compile=job.run.compile,
-            on_batch=on_batch,
+            on_rounds=on_rounds,
             force_resume=job.run.force_resume,
         )

@@ -4,7 +4,8 @@ import contextlib
 import signal
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,24 +15,61 @@ from fljax.run import hosts
 from fljax.run.chunk import most_rounds
 from fljax.run.patience import Ender
 from fljax.run.progress import Progress
-from fljax.run.record import Record, Records
 from fljax.run.termination import Termination
-from fljax.types import State
+
+
+class LoopRecord(Protocol):
+    """What the loop tells of its rounds: `fljax.run.record.Record` of one run, others of several."""
+
+    folder: Path | None
+
+    @property
+    def round(self) -> int:
+        """Rounds made."""
+        ...
+
+    @property
+    def n_clients(self) -> int:
+        """Clients of all runs together."""
+        ...
+
+    def took(self, metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Receives a chunk's metrics (rounds, ...), and returns those for the progress."""
+        ...
+
+    def spend(self, seconds: float) -> None:
+        """Counts the seconds of a chunk."""
+        ...
+
+    def write(self) -> None:
+        """Writes the last chunk's rounds."""
+        ...
+
+    def save(self, state: Any, /) -> None:
+        """Begins to write a checkpoint with this state, on the host."""
+        ...
+
+    def settle(self) -> None:
+        """Waits until the last checkpoint is on the disk."""
+        ...
+
+    def finished(self, state: Any, rate: float, /) -> Any:
+        """The result."""
+        ...
 
 
 class Loop(NamedTuple):
     """The host's loop over chunks."""
 
-    record: Record | Records
+    record: LoopRecord
     seconds_per_chunk: float
     seconds_per_checkpoint: float
     progress: Progress
     asked: Termination | None
     enders: Sequence[Ender] = ()  # may end the run before its last round
 
-    def run(self, chunk: Any, state: State, n_rounds: int) -> Any:
-        """Makes the rounds from the record's round to ``n_rounds`` with ``chunk``; returns a `Run`, or one for each of
-        `Records`."""
+    def run(self, chunk: Any, state: Any, n_rounds: int) -> Any:
+        """Makes the rounds from the record's round to ``n_rounds`` with ``chunk``; returns the record's result."""
         pace = Pace(self.seconds_per_chunk, most_rounds(self.record.n_clients))
         # Ctrl-C is delayed from here on; before the rounds, during compilation, it loses nothing.
         with contextlib.nullcontext() if self.asked is None else self.asked.held(signal.SIGINT):
@@ -45,7 +83,7 @@ class Loop(NamedTuple):
                     self.progress.stop()
             return self.record.finished(state, pace.rounds_per_second())
 
-    def _chunks(self, chunk: Any, state: State, n_rounds: int, pace: "Pace") -> State:
+    def _chunks(self, chunk: Any, state: Any, n_rounds: int, pace: "Pace") -> Any:
         record, files_wanted = self.record, self.record.folder is not None
         saved_at = counted_at = time.perf_counter()
         while record.round < (until := self._until(n_rounds)):

@@ -3,6 +3,7 @@
 import importlib
 import json
 from functools import partial
+from typing import get_args
 
 import chex
 import jax
@@ -14,11 +15,12 @@ from sklearn.metrics import adjusted_rand_score
 
 import fljax
 from fljax.run import writer
-from fljax.run.sweep import best, by_point, on_validation, over_settings, search, sweep, tidy
+from fljax.run.programs import Level
+from fljax.run.sweep import best, by_point, on_validation, over_settings, program, search, sweep, tidy
+from fljax.run.sweep.batch import BatchRecord
 from fljax.run.sweep.figures import curves, response
 from fljax.run.sweep.halving import Rung, rungs, survivors
 from fljax.run.sweep.shown import as_table, verdict
-from fljax.run.sweep.stages import Stage
 from fljax.run.sweep.table import Spread, of_split, ranked, unnamed
 from fljax.types import About, State
 
@@ -47,8 +49,15 @@ def searched(key, averaging, federation, hypers):
     return run
 
 
+def n_of_rounds():
+    """How many programs of rounds there are."""
+    return sum(program._advance_at(level)._cache_size() for level in get_args(Level))
+
+
 def test_it_equals_the_sweep_and_halving_changes_nothing_for_the_survivors(searched, full):
-    whole, halved = searched(), searched(halving=2)
+    whole, n_programs = searched(), n_of_rounds()
+    halved = searched(halving=2)
+    assert n_of_rounds() == n_programs  # a stage that goes on from states needs no other program
     chex.assert_trees_all_close(whole.metrics, full, rtol=1e-5, atol=1e-5)
     assert list(whole.rounds) == [ROUNDS] * 5
     # Stages of 5, 3 and 2 points until rounds 1, 2 and 4.
@@ -78,15 +87,15 @@ def test_a_batch_is_of_as_many_runs_as_are_asked_for(searched, tmp_path, at_once
 
 def test_a_stage_keeps_no_more_than_its_rounds(searched, monkeypatch):
     """A view of a stage's rounds would keep all rounds of the search, for which the program has room."""
-    kept, batch = [], Stage._batch
+    results, finished = [], BatchRecord.finished
 
     def watched(*arguments):
-        kept.append(batch(*arguments))
-        return kept[-1]
+        results.append(finished(*arguments))
+        return results[-1]
 
-    monkeypatch.setattr(Stage, "_batch", watched)
+    monkeypatch.setattr(BatchRecord, "finished", watched)
     searched(halving=2)
-    values = [value for part in kept for value in part.metrics.values()]
+    values = [value for part in results for value in part.metrics.values()]
     assert {value.shape[1] for value in values} == {1, 2}
     assert all(value.base is None for value in values)
 
@@ -95,21 +104,23 @@ class Stop(Exception):
     pass
 
 
+def stop_after(n):
+    """For ``on_rounds``: raises after ``n`` calls."""
+    calls = []
+
+    def on_rounds(done, total):
+        calls.append(done)
+        if len(calls) > n:
+            raise Stop
+
+    return on_rounds
+
+
 def test_a_stopped_search_goes_on(searched, tmp_path, averaging, federation, key):
-    def stop_after(n):
-        calls = []
-
-        def on_batch(done, total):
-            calls.append(done)
-            if len(calls) > n:
-                raise Stop
-
-        return on_batch
-
-    for n in (1, 3):
+    for n in (4, 5):
         with pytest.raises(Stop):
-            searched(halving=2, folder=tmp_path / "stopped", on_batch=stop_after(n))
-    assert list((tmp_path / "stopped").glob("parts/*.npz"))
+            searched(halving=2, folder=tmp_path / "stopped", on_rounds=stop_after(n))
+    assert list((tmp_path / "stopped").glob("parts/00-*.npz"))
     resumed, whole = searched(halving=2, folder=tmp_path / "stopped"), searched(halving=2)
     chex.assert_trees_all_equal(resumed.metrics, whole.metrics)
     np.testing.assert_array_equal(resumed.rounds, whole.rounds)
@@ -119,6 +130,48 @@ def test_a_stopped_search_goes_on(searched, tmp_path, averaging, federation, key
     part.write_bytes(b"")
     with pytest.raises(ValueError, match="cannot be read"):
         searched(halving=2, folder=tmp_path / "stopped")
+
+
+@pytest.mark.parametrize(
+    ("halving", "n_calls", "n_runs", "n_rounds", "progress"),
+    [(None, 3, 8, 2, [16, 24]), pytest.param(2, 7, 4, 3, [10, 6, 4, 8], marks=pytest.mark.slow)],
+)
+def test_a_stopped_batch_goes_on_where_it_was(searched, tmp_path, halving, n_calls, n_runs, n_rounds, progress):
+    """The last ``n_calls`` is after the last checkpoint, whose batch is of ``n_runs`` after ``n_rounds``."""
+    whole = searched(halving=halving)
+    searched = partial(searched, folder=tmp_path, halving=halving)
+    with pytest.raises(Stop):
+        searched(on_rounds=stop_after(n_calls), seconds_per_checkpoint=0)
+    (read,) = fljax.load_sweep(tmp_path).found
+    is_begun = read.rounds == n_rounds
+    assert (is_begun.sum(), read.rounds.max()) == (n_runs, n_rounds)
+    np.testing.assert_array_equal(
+        read.metrics["loss"][is_begun][:, :n_rounds], whole.metrics["loss"][is_begun][:, :n_rounds]
+    )
+    calls = []
+    resumed = searched(on_rounds=lambda done, n: calls.append(done))
+    assert calls[: len(progress)] == progress  # what was done, then one round more of these runs
+    assert not (tmp_path / "parts" / "begun.npz").exists()
+    chex.assert_trees_all_equal(resumed.metrics, whole.metrics)
+
+
+def test_a_begun_batch_belongs_to_its_search(searched, tmp_path, averaging, federation, key):
+    begun, made_again = tmp_path / "parts" / "begun.npz", []
+    with pytest.raises(Stop):
+        searched(folder=tmp_path, on_rounds=stop_after(2), seconds_per_checkpoint=0)
+    content = begun.read_bytes()
+    begun.write_bytes(content[:-1])
+    with pytest.raises(ValueError, match=r"begun.npz .*delete it, and its runs are made again"):
+        searched(folder=tmp_path)
+    begun.write_bytes(content)
+    searched(folder=tmp_path, at_once=1, on_rounds=lambda done, n: made_again.append(done))
+    assert made_again[:2] == [0, 2]  # eight runs are more than a batch of now
+    begun.write_bytes(content)  # as if the process had ended before this file was deleted
+    calls = []
+    searched(folder=tmp_path, on_rounds=lambda done, n: calls.append((done, n)))
+    assert calls == [(40, 40)]
+    (read,) = fljax.load_sweep(tmp_path).found
+    assert (read.rounds == ROUNDS).all()
 
 
 def test_a_search_is_read_back_also_halfway(searched, tmp_path):

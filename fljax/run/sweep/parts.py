@@ -1,4 +1,4 @@
-"""The files of a search: each batch of runs is saved when it is done, so an interrupted search loses at most one."""
+"""The files of a search: one for each batch of runs that is done, and one for the batch whose rounds go on."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from fljax.run.surroundings import continued
 from fljax.run.sweep.program import Cell
 from fljax.run.sweep.widened import NUMBERS, widened
 
-FOLDER, IDENTITY = "parts", "search.json"
+FOLDER, IDENTITY, BEGUN = "parts", "search.json", "begun.npz"
 HISTORY, CHECKSUM = "history", "checksum"
 
 AGAIN = "delete it, and its runs are made again"
@@ -28,7 +28,12 @@ class Part(NamedTuple):
     cells: np.ndarray  # (runs,) their numbers, as in `fljax.run.sweep.program.all_cells`
     diverged: np.ndarray  # (runs,) as in `Cell`
     state: list[np.ndarray] | None  # leaves (runs, ...) of the states; None after the last stage
-    metrics: dict[str, np.ndarray]  # (runs, rounds of the stage, ...)
+    metrics: dict[str, np.ndarray]  # (runs, rounds of the stage, ...); of a batch that goes on, its rounds so far
+
+    @property
+    def n_rounds(self) -> int:
+        """Rounds of the stage; 0 without metrics."""
+        return next((value.shape[1] for value in self.metrics.values() if value.ndim > 1), 0)
 
 
 class Store(NamedTuple):
@@ -88,7 +93,8 @@ class Store(NamedTuple):
             return
         identity, history = _read_identity(self._identity)
         since = {"batches": len(self._files(".*"))}
-        new_history = continued(self.folder, history, self.now, since, self.force or not since["batches"])
+        is_new = not since["batches"] and not self._begun.exists()
+        new_history = continued(self.folder, history, self.now, since, self.force or is_new)
         if hosts.writes() and new_history != history:
             self._write(identity, new_history)
         hosts.all_there("search gone on with")
@@ -102,23 +108,42 @@ class Store(NamedTuple):
         batches: list[Part] = []
         missing = set(todo.tolist())
         for path in self._files(f"{stage:02d}"):
-            part = _read(path, self, n_rounds, keep, batches[0].metrics.keys() if batches else None)
-            if not missing.issuperset(part.cells.tolist()):
+            _, part = _read(path, self, keep, batches[0].metrics.keys() if batches else None)
+            if part.n_rounds != n_rounds or not missing.issuperset(part.cells.tolist()):
                 raise _no_batch(path)
             batches.append(part)
             missing -= set(part.cells.tolist())
         return batches
 
-    def write(self, stage: int, part: Part) -> None:
-        """Saves a batch atomically."""
+    def read_begun(self, stage: int, todo: np.ndarray, n_rounds: int) -> Part | None:
+        """The batch that was interrupted in this stage, if its runs are all in ``todo``; None if there is none.
+
+        Raises:
+            ValueError: the file is damaged.
+        """
+        if self.folder is None or not self._begun.exists():
+            return None
+        stage_begun, part = _read(self._begun, self, keep=True)
+        is_left = stage_begun == stage and part.n_rounds < n_rounds and set(part.cells.tolist()) <= set(todo.tolist())
+        return part if is_left else None
+
+    def write(self, stage: int, part: Part, is_finished: bool = True) -> None:
+        """Saves a batch atomically; one that is not finished takes the place of what it saved before."""
         if self.folder is None:
             return
         arrays = {f"metric.{name}": value for name, value in part.metrics.items()}
         arrays |= {f"state.{i:04d}": leaf for i, leaf in enumerate(part.state or ())}
-        point, seed = np.divmod(part.cells, self.n_seeds)
-        runs = np.stack([np.asarray(self.numbers)[point], seed], axis=1)
+        runs = self._runs(part.cells)
         run_arrays = {"runs": runs, "diverged": part.diverged, "stage": np.array(stage)}
-        save_arrays(self.folder / FOLDER / _name(stage, runs), arrays | run_arrays)
+        path = self.folder / FOLDER / _name(stage, runs) if is_finished else self._begun
+        save_arrays(path, arrays | run_arrays)
+        if is_finished:
+            self._begun.unlink(missing_ok=True)
+
+    def _runs(self, cells: np.ndarray) -> np.ndarray:
+        """The number in files of each cell's point, and its seed, (runs, 2)."""
+        point, seed = np.divmod(cells, self.n_seeds)
+        return np.stack([np.asarray(self.numbers)[point], seed], axis=1)
 
     def cells(self, runs: np.ndarray) -> np.ndarray:
         """The cells of ``runs``, (runs, 2): a point's number in files and a seed; -1 for a run of another search."""
@@ -131,6 +156,11 @@ class Store(NamedTuple):
     def _identity(self) -> Path:
         assert self.folder is not None, "nothing is kept nowhere"
         return self.folder / FOLDER / IDENTITY
+
+    @property
+    def _begun(self) -> Path:
+        assert self.folder is not None, "nothing is kept nowhere"
+        return self.folder / FOLDER / BEGUN
 
     def _write(self, identity: dict[str, Any], history: list[dict[str, Any]]) -> None:
         text = json.dumps(identity | {HISTORY: history})
@@ -174,19 +204,22 @@ def n_devices_of(folder: Path) -> int | None:
     return history[-1].get("devices") if history else None
 
 
-def _read(path: Path, store: Store, n_rounds: int, keep: bool, names: Collection[str] | None) -> Part:
+def _read(path: Path, store: Store, keep: bool, names: Collection[str] | None = None) -> tuple[int, Part]:
+    """The stage of a batch, and the batch; with states if ``keep``, and with metrics of these ``names``."""
     arrays, _ = read_arrays(path, AGAIN)
+    stage, runs = int(arrays.get("stage", -1)), arrays.get("runs", np.zeros((0, 2), int))
     state = [restored(arrays[name]) for name in sorted(arrays) if name.startswith("state.")]
-    metrics = _metrics_in(arrays)
-    runs, diverged = arrays.get("runs", np.zeros((0, 2), int)), arrays.get("diverged", np.zeros(0))
-    leading = {value.shape[:2] for value in metrics.values()} | {(*leaf.shape[:1], n_rounds) for leaf in state}
-    has_right_name = runs.shape[1:] == (2,) and path.name == _name(int(arrays.get("stage", -1)), runs)
+    part = Part(np.zeros(0, int), arrays.get("diverged", np.zeros(0)), state or None, _metrics_in(arrays))
     is_whole = (
-        has_right_name and leading == {(len(runs), n_rounds)} and len(diverged) == len(runs) and bool(state) >= keep
+        runs.shape[1:] == (2,)
+        and path.name in (BEGUN, _name(stage, runs))
+        and {value.shape[:2] for value in part.metrics.values()} == {(len(runs), part.n_rounds)}
+        and {leaf.shape[:1] for leaf in (*state, part.diverged)} == {(len(runs),)}
+        and bool(state) >= keep
     )
-    if not is_whole or metrics.keys() != (names or metrics.keys()):
+    if not is_whole or part.metrics.keys() != (names or part.metrics.keys()):
         raise _no_batch(path)
-    return Part(store.cells(runs), diverged, state or None, metrics)
+    return stage, part._replace(cells=store.cells(runs))
 
 
 def _metrics_in(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -198,26 +231,28 @@ def _no_batch(path: Path) -> ValueError:
 
 
 def kept_in(folder: Path) -> tuple[dict[str, Any], list[Part]]:
-    """The identity of the search in ``folder``, and its batches so far, stage by stage and without states; ({}, []) if
-    there is no search.
+    """The identity of the search in ``folder``, and its batches so far, stage by stage and without states, the one
+    that goes on last; ({}, []) if there is no search.
 
     Raises:
         ValueError: a file is damaged, or belongs to another search.
     """
     store = Store(folder)
-    files = store._files(".*")
+    files = [*store._files(".*"), *[store._begun] * store._begun.exists()]
     if not files:
         return {}, []
     identity, _ = _read_identity(store._identity)
     store = store._replace(n_seeds=identity["n_seeds"], numbers=tuple(identity[NUMBERS]))
     batches: list[Part] = []
+    done: set[tuple[int, int]] = set()  # (stage, cell) of finished batches
     for path in files:
-        arrays, _ = read_arrays(path, AGAIN)
-        metrics = _metrics_in(arrays)
-        cells = store.cells(arrays["runs"]) if "runs" in arrays else np.array([-1])
-        if (cells < 0).any() or (batches and metrics.keys() != batches[0].metrics.keys()):
+        stage, part = _read(path, store, False, batches[0].metrics.keys() if batches else None)
+        if (part.cells < 0).any():
             raise _no_batch(path)
-        batches.append(Part(cells, arrays["diverged"], None, metrics))
+        runs = {(stage, cell) for cell in part.cells.tolist()}
+        if path.name != BEGUN or done.isdisjoint(runs):
+            batches.append(part._replace(state=None))
+        done |= runs
     return identity, batches
 
 

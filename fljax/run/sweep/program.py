@@ -1,5 +1,6 @@
 """Hyperparameters x seeds as one compiled program: runs are mapped over points, and a diverged run is frozen."""
 
+from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -13,12 +14,11 @@ from fljax.rounds.round_metrics import check_clusters
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
 from fljax.run.check import check_count, check_run, fields_of
 from fljax.run.check_network import check_outputs, check_subjects
-from fljax.run.check_state import begun
 from fljax.run.chunk import put_row, round_cost
 from fljax.run.hosts import gathered
 from fljax.run.memory import check_traced, n_bytes
 from fljax.run.mesh import n_sweep_devices, over_sweep
-from fljax.run.one_round import as_traced, due_rounds, run_round, split_key
+from fljax.run.one_round import as_traced, due_rounds, first_state, run_round, shapes_of_state
 from fljax.run.program_cost import Cost
 from fljax.run.programs import Compile, Level, compiler_for, options_of
 from fljax.run.sweep import memory as memory_of
@@ -35,7 +35,7 @@ class Setting(NamedTuple):
 
     algorithm: Algorithm
     draw: Draw  # the sampling of a round
-    n_rounds: int
+    n_rounds: int  # for whose metrics a call of `advance` has room
     at_once: int  # runs side by side on a device
     level: Level = "full"  # at which the program is compiled
 
@@ -46,7 +46,7 @@ class Cell(NamedTuple):
     hyper: Any
     key: Key
     diverged: Array  # () int32 the round whose loss was not finite, after which nothing changes; or GOING_ON
-    state: State | None = None  # None at the beginning
+    state: State | None = None  # None before `begin`
 
 
 def sweep(
@@ -105,10 +105,11 @@ def sweep(
         check_outputs(algorithm, tree.row(cells.hyper, jnp.int32(0)), federation, key)
         setting = setting._replace(at_once=plan(setting, cells, federation, dropout_rate, at_once, memory).at_once)
         setting = setting._replace(level=level_of(setting, cells, federation, dropout_rate, compile))
-        _, metrics = advance(setting, cells, federation, dropout_rate, due, jnp.int32(0), jnp.int32(n_rounds))
-    check_clusters(metrics)
+        begun_cells = begin(setting, cells, federation)
+        _, metrics = advance(setting, begun_cells, federation, dropout_rate, due, jnp.int32(0), jnp.int32(n_rounds))
     n_points = count_points(hypers)
     metrics = _by_points(metrics, n_points, int(n_seeds))
+    check_clusters(metrics)
     if isinstance(metrics["diverged"], jax.core.Tracer):
         return metrics
     epsilon = epsilons_of_points(hypers, draw.sampling, algorithm.about.work, int(n_rounds))
@@ -138,7 +139,12 @@ def _cells(n_points: int, n_seeds: int, hypers: Any, key: Key) -> Cell:
 
 @partial(jax.jit, static_argnums=(1, 2))
 def _by_points(metrics: Metrics, n_points: int, n_seeds: int) -> Metrics:
-    return jax.tree.map(lambda leaf: leaf.reshape(n_points, n_seeds, *leaf.shape[1:]), metrics)
+    n_cells = n_points * n_seeds  # the others are padding
+
+    def by_points(rows: Array) -> Array:
+        return jnp.moveaxis(rows[:, :n_cells], 0, 1).reshape(n_points, n_seeds, *rows.shape[:1], *rows.shape[2:])
+
+    return jax.tree.map(by_points, metrics)
 
 
 def plan(
@@ -171,9 +177,21 @@ def shapes_of_metrics(setting: Setting, cells: Cell, federation: Federation, dro
 
 def _arguments_of(n: int, setting: Setting, cells: Cell, federation: Federation, dropout: Array | None) -> tuple:
     """The arguments for tracing `_mapped` with ``n`` of the cells."""
-    some_cells = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((n, *leaf.shape[1:]), leaf.dtype), cells)
+    first_cell = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), cells)
+    state = shapes_of_state(setting.algorithm.init, first_cell.key, first_cell.hyper, federation.train)
+    cell = first_cell._replace(state=state)
+    some_cells = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((n, *leaf.shape), leaf.dtype), cell)
     n_rounds = setting.n_rounds
-    return setting, some_cells, federation, dropout, jnp.ones(n_rounds, bool), jnp.int32(0), jnp.int32(n_rounds)
+    rest = federation, dropout, jnp.ones(n_rounds, bool), jnp.int32(0), jnp.int32(n_rounds)
+    return setting, some_cells, *rest
+
+
+def begin(setting: Setting, cells: Cell, federation: Federation) -> Cell:
+    """The cells with their first states, spread over the sweep axis of the current mesh; those with states keep them.
+
+    They are padded to a multiple of the axis with copies of the first one that are frozen and cost nothing.
+    """
+    return _begin_at(setting.level)(setting.algorithm, setting.at_once, n_sweep_devices(), cells, federation)
 
 
 def advance(
@@ -185,18 +203,23 @@ def advance(
     first: Array,
     count: Array,
 ) -> tuple[Cell, Metrics]:
-    """Rounds ``first`` to ``first + count`` of every cell, spread over the sweep axis of the current mesh.
+    """Rounds ``first`` to ``first + count`` of every cell of `begin`; the cells that are passed are donated.
 
-    The metrics have leading axes (cells, n_rounds); the first ``count`` rounds are filled.
+    The metrics have leading axes (setting.n_rounds, cells); the first ``count`` rounds are filled.
     """
-    compiled = _compiled_at(setting.level)
+    compiled = _advance_at(setting.level)
     return compiled(setting, n_sweep_devices(), cells, federation, dropout, due, first, count)
 
 
 @cache
-def _compiled_at(level: Level) -> Any:
-    """`_advance` with its own jit, because compiler options are not arguments of a call."""
-    return jax.jit(_advance, static_argnums=(0, 1), compiler_options=options_of(level) or None)
+def _begin_at(level: Level) -> Any:
+    """`_begin` with its own jit, because compiler options are not arguments of a call."""
+    return jax.jit(_begin, static_argnums=(0, 1, 2), compiler_options=options_of(level) or None)
+
+
+@cache
+def _advance_at(level: Level) -> Any:
+    return jax.jit(_advance, static_argnums=(0, 1), donate_argnums=2, compiler_options=options_of(level) or None)
 
 
 def level_of(setting: Setting, cells: Cell, federation: Federation, dropout: Array | None, compile: Compile) -> Level:
@@ -211,24 +234,39 @@ def level_of(setting: Setting, cells: Cell, federation: Federation, dropout: Arr
     return compiler_for(compile, rounds, cost, None).level
 
 
-def _advance(setting: Setting, n_devices: int, cells: Cell, *rest: Any) -> tuple[Cell, Metrics]:
+def _begin(algorithm: Algorithm, at_once: int, n_devices: int, cells: Cell, federation: Federation) -> Cell:
     n_cells = cells.diverged.shape[0]
     padded = -(-n_cells // n_devices) * n_devices
     position = jnp.arange(padded)
-    filled = jax.tree.map(lambda leaf: leaf[jnp.where(position < n_cells, position, 0)], cells)
-    # Padding of the last device's share is frozen from the beginning and costs nothing.
-    filled = filled._replace(diverged=jnp.where(position < n_cells, filled.diverged, 0))
-    advanced = over_sweep(partial(_mapped, setting), filled, rest)
-    return jax.tree.map(lambda leaf: leaf[:n_cells], advanced)
+    filled = cells
+    if padded > n_cells:
+        filled = jax.tree.map(lambda leaf: leaf[jnp.where(position < n_cells, position, 0)], cells)
+        filled = filled._replace(diverged=jnp.where(position < n_cells, filled.diverged, 0))
+
+    def one(cell: Cell, federation: Federation) -> Cell:
+        if cell.state is not None:
+            return cell
+        return cell._replace(state=first_state(algorithm.init, cell.key, cell.hyper, federation.train))
+
+    return over_sweep(partial(_map_cells, one, at_once), filled, (federation,))
 
 
-@partial(jax.jit, static_argnums=0)
+def _advance(setting: Setting, n_devices: int, cells: Cell, *rest: Any) -> tuple[Cell, Metrics]:
+    advanced, metrics = over_sweep(partial(_mapped, setting), cells, rest)
+    return advanced, jax.tree.map(lambda rows: jnp.moveaxis(rows, 0, 1), metrics)
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=1)
 def _mapped(setting: Setting, cells: Cell, *rest: Any) -> tuple[Cell, Metrics]:
     """`_run` of every cell of one device."""
-    # A plain loop for a batch of one, for which lax.map would make a vmap of length one.
-    batch = None if setting.at_once == 1 else setting.at_once
     static = setting._replace(at_once=1, level="full")  # these do not affect a run, which is traced only once
-    return lax.map(lambda cell: _run(static, cell, *rest), cells, batch_size=batch)
+    return _map_cells(partial(_run, static), setting.at_once, cells, *rest)
+
+
+def _map_cells(function: Callable[..., Any], at_once: int, cells: Cell, *rest: Any) -> Any:
+    """``function(cell, *rest)`` of every cell, ``at_once`` side by side."""
+    # A plain loop for a batch of one, for which lax.map would make a vmap of length one.
+    return lax.map(lambda cell: function(cell, *rest), cells, batch_size=None if at_once == 1 else at_once)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -242,10 +280,6 @@ def _run(
     count: Array,
 ) -> tuple[Cell, Metrics]:
     """One cell's rounds; those of a diverged cell are blank."""
-    if cell.state is None:
-        cell = cell._replace(
-            state=begun(setting.algorithm.init, split_key(cell.key).init, cell.hyper, federation.train)
-        )
 
     def going_on(state: State, round: Array) -> tuple[State, Metrics]:
         run = (setting.algorithm, setting.draw, cell.hyper, federation, cell.key, dropout)

@@ -14,20 +14,23 @@ from fljax.rounds.sampling import Draw, Sampling, sampling_of
 from fljax.run.agreement import truth_of
 from fljax.run.check import check_run, fields_of
 from fljax.run.check_network import check_outputs, check_subjects
+from fljax.run.chunk import most_rounds
 from fljax.run.identity import run_identity
-from fljax.run.mesh import Device, over_devices, replicated, shapes
+from fljax.run.mesh import Device, n_sweep_devices, over_devices, replicated, shapes
 from fljax.run.one_round import as_traced, due_rounds
 from fljax.run.programs import Compile
 from fljax.run.surroundings import surroundings
 from fljax.run.sweep import parts
+from fljax.run.sweep.batch import OnRounds
 from fljax.run.sweep.halving import rungs
 from fljax.run.sweep.host_metrics import OF_ROUNDS, host_metrics
 from fljax.run.sweep.points import count_points, epsilons_of_points, point, vectors, with_targets
 from fljax.run.sweep.program import Cell, Setting, all_cells, level_of, plan, shapes_of_metrics
-from fljax.run.sweep.stages import RUNS_PER_CALL, OnBatch, Stage, run_stages
+from fljax.run.sweep.stages import RUNS_PER_CALL, Stage, run_stages
 from fljax.run.sweep.stages import Found as Found
 from fljax.run.sweep.table import check_agreement, metric_of
 from fljax.run.sweep.widened import HYPER, NUMBERS
+from fljax.run.termination import put_off
 from fljax.run.writer import only_run
 from fljax.types import Algorithm, Federation, Key
 
@@ -50,15 +53,18 @@ def search(
     at_once: int | None = None,
     memory: int | None = None,
     devices: Sequence[Device] | None = None,
-    on_batch: OnBatch | None = None,
+    on_rounds: OnRounds | None = None,
+    seconds_per_checkpoint: float = 60.0,
     compile: Compile = "auto",
     force_resume: bool = False,
 ) -> Found:
     """`fljax.sweep` in batches of runs, with files, resume and successive halving; runs are spread over the devices.
 
-    The same call again resumes after the last batch that was saved (of ``at_once`` runs per device; for None on a CPU
-    of 4) and repeats an interrupted batch. Without halving, it can be resumed with more seeds and points, in any order;
-    those of the folder must be among them. Points that halving keeps have the results of the full sweep.
+    The same call again resumes an interrupted search: finished batches (of ``at_once`` runs per device; for None on a
+    CPU of 4) are read, and the last one goes on from its last checkpoint, unless ``at_once`` is now smaller. On SIGTERM
+    or Ctrl-C the checkpoint is written first, as by `fljax.train`. Without halving, a search can be resumed with more
+    seeds and points, in any order; those of the folder must be among them. Points that halving keeps have the results
+    of the full sweep.
 
     Args:
         algorithm: from `fljax.algorithms`.
@@ -70,7 +76,7 @@ def search(
         halving: keep one point in so many at each stage, by the mean over seeds of ``metric``; None: the full sweep.
         metric: metric of the tests, see `fljax.run.sweep.table.HEADLINES`, or ``"ari"``, the agreement of clusters with
             the true groups; lower is better for losses and errors. None: accuracy_macro, for regression r2_micro.
-        folder: where batches are saved; None saves nothing.
+        folder: for the batches' files; None writes nothing.
         participation: as in `fljax.simulate`.
         sampling: as in `fljax.simulate`.
         evaluate_every: as in `fljax.simulate`.
@@ -78,7 +84,9 @@ def search(
         at_once: runs side by side on a device; None: the best number.
         memory: bytes that the search may use on a device; None: the device's memory.
         devices: devices over which the runs are spread; None: all.
-        on_batch: called after every batch.
+        on_rounds: ``on_rounds(done, n)`` is called about every second: of the ``n`` rounds of all runs of a stage,
+            ``done`` are done.
+        seconds_per_checkpoint: least time between checkpoints of a batch.
         compile: see `fljax.run.train.train`.
         force_resume: resume though versions, devices or cores have changed; the folder records both.
 
@@ -99,7 +107,12 @@ def search(
     cells = all_cells(hypers, key, n_seeds)
     n_devices = len(jax.devices() if devices is None else devices)
     folder = None if folder is None else Path(folder)
-    with only_run(folder) as writable, over_devices(devices, n_devices) as mesh, fields_of(hypers, algorithm):
+    with (
+        put_off(folder is not None) as termination,
+        only_run(folder) as writable,
+        over_devices(devices, n_devices) as mesh,
+        fields_of(hypers, algorithm),
+    ):
         check_outputs(algorithm, point(hypers, 0), federation, key)
         federation, dropout_rate = replicated((federation, as_traced(dropout)), mesh)
         setting = Setting(algorithm, draw, n_rounds, 1)
@@ -107,12 +120,15 @@ def search(
         setting = setting._replace(at_once=plan(setting, cells, federation, dropout_rate, at_once, memory).at_once)
         stored_level = parts.level_of(folder) if compile == "auto" and folder is not None else None  # the choice there
         level = stored_level or level_of(setting, cells, federation, dropout_rate, compile)
-        setting = setting._replace(level=level)
-        due = due_rounds(evaluate_every, n_rounds)
-        on_batch, implementation = on_batch or (lambda done, n: None), jax.random.key_impl(key)
         in_turn = RUNS_PER_CALL if at_once is None and setting.at_once == 1 else 1
+        batch = setting.at_once * n_sweep_devices() * in_turn
+        room = min(n_rounds, most_rounds(batch * federation.train.n_clients))
+        setting = setting._replace(level=level, n_rounds=room)
+        due = due_rounds(evaluate_every, n_rounds)
+        on_rounds, implementation = on_rounds or (lambda done, n: None), jax.random.key_impl(key)
         store = parts.Store(folder, surroundings(n_devices), force_resume, int(n_seeds))
-        stage = Stage(setting, federation, dropout_rate, due, store, on_batch, implementation, in_turn)
+        rest = on_rounds, implementation, batch, seconds_per_checkpoint, termination
+        stage = Stage(setting, federation, dropout_rate, due, store, *rest)
         if folder is not None:
             state = stage.shapes(cells)
             identity = run_identity(

@@ -1,31 +1,31 @@
-"""The stages of a search: batches of runs, saved when they are done, and the choice of points for the next stage."""
+"""The stages of a search: its batches of runs, and the choice of points for the next stage."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-from fljax.rounds.round_metrics import check_clusters
-from fljax.run import hosts
 from fljax.run.agreement import Truth, ari_of_rounds
-from fljax.run.checkpoint import as_numbers, is_key
+from fljax.run.checkpoint import is_key
 from fljax.run.headline import LOWER_IS_BETTER
-from fljax.run.mesh import n_sweep_devices
+from fljax.run.loop import Loop
 from fljax.run.spread import measured
 from fljax.run.sweep import parts
+from fljax.run.sweep.batch import BatchProgress, BatchRecord, OnRounds
 from fljax.run.sweep.halving import Rung, survivors
-from fljax.run.sweep.program import Cell, Setting, advance
+from fljax.run.sweep.program import Cell, Setting, advance, begin
 from fljax.run.sweep.table import AGREEMENT
-from fljax.types import Federation
+from fljax.run.termination import Termination
+from fljax.types import Federation, Metrics
 
+SECONDS_PER_CHUNK = 1.0
+"""About how long the rounds of a batch go on between two calls of ``on_rounds``."""
 RUNS_PER_CALL = 4
 """Default number of runs in a batch on a CPU, one after another; elsewhere a batch has as many runs as fit."""
-
-OnBatch = Callable[[int, int], None]
-"""``on_batch(done, n)``: ``done`` of the ``n`` runs of a stage are done."""
 
 
 class Found(NamedTuple):
@@ -43,52 +43,59 @@ class Stage(NamedTuple):
     dropout: Any
     due: Any
     store: parts.Store
-    on_batch: OnBatch
+    on_rounds: OnRounds
     implementation: Any  # of the keys, whose plain data is in the cells
-    in_turn: int = 1  # runs of a batch one after another, if none are side by side
+    batch: int  # runs of a batch, of all devices
+    seconds_per_checkpoint: float
+    asked: Termination | None = None
 
     def run(self, stage: int, cells: Cell, todo: np.ndarray, first: int, until: int, keep: bool) -> parts.Part:
-        """Runs the cells ``todo`` from round ``first`` to ``until``, batch by batch; saved ones are read from the
+        """Runs the cells ``todo`` from round ``first`` to ``until``, batch by batch; what was saved is read from the
         store."""
-        done = self.store.read(stage, todo, until - first, keep)
+        n_rounds = until - first
+        done = self.store.read(stage, todo, n_rounds, keep)
         done_cells = np.concatenate([part.cells for part in done]) if done else np.zeros(0, int)
         missing = np.setdiff1d(todo, done_cells)
-        batch = self.setting.at_once * n_sweep_devices() * self.in_turn
+        begun = self.store.read_begun(stage, missing, n_rounds)
+        if begun is not None and len(begun.cells) > self.batch:
+            begun = None  # fewer runs fit into a batch than before
         if len(missing):
             self.store.go_on()
-        self.on_batch(len(done_cells), len(todo))
-        for begin in range(0, len(missing), batch):
-            chosen = missing[begin : begin + batch]
-            part = self._batch(cells, chosen, batch, first, until, keep)
-            if hosts.writes():
-                self.store.write(stage, part)
-            done.append(part)
-            self.on_batch(len(done_cells) + begin + len(chosen), len(todo))
+        n_done, n = len(done_cells) * n_rounds, len(todo) * n_rounds
+        self.on_rounds(n_done + (0 if begun is None else len(begun.cells) * begun.n_rounds), n)
+        rest = missing if begun is None else np.setdiff1d(missing, begun.cells)
+        batches = [rest[i : i + self.batch] for i in range(0, len(rest), self.batch)]
+        n_clients = self.batch * self.federation.train.n_clients
+        for chosen in batches if begun is None else [begun.cells, *batches]:
+            record = BatchRecord(self.store, stage, chosen, first, until, n_clients, keep, begun)
+            progress = BatchProgress(self.on_rounds, len(chosen), first, n_done, n)
+            loop = Loop(record, SECONDS_PER_CHUNK, self.seconds_per_checkpoint, progress, self.asked)
+            batch_cells = begin(self.setting, self._of_batch(cells, chosen, begun), self.federation)
+            done.append(loop.run(self._advance, batch_cells, until))
+            n_done, begun = n_done + len(chosen) * n_rounds, None
         return parts.joined(done)
 
-    def _batch(self, cells: Cell, chosen: np.ndarray, batch: int, first: int, until: int, keep: bool) -> parts.Part:
-        # The last batch is padded with frozen runs, which cost nothing, so that all batches use one program.
-        padded = np.concatenate([chosen, np.repeat(chosen[:1], batch - len(chosen))])
-        batch_cells: Cell = jax.tree.map(lambda leaf: leaf[padded], cells)
-        diverged = np.where(np.arange(batch) < len(chosen), batch_cells.diverged, 0).astype(np.int32)
-        state = None if batch_cells.state is None else self._from_leaves(batch_cells)
-        batch_cells = batch_cells._replace(
-            key=jax.random.wrap_key_data(batch_cells.key, impl=self.implementation), diverged=diverged, state=state
-        )
-        n = until - first
-        batch_cells, metrics = advance(
-            self.setting, batch_cells, self.federation, self.dropout, self.due, jnp.int32(first), jnp.int32(n)
-        )
-        state = jax.tree.leaves(jax.tree.map(as_numbers, batch_cells.state)) if keep else None
-        rows = jax.tree.map(lambda leaf: leaf[: len(chosen)], hosts.gathered((batch_cells.diverged, state, metrics)))
-        check_clusters(rows[2])
-        # Copies, because a view of a stage's rounds would keep the whole array of the program alive.
-        return parts.Part(chosen, rows[0], rows[1], {name: value[:, :n].copy() for name, value in rows[2].items()})
+    def _advance(self, cells: Cell, first: Array, count: Array) -> tuple[Cell, Metrics]:
+        return advance(self.setting, cells, self.federation, self.dropout, self.due, first, count)
 
-    def _from_leaves(self, cells: Cell) -> Any:
+    def _of_batch(self, cells: Cell, chosen: np.ndarray, begun: parts.Part | None) -> Cell:
+        """The cells ``chosen``, as they are or as an interrupted batch has ``begun`` them."""
+        # The last batch is padded with frozen runs, which cost nothing, so that all batches use one program.
+        is_run = np.arange(self.batch) < len(chosen)
+        rows = np.where(is_run, np.arange(self.batch), 0)
+        batch_cells: Cell = jax.tree.map(lambda leaf: leaf[chosen[rows]], cells)
+        if begun is not None:
+            state: Any = [leaf[rows] for leaf in begun.state or ()]
+            batch_cells = batch_cells._replace(diverged=begun.diverged[rows], state=state)
+        key = jax.random.wrap_key_data(batch_cells.key, impl=self.implementation)
+        diverged = np.where(is_run, batch_cells.diverged, 0).astype(np.int32)
+        state = None if batch_cells.state is None else self._from_leaves(batch_cells.state, cells)
+        return batch_cells._replace(key=key, diverged=diverged, state=state)
+
+    def _from_leaves(self, leaves: Any, cells: Cell) -> Any:
         like, structure = jax.tree.flatten(self.shapes(cells))
-        pairs: Any = zip(cells.state or (), like, strict=True)
         keyed = partial(jax.random.wrap_key_data, impl=self.implementation)
+        pairs = zip(leaves, like, strict=True)
         return structure.unflatten(keyed(jnp.asarray(leaf)) if is_key(like_leaf) else leaf for leaf, like_leaf in pairs)
 
     def shapes(self, cells: Cell) -> Any:
@@ -99,7 +106,7 @@ class Stage(NamedTuple):
 
 def run_stages(stage: Stage, stages: Sequence[Rung], cells: Cell, metric: str, truth: Truth | None = None) -> Found:
     """Runs all stages, each with the points that are best by ``metric``; ``truth``: the true groups, if known."""
-    n_cells, n_rounds = cells.diverged.shape[0], stage.setting.n_rounds
+    n_cells, n_rounds = cells.diverged.shape[0], stages[-1].until
     n_seeds = n_cells // stages[0].n_points
     rounds, first = np.zeros(stages[0].n_points, int), 0
     alive, metrics = np.arange(stages[0].n_points), {}
