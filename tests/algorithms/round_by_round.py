@@ -40,7 +40,7 @@ class _Tested(NamedTuple):
 def jitted(function: Callable) -> Callable:
     """A method's ``init``, ``round`` or ``deploy``, compiled once for all who ask: op by op is many small programs."""
     compiled = jax.jit(function)
-    return lambda key, hyper, *rest: compiled(key, as_traced(hyper), *rest)
+    return lambda key, hyper, *arguments: compiled(key, as_traced(hyper), *arguments)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -56,8 +56,8 @@ def _one_test(method: _Tested, hyper: Any, federation: Federation, key: Key, sta
 
 def one_round(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, state: State, round: int):
     """The round of that number with everyone in it, from any state: (state, metrics)."""
-    given = (as_traced(hyper), federation, key, None, state, np.int32(round))
-    return _one_round(_Round(algorithm.round), federation.train.n_clients, *given)
+    arguments = (as_traced(hyper), federation, key, None, state, np.int32(round))
+    return _one_round(_Round(algorithm.round), federation.train.n_clients, *arguments)
 
 
 def scores(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, state: State) -> dict[str, jax.Array]:
@@ -72,13 +72,13 @@ def written_out(algorithm: Algorithm, hyper: Any, federation: Federation) -> str
     Methods of equal texts are the same, whatever they are given; that takes no compiling.
     """
 
-    def once(key, hyper, federation):
+    def program(key, hyper, federation):
         state = algorithm.init(key, hyper, federation.train)
         cohort = sample_cohort(key, np.int32(0), federation, federation.train.n_clients // 2, None)
         rows = State(state.server, tree.take(state.clients, cohort.ids))
         return state, algorithm.round(key, hyper, rows, cohort), algorithm.deploy(key, hyper, state, federation.train)
 
-    return str(jax.make_jaxpr(once)(jax.random.key(0), as_traced(hyper), federation))
+    return str(jax.make_jaxpr(program)(jax.random.key(0), as_traced(hyper), federation))
 
 
 class Rounds(dict):
@@ -89,10 +89,12 @@ class Rounds(dict):
         self._test, self._due = test, due
 
     def __missing__(self, name: str) -> np.ndarray:
-        tested = {round: jax.device_get(self._test(int(round))) for round in np.flatnonzero(self._due)}
-        some = next(iter(tested.values()))
-        empty = jax.tree.map(lambda value: np.full(np.shape(value), np.nan, np.asarray(value).dtype), some)
-        self.update(_stacked([tested.get(round, empty) for round in range(len(self._due))]))
+        metrics = {round: jax.device_get(self._test(int(round))) for round in np.flatnonzero(self._due)}
+        any_metrics = next(iter(metrics.values()))
+        untested_metrics = jax.tree.map(
+            lambda value: np.full(np.shape(value), np.nan, np.asarray(value).dtype), any_metrics
+        )
+        self.update(_stacked([metrics.get(round, untested_metrics) for round in range(len(self._due))]))
         if name not in self:
             raise KeyError(name)
         return self[name]
@@ -121,8 +123,8 @@ def simulate(
         state = jitted(algorithm.init)(split_key(key).init, hyper, federation.train)
         states, rows = [], []
         for round in range(n_rounds):
-            given = (hyper, federation, key, as_traced(dropout), state, np.int32(round))
-            state, metrics = _one_round(_Round(algorithm.round), draw, *given)
+            arguments = (hyper, federation, key, as_traced(dropout), state, np.int32(round))
+            state, metrics = _one_round(_Round(algorithm.round), draw, *arguments)
             states.append(state)
             rows.append(metrics)
     due = np.array([is_due(round, evaluate_every, n_rounds) for round in range(n_rounds)])

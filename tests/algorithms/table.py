@@ -45,8 +45,8 @@ class Case(NamedTuple):
         return fljax.compose(self.name).Hyper(**{"lr": 0.1, **self.numbers})
 
 
-def _case(name: str, up: float | None = None, down: float | None = None, **rest: Any) -> Case:
-    return Case(name, up=up, down=up if down is None else down, **rest)
+def _case(name: str, up: float | None = None, down: float | None = None, **fields: Any) -> Case:
+    return Case(name, up=up, down=up if down is None else down, **fields)
 
 
 CASES = {

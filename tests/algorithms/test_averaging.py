@@ -47,42 +47,46 @@ def server_of(algorithm, hyper, federation, key, n_rounds=ROUNDS, participation=
 
 @pytest.mark.slow
 def test_feddist_all_the_way_is_fedavg_of_equal_weights(key, model, work, federation):
-    ours = server_of(feddist(model, work), fljax.feddist.Hyper(lr=0.1, step=1.0), federation, key)
-    averaged = server_of(fedavg(model, work, weighting="uniform"), fljax.fedavg.Hyper(lr=0.1), federation, key)
-    chex.assert_trees_all_close(ours, averaged, rtol=1e-6, atol=1e-6)
+    actual = server_of(feddist(model, work), fljax.feddist.Hyper(lr=0.1, step=1.0), federation, key)
+    expected = server_of(fedavg(model, work, weighting="uniform"), fljax.fedavg.Hyper(lr=0.1), federation, key)
+    chex.assert_trees_all_close(actual, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.slow
 def test_feddws_all_the_way_is_fedavg(key, model, work, federation):
-    ours = server_of(feddws(model, work), fljax.feddws.Hyper(lr=0.1, step=1.0), federation, key)
-    averaged = server_of(fedavg(model, work), fljax.fedavg.Hyper(lr=0.1), federation, key)
-    chex.assert_trees_all_close(ours, averaged, rtol=1e-6, atol=1e-6)
+    actual = server_of(feddws(model, work), fljax.feddws.Hyper(lr=0.1, step=1.0), federation, key)
+    expected = server_of(fedavg(model, work), fljax.fedavg.Hyper(lr=0.1), federation, key)
+    chex.assert_trees_all_close(actual, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_feddws_of_equal_sizes_is_feddist(key, model, work, federation):
     size = federation.train.size
     federation = federation._replace(train=federation.train._replace(size=jnp.full_like(size, size.min())))
-    ours = server_of(feddws(model, work), fljax.feddws.Hyper(lr=0.1), federation, key)
+    actual = server_of(feddws(model, work), fljax.feddws.Hyper(lr=0.1), federation, key)
     chex.assert_trees_all_close(
-        ours, server_of(feddist(model, work), fljax.feddist.Hyper(lr=0.1), federation, key), rtol=1e-6, atol=1e-6
+        actual, server_of(feddist(model, work), fljax.feddist.Hyper(lr=0.1), federation, key), rtol=1e-6, atol=1e-6
     )
 
 
 def test_literal_feddws_steps_by_one_over_the_participants(key, model, work, federation):
     literal = server_of(feddws(model, work, literal=True), fljax.feddws.Hyper(lr=0.1, step=1.0), federation, key)
-    quarter = server_of(feddws(model, work), fljax.feddws.Hyper(lr=0.1, step=0.25), federation, key)  # 4 of 8 take part
-    chex.assert_trees_all_close(literal, quarter, rtol=1e-6, atol=1e-7)
+    with_a_quarter = server_of(
+        feddws(model, work), fljax.feddws.Hyper(lr=0.1, step=0.25), federation, key
+    )  # 4 of 8 take part
+    chex.assert_trees_all_close(literal, with_a_quarter, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.slow
 def test_feddane_of_identical_clients_is_fedprox(key, model):
     federation = linear_groups(4, 1, examples=24)
-    same = federation._replace(train=federation.train._replace(index=jnp.tile(federation.train.index[:1], (4, 1))))
+    identical_clients = federation._replace(
+        train=federation.train._replace(index=jnp.tile(federation.train.index[:1], (4, 1)))
+    )
     work = Work(2, 8)
-    ours = server_of(feddane(model, work), fljax.feddane.Hyper(lr=0.1, mu=0.4), same, key)
-    prox = server_of(fedprox(model, work), fljax.fedprox.Hyper(lr=0.1, mu=0.4), same, key)
+    actual = server_of(feddane(model, work), fljax.feddane.Hyper(lr=0.1, mu=0.4), identical_clients, key)
+    expected = server_of(fedprox(model, work), fljax.fedprox.Hyper(lr=0.1, mu=0.4), identical_clients, key)
     # gbar - g_i is rounding error here, added over 3 rounds.
-    chex.assert_trees_all_close(ours, prox, rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_feddane_equals_numpy(key, model, federation):
@@ -91,18 +95,18 @@ def test_feddane_equals_numpy(key, model, federation):
     for _ in range(ROUNDS):
         gradients = [oracle.gradient(theta, *d) for d in data]
         mean, sent = oracle.average(gradients, sizes), []
-        for (x, y), own in zip(data, gradients, strict=True):
+        for (x, y), own_gradient in zip(data, gradients, strict=True):
             w = theta
             for _ in range(work.epochs):
                 g = oracle.combine(
-                    lambda g, gbar, own, w, t: g + gbar - own + 0.3 * (w - t),
-                    *(oracle.gradient(w, x, y), mean, own, w, theta),
+                    lambda g, gbar, own_gradient, w, t: g + gbar - own_gradient + 0.3 * (w - t),
+                    *(oracle.gradient(w, x, y), mean, own_gradient, w, theta),
                 )
                 w = oracle.combine(lambda w, g: w - 0.2 * g, w, g)
             sent.append(w)
         theta = oracle.average(sent, sizes)
-    ours = server_of(feddane(model, work), fljax.feddane.Hyper(lr=0.2, mu=0.3), federation, key, participation=1.0)
-    chex.assert_trees_all_close(ours, theta, rtol=1e-5, atol=1e-5)
+    actual = server_of(feddane(model, work), fljax.feddane.Hyper(lr=0.2, mu=0.3), federation, key, participation=1.0)
+    chex.assert_trees_all_close(actual, theta, rtol=1e-5, atol=1e-5)
 
 
 def test_a_client_of_feddane_stays_where_everyones_gradient_is_zero(key, model, federation):
@@ -110,23 +114,23 @@ def test_a_client_of_feddane_stays_where_everyones_gradient_is_zero(key, model, 
     x, y = examples_of(federation.train, 0, np.float32)
     batch = Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(len(y)))
     models = tree.everyone(theta, 8)
-    own = client_gradients(jax.random.split(key, 8), models, federation.train, training_loss(model), 8).params
-    shift = jax.tree.map(lambda g: -g[0], own)  # gbar = 0
+    gradients = client_gradients(jax.random.split(key, 8), models, federation.train, training_loss(model), 8).params
+    shift = jax.tree.map(lambda g: -g[0], gradients)  # gbar = 0
     loss = proximal(shifted(training_loss(model)), 0.7)
-    first = jax.jit(jax.grad(lambda w: loss(w, batch, key, theta, shift)[0]))(theta)
-    chex.assert_trees_all_close(first, jax.tree.map(jnp.zeros_like, theta), atol=1e-6)
+    gradient = jax.jit(jax.grad(lambda w: loss(w, batch, key, theta, shift)[0]))(theta)
+    chex.assert_trees_all_close(gradient, jax.tree.map(jnp.zeros_like, theta), atol=1e-6)
 
 
 def meta_gradient(w, a, parts):
     """(I - a H_3(w)) g_2(w - a g_1(w)) on the parts of a batch, the Hessian by a difference, and without one of two."""
-    adapted = oracle.combine(lambda w, g: w - a * g, w, oracle.gradient(w, *parts[0]))
-    found = oracle.gradient(adapted, *(parts[1] if len(parts[1][1]) else parts[0]))
+    adapted_w = oracle.combine(lambda w, g: w - a * g, w, oracle.gradient(w, *parts[0]))
+    gradient = oracle.gradient(adapted_w, *(parts[1] if len(parts[1][1]) else parts[0]))
     if len(parts) == 3:
-        up, down = (
-            oracle.gradient(oracle.combine(lambda w, v, s=s: w + s * v, w, found), *parts[2]) for s in (1e-6, -1e-6)
+        gradient_up, gradient_down = (
+            oracle.gradient(oracle.combine(lambda w, v, s=s: w + s * v, w, gradient), *parts[2]) for s in (1e-6, -1e-6)
         )
-        found = oracle.combine(lambda g, u, d: g - a * (u - d) / 2e-6, found, up, down)
-    return found, adapted
+        gradient = oracle.combine(lambda g, u, d: g - a * (u - d) / 2e-6, gradient, gradient_up, gradient_down)
+    return gradient, adapted_w
 
 
 @pytest.mark.parametrize("variant", ["first_order", *slow("hessian_free")])
@@ -139,17 +143,19 @@ def test_perfedavg_in_numpy(key, model, federation, reference, variant):  # noqa
         for i, k, _ in cohort:
             w, size = theta, int(reference.size[i])
             for order in np.asarray(epoch_orders(k, reference.index[i], size, WORK.epochs))[:, :size]:
-                for begin in range(0, size, n_parts * batch):
-                    rows = order[begin : begin + n_parts * batch]
+                for first_row in range(0, size, n_parts * batch):
+                    rows = order[first_row : first_row + n_parts * batch]
                     parts = [(reference.x[rows[j::n_parts]], reference.y[rows[j::n_parts]]) for j in range(n_parts)]
                     w = oracle.combine(lambda w, g: w - LR * g, w, meta_gradient(w, a, parts)[0])
             sent.append(w)
         theta = oracle.average(sent, [size for *_, size in cohort])
     expected = []
     for i, (index, size) in enumerate(data):
-        own, batches = jax.random.fold_in(reference.keys.deploy, i), []
+        client_key, batches = jax.random.fold_in(reference.keys.deploy, i), []
         while len(batches) < 3:
-            order = np.asarray(shuffled(jax.random.fold_in(own, len(batches) // -(-size // batch)), index, size))[:size]
+            order = np.asarray(
+                shuffled(jax.random.fold_in(client_key, len(batches) // -(-size // batch)), index, size)
+            )[:size]
             batches += [(reference.x[rows], reference.y[rows]) for rows in np.split(order, range(batch, size, batch))]
         expected.append(oracle.local_sgd(theta, batches[:3], a))
     algorithm = perfedavg(model, WORK, variant=variant, adapt_steps=3)
@@ -159,13 +165,15 @@ def test_perfedavg_in_numpy(key, model, federation, reference, variant):  # noqa
 @pytest.mark.parametrize("variant", ["first_order", "hessian_free"])
 def test_perfedavg_on_one_example_adapts_and_steps_on_it(key, model, federation, variant):
     theta, rows = as_float64(model.init(key)), np.array([3])
-    of_one = (np.asarray(federation.train.pool.x, np.float64)[rows], np.asarray(federation.train.pool.y)[rows])
+    example = (np.asarray(federation.train.pool.x, np.float64)[rows], np.asarray(federation.train.pool.y)[rows])
     batch = minibatch(federation.train.pool, jnp.array([3, 0, 0, 0, 0, 0]), jnp.array([1.0, 0, 0, 0, 0, 0]))
     loss = after_step(training_loss(model), 0.1, 2 if variant == "first_order" else 3)
-    slope = jax.jit(jax.grad(lambda w: loss(w, batch, key)[0]))(jax.tree.map(jnp.float32, theta))
-    adapted = oracle.local_sgd(theta, [of_one], 0.1)
-    wanted = jax.tree.map(lambda w, after: w - after, adapted, oracle.local_sgd(adapted, [of_one], 1.0))
-    chex.assert_trees_all_close(slope, wanted, rtol=1e-4, atol=1e-6)
+    gradient = jax.jit(jax.grad(lambda w: loss(w, batch, key)[0]))(jax.tree.map(jnp.float32, theta))
+    adapted_theta = oracle.local_sgd(theta, [example], 0.1)
+    expected = jax.tree.map(
+        lambda w, stepped: w - stepped, adapted_theta, oracle.local_sgd(adapted_theta, [example], 1.0)
+    )
+    chex.assert_trees_all_close(gradient, expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("n_parts", [2, 3])
@@ -174,13 +182,13 @@ def test_the_meta_gradient_equals_numpy(key, model, federation, n_parts):
     x, y = examples_of(federation.train, 1)
     x, y = x[:15], y[:15]
     parts = [(x[k::n_parts], y[k::n_parts]) for k in range(n_parts)]
-    expected, adapted = meta_gradient(params, a, parts)
+    expected, adapted_w = meta_gradient(params, a, parts)
     batch = Batch(jnp.asarray(x, jnp.float32), jnp.asarray(y), jnp.ones(15))
     loss = after_step(training_loss(model), a, n_parts)
     start = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), params)
-    value, ours = jax.jit(jax.value_and_grad(lambda w: loss(w, batch, key)[0]))(start)
-    chex.assert_trees_all_close(ours, expected, rtol=1e-4, atol=1e-5)  # float32 through two gradients
-    np.testing.assert_allclose(value, oracle.training_loss(adapted, *parts[1]), rtol=1e-5)
+    value, gradient = jax.jit(jax.value_and_grad(lambda w: loss(w, batch, key)[0]))(start)
+    chex.assert_trees_all_close(gradient, expected, rtol=1e-4, atol=1e-5)  # float32 through two gradients
+    np.testing.assert_allclose(value, oracle.training_loss(adapted_w, *parts[1]), rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -195,57 +203,66 @@ def test_the_hessian_goes_through_convolutions(key):
 
     first, second, third = (jax.tree.map(lambda leaf, k=k: leaf[k::3], batch) for k in range(3))
     g = gradient(jax.tree.map(lambda w, g: w - 0.1 * g, params, gradient(params, first)), second)
-    up, down = (gradient(jax.tree.map(lambda w, v, s=s: w + s * v, params, g), third) for s in (1e-3, -1e-3))
-    expected = jax.tree.map(lambda g, up, down: g - 0.1 * (up - down) / 2e-3, g, up, down)
+    gradient_up, gradient_down = (
+        gradient(jax.tree.map(lambda w, v, s=s: w + s * v, params, g), third) for s in (1e-3, -1e-3)
+    )
+    expected = jax.tree.map(
+        lambda g, gradient_up, gradient_down: g - 0.1 * (gradient_up - gradient_down) / 2e-3,
+        g,
+        gradient_up,
+        gradient_down,
+    )
     loss = after_step(training_loss(model), 0.1, 3)
-    ours = jax.jit(jax.grad(lambda w: loss(w, batch, key)[0]))(params)
+    actual = jax.jit(jax.grad(lambda w: loss(w, batch, key)[0]))(params)
     # A difference of float32 gradients over 2e-3 is good to about 1e-4.
-    chex.assert_trees_all_close(ours, expected, rtol=1e-3, atol=1e-4)
-    assert float(jnp.abs(tree.flatten(tree.broadcast(tree.subtract(ours, g), 1))).max()) > 1e-2  # the Hessian matters
+    chex.assert_trees_all_close(actual, expected, rtol=1e-3, atol=1e-4)
+    assert float(jnp.abs(tree.flatten(tree.broadcast(tree.subtract(actual, g), 1))).max()) > 1e-2  # the Hessian matters
 
 
 def test_adapting_takes_exactly_so_many_steps(key, model, federation):
     theta = model.init(key)
-    adapted = adapt(
+    models = adapt(
         key, tree.everyone(theta, 8), federation.train, training_loss(model), optax.sgd(0.2), 4, batch_size=64
     ).params
     for i in range(8):  # full batches: four steps of gradient descent
         expected = oracle.local_sgd(as_float64(theta), [examples_of(federation.train, i)] * 4, 0.2)
-        chex.assert_trees_all_close(jax.tree.map(lambda leaf, i=i: leaf[i], adapted), expected, rtol=1e-5, atol=1e-5)
+        chex.assert_trees_all_close(jax.tree.map(lambda leaf, i=i: leaf[i], models), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_fine_tuning_for_no_epoch_is_fedavg(key, model, work, federation):
-    tuned, plain = fedavg_ft(model, work, ft_epochs=0), fedavg(model, work, weighting="size")
-    assert tuned._replace(about=plain.about) == plain
+    fine_tuned, averaged = fedavg_ft(model, work, ft_epochs=0), fedavg(model, work, weighting="size")
+    assert fine_tuned._replace(about=averaged.about) == averaged
 
 
 @pytest.mark.parametrize(("ft_layers", "moves"), [("head", {"fc2"}), ("all", {"fc1", "fc2"})])
 def test_fine_tuning_moves_the_layers_it_is_told_to(key, model, work, federation, ft_layers, moves):
-    algorithm, plain = fedavg_ft(model, work, ft_epochs=2, ft_layers=ft_layers), fedavg(model, work)
-    assert (algorithm.init, algorithm.round) == (plain.init, plain.round)
+    algorithm, averaged = fedavg_ft(model, work, ft_epochs=2, ft_layers=ft_layers), fedavg(model, work)
+    assert (algorithm.init, algorithm.round) == (averaged.init, averaged.round)
     hyper = fljax.fedavg_ft.Hyper(lr=0.1, ft_lr=0.3)
     state = jitted(algorithm.init)(key, hyper, federation.train)
     deployed = jitted(algorithm.deploy)(key, hyper, state, federation.train).params
-    start = tree.broadcast(state.server, 8)
-    moved = {n for n in deployed if not np.array_equal(deployed[n]["kernel"], start[n]["kernel"])}
-    assert moved == moves
+    received = tree.broadcast(state.server, 8)
+    changed_layers = {n for n in deployed if not np.array_equal(deployed[n]["kernel"], received[n]["kernel"])}
+    assert changed_layers == moves
 
 
 @pytest.mark.slow
 def test_fine_tuning_helps_where_clients_disagree(key, model):
     federation = linear_groups(8, 2, examples=60)
-    tuned = simulate(fedavg_ft(model, Work(2, 8), ft_epochs=5), fljax.fedavg_ft.Hyper(lr=0.2), federation, key, 5)[1]
-    plain = simulate(fedavg(model, Work(2, 8)), fljax.fedavg.Hyper(lr=0.2), federation, key, 5)[1]
-    assert tuned["accuracy_macro"][-1] > plain["accuracy_macro"][-1] + 0.2
+    fine_tuned = simulate(fedavg_ft(model, Work(2, 8), ft_epochs=5), fljax.fedavg_ft.Hyper(lr=0.2), federation, key, 5)[
+        1
+    ]
+    averaged = simulate(fedavg(model, Work(2, 8)), fljax.fedavg.Hyper(lr=0.2), federation, key, 5)[1]
+    assert fine_tuned["accuracy_macro"][-1] > averaged["accuracy_macro"][-1] + 0.2
 
 
 @pytest.mark.slow
 def test_a_full_step_of_the_server_is_fedavg(key, model, work, federation):
-    ours = server_of(
+    actual = server_of(
         fedopt(model, work, server_optimizer="sgd"), fljax.fedopt.Hyper(lr=0.1, server_lr=1.0), federation, key
     )
-    averaged = server_of(fedavg(model, work), fljax.fedavg.Hyper(lr=0.1), federation, key)
-    chex.assert_trees_all_close(shared_part(ours), averaged, rtol=1e-5, atol=1e-6)
+    expected = server_of(fedavg(model, work), fljax.fedavg.Hyper(lr=0.1), federation, key)
+    chex.assert_trees_all_close(shared_part(actual), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["momentum", "adagrad", "adam", "yogi"])
@@ -276,16 +293,16 @@ def test_server_optimizers_equal_numpy(key, model, federation, name):
         )
     hyper = fljax.fedopt.Hyper(lr=1.0, server_lr=lr, beta1=beta1, beta2=beta2, tau=tau)
     algorithm = fedopt(model, Work(1, 64), server_optimizer=name)
-    ours = server_of(algorithm, hyper, federation, key, participation=1.0).shared
+    actual = server_of(algorithm, hyper, federation, key, participation=1.0).shared
     # Adam divides by roots of tiny numbers, which magnifies rounding.
-    chex.assert_trees_all_close(ours, theta, rtol=1e-4, atol=1e-4)
+    chex.assert_trees_all_close(actual, theta, rtol=1e-4, atol=1e-4)
 
 
 def test_fedopt_is_fedavg_with_a_server_optimizer_brick(model, work, federation):
     method, hyper = fljax.compose("fedavg+adam"), fedopt.Hyper(lr=0.1)
-    ours, other = fedopt(model, work), fedopt(model, work, server_optimizer="yogi")
-    brick = written_out(method(model, work), method.Hyper(lr=0.1), federation)
-    assert written_out(ours, hyper, federation) == brick != written_out(other, hyper, federation)
+    with_adam, with_yogi = fedopt(model, work), fedopt(model, work, server_optimizer="yogi")
+    composed = written_out(method(model, work), method.Hyper(lr=0.1), federation)
+    assert written_out(with_adam, hyper, federation) == composed != written_out(with_yogi, hyper, federation)
 
 
 def test_a_server_optimizer_leaves_alone_what_is_not_averaged(key, model, work, federation):
@@ -311,22 +328,22 @@ QUICK = ("fedavg",)
 def test_a_server_that_steps_all_the_way_is_the_method_itself(key, name, model, work, federation):
     """Momentum without memory and lr 1: a law for every method that says it takes a server optimiser."""
     case = CASES[name]
-    plain, stepped = case, case._replace(name=f"{name}+momentum", numbers=case.numbers | {"beta1": 0.0})
-    alone, ours = (
-        simulate(one.make(model, work), one.hyper, federation, key, ROUNDS, participation=0.5)[1]["client_loss"]
-        for one in (plain, stepped)
+    method_case, server_case = case, case._replace(name=f"{name}+momentum", numbers=case.numbers | {"beta1": 0.0})
+    expected, actual = (
+        simulate(variant.make(model, work), variant.hyper, federation, key, ROUNDS, participation=0.5)[1]["client_loss"]
+        for variant in (method_case, server_case)
     )
-    np.testing.assert_allclose(ours, alone, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
 def test_clients_join_a_method_with_a_server_optimizer_as_they_join_the_method(key, model, work, federation):
     method = fljax.compose("ditto+momentum")
-    alone, stepped, hyper = ditto(model, work), method(model, work), method.Hyper(lr=0.1)
-    begun = jitted(stepped.init)(key, hyper, federation.train)
-    state = State(begun.server.shared, begun.clients)
-    joined = stepped.join(key, hyper, begun, federation.train, jnp.int32(2))
-    chex.assert_trees_all_equal(joined, alone.join(key, hyper, state, federation.train, jnp.int32(2)))
+    method_alone, stepped, hyper = ditto(model, work), method(model, work), method.Hyper(lr=0.1)
+    state = jitted(stepped.init)(key, hyper, federation.train)
+    state_alone = State(state.server.shared, state.clients)
+    joined = stepped.join(key, hyper, state, federation.train, jnp.int32(2))
+    chex.assert_trees_all_equal(joined, method_alone.join(key, hyper, state_alone, federation.train, jnp.int32(2)))
 
 
 @pytest.mark.parametrize(

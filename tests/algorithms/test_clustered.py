@@ -38,7 +38,7 @@ BRICKS_OF_SOME = ("multi_krum",)
 
 
 @pytest.fixture(scope="module")
-def four(federation):
+def cohort(federation):
     """A round's clients."""
     return jax.jit(lambda key: sample_cohort(key, jnp.int32(0), federation, 4, None))(jax.random.key(0))
 
@@ -51,38 +51,42 @@ def four(federation):
         *slow_rows(*((name, BRICKS_OF_SOME) for name in METHODS if name != "ifca")),
     ],
 )
-def test_bricks_fit_every_clustered_method(key, model, work, federation, four, name, bricks):
+def test_bricks_fit_every_clustered_method(key, model, work, federation, cohort, name, bricks):
     """The state keeps its shapes from round to round whatever the server remembers."""
-    method, put_in = ALGORITHMS[name], []
+    method, composed = ALGORITHMS[name], []
     for brick in bricks:
         numbers = BRICKS[brick].Hyper
         if numbers and numbers_of(numbers).keys() & numbers_of(method.Hyper).keys():
             continue  # FeSEM has a pull of its own, HypCluster a server optimiser
-        method, put_in = method + BRICKS[brick], [*put_in, brick]
+        method, composed = method + BRICKS[brick], [*composed, brick]
     algorithm, numbers = method(model, work, **METHODS[name]), as_traced(method.Hyper(lr=0.1))
-    assert algorithm.about.name == "+".join([name, *put_in])
+    assert algorithm.about.name == "+".join([name, *composed])
     state = jax.eval_shape(algorithm.init, key, numbers, federation.train)
-    after, metrics = jax.eval_shape(algorithm.round, key, numbers, state, four)
-    assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), after) == jax.tree.map(
+    next_state, metrics = jax.eval_shape(algorithm.round, key, numbers, state, cohort)
+    assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), next_state) == jax.tree.map(
         lambda leaf: (leaf.shape, leaf.dtype), state
     )
     assert {"loss", "label", "n_clusters", "uplink", "downlink"} <= set(metrics)
 
 
 @pytest.mark.parametrize(
-    ("combine", "base", "own"), [(mean, 4.0, [2.0, 6.5, 9.0]), (median, 3.0, [2.0, 6.5, 9.0])], ids=["mean", "median"]
+    ("combine", "common_value", "cluster_values"),
+    [(mean, 4.0, [2.0, 6.5, 9.0]), (median, 3.0, [2.0, 6.5, 9.0])],
+    ids=["mean", "median"],
 )
-def test_layers_in_common_are_combined_over_everybody(combine, base, own):
+def test_layers_in_common_are_combined_over_everybody(combine, common_value, cluster_values):
     value = jnp.array([1.0, 2.0, 3.0, 3.0, 10.0, 5.0])
     received = {"a": {"w": value}, "b": {"w": value}}
     centers = {"a": {"w": jnp.zeros(3)}, "b": {"w": jnp.array([7.0, 8.0, 9.0])}}
     label = jnp.array([0, 0, 1, 0, 1, 5])  # the last is in no cluster, but is somebody
-    common = over_everybody(combine, ("a",))
-    out, _ = common.members(None, ((), ()), centers, received, jnp.ones(6), label)
-    np.testing.assert_allclose(out["a"]["w"], [base] * 3)
-    np.testing.assert_allclose(out["b"]["w"], own)
-    one, _ = common.apply(None, ((), ()), {"a": {"w": jnp.zeros(())}, "b": {"w": jnp.zeros(())}}, received, jnp.ones(6))
-    assert float(one["a"]["w"]) == float(one["b"]["w"]) == base
+    combining = over_everybody(combine, ("a",))
+    centers_of_members, _ = combining.members(None, ((), ()), centers, received, jnp.ones(6), label)
+    np.testing.assert_allclose(centers_of_members["a"]["w"], [common_value] * 3)
+    np.testing.assert_allclose(centers_of_members["b"]["w"], cluster_values)
+    center_of_all, _ = combining.apply(
+        None, ((), ()), {"a": {"w": jnp.zeros(())}, "b": {"w": jnp.zeros(())}}, received, jnp.ones(6)
+    )
+    assert float(center_of_all["a"]["w"]) == float(center_of_all["b"]["w"]) == common_value
 
 
 @hyper
@@ -130,15 +134,17 @@ def test_a_gradient_takes_no_more_than_a_plain_step(key, model, federation):
 @pytest.mark.parametrize("name", ["ifca", "hypcluster", "fedsoft", "fedcps"])
 def test_k_first_models_that_would_be_equal_are_refused(key, federation, name):
     model = fljax.MODELS["logistic_regression"]((4, 4, 1), 4)
-    begun = model.init(key)
-    still = model._replace(init=lambda key: begun)
+    params = model.init(key)
+    constant_model = model._replace(init=lambda key: params)
 
-    def noisy(key):
-        return jax.tree.map(lambda leaf: leaf + 0.01 * jax.random.normal(key, leaf.shape), begun)
+    def noisy_init(key):
+        return jax.tree.map(lambda leaf: leaf + 0.01 * jax.random.normal(key, leaf.shape), params)
 
     method, work = fljax.ALGORITHMS[name], fljax.Work(1, 8)
     with pytest.raises(ValueError, match="initial parameters do not depend on the key, so all 3 initial models"):
-        jax.eval_shape(method(still, work, n_clusters=3).init, key, method.Hyper(), federation.train)
-    jax.eval_shape(method(still, work, n_clusters=1).init, key, method.Hyper(), federation.train)
-    state = method(still._replace(init=noisy), work, n_clusters=3).init(key, method.Hyper(), federation.train)
+        jax.eval_shape(method(constant_model, work, n_clusters=3).init, key, method.Hyper(), federation.train)
+    jax.eval_shape(method(constant_model, work, n_clusters=1).init, key, method.Hyper(), federation.train)
+    state = method(constant_model._replace(init=noisy_init), work, n_clusters=3).init(
+        key, method.Hyper(), federation.train
+    )
     assert len(np.unique(jax.tree.leaves(state.server)[0].reshape(-1))) > 3

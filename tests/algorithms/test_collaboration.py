@@ -34,7 +34,7 @@ from tests.algorithms.test_oracles import (  # noqa: F401
     run,
     without_a_class,
 )
-from tests.algorithms.test_personal import averaged, final, numpy_features
+from tests.algorithms.test_personal import fedavg_server, final, numpy_features
 from tests.oracle import as_float64
 from tests.slow import slow
 
@@ -54,9 +54,9 @@ def mean_features(w, x, y):
     return total / np.maximum(count, 1)[:, None], count
 
 
-def through_body(w, x, slope):
+def through_body(w, x, feature_slope):
     """The gradient of the first layer, of a loss with so much slope in the features (batch, d)."""
-    delta = slope * (numpy_features(w, x) > 0)
+    delta = feature_slope * (numpy_features(w, x) > 0)
     return {"kernel": x.reshape(len(x), -1).T @ delta, "bias": delta.sum(0)}
 
 
@@ -67,7 +67,7 @@ def stepped(w, layer, g):
 @pytest.mark.slow
 def test_fedntd_that_distils_nothing_is_fedavg(key, model, work, federation):
     state = final(fedntd(model, work), fedntd.Hyper(lr=0.1, beta=0.0), federation, key)
-    chex.assert_trees_all_close(state.server, averaged(model, work, federation, key), rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(state.server, fedavg_server(model, work, federation, key), rtol=1e-5, atol=1e-6)
 
 
 def test_fedntds_loss_in_numpy(key, model, federation):
@@ -79,13 +79,13 @@ def test_fedntds_loss_in_numpy(key, model, federation):
     student, teacher = (oracle.forward(as_float64(w), x.astype(float))[0] / tau for w in (params, theta))
     values = oracle.losses(as_float64(params), x.astype(float), y)
     for row in range(16):
-        others = np.arange(N_CLASSES) != y[row]
-        q, p = log_softmax(student[row][others]), softmax(teacher[row][others])
+        is_other = np.arange(N_CLASSES) != y[row]
+        q, p = log_softmax(student[row][is_other]), softmax(teacher[row][is_other])
         values[row] += beta * tau**2 * (p * (np.log(p) - q)).sum()
     loss = not_true_distilled(model, fedntd.Hyper(beta=beta, temperature=tau))
     batch = Batch(x, y, weight.astype(np.float32))
-    found, gradient = jax.jit(jax.value_and_grad(lambda w: loss(w, batch, key, theta)[0]))(params)
-    np.testing.assert_allclose(found, (values * weight).sum() / weight.sum(), rtol=1e-5)
+    value, gradient = jax.jit(jax.value_and_grad(lambda w: loss(w, batch, key, theta)[0]))(params)
+    np.testing.assert_allclose(value, (values * weight).sum() / weight.sum(), rtol=1e-5)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 
@@ -98,16 +98,16 @@ def test_clients_of_fedntd_are_taught_by_the_model_that_they_received(key, model
 
     @jax.jit
     @partial(jax.vmap, in_axes=(0, 0, None))
-    def trained(index, size, theta):
+    def train(index, size, theta):
         weight = (jnp.arange(len(index)) < size).astype(jnp.float32)
-        slope = jax.grad(lambda w: loss(w, Batch(data.pool.x[index], data.pool.y[index], weight), key, theta)[0])
-        step = lambda _, w: jax.tree.map(lambda w, g: w - 0.5 * g, w, slope(w))  # noqa: E731
+        gradient = jax.grad(lambda w: loss(w, Batch(data.pool.x[index], data.pool.y[index], weight), key, theta)[0])
+        step = lambda _, w: jax.tree.map(lambda w, g: w - 0.5 * g, w, gradient(w))  # noqa: E731
         return jax.lax.fori_loop(0, 3, step, theta)
 
-    sent, size = trained(data.index, data.size, theta), np.asarray(data.size)
-    expected = jax.tree.map(lambda leaf: np.average(leaf, 0, size).astype(np.float32), sent)
-    after = fljax.simulate(algorithm, hyper, federation, key, 1)[0].server
-    chex.assert_trees_all_close(after, expected, rtol=1e-5, atol=1e-6)
+    models, size = train(data.index, data.size, theta), np.asarray(data.size)
+    expected = jax.tree.map(lambda leaf: np.average(leaf, 0, size).astype(np.float32), models)
+    theta_after = fljax.simulate(algorithm, hyper, federation, key, 1)[0].server
+    chex.assert_trees_all_close(theta_after, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_fedntd_needs_classes(key, federation):
@@ -124,21 +124,21 @@ def test_fedcacs_marks_and_weights_by_hand():
     np.testing.assert_array_equal(most_sensitive(new, old, 0.5), [[0, 1, 0, 0, 1], [0, 0, 1, 0, 0]])
     assert not most_sensitive(new, old, 0.1).any()
     marks = {"a": jnp.array([[1, 1, 0, 0], [1, 0, 1, 0], [0, 0, 1, 1]], bool)}
-    half = np.array([[1, 0.5, 0], [0.5, 1, 0.5], [0, 0.5, 1]])
-    np.testing.assert_allclose(overlap(marks), half)
-    everyone = jnp.ones(3, bool)
+    overlaps = np.array([[1, 0.5, 0], [0.5, 1, 0.5], [0, 0.5, 1]])
+    np.testing.assert_allclose(overlap(marks), overlaps)
+    is_active = jnp.ones(3, bool)
     # The mean of two clients is 1/3, the most 1/2.
-    np.testing.assert_allclose(mixing_weights(half, everyone, 0.0) > 0, half > 1 / 3)
-    np.testing.assert_allclose(mixing_weights(half, everyone, 1.0)[0], [0.5, 0.5, 0])
-    np.testing.assert_allclose(mixing_weights(half, everyone, 1.5), np.eye(3))
+    np.testing.assert_allclose(mixing_weights(overlaps, is_active, 0.0) > 0, overlaps > 1 / 3)
+    np.testing.assert_allclose(mixing_weights(overlaps, is_active, 1.0)[0], [0.5, 0.5, 0])
+    np.testing.assert_allclose(mixing_weights(overlaps, is_active, 1.5), np.eye(3))
     np.testing.assert_allclose(
-        mixing_weights(half, jnp.array([True, False, True]), 0.0), [[0.5, 0, 0.5], [0, 1, 0], [0.5, 0, 0.5]]
+        mixing_weights(overlaps, jnp.array([True, False, True]), 0.0), [[0.5, 0, 0.5], [0, 1, 0], [0.5, 0, 0.5]]
     )
 
 
 @pytest.mark.parametrize("beta", [1.5, 50.0])
 def test_fedcac_in_numpy(key, model, federation, reference, beta):  # noqa: F811
-    tau, start, own = 0.4, reference.everyone(), {}  # own: a client's marks and its part, once it has taken part
+    tau, start, critical_parts = 0.4, reference.everyone(), {}  # a client's marks and its part, once it has taken part
     for number, cohort in enumerate(reference.rounds()):
         w = [oracle.local_sgd(start[i], reference.batches(i, k), LR) for i, k, _ in cohort]
         marks = []
@@ -151,28 +151,31 @@ def test_fedcac_in_numpy(key, model, federation, reference, beta):  # noqa: F811
         o = np.array([[1 - np.abs(a - b).sum() / (2 * a.sum()) for b in flat] for a in flat])
         pairs = ~np.eye(len(flat), dtype=bool)
         threshold = o[pairs].mean() + (number + 1) / beta * (o[pairs].max() - o[pairs].mean())
-        together = oracle.average(w, [size for *_, size in cohort])
-        for place, (i, *_) in enumerate(cohort):
-            who = [j for j in range(len(w)) if j == place or o[place, j] >= threshold]
-            own[i] = marks[place], oracle.average([w[j] for j in who], [1.0] * len(who))
+        mean_model = oracle.average(w, [size for *_, size in cohort])
+        for row, (i, *_) in enumerate(cohort):
+            collaborators = [j for j in range(len(w)) if j == row or o[row, j] >= threshold]
+            critical_parts[i] = marks[row], oracle.average([w[j] for j in collaborators], [1.0] * len(collaborators))
         # Who was absent gets the mean too.
-        start = [oracle.combine(np.where, *own[i], together) if i in own else together for i in range(len(start))]
+        start = [
+            oracle.combine(np.where, *critical_parts[i], mean_model) if i in critical_parts else mean_model
+            for i in range(len(start))
+        ]
     deployed, _ = run(fedcac(model, WORK), fedcac.Hyper(lr=LR, tau=tau, beta=beta), federation, key)
     assert_models(deployed, start)
 
 
 @pytest.mark.slow
 def test_fedcac_without_critical_parameters_is_fedavg_whoever_takes_part(key, model, work, federation):
-    given = dict(participation=0.5, dropout=0.3, n_rounds=4)
+    options = dict(participation=0.5, dropout=0.3, n_rounds=4)
     states = {
-        method: fljax.simulate(method(model, work), method.Hyper(lr=0.1, **numbers), federation, key, **given)[0]
+        method: fljax.simulate(method(model, work), method.Hyper(lr=0.1, **numbers), federation, key, **options)[0]
         for method, numbers in ((fljax.fedavg, {}), (fedcac, {"tau": 0.0}))
     }
-    theta, held = (
+    theta, deployed = (
         states[fljax.fedavg].server,
         fljax.deployed(fedcac(model, work), fedcac.Hyper(lr=0.1, tau=0.0), states[fedcac], federation, key),
     )
-    for leaf, mean in zip(*map(jax.tree.leaves, (held.params, theta)), strict=True):
+    for leaf, mean in zip(*map(jax.tree.leaves, (deployed.params, theta)), strict=True):
         np.testing.assert_allclose(leaf, np.broadcast_to(mean, leaf.shape), rtol=1e-5, atol=1e-6)
 
 
@@ -184,89 +187,99 @@ def test_fedcac_keeps_what_a_client_had_whose_training_fails_and_the_mean_where_
     round, data = jitted(method.round), federation.train
     cohort = everyone(key, jnp.int32(0), data)
     state, _ = round(key, hyper, jitted(method.init)(key, hyper, data), cohort)
-    first = np.asarray(data.index[0, : data.size[0]])
-    broken = data._replace(pool=data.pool._replace(x=data.pool.x.at[first].set(jnp.nan)))
-    after, metrics = round(key, hyper, state, cohort._replace(data=broken))
+    rows_of_first = np.asarray(data.index[0, : data.size[0]])
+    broken_data = data._replace(pool=data.pool._replace(x=data.pool.x.at[rows_of_first].set(jnp.nan)))
+    next_state, metrics = round(key, hyper, state, cohort._replace(data=broken_data))
     assert metrics["ok"].tolist() == [False, *[True] * (len(metrics["ok"]) - 1)]
-    chex.assert_trees_all_equal(*(jax.tree.map(lambda leaf: leaf[0], one.clients) for one in (after, state)))
+    chex.assert_trees_all_equal(
+        *(jax.tree.map(lambda leaf: leaf[0], some_state.clients) for some_state in (next_state, state))
+    )
     assert any(leaf[0].any() for leaf in jax.tree.leaves(state.clients.critical))
-    nobody, _ = round(key, hyper, state, cohort._replace(active=jnp.zeros(len(metrics["ok"]), bool)))
-    chex.assert_trees_all_equal(nobody.server, state.server)
+    state_of_nobody, _ = round(key, hyper, state, cohort._replace(active=jnp.zeros(len(metrics["ok"]), bool)))
+    chex.assert_trees_all_equal(state_of_nobody.server, state.server)
 
 
 @pytest.mark.parametrize("align_epochs", [*slow(0), 2])
 def test_fedas_in_numpy(key, model, federation, reference, align_epochs):  # noqa: F811
-    rate, body, own = 0.3, reference.start["fc1"], reference.everyone()
+    rate, body, models = 0.3, reference.start["fc1"], reference.everyone()
     for cohort in reference.rounds():
         trace = []
         for i, k, _ in cohort:
             x, y = own_examples(reference, i)
-            prototypes = mean_features(own[i], x, y)[0]
-            w = own[i] | {"fc1": body}
+            prototypes = mean_features(models[i], x, y)[0]
+            w = models[i] | {"fc1": body}
             for xb, yb in reference.batches(i, jax.random.fold_in(k, ALIGN), align_epochs) if align_epochs else ():
-                away = numpy_features(w, xb) - prototypes[yb]
-                slope = 2 * away / away.shape[1] / np.bincount(yb)[yb][:, None]
-                g = through_body(w, xb, slope)
+                distance = numpy_features(w, xb) - prototypes[yb]
+                feature_slope = 2 * distance / distance.shape[1] / np.bincount(yb)[yb][:, None]
+                g = through_body(w, xb, feature_slope)
                 w = w | {"fc1": {name: w["fc1"][name] - rate * g[name] for name in g}}
-            own[i] = oracle.local_sgd(w, reference.batches(i, k), LR)
+            models[i] = oracle.local_sgd(w, reference.batches(i, k), LR)
             order = shuffled(jax.random.split(jax.random.fold_in(k, FISHER))[0], reference.index[i], reference.size[i])
             order = np.asarray(order)[: reference.size[i]]
             batches = [order[b : b + WORK.batch_size] for b in range(0, len(order), WORK.batch_size)]
-            slopes = [oracle.gradient(own[i], reference.x[rows], reference.y[rows]) for rows in batches]
+            slopes = [oracle.gradient(models[i], reference.x[rows], reference.y[rows]) for rows in batches]
             trace.append(sum(np.square(leaf).sum() for g in slopes for leaf in jax.tree.leaves(g)))
-        body = oracle.average([own[i] for i, *_ in cohort], trace)["fc1"]
+        body = oracle.average([models[i] for i, *_ in cohort], trace)["fc1"]
     deployed, state = run(
         fedas(model, WORK, align_epochs=align_epochs), fedas.Hyper(lr=LR, align_lr=rate), federation, key
     )
-    assert_models(deployed, own)
+    assert_models(deployed, models)
     chex.assert_trees_all_close(state.server["fc1"], body, rtol=1e-5, atol=1e-5)
 
 
 def test_fedass_trace_is_of_the_network_as_it_is_tested(key):
-    given = []
-    as_tested(lambda params, batch, key, *own: given.append(key))({}, (), key)
-    assert given == [None]
+    keys = []
+    as_tested(lambda params, batch, key, *state: keys.append(key))({}, (), key)
+    assert keys == [None]
 
 
 def test_fedass_alignment_leaves_what_fills_a_batch_up(key, model, federation):
     params, prototypes = model.init(key), jax.random.normal(key, (N_CLASSES, 6))
     x, y = federation.train.pool.x[:12], federation.train.pool.y[:12]
     loss = jax.jit(near_prototypes(model))
-    whole = loss(params, Batch(x[:9], y[:9], jnp.ones(9)), key, prototypes)[0]
-    filled = loss(params, Batch(x, y, jnp.ones(12).at[9:].set(0)), key, prototypes)[0]
+    of_short_batch = loss(params, Batch(x[:9], y[:9], jnp.ones(9)), key, prototypes)[0]
+    of_filled_batch = loss(params, Batch(x, y, jnp.ones(12).at[9:].set(0)), key, prototypes)[0]
     h, y = numpy_features(as_float64(params), np.asarray(x[:9], float)), np.asarray(y[:9])
-    each = [np.square(h[y == c] - np.asarray(prototypes)[c]).mean() for c in np.unique(y)]
-    np.testing.assert_allclose([whole, filled], sum(each), rtol=1e-5)
+    class_losses = [np.square(h[y == c] - np.asarray(prototypes)[c]).mean() for c in np.unique(y)]
+    np.testing.assert_allclose([of_short_batch, of_filled_batch], sum(class_losses), rtol=1e-5)
 
 
-def by_slsqp(place, h, v):
-    n, slope = len(h), lambda a: 2 * (h @ (a @ h - h[place]) + a * v)
-    whole = {"type": "eq", "fun": lambda a: a.sum() - 1, "jac": lambda a: np.ones(n)}
-    lost = lambda a: np.square(h[place] - a @ h).sum() + (a * a * v).sum()  # noqa: E731
+def by_slsqp(row, h, v):
+    n_clients, gradient = len(h), lambda a: 2 * (h @ (a @ h - h[row]) + a * v)
+    sums_to_one = {"type": "eq", "fun": lambda a: a.sum() - 1, "jac": lambda a: np.ones(n_clients)}
+    objective = lambda a: np.square(h[row] - a @ h).sum() + (a * a * v).sum()  # noqa: E731
     options = {"ftol": 1e-14, "maxiter": 1000}
-    begin = np.full(n, 1 / n)
-    return minimize(lost, begin, jac=slope, bounds=[(0, 1)] * n, constraints=whole, method="SLSQP", options=options).x
+    uniform = np.full(n_clients, 1 / n_clients)
+    return minimize(
+        objective,
+        uniform,
+        jac=gradient,
+        bounds=[(0, 1)] * n_clients,
+        constraints=sums_to_one,
+        method="SLSQP",
+        options=options,
+    ).x
 
 
 def test_fedpac_in_numpy(key, model, federation):
     """Of a class that nobody has there is no prototype."""
     federation = without_a_class(federation)
     reference = Reference(key, model, federation)  # noqa: F811
-    lam, body, own = 0.8, reference.start["fc1"], reference.everyone()
-    prototypes, known, up, down = np.zeros((N_CLASSES, 6)), np.zeros(N_CLASSES, bool), [], []
+    lam, body, models = 0.8, reference.start["fc1"], reference.everyone()
+    prototypes, is_known, up, down = np.zeros((N_CLASSES, 6)), np.zeros(N_CLASSES, bool), [], []
     for cohort in reference.rounds():
         up.append({})
-        sent, place, variance, total, count = [], [], [], np.zeros((N_CLASSES, 6)), np.zeros(N_CLASSES)
+        sent, class_means, variance, total, count = [], [], [], np.zeros((N_CLASSES, 6)), np.zeros(N_CLASSES)
         for i, k, size in cohort:
-            (x, y), w = own_examples(reference, i), own[i] | {"fc1": body}
+            (x, y), w = own_examples(reference, i), models[i] | {"fc1": body}
             mean, n = mean_features(w, x, y)
-            place.append(((n / size)[:, None] * mean).ravel())
-            variance.append((np.square(numpy_features(w, x)).sum(1).mean() - np.square(place[-1]).sum()) / size)
+            class_means.append(((n / size)[:, None] * mean).ravel())
+            variance.append((np.square(numpy_features(w, x)).sum(1).mean() - np.square(class_means[-1]).sum()) / size)
             for xb, yb in reference.batches(i, jax.random.fold_in(k, HEAD_PHASE), 3):
                 w = stepped(w, "fc2", oracle.gradient(w, xb, yb)["fc2"])
             for xb, yb in reference.batches(i, k):
-                away = (numpy_features(w, xb) - prototypes[yb]) * known[yb][:, None]
-                g, pull = oracle.gradient(w, xb, yb)["fc1"], through_body(w, xb, 2 * lam * away / 6 / len(yb))
+                distance = (numpy_features(w, xb) - prototypes[yb]) * is_known[yb][:, None]
+                g, pull = oracle.gradient(w, xb, yb)["fc1"], through_body(w, xb, 2 * lam * distance / 6 / len(yb))
                 w = stepped(w, "fc1", {name: g[name] + pull[name] for name in g})
             mean, n = mean_features(w, x, y)
             total, count = total + n[:, None] * mean, count + n
@@ -274,32 +287,37 @@ def test_fedpac_in_numpy(key, model, federation):
             sent.append(w)
         body = oracle.average(sent, [size for *_, size in cohort])["fc1"]
         prototypes = np.where(count[:, None] > 0, total / np.maximum(count, 1)[:, None], prototypes)
-        known = known | (count > 0)
-        down.append({i: 130 + 6 * known.sum() for i, *_ in cohort})
-        for spot, (i, *_) in enumerate(cohort):
-            alpha = by_slsqp(spot, np.stack(place), np.array(variance))
+        is_known = is_known | (count > 0)
+        down.append({i: 130 + 6 * is_known.sum() for i, *_ in cohort})
+        for row, (i, *_) in enumerate(cohort):
+            alpha = by_slsqp(row, np.stack(class_means), np.array(variance))
             heads = [{"fc2": w["fc2"]} for w in sent]
-            own[i] = own[i] | oracle.combine(lambda *leaves, a=alpha: sum(map(np.multiply, a, leaves)), *heads)
+            models[i] = models[i] | oracle.combine(lambda *leaves, a=alpha: sum(map(np.multiply, a, leaves)), *heads)
     algorithm, hyper = fedpac(model, WORK, head_epochs=3), fedpac.Hyper(lr=LR, lam=lam)
     deployed, state = run(algorithm, hyper, federation, key)
     metrics = rounds_of(algorithm, hyper, federation, key)[1]
     assert_sent(metrics, "uplink", up)
     assert_sent(metrics, "downlink", down)
-    expected = jax.tree.map(lambda *leaves: np.stack(leaves), *[w | {"fc1": body} for w in own])
+    expected = jax.tree.map(lambda *leaves: np.stack(leaves), *[w | {"fc1": body} for w in models])
     chex.assert_trees_all_close(tree.split_statistics(deployed)[0], expected, rtol=2e-3, atol=2e-3)
     np.testing.assert_allclose(state.server["prototypes"]["mean"], prototypes, rtol=2e-3, atol=2e-3)
 
 
 def test_fedpac_estimates_are_sums_over_classes(key, model, federation, reference):  # noqa: F811
     """V_i as the authors' code adds it up: ``sum_c (p_c mean_c |h|^2 - p_c^2 |mu_c|^2) / n``."""
-    place, variance = jax.jit(lambda w: estimates(model, tree.everyone(w, 8), federation.train, N_CLASSES))(
+    class_means, variance = jax.jit(lambda w: estimates(model, tree.everyone(w, 8), federation.train, N_CLASSES))(
         jax.tree.map(jnp.float32, reference.start)
     )
     for i in range(8):
         x, y = own_examples(reference, i)
         h, v = numpy_features(reference.start, x), 0.0
         for c in np.unique(y):
-            p, mine = (y == c).mean(), h[y == c]
-            np.testing.assert_allclose(place[i].reshape(N_CLASSES, -1)[c], p * mine.mean(0), rtol=1e-5, atol=1e-6)
-            v += p * np.trace(mine.T @ mine / len(mine)) - p**2 * np.square(mine.mean(0)).sum()
+            p, class_features = (y == c).mean(), h[y == c]
+            np.testing.assert_allclose(
+                class_means[i].reshape(N_CLASSES, -1)[c], p * class_features.mean(0), rtol=1e-5, atol=1e-6
+            )
+            v += (
+                p * np.trace(class_features.T @ class_features / len(class_features))
+                - p**2 * np.square(class_features.mean(0)).sum()
+            )
         np.testing.assert_allclose(variance[i], v / len(y), rtol=1e-4)

@@ -82,8 +82,8 @@ def jitted_init(algorithm):
 
 def run(case, federation, key, *, chunks=(ROUNDS,), hyper=None):
     """(final state, metrics) on the host."""
-    algorithm, own = case
-    hyper = own if hyper is None else hyper
+    algorithm, case_hyper = case
+    hyper = case_hyper if hyper is None else hyper
     state, first, rows = jitted_init(algorithm)(split_key(key).init, hyper, federation.train), 0, []
     for count in chunks:
         arguments = (hyper, federation, key, None, jnp.int32(1), jnp.int32(sum(chunks)), state)
@@ -96,16 +96,20 @@ def run(case, federation, key, *, chunks=(ROUNDS,), hyper=None):
 @pytest.fixture(scope="session")
 def cohort(padded):
     """Those of the first round, drawn once for all methods; how much of their work they do is a number, 1."""
-    drawn = jax.jit(lambda key: sample_cohort(key, jnp.int32(0), padded, COHORT, jnp.float32(0.2)))(jax.random.key(0))
-    return drawn._replace(effort=np.ones(COHORT, np.float32))
+    cohort_of_first_round = jax.jit(lambda key: sample_cohort(key, jnp.int32(0), padded, COHORT, jnp.float32(0.2)))(
+        jax.random.key(0)
+    )
+    return cohort_of_first_round._replace(effort=np.ones(COHORT, np.float32))
 
 
 def one_round(algorithm, hyper, federation, key, cohort):
     """(state before, state after, metrics, deployed) of the first round."""
     state = algorithm.init(key, hyper, federation.train)
-    new, metrics = algorithm.round(key, hyper, State(state.server, tree.take(state.clients, cohort.ids)), cohort)
-    after = State(new.server, tree.put(state.clients, cohort.ids, new.clients))
-    return state, after, metrics, algorithm.deploy(key, hyper, after, federation.train)
+    round_state, metrics = algorithm.round(
+        key, hyper, State(state.server, tree.take(state.clients, cohort.ids)), cohort
+    )
+    next_state = State(round_state.server, tree.put(state.clients, cohort.ids, round_state.clients))
+    return state, next_state, metrics, algorithm.deploy(key, hyper, next_state, federation.train)
 
 
 def with_rows_of_nan(federation, rows):
@@ -179,12 +183,12 @@ def test_parameters_of_bfloat16_stay_so(key, name, model, work, padded):
     case = CASES[name]
     algorithm = case._replace(model=narrow(case.model or model)).make(model, work)
 
-    def whole(key, federation):
+    def deployed_models(key, federation):
         state, _ = simulate(algorithm, case.hyper, federation, key, 2, participation=COHORT / 8)
         return algorithm.deploy(key, as_traced(case.hyper), state, federation.train)
 
     with jax.numpy_dtype_promotion("standard"):  # a user's: our tests let no float32 number meet a bfloat16 array
-        leaves = tree.named_leaves(jax.eval_shape(whole, key, padded).params)
+        leaves = tree.named_leaves(jax.eval_shape(deployed_models, key, padded).params)
     layers = {*(case.model or model).layers}  # a method's own small networks beside them stay float32
     trained = {path: leaf for path, leaf in leaves.items() if layers & {*path} and "batch_stats" not in path}
     assert trained
@@ -195,8 +199,8 @@ def test_parameters_of_bfloat16_stay_so(key, name, model, work, padded):
 def test_every_method_counts_floats_of_each_participant(key, case, padded, cohort):
     algorithm, hyper = case
     metrics = first_round(algorithm).eval_shape(hyper, padded, key, cohort)[2]
-    told = jax.eval_shape(partial(round_metrics, federation=padded), metrics, cohort)
-    assert told["uplink"].shape == told["downlink"].shape == told["loss"].shape == (COHORT,)
+    recorded = jax.eval_shape(partial(round_metrics, federation=padded), metrics, cohort)
+    assert recorded["uplink"].shape == recorded["downlink"].shape == recorded["loss"].shape == (COHORT,)
 
 
 SENDING = [name for name in CASES if CASES[name].up is not None]
@@ -205,9 +209,11 @@ SENDING = [name for name in CASES if CASES[name].up is not None]
 
 def only(traced, wanted):
     """The part of a traced program that the flat outputs ``wanted`` depend on, and which flat arguments it reads."""
-    whole = traced.jaxpr
-    part, is_read = dce_jaxpr(whole.jaxpr, [i in wanted for i in range(len(whole.jaxpr.outvars))], instantiate=False)
-    return jax.jit(core.jaxpr_as_fun(core.ClosedJaxpr(part, whole.consts))), is_read
+    program = traced.jaxpr
+    needed, is_read = dce_jaxpr(
+        program.jaxpr, [i in wanted for i in range(len(program.jaxpr.outvars))], instantiate=False
+    )
+    return jax.jit(core.jaxpr_as_fun(core.ClosedJaxpr(needed, program.consts))), is_read
 
 
 @of(FIRST, SENDING)
@@ -215,8 +221,8 @@ def test_counters_of_communication(key, name, case, padded, cohort):
     algorithm, hyper = case
     traced = first_round(algorithm).trace(hyper, padded, key, cohort)
     metrics = numbered(traced.out_info)[2]
-    part, is_read = only(traced, (metrics["uplink"], metrics["downlink"]))
-    sent = part(*compress(jax.tree.leaves((hyper, padded, key, cohort)), is_read))
+    counters, is_read = only(traced, (metrics["uplink"], metrics["downlink"]))
+    sent = counters(*compress(jax.tree.leaves((hyper, padded, key, cohort)), is_read))
     # The outputs are in the order of the whole program's: by name.
     for floats, expected in zip(sent, (CASES[name].down, CASES[name].up), strict=True):
         assert (np.asarray(floats) >= 0).all()
@@ -232,10 +238,10 @@ ONE_STEP = ("fedsgd", "ifca-gradient")
 def test_participants_that_do_a_part_of_their_work_send_other_models(key, case, padded, cohort):
     """`fljax.rounds.effort` goes into what every method trains and deploys."""
     algorithm, hyper = case
-    given = hyper, padded, key, cohort
-    traced = first_round(algorithm).trace(*given)
+    arguments = hyper, padded, key, cohort
+    traced = first_round(algorithm).trace(*arguments)
     *_, deployed = numbered(traced.out_info)
-    assert only(traced, jax.tree.leaves(deployed.params))[1][numbered(given)[3].effort]
+    assert only(traced, jax.tree.leaves(deployed.params))[1][numbered(arguments)[3].effort]
 
 
 def numbered(structured):
@@ -246,8 +252,8 @@ def numbered(structured):
 
 def digest(value):
     """The sum of an array, and its sum by weights that tell its places apart."""
-    flat = np.nan_to_num(np.asarray(value, np.float64).ravel(), posinf=1e6, neginf=-1e6)
-    return flat.sum(), flat @ np.cos(np.arange(flat.size))
+    values = np.nan_to_num(np.asarray(value, np.float64).ravel(), posinf=1e6, neginf=-1e6)
+    return values.sum(), values @ np.cos(np.arange(values.size))
 
 
 CHANGED = {"fesem": {"uplink"}, "fesem-kernel": {"uplink"}, "fesem_ma": {"uplink"}}
@@ -309,16 +315,16 @@ def test_every_number_is_read(key, name, case, padded, cohort):
     algorithm, hyper = case
     traced = first_round(algorithm).trace(hyper, padded, key, cohort)
     _, is_read = only(traced, range(len(jax.tree.leaves(traced.out_info))))
-    places = jax.tree.unflatten(jax.tree.structure((hyper, padded, key, cohort)), is_read)[0]
-    given = {field: place for field, place in as_dict(places).items() if place is not None}
-    assert {field for field, place in given.items() if not place} == IDLE.get(name, set())
+    is_hyper_read = jax.tree.unflatten(jax.tree.structure((hyper, padded, key, cohort)), is_read)[0]
+    fields = {field: place for field, place in as_dict(is_hyper_read).items() if place is not None}
+    assert {field for field, place in fields.items() if not place} == IDLE.get(name, set())
 
 
 @SOME
 def test_padding_never_matters(key, case, padded):
     def pointing_at_nan(data: ClientData) -> ClientData:
-        real = jnp.arange(data.index.shape[1])[None] < data.size[:, None]
-        return data._replace(index=jnp.where(real, data.index, data.pool.y.shape[0] - 1))
+        is_example = jnp.arange(data.index.shape[1])[None] < data.size[:, None]
+        return data._replace(index=jnp.where(is_example, data.index, data.pool.y.shape[0] - 1))
 
     poisoned = padded._replace(train=pointing_at_nan(padded.train), test=pointing_at_nan(padded.test))
     chex.assert_trees_all_equal(run(case, poisoned, key), run(case, padded, key))
@@ -326,12 +332,12 @@ def test_padding_never_matters(key, case, padded):
 
 @SOME
 def test_a_client_of_nan_is_counted_and_spoils_nothing(key, case, padded):
-    bad = 2
-    state, metrics = run(case, with_rows_of_nan(padded, padded.train.index[bad, :1]), key)
-    assert (metrics["ids"] == bad).any()
-    np.testing.assert_array_equal(metrics["ok"], metrics["ids"] != bad)
+    nan_client = 2
+    state, metrics = run(case, with_rows_of_nan(padded, padded.train.index[nan_client, :1]), key)
+    assert (metrics["ids"] == nan_client).any()
+    np.testing.assert_array_equal(metrics["ok"], metrics["ids"] != nan_client)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.server))
-    assert np.isfinite(metrics["client_loss"][:, np.arange(8) != bad]).all()
+    assert np.isfinite(metrics["client_loss"][:, np.arange(8) != nan_client]).all()
 
 
 @of(JOINING)
@@ -340,44 +346,44 @@ def test_every_method_has_models_for_new_clients(key, name, case, padded):
     state = jitted_init(algorithm)(key, hyper, padded.train) if name in AT_ONCE else run(case, padded, key)[0]
     newcomers = linear_groups(3, 2, examples=24, seed=1, ragged=0.4)
 
-    def tested(newcomers):
+    def evaluated(newcomers):
         return jax.device_get(evaluate_new_clients(algorithm, hyper, state, newcomers, key, n_rounds=2))
 
-    metrics = tested(newcomers)
+    metrics = evaluated(newcomers)
     assert metrics["client_loss"].shape == (3,)
     assert np.isfinite(metrics["client_loss"]).all()
     # Each is on its own: whatever the first has, NaN too, the others get the models that they would have got.
-    others = jax.tree.map(lambda value: value[1:], {n: v for n, v in metrics.items() if n.startswith("client_")})
-    spoilt = tested(with_rows_of_nan(newcomers, newcomers.train.index[0, :1]))
-    chex.assert_trees_all_equal({name: spoilt[name][1:] for name in others}, others)
+    of_others = jax.tree.map(lambda value: value[1:], {n: v for n, v in metrics.items() if n.startswith("client_")})
+    with_nan = evaluated(with_rows_of_nan(newcomers, newcomers.train.index[0, :1]))
+    chex.assert_trees_all_equal({name: with_nan[name][1:] for name in of_others}, of_others)
 
 
 @of(("ditto",))
 def test_vmap_over_numbers_equals_single_runs(key, case, padded):
     algorithm, hyper = case
-    both = jax.tree.map(lambda value: jnp.stack([value, value / 2]), hyper)
+    hypers = jax.tree.map(lambda value: jnp.stack([value, value / 2]), hyper)
 
     def whole_run(hyper):
         state = algorithm.init(split_key(key).init, hyper, padded.train)
         arguments = (hyper, padded, key, None, jnp.int32(1), jnp.int32(2), state, jnp.int32(0), jnp.int32(2))
         return run_chunk(algorithm, COHORT, 8, *arguments)
 
-    state, metrics = jax.device_get(jax.jit(jax.vmap(whole_run))(both))
+    state, metrics = jax.device_get(jax.jit(jax.vmap(whole_run))(hypers))
     for point in range(2):
-        alone = run(case, padded, key, chunks=(2,), hyper=jax.tree.map(lambda value, p=point: value[p], both))
-        together = jax.tree.map(lambda v, p=point: v[p], (state, {n: m[:, :2] for n, m in metrics.items()}))
-        assert_close(together, alone)
+        single_run = run(case, padded, key, chunks=(2,), hyper=jax.tree.map(lambda value, p=point: value[p], hypers))
+        vmapped_run = jax.tree.map(lambda v, p=point: v[p], (state, {n: m[:, :2] for n, m in metrics.items()}))
+        assert_close(vmapped_run, single_run)
 
 
 @of(("group_pfl",))
 def test_two_devices_equal_one(key, case, padded):
-    alone = run(case, padded, key)
+    of_one = run(case, padded, key)
     with over_devices() as mesh:
-        both = run((case[0], replicated(case[1], mesh)), replicated(padded, mesh), replicated(key, mesh))
-    assert_close(both, alone)
+        of_two = run((case[0], replicated(case[1], mesh)), replicated(padded, mesh), replicated(key, mesh))
+    assert_close(of_two, of_one)
 
 
-def assert_close(found, expected):
+def assert_close(actual, expected):
     """Equal to rounding, a dendrogram by its heights: of two merges as far apart but for it either comes first.
 
     `dcpfl-fixed` has such two, at 0.026670823 and 0.026670825, in the one order on some processors and in the other on
@@ -387,8 +393,8 @@ def assert_close(found, expected):
     def by_height(path, leaf):
         return np.sort(leaf[..., 2]) if "dendrogram" in jax.tree_util.keystr(path) else leaf
 
-    pair = (jax.tree_util.tree_map_with_path(by_height, one) for one in (found, expected))
-    chex.assert_trees_all_close(*pair, rtol=1e-5, atol=1e-5)
+    sorted_pair = (jax.tree_util.tree_map_with_path(by_height, result) for result in (actual, expected))
+    chex.assert_trees_all_close(*sorted_pair, rtol=1e-5, atol=1e-5)
 
 
 @of(("group_pfl",))
@@ -398,7 +404,7 @@ def test_permuting_clients_permutes_results(key, name, model, work, padded):
     # Full batches: the order of a client's examples, the one thing that follows its id, then does not matter.
     algorithm = CASES[name].make(model, work._replace(batch_size=64))
     case, order = (algorithm, as_traced(CASES[name].hyper)), jnp.asarray([3, 7, 1, 0, 6, 2, 5, 4])
-    place = jnp.argsort(order)
+    position = jnp.argsort(order)
 
     def with_everyone(federation):
         """The final state's test metrics after rounds in which all eight take part."""
@@ -409,13 +415,15 @@ def test_permuting_clients_permutes_results(key, name, model, work, padded):
     def permuted(data: ClientData) -> ClientData:
         return data._replace(index=data.index[order], size=data.size[order])
 
-    moved = padded._replace(train=permuted(padded.train), test=permuted(padded.test), group=padded.group[order])
-    straight, shuffled = with_everyone(padded), with_everyone(moved)
+    permuted_federation = padded._replace(
+        train=permuted(padded.train), test=permuted(padded.test), group=padded.group[order]
+    )
+    in_order, in_other_order = with_everyone(padded), with_everyone(permuted_federation)
     np.testing.assert_allclose(
-        shuffled["client_loss"][:3, place], straight["client_loss"][:3], rtol=1e-4, atol=1e-5
+        in_other_order["client_loss"][:3, position], in_order["client_loss"][:3], rtol=1e-4, atol=1e-5
     )  # the server's sums over clients run in another order, for three rounds
-    if "label" in straight:
-        np.testing.assert_allclose(shuffled["ari"][:3], straight["ari"][:3], rtol=1e-6, atol=1e-6)
+    if "label" in in_order:
+        np.testing.assert_allclose(in_other_order["ari"][:3], in_order["ari"][:3], rtol=1e-6, atol=1e-6)
 
 
 @of(("fedbn", "perfedavg"), [name for name in CASES if CASES[name].by_order])
@@ -423,18 +431,18 @@ def test_the_order_of_a_cohort_does_not_matter(key, case, padded):
     algorithm, hyper = case
 
     @jax.jit
-    def one_round(order):
+    def round_in_order(order):
         """The round whose participants come in that order, theirs in the order in which they are drawn."""
         state, drawn = algorithm.init(key, hyper, padded.train), sample_cohort(key, jnp.int32(0), padded, 8, None)
         data = drawn.data._replace(index=drawn.data.index[order], size=drawn.data.size[order])
         cohort = drawn._replace(ids=drawn.ids[order], data=data, key=drawn.key[order])
-        rows, place = tree.take(state.clients, cohort.ids), jnp.argsort(order)
-        new, metrics = algorithm.round(key, hyper, State(state.server, rows), cohort)
-        return new.server, tree.take(new.clients, place), metrics["loss"][place]
+        rows, position = tree.take(state.clients, cohort.ids), jnp.argsort(order)
+        next_state, metrics = algorithm.round(key, hyper, State(state.server, rows), cohort)
+        return next_state.server, tree.take(next_state.clients, position), metrics["loss"][position]
 
-    straight, shuffled = one_round(np.arange(8)), one_round(np.array([3, 7, 1, 0, 6, 2, 5, 4]))
-    chex.assert_trees_all_close(shuffled[:2], straight[:2], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(shuffled[2], straight[2], rtol=1e-6)
+    in_order, in_other_order = round_in_order(np.arange(8)), round_in_order(np.array([3, 7, 1, 0, 6, 2, 5, 4]))
+    chex.assert_trees_all_close(in_other_order[:2], in_order[:2], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(in_other_order[2], in_order[2], rtol=1e-6)
 
 
 REFUSED = r"dp_sgd|^averaging='gradient' sends the gradient of the plain loss"
@@ -447,19 +455,22 @@ ONE_EACH = [name for name in FIRST if fljax.compose(CASES[name].name).kind != "c
 @of(("fedper",), ONE_EACH)
 def test_private_gradients_of_no_length_tell_the_server_nothing_or_are_refused(key, name, model, work, padded):
     """What stays with clients is not protected."""
-    given = CASES[name].numbers | {"example_clip": 1e-12, "example_noise": 0.0}
-    private = CASES[name]._replace(name=f"{CASES[name].name}+dp_sgd", numbers=given)
+    numbers = CASES[name].numbers | {"example_clip": 1e-12, "example_noise": 0.0}
+    private = CASES[name]._replace(name=f"{CASES[name].name}+dp_sgd", numbers=numbers)
     pool = padded.train.pool
-    others = padded._replace(
+    other_examples = padded._replace(
         train=padded.train._replace(pool=Examples(1 - 3 * pool.x, (pool.y + jnp.arange(len(pool.y)) % 3 + 1) % 4))
     )
     try:
-        states = [simulate(private.make(model, work), private.hyper, of, key, 2)[0] for of in (padded, others)]
-    except ValueError as refused:
-        if re.search(REFUSED, str(refused)) is None:
+        states = [
+            simulate(private.make(model, work), private.hyper, some_federation, key, 2)[0]
+            for some_federation in (padded, other_examples)
+        ]
+    except ValueError as error:
+        if re.search(REFUSED, str(error)) is None:
             raise
         return
-    one, other = (jax.tree_util.tree_leaves_with_path(jax.device_get(state.server)) for state in states)
-    for (path, found), (_, expected) in zip(one, other, strict=True):
-        if jnp.issubdtype(found.dtype, jnp.floating):
-            np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6, err_msg=jax.tree_util.keystr(path))
+    leaves, other_leaves = (jax.tree_util.tree_leaves_with_path(jax.device_get(state.server)) for state in states)
+    for (path, actual), (_, expected) in zip(leaves, other_leaves, strict=True):
+        if jnp.issubdtype(actual.dtype, jnp.floating):
+            np.testing.assert_allclose(actual, expected, rtol=1e-6, atol=1e-6, err_msg=jax.tree_util.keystr(path))

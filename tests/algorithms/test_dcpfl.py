@@ -37,14 +37,14 @@ def groups():
 
 
 @pytest.fixture(scope="module")
-def wide():
+def wide_model():
     return mlp(input_shape=(4, 4, 1), hidden=(16,), n_classes=4)
 
 
 @pytest.fixture(scope="module")
-def eager(groups, wide):
+def eager_run(groups, wide_model):
     """A run that splits as early and as often as it can."""
-    algorithm = dcpfl(wide, Work(2, 16), trial_loss="train", period_end="formula")
+    algorithm = dcpfl(wide_model, Work(2, 16), trial_loss="train", period_end="formula")
     return simulate(algorithm, HYPER, groups, jax.random.key(0), 40)
 
 
@@ -52,14 +52,14 @@ def eager(groups, wide):
 @pytest.mark.parametrize("participation", [1.0, *slow(0.5)])
 def test_without_splits_and_with_every_layer_due_it_is_uniform_fedavg(key, model, work, federation, participation):
     hyper = dcpfl.Hyper(lr=0.05, step=0.0, alpha=1.0, momentum=0.5)
-    ours, metrics = simulate(dcpfl(model, work), hyper, federation, key, 14, participation=participation)
-    average = fedavg(model, work, weighting="uniform")
-    theirs, expected = simulate(
-        average, fedavg.Hyper(lr=0.05, momentum=0.5), federation, key, 14, participation=participation
+    state, metrics = simulate(dcpfl(model, work), hyper, federation, key, 14, participation=participation)
+    averaging = fedavg(model, work, weighting="uniform")
+    expected_state, expected_metrics = simulate(
+        averaging, fedavg.Hyper(lr=0.05, momentum=0.5), federation, key, 14, participation=participation
     )
     # A mean among as many slots as clients is summed in another order than a mean alone, fourteen rounds in a row.
-    chex.assert_trees_all_close(tree.take(ours.server.table.theta, 0), theirs.server, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(metrics["client_loss"], expected["client_loss"], rtol=1e-4, atol=1e-5)
+    chex.assert_trees_all_close(tree.take(state.server.table.theta, 0), expected_state.server, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(metrics["client_loss"], expected_metrics["client_loss"], rtol=1e-4, atol=1e-5)
     n_parameters = tree.size(model.init(key))
     np.testing.assert_array_equal(metrics["uplink"], n_parameters + 1)
     np.testing.assert_array_equal(metrics["downlink"], n_parameters)
@@ -67,63 +67,66 @@ def test_without_splits_and_with_every_layer_due_it_is_uniform_fedavg(key, model
 
 
 @pytest.mark.slow
-def test_a_period_that_never_ends_leaves_one_group(groups, wide):
-    metrics = simulate(dcpfl(wide, Work(1, 16), n_after=30), HYPER, groups, jax.random.key(0), 25)[1]
+def test_a_period_that_never_ends_leaves_one_group(groups, wide_model):
+    metrics = simulate(dcpfl(wide_model, Work(1, 16), n_after=30), HYPER, groups, jax.random.key(0), 25)[1]
     assert not metrics["trial"].any()
     np.testing.assert_array_equal(metrics["n_clusters"], 1)
 
 
 @pytest.mark.slow
-def test_the_partition_only_refines(eager):
-    label, ids = np.asarray(eager[1]["label"]), np.asarray(eager[1]["ids"])
+def test_the_partition_only_refines(eager_run):
+    label, ids = np.asarray(eager_run[1]["label"]), np.asarray(eager_run[1]["ids"])
     np.testing.assert_array_equal(ids, np.tile(np.arange(12), (40, 1)))
-    together = label[:, :, None] == label[:, None, :]
-    assert (together[:-1] | ~together[1:]).all()
-    assert eager[1]["n_clusters"][-1] > 3
-    level = np.asarray(eager[1]["threshold"])
-    assert (np.diff(level) <= 0).all()
-    assert np.isclose(level[:, None], [1.0, 0.7, 0.4, 0.1, 0.0], atol=1e-6).any(axis=1).all()
+    is_same_group = label[:, :, None] == label[:, None, :]
+    assert (is_same_group[:-1] | ~is_same_group[1:]).all()
+    assert eager_run[1]["n_clusters"][-1] > 3
+    threshold = np.asarray(eager_run[1]["threshold"])
+    assert (np.diff(threshold) <= 0).all()
+    assert np.isclose(threshold[:, None], [1.0, 0.7, 0.4, 0.1, 0.0], atol=1e-6).any(axis=1).all()
 
 
 @pytest.mark.slow
-def test_an_adopted_trial_had_the_lower_loss(eager):
-    metrics = eager[1]
-    trial, adopted = np.asarray(metrics["trial"]), np.asarray(metrics["adopted"])
-    lower = np.asarray(metrics["trial_loss_split"] < metrics["trial_loss_present"])
-    assert adopted.sum() >= 2
-    np.testing.assert_array_equal(adopted, trial & lower)
-    changed = np.flatnonzero(np.diff(np.asarray(metrics["n_clusters"]))) + 1
-    np.testing.assert_array_equal(changed, np.flatnonzero(adopted))
+def test_an_adopted_trial_had_the_lower_loss(eager_run):
+    metrics = eager_run[1]
+    is_trial, is_adopted = np.asarray(metrics["trial"]), np.asarray(metrics["adopted"])
+    is_lower = np.asarray(metrics["trial_loss_split"] < metrics["trial_loss_present"])
+    assert is_adopted.sum() >= 2
+    np.testing.assert_array_equal(is_adopted, is_trial & is_lower)
+    change_rounds = np.flatnonzero(np.diff(np.asarray(metrics["n_clusters"]))) + 1
+    np.testing.assert_array_equal(change_rounds, np.flatnonzero(is_adopted))
 
 
 @pytest.mark.slow
-def test_the_first_trial_of_the_formula_is_the_eleventh_round(eager):
-    assert np.flatnonzero(eager[1]["trial"])[0] == 10
+def test_the_first_trial_of_the_formula_is_the_eleventh_round(eager_run):
+    assert np.flatnonzero(eager_run[1]["trial"])[0] == 10
 
 
 @pytest.mark.slow
-def test_radii_count_from_the_end_of_the_warm_up_on(groups, wide):
+def test_radii_count_from_the_end_of_the_warm_up_on(groups, wide_model):
     """With T_start > s + 2 the first of them is that of round T_start; three later ones must be larger."""
-    algorithm = dcpfl(wide, Work(2, 16), trial_loss="train", period_end="formula")
+    algorithm = dcpfl(wide_model, Work(2, 16), trial_loss="train", period_end="formula")
     metrics = simulate(algorithm, HYPER.replace(warmup=12.0), groups, jax.random.key(0), 18)[1]
     assert np.flatnonzero(metrics["trial"])[0] == 12 + 3 + 1
     np.testing.assert_array_equal(np.asarray(metrics["radius"][:16]) > 0, np.arange(16) >= 12)
 
 
 def test_the_loss_is_smoothed_over_the_warm_up_too():
-    seen = Watch(new_curve(), jnp.int32(0))
+    watched = Watch(new_curve(), jnp.int32(0))
     for round, loss in enumerate((5.0, 4.0, 3.2, 2.6, 2.1, 1.7, 1.4, 1.2)):
-        no = jnp.bool_(False)
-        before, seen = seen, watch(HYPER.replace(warmup=7.0), seen, jnp.float32(loss), no, no, jnp.int32(round))
-    np.testing.assert_array_equal(before.curve.radii, 0)  # round 6, whose seven losses would give one
-    expected = observe(before.curve, jnp.float32(1.2))
-    chex.assert_trees_all_equal(seen.curve, expected)
+        is_trial = jnp.bool_(False)
+        watched_before, watched = (
+            watched,
+            watch(HYPER.replace(warmup=7.0), watched, jnp.float32(loss), is_trial, is_trial, jnp.int32(round)),
+        )
+    np.testing.assert_array_equal(watched_before.curve.radii, 0)  # round 6, whose seven losses would give one
+    expected = observe(watched_before.curve, jnp.float32(1.2))
+    chex.assert_trees_all_equal(watched.curve, expected)
     assert expected.radii[-1] > 0
 
 
 @pytest.mark.slow
-def test_the_discrepancy_is_the_mean_over_the_warm_up(key, groups, wide):
-    algorithm, hyper = dcpfl(wide, Work(2, 16)), as_traced(dcpfl.Hyper(lr=0.03, warmup=3.0))
+def test_the_discrepancy_is_the_mean_over_the_warm_up(key, groups, wide_model):
+    algorithm, hyper = dcpfl(wide_model, Work(2, 16)), as_traced(dcpfl.Hyper(lr=0.03, warmup=3.0))
     keys, total = split_key(key), 0.0
     state = jitted(algorithm.init)(keys.init, hyper, groups.train)
     for round in range(5):
@@ -137,20 +140,20 @@ def test_the_discrepancy_is_the_mean_over_the_warm_up(key, groups, wide):
 
 
 def test_pairs_that_never_met_have_the_mean_discrepancy():
-    pairs = jnp.asarray([[0.0, 2, 0], [2, 0, 6], [0, 6, 0]])
-    met = jnp.asarray([[2.0, 2, 0], [2, 2, 2], [0, 2, 2]])
-    mean = mean_discrepancy(one_group(3)._replace(discrepancy=pairs, n_met=met))
+    discrepancy = jnp.asarray([[0.0, 2, 0], [2, 0, 6], [0, 6, 0]])
+    n_met = jnp.asarray([[2.0, 2, 0], [2, 2, 2], [0, 2, 2]])
+    mean = mean_discrepancy(one_group(3)._replace(discrepancy=discrepancy, n_met=n_met))
     np.testing.assert_allclose(mean, [[0, 1, 2], [1, 0, 3], [2, 3, 0]])
     np.testing.assert_array_equal(mean_discrepancy(one_group(3)), 0)  # nobody met anybody
 
 
 @pytest.mark.slow
-def test_every_layer_is_averaged_at_least_every_alpha_rounds(groups, wide):
+def test_every_layer_is_averaged_at_least_every_alpha_rounds(groups, wide_model):
     """With every layer low, clients of a group agree on all layers once every three rounds, and only then."""
     hyper = dcpfl.Hyper(lr=0.03, step=0.0, low=100.0, alpha=3.0)
-    algorithm = dcpfl(wide, Work(1, 16))
+    algorithm = dcpfl(wide_model, Work(1, 16))
     metrics = simulate(algorithm, hyper, groups, jax.random.key(0), 13)[1]
-    n_parameters = tree.size(wide.init(jax.random.key(0)))
+    n_parameters = tree.size(wide_model.init(jax.random.key(0)))
     sent = np.asarray(metrics["uplink"][:, 0]) - 1
     # Five rounds of warm-up, then the rounds divisible by three.
     np.testing.assert_array_equal(sent > 0, [t < 5 or t % 3 == 0 for t in range(13)])
@@ -159,8 +162,8 @@ def test_every_layer_is_averaged_at_least_every_alpha_rounds(groups, wide):
     np.testing.assert_array_equal(metrics["downlink"][1:, 0], sent[:-1])
     assert metrics["downlink"][0, 0] == n_parameters
     state, _ = simulate(algorithm, hyper, groups, jax.random.key(0), 13)  # round 12 is divisible by three
-    own = jitted(algorithm.deploy)(jax.random.key(0), hyper, state, groups.train)
-    kernel = own.params["fc1"]["kernel"]
+    deployed = jitted(algorithm.deploy)(jax.random.key(0), hyper, state, groups.train)
+    kernel = deployed.params["fc1"]["kernel"]
     np.testing.assert_array_equal(kernel, np.broadcast_to(kernel[:1], kernel.shape))
 
 
@@ -168,9 +171,9 @@ def test_low_layers_wait_and_equal_members_wait_with_all():
     discrepancy = jnp.asarray([[0.01, 0.5, 0.5], [0.2, 0.2, 0.2], [0.0, 0.0, 0.0]])
     np.testing.assert_array_equal(intervals(discrepancy, 0.1, 3.0), [[3, 1, 1], [1, 1, 1], [3, 3, 3]])
     # As much as the share is not low; alpha is the nearest whole number of rounds.
-    even = jnp.full((1, 4), 0.25)
-    np.testing.assert_array_equal(intervals(even, 1.0, 3.0), [[1] * 4])
-    np.testing.assert_array_equal(intervals(even, 1.1, 1.6), [[2] * 4])
+    equal_layers = jnp.full((1, 4), 0.25)
+    np.testing.assert_array_equal(intervals(equal_layers, 1.0, 3.0), [[1] * 4])
+    np.testing.assert_array_equal(intervals(equal_layers, 1.1, 1.6), [[2] * 4])
 
 
 def test_a_group_of_which_nobody_counts_keeps_its_intervals(key, model):
@@ -178,8 +181,8 @@ def test_a_group_of_which_nobody_counts_keeps_its_intervals(key, model):
     models = jax.vmap(model.init)(jax.random.split(key, 4))
     table = LayerTable(jax.tree.map(lambda leaf: leaf[:3], models), jnp.zeros((3, 2), jnp.int32), interval)
     sent = Sent(models, jnp.asarray([1.0, 1, 0, 0]), jnp.asarray([0, 0, 1, 1]))
-    after = jax.jit(lambda table, sent: reschedule(table, units, sent, 100.0, 5.0).interval)(table, sent)
-    np.testing.assert_array_equal(after, [[5, 5], [3, 1], [1, 1]])
+    next_interval = jax.jit(lambda table, sent: reschedule(table, units, sent, 100.0, 5.0).interval)(table, sent)
+    np.testing.assert_array_equal(next_interval, [[5, 5], [3, 1], [1, 1]])
 
 
 @pytest.mark.slow
@@ -188,12 +191,10 @@ def test_uplink_of_the_cifar_lenet_falls_to_0_3734():
     params = lenet(input_shape=(32, 32, 3)).init(jax.random.key(0))
     layers = ("conv1", "conv2", "fc1", "fc2", "fc3")
     sizes = jnp.asarray([tree.size(params[name]) for name in layers], jnp.float32)
-    everyone, due = one_group(4), np.zeros((3, 4, 5), bool)
+    groups, due = one_group(4), np.zeros((3, 4, 5), bool)
     due[..., [0, 1, 4]] = True
     due[0] = True
-    up = np.stack(
-        [layer_traffic(sizes, jnp.asarray(d), jnp.asarray(d), everyone, jnp.arange(4))["uplink"] for d in due]
-    )
+    up = np.stack([layer_traffic(sizes, jnp.asarray(d), jnp.asarray(d), groups, jnp.arange(4))["uplink"] for d in due])
     np.testing.assert_allclose((up.mean(axis=0) - 1) / 62_006, (3_722 + 58_284 / 3) / 62_006, rtol=1e-6)
     assert round(float(up[:, 0].mean() - 1) / 62_006, 4) == 0.3734
 
@@ -210,104 +211,115 @@ def test_what_a_trial_costs():
 
 
 @pytest.mark.slow
-def test_a_client_alone_exchanges_nothing_but_its_loss(eager):
-    metrics = eager[1]
+def test_a_client_alone_exchanges_nothing_but_its_loss(eager_run):
+    metrics = eager_run[1]
     label = np.asarray(metrics["label"])
-    alone = np.array([[(row == k).sum() == 1 for k in row] for row in label])
-    settled = alone[:-1] & alone[1:]
-    assert settled.any()
-    np.testing.assert_array_equal(np.asarray(metrics["uplink"])[1:][settled], 1)
-    np.testing.assert_array_equal(np.asarray(metrics["downlink"])[1:][settled], 0)
+    is_alone = np.array([[(row == k).sum() == 1 for k in row] for row in label])
+    stays_alone = is_alone[:-1] & is_alone[1:]
+    assert stays_alone.any()
+    np.testing.assert_array_equal(np.asarray(metrics["uplink"])[1:][stays_alone], 1)
+    np.testing.assert_array_equal(np.asarray(metrics["downlink"])[1:][stays_alone], 0)
 
 
 @pytest.mark.slow
-def test_a_trial_starts_both_structures_from_the_same_uploads_and_batches(key, groups, wide):
+def test_a_trial_starts_both_structures_from_the_same_uploads_and_batches(key, groups, wide_model):
     """Structures that are equal in disguise have the same losses: noise never decides."""
-    algorithm, hyper = dcpfl(wide, Work(2, 16)), as_traced(HYPER)
+    algorithm, hyper = dcpfl(wide_model, Work(2, 16)), as_traced(HYPER)
     keys = split_key(key)
     state = jitted(algorithm.init)(keys.init, hyper, groups.train)
     state, _ = one_round(algorithm, hyper, groups, key, state, 0)
     on_trial = state.server.groups._replace(on_trial=jnp.bool_(True))  # next_label: one group, as now
-    called = state.server._replace(groups=on_trial, next_theta=state.server.table.theta)
-    state = State(called, state.clients)
-    after, metrics = one_round(algorithm, hyper, groups, key, state, 1)
+    server = state.server._replace(groups=on_trial, next_theta=state.server.table.theta)
+    state = State(server, state.clients)
+    next_state, metrics = one_round(algorithm, hyper, groups, key, state, 1)
     assert metrics["trial_loss_present"] == metrics["trial_loss_split"]
     assert not metrics["adopted"]
-    plain = State(state.server._replace(groups=on_trial._replace(on_trial=jnp.bool_(False))), state.clients)
+    state_off_trial = State(state.server._replace(groups=on_trial._replace(on_trial=jnp.bool_(False))), state.clients)
     chex.assert_trees_all_close(
-        after.clients, one_round(algorithm, hyper, groups, key, plain, 1)[0].clients, rtol=1e-5, atol=1e-6
+        next_state.clients,
+        one_round(algorithm, hyper, groups, key, state_off_trial, 1)[0].clients,
+        rtol=1e-5,
+        atol=1e-6,
     )
 
 
 def test_a_trial_in_numpy(key, model, federation):
     """Clients that count train from both models. One drops out, and what another does from one of them overflows."""
-    cohort, gone, bad = sample_cohort(key, jnp.int32(0), federation, 8, None), 1, 3
-    cohort, data = cohort._replace(active=jnp.arange(8) != gone), [examples_of(federation.train, i) for i in cohort.ids]
+    cohort, absent, overflowing = sample_cohort(key, jnp.int32(0), federation, 8, None), 1, 3
+    cohort, data = (
+        cohort._replace(active=jnp.arange(8) != absent),
+        [examples_of(federation.train, i) for i in cohort.ids],
+    )
     starts = jax.device_get(jax.vmap(model.init)(jax.random.split(key, 16)))
     starts = jax.tree.map(lambda leaf: leaf.reshape(2, 8, *leaf.shape[1:]), starts)
-    counted = [place for place in range(8) if place not in (gone, bad)]
+    participants = [place for place in range(8) if place not in (absent, overflowing)]
     trained = [
-        [oracle.local_sgd(as_float64(tree.take(tree.take(starts, s), i)), [data[i]], HYPER.lr) for i in counted]
+        [oracle.local_sgd(as_float64(tree.take(tree.take(starts, s), i)), [data[i]], HYPER.lr) for i in participants]
         for s in range(2)
     ]
     loss = np.array(
-        [np.mean([oracle.training_loss(w, *data[i]) for i, w in zip(counted, of, strict=True)]) for of in trained]
+        [
+            np.mean([oracle.training_loss(w, *data[i]) for i, w in zip(participants, models, strict=True)])
+            for models in trained
+        ]
     )
-    side = jax.jit(client_side_of(model, Work(1, 64), "train"))
+    client_side = jax.jit(client_side_of(model, Work(1, 64), "train"))
     for better in range(2):  # the structure on trial, or the present one; the overflow comes in the other
         order = np.array([1 - better, better]) if loss[1] < loss[0] else np.array([better, 1 - better])
-        given = jax.tree.map(lambda leaf, order=order: leaf[order].copy(), starts)
-        given["fc1"]["kernel"][1 - better, bad] = 1e38
-        found = side(as_traced(HYPER), given, jnp.bool_(True), cohort)
-        np.testing.assert_allclose(found.trial_loss, loss[order], rtol=1e-5)
-        assert bool(found.adopted) is bool(better)
+        bad_starts = jax.tree.map(lambda leaf, order=order: leaf[order].copy(), starts)
+        bad_starts["fc1"]["kernel"][1 - better, overflowing] = 1e38
+        result = client_side(as_traced(HYPER), bad_starts, jnp.bool_(True), cohort)
+        np.testing.assert_allclose(result.trial_loss, loss[order], rtol=1e-5)
+        assert bool(result.adopted) is bool(better)
         expected = jax.tree.map(lambda *leaves: np.stack(leaves), *trained[order[better]])
-        chex.assert_trees_all_close(tree.take(found.trained.params, np.array(counted)), expected, rtol=1e-5, atol=1e-5)
-    found = side(as_traced(HYPER), jax.tree.map(lambda leaf: leaf[[0, 0]], starts), jnp.bool_(True), cohort)
-    assert found.trial_loss[0] == found.trial_loss[1] > 0
-    assert not found.adopted  # what is no better is not adopted
+        chex.assert_trees_all_close(
+            tree.take(result.trained.params, np.array(participants)), expected, rtol=1e-5, atol=1e-5
+        )
+    result = client_side(as_traced(HYPER), jax.tree.map(lambda leaf: leaf[[0, 0]], starts), jnp.bool_(True), cohort)
+    assert result.trial_loss[0] == result.trial_loss[1] > 0
+    assert not result.adopted  # what is no better is not adopted
 
 
 @pytest.mark.slow
-def test_a_trial_reads_the_validation_split_only_where_it_is_told_to(key, groups, wide):
+def test_a_trial_reads_the_validation_split_only_where_it_is_told_to(key, groups, wide_model):
     keys = split_key(key)
-    poison = groups.val._replace(pool=groups.val.pool._replace(y=(groups.val.pool.y + 1) % 4))
+    wrong_labels = groups.val._replace(pool=groups.val.pool._replace(y=(groups.val.pool.y + 1) % 4))
 
-    def trial(trial_loss, val):
-        algorithm, hyper = dcpfl(wide, Work(2, 16), trial_loss=trial_loss), as_traced(HYPER)
+    def split_loss(trial_loss, val):
+        algorithm, hyper = dcpfl(wide_model, Work(2, 16), trial_loss=trial_loss), as_traced(HYPER)
         state = jitted(algorithm.init)(keys.init, hyper, groups.train)
         structure = state.server.groups._replace(on_trial=jnp.bool_(True), next_label=groups.group)
         state = State(state.server._replace(groups=structure), state.clients)
         cohort = sample_cohort(keys.cohort, jnp.int32(0), groups._replace(val=val), 12, None)
         return float(jitted(algorithm.round)(key, hyper, state, cohort)[1]["trial_loss_split"])
 
-    assert trial("val", groups.val) != trial("val", poison)
-    assert trial("train", groups.val) == trial("train", poison)
-    assert trial("val", None) == trial("train", groups.val)
+    assert split_loss("val", groups.val) != split_loss("val", wrong_labels)
+    assert split_loss("train", groups.val) == split_loss("train", wrong_labels)
+    assert split_loss("val", None) == split_loss("train", groups.val)
 
 
 def test_after_a_rejection_the_loss_rests_and_after_a_trial_it_starts_afresh():
-    seen, rule = Watch(new_curve(), jnp.int32(0)), HYPER.replace(pause=1.6)  # the nearest whole number of rounds
+    watched, rule = Watch(new_curve(), jnp.int32(0)), HYPER.replace(pause=1.6)  # the nearest whole number of rounds
     for loss in (3.0, 2.0):
-        seen = watch(rule, seen, jnp.float32(loss), jnp.bool_(False), jnp.bool_(False), AFTER)
-    chex.assert_trees_all_equal(seen.curve, observe(observe(new_curve(), jnp.float32(3)), jnp.float32(2)))
-    for none in (jnp.nan, jnp.inf):  # of a round of nobody
+        watched = watch(rule, watched, jnp.float32(loss), jnp.bool_(False), jnp.bool_(False), AFTER)
+    chex.assert_trees_all_equal(watched.curve, observe(observe(new_curve(), jnp.float32(3)), jnp.float32(2)))
+    for no_loss in (jnp.nan, jnp.inf):  # of a round of nobody
         chex.assert_trees_all_equal(
-            watch(rule, seen, jnp.float32(none), jnp.bool_(False), jnp.bool_(False), AFTER), seen
+            watch(rule, watched, jnp.float32(no_loss), jnp.bool_(False), jnp.bool_(False), AFTER), watched
         )
-    adopted = watch(rule, seen, jnp.float32(1), jnp.bool_(True), jnp.bool_(True), AFTER)
+    adopted = watch(rule, watched, jnp.float32(1), jnp.bool_(True), jnp.bool_(True), AFTER)
     chex.assert_trees_all_equal(adopted, Watch(new_curve(), jnp.int32(0)))
-    rests = watch(rule, seen, jnp.float32(1), jnp.bool_(True), jnp.bool_(False), AFTER)
+    resting = watch(rule, watched, jnp.float32(1), jnp.bool_(True), jnp.bool_(False), AFTER)
     counts = []
     for _ in range(4):
-        counts.append((int(rests.resting), int(rests.curve.count)))
-        rests = watch(rule, rests, jnp.float32(1), jnp.bool_(False), jnp.bool_(False), AFTER)
+        counts.append((int(resting.resting), int(resting.curve.count)))
+        resting = watch(rule, resting, jnp.float32(1), jnp.bool_(False), jnp.bool_(False), AFTER)
     assert counts == [(2, 0), (1, 0), (0, 0), (0, 1)]
 
 
 @pytest.mark.slow
-def test_a_fixed_threshold_acts_from_the_end_of_the_warm_up(groups, wide):
-    algorithm = dcpfl(wide, Work(2, 16), dynamic=False)
+def test_a_fixed_threshold_acts_from_the_end_of_the_warm_up(groups, wide_model):
+    algorithm = dcpfl(wide_model, Work(2, 16), dynamic=False)
     metrics = simulate(algorithm, dcpfl.Hyper(lr=0.03), groups, jax.random.key(0), 8)[1]
     np.testing.assert_array_equal(metrics["n_clusters"], [1, 1, 1, 1, 3, 3, 3, 3])
     np.testing.assert_array_equal(metrics["threshold"], np.float32(0.8))
@@ -315,10 +327,10 @@ def test_a_fixed_threshold_acts_from_the_end_of_the_warm_up(groups, wide):
 
 
 @pytest.mark.slow
-def test_without_layer_wise_aggregation_everything_is_always_sent(groups, wide):
+def test_without_layer_wise_aggregation_everything_is_always_sent(groups, wide_model):
     hyper = dcpfl.Hyper(lr=0.03, step=0.0, low=100.0)
-    metrics = simulate(dcpfl(wide, Work(1, 16), layerwise=False), hyper, groups, jax.random.key(0), 9)[1]
-    np.testing.assert_array_equal(metrics["uplink"], tree.size(wide.init(jax.random.key(0))) + 1)
+    metrics = simulate(dcpfl(wide_model, Work(1, 16), layerwise=False), hyper, groups, jax.random.key(0), 9)[1]
+    np.testing.assert_array_equal(metrics["uplink"], tree.size(wide_model.init(jax.random.key(0))) + 1)
 
 
 def normalised_model():
@@ -346,13 +358,15 @@ def test_one_tensor_may_be_taken_without_its_layer():
     model, params = normalised_model()
     units = units_of(model, "tensor")
     old, new = (jax.tree.map(lambda leaf, v=value: jnp.full((2, *leaf.shape), v), params) for value in (0.0, jnp.nan))
-    taken = np.array([[name == "conv/bias" for name in units.names], [name == "norm/scale" for name in units.names]])
-    mixed = units.where(jnp.asarray(taken), new, old)
-    moved = {jax.tree_util.keystr(path, simple=True, separator="/"): np.isnan(leaf).all(axis=tuple(range(1, leaf.ndim)))
-             for path, leaf in jax.tree_util.tree_leaves_with_path(mixed)}  # fmt: skip
+    is_taken = np.array([[name == "conv/bias" for name in units.names], [name == "norm/scale" for name in units.names]])
+    mixed = units.where(jnp.asarray(is_taken), new, old)
+    is_new = {
+        jax.tree_util.keystr(path, simple=True, separator="/"): np.isnan(leaf).all(axis=tuple(range(1, leaf.ndim)))
+        for path, leaf in jax.tree_util.tree_leaves_with_path(mixed)
+    }
     # The statistics go with the scale.
     of_norm = [False, True]
-    assert {name: of.tolist() for name, of in moved.items()} == {
+    assert {name: is_new_row.tolist() for name, is_new_row in is_new.items()} == {
         "conv/kernel": [False, False],
         "conv/bias": [True, False],
         "norm/scale": of_norm,
@@ -362,53 +376,55 @@ def test_one_tensor_may_be_taken_without_its_layer():
 
 
 @pytest.mark.slow
-def test_tensors_have_intervals_and_costs_of_their_own(groups, wide):
+def test_tensors_have_intervals_and_costs_of_their_own(groups, wide_model):
     """Half of a layer waits: sums of tensors are sent that no layers add up to, and all of them every third round."""
     hyper = dcpfl.Hyper(lr=0.03, step=0.0, low=0.9, momentum=None)
-    algorithm = dcpfl(wide, Work(1, 16), layer_unit="tensor")
+    algorithm = dcpfl(wide_model, Work(1, 16), layer_unit="tensor")
     state, metrics = simulate(algorithm, hyper, groups, jax.random.key(0), 12)
     sizes = {"fc1/kernel": 256, "fc1/bias": 16, "fc2/kernel": 64, "fc2/bias": 4}
     sent, rounds = np.asarray(metrics["uplink"][:, 0]) - 1, np.arange(12)
     np.testing.assert_array_equal(sent[(rounds < 5) | (rounds % 3 == 0)], 340)
-    waits = np.asarray(state.server.table.interval[0]) == 3
-    names = units_of(wide, "tensor").names
-    assert 0 < waits.sum() < 4
-    assert waits[names.index("fc1/kernel")] != waits[names.index("fc1/bias")]
-    assert sent[11] == sum(sizes[name] for name, waiting in zip(names, waits, strict=True) if not waiting)
+    is_waiting = np.asarray(state.server.table.interval[0]) == 3
+    names = units_of(wide_model, "tensor").names
+    assert 0 < is_waiting.sum() < 4
+    assert is_waiting[names.index("fc1/kernel")] != is_waiting[names.index("fc1/bias")]
+    assert sent[11] == sum(sizes[name] for name, waits in zip(names, is_waiting, strict=True) if not waits)
     np.testing.assert_array_equal(metrics["downlink"][1:, 0], sent[:-1])
 
 
 @pytest.mark.slow
-def test_where_nothing_waits_tensors_are_as_layers(groups, wide):
+def test_where_nothing_waits_tensors_are_as_layers(groups, wide_model):
     hyper = dcpfl.Hyper(lr=0.03, low=0.0)
     layers, tensors = (
-        simulate(dcpfl(wide, Work(1, 16), layer_unit=unit), hyper, groups, jax.random.key(0), 9)[0].clients
+        simulate(dcpfl(wide_model, Work(1, 16), layer_unit=unit), hyper, groups, jax.random.key(0), 9)[0].clients
         for unit in ("layer", "tensor")
     )
     chex.assert_trees_all_close(layers, tensors, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.slow
-def test_group_models_are_the_means_of_their_members(groups, wide):
+def test_group_models_are_the_means_of_their_members(groups, wide_model):
     hyper = dcpfl.Hyper(lr=0.03, low=100.0)
-    state, _ = simulate(dcpfl(wide, Work(1, 16), dynamic=False), hyper, groups, jax.random.key(0), 9)
-    own, group = (
-        dcpfl(wide, Work(1, 16), dynamic=False, deployed=d).deploy(jax.random.key(0), hyper, state, groups.train)
-        for d in ("own", "group")
+    state, _ = simulate(dcpfl(wide_model, Work(1, 16), dynamic=False), hyper, groups, jax.random.key(0), 9)
+    clients, means = (
+        dcpfl(wide_model, Work(1, 16), dynamic=False, deployed=deployed_models).deploy(
+            jax.random.key(0), hyper, state, groups.train
+        )
+        for deployed_models in ("own", "group")
     )
     for k in range(3):
-        members = np.asarray(own.params["fc2"]["kernel"])[np.asarray(groups.group) == k]
-        np.testing.assert_allclose(group.params["fc2"]["kernel"][k], members.mean(axis=0), rtol=1e-5, atol=1e-7)
+        members = np.asarray(clients.params["fc2"]["kernel"])[np.asarray(groups.group) == k]
+        np.testing.assert_allclose(means.params["fc2"]["kernel"][k], members.mean(axis=0), rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.slow
-def test_hidden_groups_are_found_and_fedavg_is_beaten(wide):
+def test_hidden_groups_are_found_and_fedavg_is_beaten(wide_model):
     work = Work(2, 16)
     for seed in range(3):
         federation = linear_groups(12, 2, examples=60, val_fraction=0.2, seed=seed)
         key = jax.random.key(seed)
-        metrics = simulate(dcpfl(wide, work), dcpfl.Hyper(lr=0.03), federation, key, 30)[1]
-        baseline = simulate(fedavg(wide, work), fedavg.Hyper(lr=0.03, momentum=0.9), federation, key, 30)[1]
+        metrics = simulate(dcpfl(wide_model, work), dcpfl.Hyper(lr=0.03), federation, key, 30)[1]
+        baseline = simulate(fedavg(wide_model, work), fedavg.Hyper(lr=0.03, momentum=0.9), federation, key, 30)[1]
         assert metrics["ari"][-1] == 1.0
         assert metrics["accuracy_macro"][-1] > baseline["accuracy_macro"][-1] + 0.3
 

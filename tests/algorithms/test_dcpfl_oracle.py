@@ -25,9 +25,9 @@ LAYERS = ("fc1", "fc2")
 
 
 def scaled(parts):
-    flat = np.concatenate([np.ravel(part) for part in parts])
-    span = flat.max() - flat.min()
-    return (flat - flat.min()) / span if span else np.zeros_like(flat)
+    numbers = np.concatenate([np.ravel(part) for part in parts])
+    width = numbers.max() - numbers.min()
+    return (numbers - numbers.min()) / width if width else np.zeros_like(numbers)
 
 
 def apart(a, b, layers):
@@ -37,8 +37,8 @@ def apart(a, b, layers):
 
 def canonical(label):
     """Groups numbered by their lowest member."""
-    numbers = {}
-    return [numbers.setdefault(k, len(numbers)) for k in label]
+    new_numbers = {}
+    return [new_numbers.setdefault(k, len(new_numbers)) for k in label]
 
 
 def mean(models):
@@ -55,15 +55,17 @@ class Replay:
         self.averaged, self.interval = np.zeros((N, 2), int), np.ones((N, 2), int)
         self.total, self.met, self.merges = np.zeros((N, N)), np.zeros((N, N)), None
         self.losses, self.radii, self.resting = [], [], 0
-        self.told = []
+        self.records = []
 
     def local(self, w, i):
         return oracle.local_sgd(w, [self.data[i]] * EPOCHS, LR)
 
     def download(self, i):
         k = self.label[i]
-        fresh = {name for place, name in enumerate(LAYERS) if self.averaged[k, place] >= self.seen[i]}
-        return {name: (self.theta[k] if name in fresh else self.models[i])[name] for name in LAYERS}, fresh
+        averaged_since = {name for layer, name in enumerate(LAYERS) if self.averaged[k, layer] >= self.seen[i]}
+        return {
+            name: (self.theta[k] if name in averaged_since else self.models[i])[name] for name in LAYERS
+        }, averaged_since
 
     def inherited(self, label):
         """For each group of ``label`` the group that its lowest member comes from."""
@@ -80,23 +82,25 @@ class Replay:
         return {k: mean(models) if models else self.theta[origin[k]] for k, models in sent.items()}
 
     def round(self, t, active):
-        was_trial, adopted, down = self.next is not None, False, {}
+        was_trial, adopted, downlink = self.next is not None, False, {}
         sizes = {name: sum(leaf.size for leaf in self.models[0][name].values()) for name in LAYERS}
         members = {i: self.label.count(self.label[i]) for i in active}
-        splits = {i: was_trial and self.next[0].count(self.next[0][i]) < members[i] for i in active}
+        is_split = {i: was_trial and self.next[0].count(self.next[0][i]) < members[i] for i in active}
         for i in active:
-            down[i] = sum(sizes.values()) * (1 + splits[i]) if was_trial else sum(sizes[n] for n in self.download(i)[1])
+            downlink[i] = (
+                sum(sizes.values()) * (1 + is_split[i]) if was_trial else sum(sizes[n] for n in self.download(i)[1])
+            )
         if was_trial:
-            (present, loss), (split, other) = (
+            (present, loss), (split, split_loss) = (
                 self.in_structure(models, label, active)
                 for models, label in ((self.theta, self.label), (self.next_theta, self.next[0]))
             )
-            adopted = other < loss
+            adopted = split_loss < loss
             trained = split if adopted else present
         else:
-            begun = {i: self.download(i)[0] for i in active}
-            before = np.mean([oracle.training_loss(begun[i], *self.data[i]) for i in active])
-            trained = {i: self.local(begun[i], i) for i in active}
+            starts = {i: self.download(i)[0] for i in active}
+            start_loss = np.mean([oracle.training_loss(starts[i], *self.data[i]) for i in active])
+            trained = {i: self.local(starts[i], i) for i in active}
         label, (self.next, on_trial) = self.label, (None, self.next)
         if adopted:
             label, self.steps = on_trial
@@ -107,27 +111,27 @@ class Replay:
         if was_trial:
             self.losses, self.radii, self.resting = [], [], max(self.resting - 1, 0) if adopted else PAUSE
         else:
-            self.watch(before, t)
+            self.watch(start_loss, t)
         if t >= WARMUP and self.ended():
             self.next = self.lower(label)
         due = self.average(t, trained, label, full=t < WARMUP or t % ALPHA == 0 or was_trial or self.next is not None)
         if self.next is not None:
             self.next_theta = self.means_of(self.next[0], trained)
-        up = {
-            i: (sum(sizes[n] for place, n in enumerate(LAYERS) if due[label[i], place] or was_trial)) * (members[i] > 1)
+        uplink = {
+            i: (sum(sizes[n] for layer, n in enumerate(LAYERS) if due[label[i], layer] or was_trial)) * (members[i] > 1)
             + 1
-            + splits[i]
+            + is_split[i]
             for i in active
         }
         for i in active:
             self.models[i], self.seen[i] = trained[i], t + 1
-        self.told.append(
+        self.records.append(
             SimpleNamespace(
                 trial=was_trial,
                 adopted=adopted,
                 label=label,
-                up=up,
-                down={i: down[i] * (members[i] > 1) for i in active},
+                up=uplink,
+                down={i: downlink[i] * (members[i] > 1) for i in active},
             )
         )
 
@@ -138,11 +142,11 @@ class Replay:
                 self.total[i, j] += apart(trained[i], trained[j], LAYERS)
 
     def build(self):
-        met = (self.met > 0) & ~np.eye(N, dtype=bool)
-        each = self.total / np.maximum(self.met, 1)
-        each = np.where(met, each, each[met].mean())
-        np.fill_diagonal(each, 0)
-        self.merges = linkage(squareform(each, checks=False), "average")
+        has_met = (self.met > 0) & ~np.eye(N, dtype=bool)
+        discrepancy = self.total / np.maximum(self.met, 1)
+        discrepancy = np.where(has_met, discrepancy, discrepancy[has_met].mean())
+        np.fill_diagonal(discrepancy, 0)
+        self.merges = linkage(squareform(discrepancy, checks=False), "average")
 
     def watch(self, loss, t):
         """l_w, its two differences and the radius, for the rounds from T_start on."""
@@ -152,9 +156,11 @@ class Replay:
         self.losses.append(loss)
         radius = 0.0
         if len(self.losses) >= WINDOW + 2 and t >= WARMUP:
-            now, last, first = (np.mean(self.losses[len(self.losses) - back - WINDOW :][:WINDOW]) for back in (0, 1, 2))
-            slope, bend = now - last, (now - last) - (last - first)
-            radius = (1 + slope**2) ** 1.5 / bend if bend > 1e-12 else np.inf
+            smoothed, smoothed_1, smoothed_2 = (
+                np.mean(self.losses[len(self.losses) - n_back - WINDOW :][:WINDOW]) for n_back in (0, 1, 2)
+            )
+            difference, second_difference = smoothed - smoothed_1, (smoothed - smoothed_1) - (smoothed_1 - smoothed_2)
+            radius = (1 + difference**2) ** 1.5 / second_difference if second_difference > 1e-12 else np.inf
         self.radii.append(radius)
 
     def ended(self):
@@ -165,11 +171,11 @@ class Replay:
         steps = self.steps
         while True:
             steps += 1
-            level = max(1 - steps * STEP, 0) if 1 - steps * STEP >= STEP / 2 else 0
-            cut = canonical(fcluster(self.merges, level * self.merges[:, 2].max(), "distance").tolist())
-            if cut != label:
-                return cut, steps
-            if level == 0:
+            threshold = max(1 - steps * STEP, 0) if 1 - steps * STEP >= STEP / 2 else 0
+            next_label = canonical(fcluster(self.merges, threshold * self.merges[:, 2].max(), "distance").tolist())
+            if next_label != label:
+                return next_label, steps
+            if threshold == 0:
                 return None
 
     def average(self, t, trained, label, full):
@@ -186,12 +192,16 @@ class Replay:
             sent = [w for i, w in trained.items() if label[i] == k]
             if not sent:
                 continue
-            new = mean(sent)
-            self.theta[k] = {name: (new if due[k, place] else self.theta[k])[name] for place, name in enumerate(LAYERS)}
+            group_mean = mean(sent)
+            self.theta[k] = {
+                name: (group_mean if due[k, layer] else self.theta[k])[name] for layer, name in enumerate(LAYERS)
+            }
             self.averaged[k] = np.where(due[k], t + 1, self.averaged[k])
             if full:
-                each = np.array([np.mean([apart(w, self.theta[k], (name,)) for w in sent]) for name in LAYERS])
-                self.interval[k] = np.where((each < LOW * each.mean()) | (each.mean() < 1e-6), ALPHA, 1)
+                discrepancy = np.array([np.mean([apart(w, self.theta[k], (name,)) for w in sent]) for name in LAYERS])
+                self.interval[k] = np.where(
+                    (discrepancy < LOW * discrepancy.mean()) | (discrepancy.mean() < 1e-6), ALPHA, 1
+                )
         return due
 
 
@@ -202,7 +212,7 @@ def replayed(start, federation, cohorts):
     replay = Replay(start, [(pool_x[r], pool_y[r]) for r in rows])
     for t, cohort in enumerate(cohorts):
         ids = np.asarray(cohort.ids).tolist()
-        replay.round(t, [i for i, there in zip(ids, np.asarray(cohort.active), strict=True) if there])
+        replay.round(t, [i for i, is_active in zip(ids, np.asarray(cohort.active), strict=True) if is_active])
     return replay
 
 
@@ -223,16 +233,16 @@ def test_under_partial_participation_it_equals_a_replay_of_its_tables(seed):
     cohorts = [drawn(np.int32(t)) for t in range(ROUNDS)]
     start = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), jax.jit(model.init)(keys.init))
     replay = replayed(start, federation, cohorts)
-    for t, told in enumerate(replay.told):
-        assert (told.trial, told.adopted) == (metrics["trial"][t], metrics["adopted"][t]), t
-        assert metrics["n_clusters"][t] == max(told.label) + 1
-        lower = metrics["trial_loss_split"][t] < metrics["trial_loss_present"][t]
-        assert told.adopted == (told.trial and lower)
-        place = {int(i): p for p, i in enumerate(metrics["ids"][t])}
-        for i in told.up:
-            ours = [metrics[name][t][place[i]] for name in ("label", "uplink", "downlink")]
-            assert ours == [told.label[i], told.up[i], told.down[i]], (t, i)
-    trials = [told.adopted for told in replay.told if told.trial]
+    for t, record in enumerate(replay.records):
+        assert (record.trial, record.adopted) == (metrics["trial"][t], metrics["adopted"][t]), t
+        assert metrics["n_clusters"][t] == max(record.label) + 1
+        is_lower = metrics["trial_loss_split"][t] < metrics["trial_loss_present"][t]
+        assert record.adopted == (record.trial and is_lower)
+        position = {int(i): p for p, i in enumerate(metrics["ids"][t])}
+        for i in record.up:
+            counters = [metrics[name][t][position[i]] for name in ("label", "uplink", "downlink")]
+            assert counters == [record.label[i], record.up[i], record.down[i]], (t, i)
+    trials = [record.adopted for record in replay.records if record.trial]
     assert {True, False} <= set(trials)  # the premise: splits that were adopted and one that was not
     table, n_groups = state.server.table, max(replay.label) + 1
     np.testing.assert_array_equal(state.server.groups.label, replay.label)

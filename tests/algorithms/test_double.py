@@ -35,10 +35,10 @@ SOME = of(("fedavg", "ditto", "group_pfl", "fedtsdp", "scaffold", "fedala"), FIR
 @SOME
 def test_a_model_of_float32_draws_and_computes_as_without(key, name, case, padded, cohort):  # noqa: F811
     algorithm, hyper = case
-    without = first_round(algorithm).eval_shape(hyper, padded, key, cohort)
+    structures = first_round(algorithm).eval_shape(hyper, padded, key, cohort)
     with jax.enable_x64(True):
         chex.assert_trees_all_equal_shapes_and_dtypes(
-            first_round(algorithm).eval_shape(hyper, padded, key, cohort), without
+            first_round(algorithm).eval_shape(hyper, padded, key, cohort), structures
         )
         text = written_out(algorithm, hyper, padded)
     assert "bit_width=64" not in text  # other random numbers
@@ -86,10 +86,10 @@ def test_a_whole_run_is_the_same(key, model, work, federation):
         hyper = fljax.compose("ifca+top_k").Hyper(lr=0.1)
         return fljax.simulate(algorithm, hyper, federation, key, 2, participation=0.75, dropout=0.3)
 
-    without = run()
+    in_float32 = run()
     with jax.enable_x64(True):
-        within = run()
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), within, without)
+        in_float64 = run()
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), in_float64, in_float32)
 
 
 @pytest.mark.parametrize("name", ["fedala", "fedgwc", "fedcac", "fedsgd"])

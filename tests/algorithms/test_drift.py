@@ -51,13 +51,13 @@ def quadratics() -> Quadratics:
     rng, sizes = np.random.default_rng(0), (4, 8, 12, 24)
     x = [rng.normal(size=(n, DIMENSION)) * rng.uniform(0.5, 1.5, DIMENSION) for n in sizes]
     y = [np.round(3 * rng.normal(size=n) + 4 * rng.normal()).astype(int) for n in sizes]
-    begin = np.cumsum((0, *sizes[:-1]))
-    index = np.stack([np.minimum(b + np.arange(24), 47) for b in begin])
+    first_rows = np.cumsum((0, *sizes[:-1]))
+    index = np.stack([np.minimum(b + np.arange(24), 47) for b in first_rows])
     pool = Examples(jnp.asarray(np.concatenate(x), jnp.float32)[:, None, :, None], jnp.asarray(np.concatenate(y)))
     data = ClientData(pool, jnp.asarray(index), jnp.asarray(sizes))
     curvature = sum(a.T @ a / len(a) for a in x)
-    slope = sum(a.T @ b / len(b) for a, b in zip(x, y, strict=True))
-    return Quadratics(Federation(data, None, data, None, None), np.linalg.solve(curvature, slope))
+    linear_term = sum(a.T @ b / len(b) for a, b in zip(x, y, strict=True))
+    return Quadratics(Federation(data, None, data, None, None), np.linalg.solve(curvature, linear_term))
 
 
 def error(algorithm, hyper, quadratics, key, n_rounds, participation=1.0):
@@ -76,11 +76,11 @@ FULL_BATCHES = Work(8, 24)
 @pytest.mark.parametrize("participation", [0.5, *slow(1.0)])
 @pytest.mark.parametrize(("make", "numbers"), [(scaffold, {}), *slow_rows((feddyn, {"alpha": 0.5}))])
 def test_drift_is_taken_out_on_quadratics(key, quadratics, make, numbers, participation):
-    drifted = error(
+    error_of_fedavg = error(
         fljax.fedavg(quadratic(), FULL_BATCHES, weighting="uniform"), fljax.fedavg.Hyper(lr=0.1), quadratics, key, 300
     )
     algorithm, hyper = make(quadratic(), FULL_BATCHES), fljax.ALGORITHMS[make.name].Hyper(lr=0.1, **numbers)
-    assert drifted > 0.1
+    assert error_of_fedavg > 0.1
     assert error(algorithm, hyper, quadratics, key, 300, participation) < 1e-3
 
 
@@ -90,11 +90,11 @@ def test_scaffold_of_unequal_steps_finds_the_optimum_too(key, quadratics):
     work, lr = Work(1, 4), 0.02
     sizes = quadratics.federation.train.size
     np.testing.assert_array_equal(n_steps(sizes, work), [1, 2, 3, 6])
-    drifted = error(
+    error_of_fedavg = error(
         fljax.fedavg(quadratic(), work, weighting="uniform"), fljax.fedavg.Hyper(lr=lr), quadratics, key, 500
     )
-    ours = error(scaffold(quadratic(), work), scaffold.Hyper(lr=lr), quadratics, key, 500)
-    assert ours < 0.3 * drifted
+    error_of_scaffold = error(scaffold(quadratic(), work), scaffold.Hyper(lr=lr), quadratics, key, 500)
+    assert error_of_scaffold < 0.3 * error_of_fedavg
 
 
 def test_scaffold_of_equal_steps_with_everyone_in_numpy(key, quadratics):
@@ -102,46 +102,46 @@ def test_scaffold_of_equal_steps_with_everyone_in_numpy(key, quadratics):
     data, lr, steps = quadratics.federation.train, 0.1, FULL_BATCHES.epochs
     x, y = np.asarray(data.pool.x, np.float64).reshape(48, DIMENSION), np.asarray(data.pool.y, np.float64)
     rows = [np.asarray(index[: int(size)]) for index, size in zip(data.index, data.size, strict=True)]
-    theta, c, own = np.zeros(DIMENSION), np.zeros(DIMENSION), np.zeros((4, DIMENSION))
+    theta, c, controls = np.zeros(DIMENSION), np.zeros(DIMENSION), np.zeros((4, DIMENSION))
     for _ in range(3):
-        sent, new = np.zeros_like(own), np.zeros_like(own)
+        sent, new_controls = np.zeros_like(controls), np.zeros_like(controls)
         for i, r in enumerate(rows):
             w = theta
             for _ in range(steps):
-                w = w - lr * (x[r].T @ (x[r] @ w - y[r]) / len(r) - own[i] + c)
-            sent[i], new[i] = w, own[i] - c + (theta - w) / (steps * lr)
-        theta, c, own = sent.mean(0), c + (new - own).mean(0), new
+                w = w - lr * (x[r].T @ (x[r] @ w - y[r]) / len(r) - controls[i] + c)
+            sent[i], new_controls[i] = w, controls[i] - c + (theta - w) / (steps * lr)
+        theta, c, controls = sent.mean(0), c + (new_controls - controls).mean(0), new_controls
     algorithm = scaffold(quadratic(), FULL_BATCHES)
     state, _ = simulate(algorithm, scaffold.Hyper(lr=lr), quadratics.federation, key, 3, evaluate_every=3)
     np.testing.assert_allclose(state.server.shared["fc"]["w"], theta, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(state.server.control["fc"]["w"], c, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(state.clients["fc"]["w"], own, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(state.clients["fc"]["w"], controls, rtol=1e-4, atol=1e-4)
 
 
 def test_a_client_without_examples_keeps_its_control_and_counts_for_none_of_scaffolds_means(key, quadratics):
     """In the first round, where all controls are 0 and clients take plain steps."""
-    whole = quadratics.federation
-    size = whole.train.size.at[1].set(0)
+    federation = quadratics.federation
+    size = federation.train.size.at[1].set(0)
     state, _ = simulate(
         scaffold(quadratic(), FULL_BATCHES),
         scaffold.Hyper(lr=0.1),
-        whole._replace(train=whole.train._replace(size=size)),
+        federation._replace(train=federation.train._replace(size=size)),
         key,
         1,
     )
-    x, y = (np.asarray(part, np.float64) for part in whole.train.pool)
+    x, y = (np.asarray(part, np.float64) for part in federation.train.pool)
     sent = []
     for i in (0, 2, 3):
-        rows, w = np.asarray(whole.train.index[i, : size[i]]), np.zeros(DIMENSION)
+        rows, w = np.asarray(federation.train.index[i, : size[i]]), np.zeros(DIMENSION)
         for _ in range(FULL_BATCHES.epochs):
             w = w - 0.1 * x[rows].reshape(-1, DIMENSION).T @ (x[rows].reshape(-1, DIMENSION) @ w - y[rows]) / len(rows)
         sent.append(w)
-    control = -np.array(sent) / (FULL_BATCHES.epochs * 0.1)
-    own = np.asarray(state.clients["fc"]["w"])
-    np.testing.assert_array_equal(own[1], 0)
-    np.testing.assert_allclose(own[[0, 2, 3]], control, rtol=1e-4, atol=1e-4)
+    expected = -np.array(sent) / (FULL_BATCHES.epochs * 0.1)
+    controls = np.asarray(state.clients["fc"]["w"])
+    np.testing.assert_array_equal(controls[1], 0)
+    np.testing.assert_allclose(controls[[0, 2, 3]], expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(state.server.shared["fc"]["w"], np.mean(sent, axis=0), rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(state.server.control["fc"]["w"], control.sum(axis=0) / 4, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(state.server.control["fc"]["w"], expected.sum(axis=0) / 4, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -161,11 +161,11 @@ def test_scaffold_does_not_diverge_at_the_papers_settings(key, lr):
     assert loss[-1] < 0.2
 
 
-def middle(models, weights):
+def median_model(models, weights):
     return oracle.combine(lambda *leaves: np.median(leaves, axis=0), *models)
 
 
-RULES = {"mean": (rounds.mean, oracle.average), "median": (rounds.median, middle)}
+RULES = {"mean": (rounds.mean, oracle.average), "median": (rounds.median, median_model)}
 HALF_WAY = rounds.interpolated(rounds.mean, share=lambda hyper, weight: 0.5)
 
 
@@ -176,28 +176,30 @@ def test_scaffold_in_numpy(key, model, federation, reference, weighting, rule): 
     """Unequal steps and half of the clients a round; the rule makes both the model and the control variate."""
     combine, average = RULES[rule]
     zero = oracle.combine(np.zeros_like, reference.start)
-    theta, c, own = reference.start, zero, [zero] * 8
+    theta, c, controls = reference.start, zero, [zero] * 8
     weights = [1.0 if weighting == "uniform" else float(n) for n in np.asarray(federation.train.size)]
     for r, cohort in enumerate(reference.rounds()):
-        sent, moved, came, lr = [], [], [weights[i] for i, *_ in cohort], LR * 0.8**r
+        sent, changes, cohort_weights, lr = [], [], [weights[i] for i, *_ in cohort], LR * 0.8**r
         for i, k, _ in cohort:
             batches, w = reference.batches(i, k), theta
             for x, y in batches:
-                step = oracle.combine(lambda g, a, b: g - a + b, oracle.gradient(w, x, y), own[i], c)
+                step = oracle.combine(lambda g, a, b: g - a + b, oracle.gradient(w, x, y), controls[i], c)
                 w = oracle.combine(lambda w, g, lr=lr: w - lr * g, w, step)
-            length = len(batches) * lr
-            new = oracle.combine(lambda a, b, t, w, s=length: a - b + (t - w) / s, own[i], c, theta, w)
-            moved.append(oracle.combine(lambda new, old: new - old, new, own[i]))
-            own[i] = new
+            sum_of_rates = len(batches) * lr
+            new_control = oracle.combine(
+                lambda a, b, t, w, s=sum_of_rates: a - b + (t - w) / s, controls[i], c, theta, w
+            )
+            changes.append(oracle.combine(lambda new_control, old: new_control - old, new_control, controls[i]))
+            controls[i] = new_control
             sent.append(w)
-        target, share = average(sent, came), sum(came) / sum(weights)
-        c = oracle.combine(lambda c, d, s=share: c + s * d, c, average(moved, came))
-        theta = oracle.combine(lambda t, to: t + 0.7 * (to - t), theta, target)
+        target, share = average(sent, cohort_weights), sum(cohort_weights) / sum(weights)
+        c = oracle.combine(lambda c, d, s=share: c + s * d, c, average(changes, cohort_weights))
+        theta = oracle.combine(lambda t, goal: t + 0.7 * (goal - t), theta, target)
     algorithm = scaffold(model, WORK, weighting=weighting, combine=combine)
     hyper = scaffold.Hyper(lr=LR, lr_decay=0.8, step=0.7)
     deployed, state = run(algorithm, hyper, federation, key)
     assert_models(deployed, [theta] * 8)
-    assert_models(state.clients, own)
+    assert_models(state.clients, controls)
     chex.assert_trees_all_close(state.server.control, c, rtol=1e-5, atol=1e-5)
 
 
@@ -219,9 +221,9 @@ def test_feddyn_in_numpy(key, model, federation, reference, rule):  # noqa: F811
             g[i] = oracle.combine(lambda g, w, t: g - alpha * (w - t), g[i], w, theta)
             sent.append(w)
         target, share = average(sent, [1.0] * len(sent)), len(sent) / 8
-        h = oracle.combine(lambda h, to, t, s=share: h - alpha * s * (to - t), h, target, theta)
+        h = oracle.combine(lambda h, goal, t, s=share: h - alpha * s * (goal - t), h, target, theta)
         step = 0.5 if rule == "half way" else 1.0
-        theta = oracle.combine(lambda t, to, h, s=step: t + s * (to - t) - h / alpha, theta, target, h)
+        theta = oracle.combine(lambda t, goal, h, s=step: t + s * (goal - t) - h / alpha, theta, target, h)
     deployed, state = run(feddyn(model, WORK, combine=combine), feddyn.Hyper(lr=LR, alpha=alpha), federation, key)
     assert_models(deployed, [theta] * 8)
     assert_models(state.clients, g)
@@ -260,12 +262,12 @@ def test_scaffolds_gradients_are_those_at_the_servers_model(key, model, work, fe
     algorithm, hyper = scaffold(model, work, control="gradient"), as_traced(scaffold.Hyper(lr=0.1, momentum=0.5))
     state = algorithm.init(key, hyper, federation.train)
     cohort = sample_cohort(key, jnp.int32(0), federation, 8, None)
-    after, _ = algorithm.round(key, hyper, state, cohort)
+    next_state, _ = algorithm.round(key, hyper, state, cohort)
     theta = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), state.server.shared)
     rows = np.asarray(federation.train.index[2, : int(federation.train.size[2])])
     x, y = np.asarray(federation.train.pool.x, np.float64)[rows], np.asarray(federation.train.pool.y)[rows]
-    own = tree.take(after.clients, 2)
-    chex.assert_trees_all_close(own, oracle.gradient(theta, x, y), rtol=1e-4, atol=1e-5)
+    control = tree.take(next_state.clients, 2)
+    chex.assert_trees_all_close(control, oracle.gradient(theta, x, y), rtol=1e-4, atol=1e-5)
 
 
 def test_steps_that_a_displacement_cannot_tell_are_refused(key, model, federation):
@@ -288,11 +290,11 @@ def test_fedlc_in_numpy(key, model, federation):
     for cohort in reference.rounds():
         sent = []
         for i, k, _ in cohort:
-            y_own = np.asarray(data.pool.y)[rows_of(data, i)]
-            margin, w = 0.8 * np.maximum(np.bincount(y_own, minlength=4), 1.0) ** -0.25, theta
+            client_labels = np.asarray(data.pool.y)[rows_of(data, i)]
+            margin, w = 0.8 * np.maximum(np.bincount(client_labels, minlength=4), 1.0) ** -0.25, theta
             for x, y in reference.batches(i, k):
-                shifted = w | {"fc2": w["fc2"] | {"bias": w["fc2"]["bias"] - margin}}
-                w = oracle.combine(lambda w, g: w - LR * g, w, oracle.gradient(shifted, x, y))
+                calibrated = w | {"fc2": w["fc2"] | {"bias": w["fc2"]["bias"] - margin}}
+                w = oracle.combine(lambda w, g: w - LR * g, w, oracle.gradient(calibrated, x, y))
             sent.append(w)
         theta = oracle.average(sent, [size for *_, size in cohort])
     deployed = run(fljax.fedlc(model, WORK), fljax.fedlc.Hyper(lr=LR, tau=0.8), federation, key)[0]
@@ -320,16 +322,16 @@ def test_qffl_in_numpy(key, model, federation, reference, q):  # noqa: F811
 def test_qffls_large_powers_follow_the_worst_client(key, model, federation, reference):  # noqa: F811
     theta, cohort = reference.start, next(iter(reference.rounds(4, None)))
     rows = {i: reference.index[i, : reference.size[i]] for i, *_ in cohort}
-    lost = {i: oracle.training_loss(theta, reference.x[rows[i]], reference.y[rows[i]]) for i in rows}
-    worst, own = next((i, k) for i, k, _ in cohort if lost[i] == max(lost.values()))
-    w = oracle.local_sgd(theta, reference.batches(worst, own), LR)
+    losses = {i: oracle.training_loss(theta, reference.x[rows[i]], reference.y[rows[i]]) for i in rows}
+    worst, key_of_worst = next((i, k) for i, k, _ in cohort if losses[i] == max(losses.values()))
+    w = oracle.local_sgd(theta, reference.batches(worst, key_of_worst), LR)
     hyper = fljax.qffl.Hyper(lr=LR, q=2000.0)  # the worst loss to this power leaves float32
-    after = simulate(fljax.qffl(model, WORK), hyper, federation, key, 1, participation=0.5)[0].server
-    way, goal = (
-        np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(oracle.combine(np.subtract, to, theta))])
-        for to in (jax.tree.map(np.float64, after), w)
+    theta_after = simulate(fljax.qffl(model, WORK), hyper, federation, key, 1, participation=0.5)[0].server
+    update, update_of_worst = (
+        np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(oracle.combine(np.subtract, other_theta, theta))])
+        for other_theta in (jax.tree.map(np.float64, theta_after), w)
     )
-    assert way @ goal > 0.999 * np.linalg.norm(way) * np.linalg.norm(goal) > 0
+    assert update @ update_of_worst > 0.999 * np.linalg.norm(update) * np.linalg.norm(update_of_worst) > 0
 
 
 def test_sam_and_exp_in_numpy(key, model, federation, reference):  # noqa: F811
@@ -341,14 +343,14 @@ def test_sam_and_exp_in_numpy(key, model, federation, reference):  # noqa: F811
             w = theta
             for x, y in reference.batches(i, k):
                 g = oracle.gradient(w, x, y)
-                length = np.sqrt(sum(np.square(leaf).sum() for leaf in jax.tree.leaves(g)))
-                above = oracle.combine(lambda w, g, s=rho / length: w + s * g, w, g)
-                w = oracle.combine(lambda w, g: w - LR * g, w, oracle.gradient(above, x, y))
+                norm = np.sqrt(sum(np.square(leaf).sum() for leaf in jax.tree.leaves(g)))
+                uphill_w = oracle.combine(lambda w, g, s=rho / norm: w + s * g, w, g)
+                w = oracle.combine(lambda w, g: w - LR * g, w, oracle.gradient(uphill_w, x, y))
             sent.append(w)
         step = oracle.combine(lambda a, t: a - t, oracle.average(sent, list(weights)), theta)
-        squared = [sum(np.square(leaf).sum() for leaf in jax.tree.leaves(tree.subtract(w, theta))) for w in sent]
-        long = sum(np.square(leaf).sum() for leaf in jax.tree.leaves(step))
-        eta = max(1.0, np.average(squared, weights=weights) / (2 * (long + epsilon)))
+        squared_norms = [sum(np.square(leaf).sum() for leaf in jax.tree.leaves(tree.subtract(w, theta))) for w in sent]
+        squared_norm_of_step = sum(np.square(leaf).sum() for leaf in jax.tree.leaves(step))
+        eta = max(1.0, np.average(squared_norms, weights=weights) / (2 * (squared_norm_of_step + epsilon)))
         theta = oracle.combine(lambda t, d, eta=eta: t + eta * d, theta, step)
     method = fljax.compose("fedavg+sam+exp")
     deployed = run(method(model, WORK), method.Hyper(lr=LR, rho=rho, epsilon=epsilon), federation, key)[0]

@@ -44,87 +44,89 @@ from tests.algorithms.test_oracles import (  # noqa: F401
     run,
     without_a_class,
 )
-from tests.algorithms.test_personal import averaged, final, numpy_features
+from tests.algorithms.test_personal import fedavg_server, final, numpy_features
 from tests.oracle import as_float64, examples_of, rows_of
 from tests.slow import slow
 
 
 def test_fedproto_in_numpy(key, model, federation, reference):  # noqa: F811
     """Half of the clients a round: features are pulled to the prototypes of those who came before."""
-    own, lam = reference.everyone(), 3.0
-    mean, known, up, down = np.zeros((4, 6)), np.zeros(4), [], []
+    models, lam = reference.everyone(), 3.0
+    mean, is_known, up, down = np.zeros((4, 6)), np.zeros(4), [], []
     for cohort in reference.rounds():
         total, count = np.zeros((4, 6)), np.zeros(4)
-        up, down = [*up, {}], [*down, {i: 6 * known.sum() for i, *_ in cohort}]
+        up, down = [*up, {}], [*down, {i: 6 * is_known.sum() for i, *_ in cohort}]
         for i, k, _ in cohort:
             for x, y in reference.batches(i, k):
-                g, h = oracle.gradient(own[i], x, y), numpy_features(own[i], x)
-                away = 2 * lam * (h - mean[y]) * known[y, None] / h.size * (h > 0)
-                pull = {"kernel": x.reshape(len(x), -1).T @ away, "bias": away.sum(0)}
+                g, h = oracle.gradient(models[i], x, y), numpy_features(models[i], x)
+                feature_slope = 2 * lam * (h - mean[y]) * is_known[y, None] / h.size * (h > 0)
+                pull = {"kernel": x.reshape(len(x), -1).T @ feature_slope, "bias": feature_slope.sum(0)}
                 g |= {"fc1": {name: g["fc1"][name] + pull[name] for name in pull}}
-                own[i] = oracle.combine(lambda w, g: w - LR * g, own[i], g)
+                models[i] = oracle.combine(lambda w, g: w - LR * g, models[i], g)
             x, y = examples_of(federation.train, i)
-            np.add.at(total, y, numpy_features(own[i], x))
+            np.add.at(total, y, numpy_features(models[i], x))
             np.add.at(count, y, 1)
             up[-1][i] = len(np.unique(y)) * 7
         mean = np.where(count[:, None] > 0, total / np.maximum(count, 1)[:, None], mean)
-        known = np.maximum(known, count > 0)
+        is_known = np.maximum(is_known, count > 0)
     state, metrics = rounds_of(fedproto(model, WORK), fedproto.Hyper(lr=LR, lam=lam), federation, key)
     assert_sent(metrics, "uplink", up)
     assert_sent(metrics, "downlink", down)
-    assert_models(state.clients, own)
+    assert_models(state.clients, models)
     np.testing.assert_allclose(state.server["mean"], mean, rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(state.server["known"], known)
-    shown = np.array([1, 0, 1, 1])  # as if nobody had shown class 1
-    x, first = np.asarray(federation.train.pool.x)[:20], jax.tree.map(lambda leaf: leaf[0], state.clients)
-    near = np.square(numpy_features(own[0], x)[:, None] - mean).sum(-1)
-    prototypes = {"mean": state.server["mean"], "known": shown.astype(np.float32)}
-    scores = jax.jit(fedproto(model, WORK).predict)(first | {"prototypes": prototypes}, x)
-    np.testing.assert_array_equal(scores.argmax(1), np.where(shown, near, np.inf).argmin(1))
+    np.testing.assert_array_equal(state.server["known"], is_known)
+    is_shown = np.array([1, 0, 1, 1])  # as if nobody had shown class 1
+    x, model_of_first = np.asarray(federation.train.pool.x)[:20], jax.tree.map(lambda leaf: leaf[0], state.clients)
+    distance = np.square(numpy_features(models[0], x)[:, None] - mean).sum(-1)
+    prototypes = {"mean": state.server["mean"], "known": is_shown.astype(np.float32)}
+    scores = jax.jit(fedproto(model, WORK).predict)(model_of_first | {"prototypes": prototypes}, x)
+    np.testing.assert_array_equal(scores.argmax(1), np.where(is_shown, distance, np.inf).argmin(1))
 
 
 @pytest.mark.parametrize("weighting", ["size", "uniform"])
 def test_a_classs_prototype_is_the_mean_over_those_who_came_and_have_it(weighting):
     rng = np.random.default_rng(0)
-    before = {"mean": rng.normal(size=(4, 3)).astype(np.float32), "known": np.array([1, 0, 1, 0], np.float32)}
+    old_prototypes = {"mean": rng.normal(size=(4, 3)).astype(np.float32), "known": np.array([1, 0, 1, 0], np.float32)}
     count = np.array([[3, 1, 0, 0], [1, 5, 0, 0], [7, 0, 2, 0], [2, 2, 2, 2]])
     mean = rng.normal(size=(4, 4, 3)) * (count > 0)[..., None]
     ok, active = np.array([True, True, False, True]), np.array([True, True, True, False])
     sums = ClassSums(np.float32(mean * count[..., None]), np.float32(count))
     cohort = SimpleNamespace(active=active, data=SimpleNamespace(size=jnp.asarray(count.sum(1))))
-    after = jax.jit(lambda *given: average_prototypes(*given, weighting, cohort, ok))(before, sums)
+    prototypes = jax.jit(lambda *sums_of_classes: average_prototypes(*sums_of_classes, weighting, cohort, ok))(
+        old_prototypes, sums
+    )
     weight = count[:2] if weighting == "size" else count[:2] > 0
     for c in range(2):
-        np.testing.assert_allclose(after["mean"][c], np.average(mean[:2, c], 0, weight[:, c]), rtol=1e-5)
-    np.testing.assert_array_equal(after["mean"][2:], before["mean"][2:])
-    np.testing.assert_array_equal(after["known"], [1, 1, 1, 0])
+        np.testing.assert_allclose(prototypes["mean"][c], np.average(mean[:2, c], 0, weight[:, c]), rtol=1e-5)
+    np.testing.assert_array_equal(prototypes["mean"][2:], old_prototypes["mean"][2:])
+    np.testing.assert_array_equal(prototypes["known"], [1, 1, 1, 0])
 
 
 def test_feddistill_in_numpy(key, model, federation, reference):  # noqa: F811
     """Each learns what the others put out on average for an example's class, never what it put out itself."""
-    method, gamma, own = fljax.ALGORITHMS["feddistill"], 0.7, reference.everyone()
+    method, gamma, models = fljax.ALGORITHMS["feddistill"], 0.7, reference.everyone()
     total, count, up, down = np.zeros((8, 4, 4)), np.zeros((8, 4)), [], []
     for cohort in reference.rounds():
-        before, up, down = (total.copy(), count.copy()), [*up, {}], [*down, {}]
+        old_tables, up, down = (total.copy(), count.copy()), [*up, {}], [*down, {}]
         for i, k, _ in cohort:
-            said, n_others = (np.delete(table, i, 0).sum(0) for table in before)
-            teacher, down[-1][i] = said / np.maximum(n_others, 1)[:, None], 4 * (n_others > 0).sum()
+            sum_of_others, n_others = (np.delete(table, i, 0).sum(0) for table in old_tables)
+            teacher, down[-1][i] = sum_of_others / np.maximum(n_others, 1)[:, None], 4 * (n_others > 0).sum()
             for x, y in reference.batches(i, k):
-                g, target = oracle.gradient(own[i], x, y), teacher[y].ravel()  # of an example for each class
+                g, target = oracle.gradient(models[i], x, y), teacher[y].ravel()  # of an example for each class
                 if target.any():
-                    h = oracle.gradient(own[i], np.repeat(x, 4, 0), np.tile(range(4), len(x)), target)
+                    h = oracle.gradient(models[i], np.repeat(x, 4, 0), np.tile(range(4), len(x)), target)
                     scale = gamma * target.sum() / len(x)  # classes that no other has teach nothing
                     g = oracle.combine(lambda g, h, scale=scale: g + scale * h, g, h)
-                own[i] = oracle.combine(lambda w, g: w - LR * g, own[i], g)
+                models[i] = oracle.combine(lambda w, g: w - LR * g, models[i], g)
             x, y = examples_of(federation.train, i)
-            p = softmax(oracle.forward(own[i], x)[0], axis=1)
+            p = softmax(oracle.forward(models[i], x)[0], axis=1)
             for c in np.unique(y):
                 total[i, c], count[i, c] = p[y == c].mean(0), 1
             up[-1][i] = 4 * count[i].sum()
     state, metrics = rounds_of(method(model, WORK), method.Hyper(lr=LR, gamma=gamma), federation, key)
     assert_sent(metrics, "uplink", up)
     assert_sent(metrics, "downlink", down)
-    assert_models(state.clients["w"], own)
+    assert_models(state.clients["w"], models)
     np.testing.assert_allclose(state.server["taught"]["total"], total.sum(0), rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(state.clients["taught"]["count"], count)
 
@@ -145,8 +147,8 @@ def test_newcomers_to_feddistill_are_taught_by_all_others_in_every_round(key, mo
         for _ in range(n_rounds):
             g, h = oracle.gradient(w, x, y), oracle.gradient(w, np.repeat(x, 4, 0), np.tile(range(4), len(x)), target)
             w = oracle.combine(lambda w, g, h: w - 0.5 * (g + h), w, g, h)
-        mine = jax.tree.map(lambda leaf, i=i: leaf[i], models.params)
-        chex.assert_trees_all_close(mine, jax.tree.map(np.float32, w), rtol=1e-4, atol=1e-5)
+        trained_model = jax.tree.map(lambda leaf, i=i: leaf[i], models.params)
+        chex.assert_trees_all_close(trained_model, jax.tree.map(np.float32, w), rtol=1e-4, atol=1e-5)
     assert (taught["count"] > 0).all()
 
 
@@ -155,32 +157,32 @@ def test_fedrod_in_numpy(key, model, federation):
     federation = without_a_class(federation)
     reference = Reference(key, model, federation)  # noqa: F811
     theta = reference.start
-    own = [dict(theta["fc2"]) for _ in range(8)]
+    heads = [dict(theta["fc2"]) for _ in range(8)]
     data = federation.train
     for cohort in reference.rounds():
         sent = []
         for i, k, _ in cohort:
-            w, y_own = theta, np.asarray(data.pool.y)[rows_of(data, i)]
-            prior = np.log(np.maximum(np.bincount(y_own, minlength=4), 1e-8))
+            w, client_labels = theta, np.asarray(data.pool.y)[rows_of(data, i)]
+            prior = np.log(np.maximum(np.bincount(client_labels, minlength=4), 1e-8))
             for x, y in reference.batches(i, k):
-                shifted = w | {"fc2": w["fc2"] | {"bias": w["fc2"]["bias"] + prior}}
-                both = w | {"fc2": {name: w["fc2"][name] + own[i][name] for name in own[i]}}
-                g, g_own = oracle.gradient(shifted, x, y), oracle.gradient(both, x, y)["fc2"]
+                balanced_w = w | {"fc2": w["fc2"] | {"bias": w["fc2"]["bias"] + prior}}
+                both_heads = w | {"fc2": {name: w["fc2"][name] + heads[i][name] for name in heads[i]}}
+                g, head_gradient = oracle.gradient(balanced_w, x, y), oracle.gradient(both_heads, x, y)["fc2"]
                 w = oracle.combine(lambda w, g: w - LR * g, w, g)
-                own[i] = {name: own[i][name] - LR * g_own[name] for name in own[i]}
+                heads[i] = {name: heads[i][name] - LR * head_gradient[name] for name in heads[i]}
             sent.append(w)
         theta = oracle.average(sent, [size for *_, size in cohort])
     deployed, _ = run(fedrod(model, WORK), fedrod.Hyper(lr=LR), federation, key)
-    assert_models(deployed, [theta | {PERSONAL: head} for head in own])
-    x, first = np.asarray(federation.train.pool.x)[:20], jax.tree.map(lambda leaf: leaf[0], deployed)
-    both = theta | {"fc2": {name: theta["fc2"][name] + own[0][name] for name in own[0]}}
-    told = jax.jit(fedrod(model, WORK).predict)(first, x)
-    np.testing.assert_allclose(told, oracle.forward(both, np.float64(x))[0], rtol=1e-4, atol=1e-5)
+    assert_models(deployed, [theta | {PERSONAL: head} for head in heads])
+    x, model_of_first = np.asarray(federation.train.pool.x)[:20], jax.tree.map(lambda leaf: leaf[0], deployed)
+    both_heads = theta | {"fc2": {name: theta["fc2"][name] + heads[0][name] for name in heads[0]}}
+    logits = jax.jit(fedrod(model, WORK).predict)(model_of_first, x)
+    np.testing.assert_allclose(logits, oracle.forward(both_heads, np.float64(x))[0], rtol=1e-4, atol=1e-5)
 
 
 def test_moon_without_contrast_is_fedavg(key, model, work, federation):
     state = final(moon(model, work), moon.Hyper(lr=0.1, mu=0.0), federation, key)
-    chex.assert_trees_all_close(state.server, averaged(model, work, federation, key), rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(state.server, fedavg_server(model, work, federation, key), rtol=1e-5, atol=1e-6)
     deployed = jitted(moon(model, work).deploy)(key, moon.Hyper(), state, federation.train)
     chex.assert_trees_all_equal(tree.stacked(deployed), jax.tree.map(lambda leaf: jnp.stack([leaf] * 8), state.server))
     assert (deployed.row == 0).all()  # the one row that there is
@@ -189,35 +191,37 @@ def test_moon_without_contrast_is_fedavg(key, model, work, federation):
 def test_a_client_of_moon_steps_towards_the_servers_features_and_away_from_its_last(key, model, federation):
     """One full batch: a step of the contrast's gradient, whose value is NumPy's below."""
     algorithm, hyper = moon(model, Work(1, None)), as_traced(moon.Hyper(lr=0.1, mu=3.0))
-    theta, last = model.init(key), jax.vmap(model.init)(jax.random.split(key, 8))
+    theta, last_models = model.init(key), jax.vmap(model.init)(jax.random.split(key, 8))
     data = federation.train
-    after, _ = jax.jit(algorithm.round)(key, hyper, State(theta, last), everyone(key, jnp.int32(0), data))
+    next_state, _ = jax.jit(algorithm.round)(key, hyper, State(theta, last_models), everyone(key, jnp.int32(0), data))
 
     @jax.jit
-    def stepped(theta, last, batch):
-        slope = jax.grad(lambda w: contrasted(model, hyper)(w, batch, key, theta, last)[0])(theta)
-        return tree.subtract(theta, jax.tree.map(lambda g: 0.1 * g, slope))
+    def step(theta, last_models, batch):
+        gradient = jax.grad(lambda w: contrasted(model, hyper)(w, batch, key, theta, last_models)[0])(theta)
+        return tree.subtract(theta, jax.tree.map(lambda g: 0.1 * g, gradient))
 
     i = 5
     rows = np.asarray(data.index[i, : int(data.size[i])])
     batch = Batch(np.asarray(data.pool.x)[rows], np.asarray(data.pool.y)[rows], np.ones(len(rows), np.float32))
-    expected = stepped(theta, tree.row(last, i), batch)
-    chex.assert_trees_all_close(tree.row(after.clients, i), expected, rtol=1e-5, atol=1e-6)
+    expected = step(theta, tree.row(last_models, i), batch)
+    chex.assert_trees_all_close(tree.row(next_state.clients, i), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_moons_contrast_in_numpy(key, model, federation):
     params = [as_float64(model.init(jax.random.fold_in(key, i))) for i in range(3)]
     x, y = np.asarray(federation.train.pool.x, np.float64)[:9], np.asarray(federation.train.pool.y)[:9]
-    h, near, far = (numpy_features(one, x) for one in params)
+    h, h_server, h_last = (numpy_features(w, x) for w in params)
 
     def cosine(a, b):
         return (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
 
-    positive, negative = np.exp(cosine(h, near) / 0.4), np.exp(cosine(h, far) / 0.4)
+    positive, negative = np.exp(cosine(h, h_server) / 0.4), np.exp(cosine(h, h_last) / 0.4)
     expected = oracle.training_loss(params[0], x, y) - 0.7 * np.log(positive / (positive + negative)).mean()
-    ours = [jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), one) for one in params]
+    float32_params = [jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), w) for w in params]
     batch = Batch(jnp.asarray(x, jnp.float32), jnp.asarray(y), jnp.ones(9))
-    value, _ = jax.jit(contrasted(model, moon.Hyper(mu=0.7, temperature=0.4)))(ours[0], batch, key, *ours[1:])
+    value, _ = jax.jit(contrasted(model, moon.Hyper(mu=0.7, temperature=0.4)))(
+        float32_params[0], batch, key, *float32_params[1:]
+    )
     np.testing.assert_allclose(value, expected, rtol=1e-5)
 
 
@@ -234,54 +238,54 @@ def test_features_are_what_the_last_layer_is_given(key, make):
     network = make()
     shapes = dict(network.about)["input_shape"]
 
-    def both(key):
+    def logits_and_params(key):
         params = network.init(key)
-        seen = see(network, params | {"other": jnp.zeros(3)}, jax.random.normal(key, (5, *shapes)), None)
-        return seen.logits, linear(params[network.layers[-1]], seen.features), seen.params
+        outputs = see(network, params | {"other": jnp.zeros(3)}, jax.random.normal(key, (5, *shapes)), None)
+        return outputs.logits, linear(params[network.layers[-1]], outputs.features), outputs.params
 
-    logits, again, params = jax.eval_shape(both, key)
-    assert logits.shape == again.shape == (5, 4)
+    logits, logits_of_features, params = jax.eval_shape(logits_and_params, key)
+    assert logits.shape == logits_of_features.shape == (5, 4)
     assert "other" in params
     if network.layers == ("fc1", "fc2"):
-        chex.assert_trees_all_close(*jax.jit(both)(key)[:2], rtol=1e-6, atol=1e-6)
+        chex.assert_trees_all_close(*jax.jit(logits_and_params)(key)[:2], rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("kappa", [0.0, 4.0])
 def test_feddbe_in_numpy(key, model, federation, reference, kappa):  # noqa: F811
     """The client's own vector learns with the model, and stays; features' running mean is pulled to the consensus."""
     hyper, rate = feddbe.Hyper(lr=LR, kappa=kappa, rate=0.3), 0.3
-    theta, own = reference.start, [np.zeros(6) for _ in range(8)]
-    beforehand, shown = jax.random.fold_in(reference.keys.init, 1), []
+    theta, biases = reference.start, [np.zeros(6) for _ in range(8)]
+    key_beforehand, features = jax.random.fold_in(reference.keys.init, 1), []
     for i in range(8):  # a round of everyone before the first finds the consensus of all examples
-        w = oracle.local_sgd(theta, reference.batches(i, jax.random.fold_in(beforehand, i)), LR)
-        shown.append(numpy_features(w, examples_of(federation.train, i)[0]))
-    consensus = np.concatenate(shown).mean(0)
+        w = oracle.local_sgd(theta, reference.batches(i, jax.random.fold_in(key_beforehand, i)), LR)
+        features.append(numpy_features(w, examples_of(federation.train, i)[0]))
+    consensus = np.concatenate(features).mean(0)
     for cohort in reference.rounds():
         sent = []
         for i, k, _ in cohort:
             w, running = theta, np.zeros(6)
             for x, y in reference.batches(i, k):
                 h = numpy_features(w, x)
-                z = (h + own[i]) @ w["fc2"]["kernel"] + w["fc2"]["bias"]
+                z = (h + biases[i]) @ w["fc2"]["kernel"] + w["fc2"]["bias"]
                 delta = np.exp(z - z.max(1, keepdims=True))
                 delta = (delta / delta.sum(1, keepdims=True) - np.eye(4)[y]) / len(y)
-                back = delta @ w["fc2"]["kernel"].T
+                feature_gradient = delta @ w["fc2"]["kernel"].T
                 running = (1 - rate) * running + rate * h.mean(0)
                 pull = kappa * (running - consensus) / 6 * rate / len(y)
-                below = (back + pull) * (h > 0)
+                body_gradient = (feature_gradient + pull) * (h > 0)
                 g = {
-                    "fc1": {"kernel": x.reshape(len(x), -1).T @ below, "bias": below.sum(0)},
-                    "fc2": {"kernel": (h + own[i]).T @ delta, "bias": delta.sum(0)},
+                    "fc1": {"kernel": x.reshape(len(x), -1).T @ body_gradient, "bias": body_gradient.sum(0)},
+                    "fc2": {"kernel": (h + biases[i]).T @ delta, "bias": delta.sum(0)},
                 }
-                w, own[i] = oracle.combine(lambda w, g: w - LR * g, w, g), own[i] - LR * back.sum(0)
+                w, biases[i] = oracle.combine(lambda w, g: w - LR * g, w, g), biases[i] - LR * feature_gradient.sum(0)
             sent.append(w)
         theta = oracle.average(sent, [size for *_, size in cohort])
     deployed, state = run(feddbe(model, WORK), hyper, federation, key)
     np.testing.assert_allclose(state.server["consensus"], consensus, rtol=1e-4, atol=1e-6)
-    x, first = np.asarray(federation.train.pool.x)[:20], jax.tree.map(lambda leaf: leaf[0], deployed)
-    expected = (numpy_features(theta, np.float64(x)) + own[0]) @ theta["fc2"]["kernel"] + theta["fc2"]["bias"]
-    np.testing.assert_allclose(jax.jit(feddbe(model, WORK).predict)(first, x), expected, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(deployed.pop(BIAS), np.stack(own), rtol=1e-4, atol=1e-5)
+    x, model_of_first = np.asarray(federation.train.pool.x)[:20], jax.tree.map(lambda leaf: leaf[0], deployed)
+    expected = (numpy_features(theta, np.float64(x)) + biases[0]) @ theta["fc2"]["kernel"] + theta["fc2"]["bias"]
+    np.testing.assert_allclose(jax.jit(feddbe(model, WORK).predict)(model_of_first, x), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(deployed.pop(BIAS), np.stack(biases), rtol=1e-4, atol=1e-5)
     assert_models(deployed, [theta] * 8)
 
 
@@ -289,11 +293,11 @@ def third_at_first(algorithm, hyper):
     """The model that the third client is tested with before the first round."""
 
     @jax.jit
-    def made(key, data):
+    def third_model(key, data):
         deployed = algorithm.deploy(key, hyper, algorithm.init(key, hyper, data), data)
         return tree.take(tree.stacked(deployed), 2)
 
-    return made
+    return third_model
 
 
 def test_gpfls_loss_in_numpy(key, model, federation):
@@ -304,53 +308,58 @@ def test_gpfls_loss_in_numpy(key, model, federation):
     x, y = np.asarray(federation.train.pool.x, np.float64)[:9], np.asarray(federation.train.pool.y)[:9]
     h, condition = numpy_features(as_float64(params), x), np.asarray(params[SHARE], np.float64) @ rows
 
-    def opened(c):
-        def part(one):
-            value = np.maximum(c @ one["kernel"] + one["bias"], 0)
+    def conditioned(c):
+        def normalised(layer):
+            value = np.maximum(c @ layer["kernel"] + layer["bias"], 0)
             return (value - value.mean()) / np.sqrt(value.var() + 1e-5)
 
-        return np.maximum((part(valve["gamma"]) + 1) * h + part(valve["beta"]), 0)
+        return np.maximum((normalised(valve["gamma"]) + 1) * h + normalised(valve["beta"]), 0)
 
     def cross_entropy(z):
         return np.log(np.exp(z).sum(1)) - z[np.arange(9), y]
 
-    fc2, common = as_float64(params["fc2"]), opened(rows.mean(0))
-    cosine = common @ rows.T / np.linalg.norm(common, axis=1)[:, None] / np.linalg.norm(rows, axis=1)
-    expected = cross_entropy(opened(condition) @ fc2["kernel"] + fc2["bias"]) + cross_entropy(cosine)
+    fc2, common_features = as_float64(params["fc2"]), conditioned(rows.mean(0))
+    cosine = common_features @ rows.T / np.linalg.norm(common_features, axis=1)[:, None] / np.linalg.norm(rows, axis=1)
+    expected = cross_entropy(conditioned(condition) @ fc2["kernel"] + fc2["bias"]) + cross_entropy(cosine)
     received = rows[::-1]  # the distance is to the embeddings that it was sent
-    expected = (expected + 0.7 * np.linalg.norm(common - received[y], axis=1)).mean()
-    lengths = sum(np.square(leaf).sum() for leaf in (rows, *jax.tree.leaves(valve)))
+    expected = (expected + 0.7 * np.linalg.norm(common_features - received[y], axis=1)).mean()
+    squared_norms = sum(np.square(leaf).sum() for leaf in (rows, *jax.tree.leaves(valve)))
     batch = Batch(jnp.asarray(x, jnp.float32), jnp.asarray(y), jnp.ones(9))
     value, _ = jax.jit(two_ways(model, hyper))(
         params, batch, key, np.float32(received), params[EMBEDDING]["rows"], params[SHARE]
     )
-    np.testing.assert_allclose(value, expected + 0.15 * lengths, rtol=1e-4)
-    told = jax.jit(algorithm.predict)(params, batch.x)
-    np.testing.assert_allclose(told, opened(condition) @ fc2["kernel"] + fc2["bias"], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(value, expected + 0.15 * squared_norms, rtol=1e-4)
+    logits = jax.jit(algorithm.predict)(params, batch.x)
+    np.testing.assert_allclose(logits, conditioned(condition) @ fc2["kernel"] + fc2["bias"], rtol=1e-4, atol=1e-5)
 
 
 def test_a_client_of_gpfl_steps_along_its_loss_under_its_own_classes(key, model, federation):
     """One full batch of everyone: the loss is NumPy's above, of a client's own share of each class."""
     algorithm, hyper, data = gpfl(model, Work(1, None)), as_traced(gpfl.Hyper(lr=0.1, lam=0.7)), federation.train
-    begun = jitted(algorithm.init)(split_key(key).init, hyper, data)
-    held = jax.jit(lambda begun, data: tree.stacked(algorithm.deploy(key, hyper, begun, data)))(begun, data)
-    after, _ = simulate(algorithm, hyper, federation, key, 1)
+    state = jitted(algorithm.init)(split_key(key).init, hyper, data)
+    deployed = jax.jit(lambda state, data: tree.stacked(algorithm.deploy(key, hyper, state, data)))(state, data)
+    next_state, _ = simulate(algorithm, hyper, federation, key, 1)
     size, labels = np.asarray(data.size), np.asarray(data.pool.y)
-    share = np.stack([np.bincount(labels[own[:n]], minlength=4) / n for own, n in zip(data.index, size, strict=True)])
+    share = np.stack(
+        [
+            np.bincount(labels[rows_of_client[:n]], minlength=4) / n
+            for rows_of_client, n in zip(data.index, size, strict=True)
+        ]
+    )
 
     @jax.jit
     @jax.vmap
-    def stepped(w, index, n, share):
+    def step(w, index, n, share):
         batch, rows = Batch(data.pool.x[index], data.pool.y[index], jnp.arange(len(index)) < n), w[EMBEDDING]["rows"]
         batch = batch._replace(weight=batch.weight.astype(jnp.float32))
-        slope = jax.grad(lambda w: two_ways(model, hyper)(w, batch, key, rows, rows, share)[0])(w)
-        return tree.subtract(w, jax.tree.map(lambda g: 0.1 * g, slope))
+        gradient = jax.grad(lambda w: two_ways(model, hyper)(w, batch, key, rows, rows, share)[0])(w)
+        return tree.subtract(w, jax.tree.map(lambda g: 0.1 * g, gradient))
 
-    expected = stepped({k: held[k] for k in held if k != SHARE}, data.index, data.size, share.astype(np.float32))
-    chex.assert_trees_all_close(after.clients["fc2"], expected["fc2"], rtol=1e-5, atol=1e-6)
+    expected = step({k: deployed[k] for k in deployed if k != SHARE}, data.index, data.size, share.astype(np.float32))
+    chex.assert_trees_all_close(next_state.clients["fc2"], expected["fc2"], rtol=1e-5, atol=1e-6)
     for part in ("fc1", EMBEDDING, VALVE):
         mean = jax.tree.map(lambda leaf: np.average(leaf, 0, size).astype(np.float32), expected[part])
-        chex.assert_trees_all_close(after.server[part], mean, rtol=1e-5, atol=1e-6)
+        chex.assert_trees_all_close(next_state.server[part], mean, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -359,24 +368,24 @@ def test_gpfls_conditions_of_what_clients_trained(key, model, federation):
     algorithm, hyper = gpfl(model, Work(1, 8), condition="trained"), gpfl.Hyper(lr=0.1, mu=0.1, weight_decay=0.1)
     params, x = third_at_first(algorithm, hyper)(key, federation.train), np.asarray(federation.train.pool.x)[:9]
     assert not np.asarray(params[TRAINED]["rows"]).any()
-    moved = params | {EMBEDDING: jax.tree.map(lambda rows: rows + 1, params[EMBEDDING])}
+    changed_params = params | {EMBEDDING: jax.tree.map(lambda rows: rows + 1, params[EMBEDDING])}
     predict = jax.jit(algorithm.predict)
-    np.testing.assert_array_equal(predict(params, x), predict(moved, x))
-    moved = params | {TRAINED: params[EMBEDDING]}
+    np.testing.assert_array_equal(predict(params, x), predict(changed_params, x))
+    changed_params = params | {TRAINED: params[EMBEDDING]}
     expected = jax.jit(gpfl(model, Work(1, 8)).predict)(
         {name: leaf for name, leaf in params.items() if name != TRAINED}, x
     )
-    np.testing.assert_allclose(predict(moved, x), expected, rtol=1e-6)
+    np.testing.assert_allclose(predict(changed_params, x), expected, rtol=1e-6)
     state = simulate(algorithm, hyper, federation, key, 2)[0]
-    own, size = np.asarray(state.clients[TRAINED]["rows"], np.float64), np.asarray(federation.train.size)
-    np.testing.assert_allclose(state.server[EMBEDDING]["rows"], np.average(own, 0, size), rtol=1e-4, atol=1e-6)
+    embeddings, size = np.asarray(state.clients[TRAINED]["rows"], np.float64), np.asarray(federation.train.size)
+    np.testing.assert_allclose(state.server[EMBEDDING]["rows"], np.average(embeddings, 0, size), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.slow
 def test_fedgen_that_teaches_nothing_is_fedavg(key, model, work, federation):
     algorithm = fedgen(model, work, noise_width=3, generator_width=5, server_steps=2)
     state = final(algorithm, fedgen.Hyper(lr=0.1, alpha=0.0), federation, key)
-    chex.assert_trees_all_close(state.server.own, averaged(model, work, federation, key), rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(state.server.own, fedavg_server(model, work, federation, key), rtol=1e-5, atol=1e-6)
     _, counts = np.unique(taught_labels(federation), return_counts=True)
     np.testing.assert_array_equal(state.server.prior, counts)
 
@@ -397,11 +406,15 @@ def test_fedgens_loss_on_generated_features_in_numpy(key, model):
     generator = generator | {"scale": np.linspace(0.5, 2, 5, dtype=np.float32), "shift": np.full(5, 0.1, np.float32)}
     head, prior = jax.device_get(jax.jit(model.init)(key))["fc2"], jnp.array([0.0, 0.0, 1.0, 0.0])
     value = jax.jit(partial(on_generated, model=model, n=9))(generator, key, head=head, prior=prior)
-    key_noise, made = jax.random.split(key)[1], as_float64(generator)
+    key_noise, float64_generator = jax.random.split(key)[1], as_float64(generator)
     eps, y = np.asarray(jax.random.uniform(key_noise, (9, 3), jnp.float32)), np.eye(4)[np.full(9, 2)]
-    hidden = np.concatenate([eps, y], 1) @ made["first"]
+    hidden = np.concatenate([eps, y], 1) @ float64_generator["first"]
     hidden = (hidden - hidden.mean(0)) / np.sqrt(hidden.var(0) + 1e-5)
-    z = np.maximum(hidden * made["scale"] + made["shift"], 0) @ made["last"]["kernel"] + made["last"]["bias"]
+    z = (
+        np.maximum(hidden * float64_generator["scale"] + float64_generator["shift"], 0)
+        @ float64_generator["last"]["kernel"]
+        + float64_generator["last"]["bias"]
+    )
     np.testing.assert_allclose(jax.jit(generated)(generator, key_noise, jnp.asarray(y, jnp.float32)), z, rtol=1e-4)
     logits = z @ as_float64(head)["kernel"] + head["bias"]
     np.testing.assert_allclose(value, (np.log(np.exp(logits).sum(1)) - logits[:, 2]).mean(), rtol=1e-5)
@@ -412,10 +425,10 @@ def test_a_client_of_fedgen_learns_its_own_examples_and_alpha_times_generated_on
     server, params = jitted(algorithm.init)(key, hyper, federation.train).server, model.init(key)
     x, y = federation.train.pool.x[:9], federation.train.pool.y[:9]
     value, _ = jax.jit(with_generated_loss(model, hyper, server))(params, Batch(x, y, jnp.ones(9)), key)
-    drawn = partial(on_generated, model=model, n=9, head=params["fc2"], prior=server.prior)
-    more = jax.jit(drawn)(server.generator, jax.random.split(key)[1])
-    plain = oracle.training_loss(as_float64(params), np.asarray(x, np.float64), np.asarray(y))
-    np.testing.assert_allclose(value, plain + 3 * float(more), rtol=1e-5)
+    generated_loss = partial(on_generated, model=model, n=9, head=params["fc2"], prior=server.prior)
+    value_on_generated = jax.jit(generated_loss)(server.generator, jax.random.split(key)[1])
+    value_on_examples = oracle.training_loss(as_float64(params), np.asarray(x, np.float64), np.asarray(y))
+    np.testing.assert_allclose(value, value_on_examples + 3 * float(value_on_generated), rtol=1e-5)
 
 
 def test_fedgens_generator_takes_adams_steps_along_the_loss_of_the_new_head(key, model, federation):
@@ -423,46 +436,48 @@ def test_fedgens_generator_takes_adams_steps_along_the_loss_of_the_new_head(key,
     algorithm = fedgen(model, Work(1, 8), noise_width=3, generator_width=5, server_steps=2)
     hyper, cohort = fedgen.Hyper(lr=0.1, generator_lr=0.05), everyone(key, jnp.int32(0), federation.train)
     state = jitted(algorithm.init)(key, hyper, federation.train)
-    slope = jax.jit(jax.grad(partial(on_generated, model=model, n=8)))
-    made = as_float64(state.server.generator)
-    mean, square = (jax.tree.map(np.zeros_like, made) for _ in range(2))
+    gradient = jax.jit(jax.grad(partial(on_generated, model=model, n=8)))
+    parameters = as_float64(state.server.generator)
+    mean, mean_square = (jax.tree.map(np.zeros_like, parameters) for _ in range(2))
     for number in range(2):
         key_round = jax.random.fold_in(key, number)
         state, _ = jitted(algorithm.round)(key_round, hyper, state, cohort)
         for t, k in enumerate(jax.random.split(jax.random.fold_in(key_round, 1), 2), start=1 + 2 * number):
-            now = jax.tree.map(np.float32, made)
-            g = as_float64(slope(now, k, head=state.server.own["fc2"], prior=state.server.prior))
+            float32_parameters = jax.tree.map(np.float32, parameters)
+            g = as_float64(gradient(float32_parameters, k, head=state.server.own["fc2"], prior=state.server.prior))
             mean = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, mean, g)
-            square = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g**2, square, g)
-            made = jax.tree.map(
+            mean_square = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g**2, mean_square, g)
+            parameters = jax.tree.map(
                 lambda p, m, v, t=t: p - 0.05 * m / (1 - 0.9**t) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8),
-                made,
+                parameters,
                 mean,
-                square,
+                mean_square,
             )
-    chex.assert_trees_all_close(as_float64(state.server.generator), made, rtol=1e-3, atol=1e-4)
+    chex.assert_trees_all_close(as_float64(state.server.generator), parameters, rtol=1e-3, atol=1e-4)
 
 
 def test_a_batch_of_one_is_taught_features_that_differ(key, model):
     """Normalised over one alone every feature would be the same, whatever its class and noise."""
     generator, head = generator_of(key, 3, 5, 6, 4), model.init(key)["fc2"]
-    slope = jax.jit(jax.grad(partial(on_generated, key=key, model=model, head=head, prior=jnp.ones(4), n=1)))(generator)
-    assert float(jnp.abs(slope["first"]).max()) > 1e-6
+    gradient = jax.jit(jax.grad(partial(on_generated, key=key, model=model, head=head, prior=jnp.ones(4), n=1)))(
+        generator
+    )
+    assert float(jnp.abs(gradient["first"]).max()) > 1e-6
 
 
 @pytest.mark.slow
 def test_fedgens_generator_learns_features_of_each_class(key, model, work, federation):
     """They begin as chance; after three rounds the averaged head tells their class."""
     algorithm = fedgen(model, work, noise_width=3, generator_width=16, server_steps=150)
-    hyper, right = fedgen.Hyper(lr=0.1, generator_lr=0.02), []
+    hyper, accuracies = fedgen.Hyper(lr=0.1, generator_lr=0.02), []
     for n_rounds in (1, 3):
-        untaught = fedgen.Hyper(lr=0.1, generator_lr=0.0)
-        server = final(algorithm, hyper if n_rounds > 1 else untaught, federation, key, n_rounds).server
+        without_steps = fedgen.Hyper(lr=0.1, generator_lr=0.0)
+        server = final(algorithm, hyper if n_rounds > 1 else without_steps, federation, key, n_rounds).server
         y = jnp.tile(jnp.arange(4), 25)
         features = jax.jit(generated)(server.generator, key, jax.nn.one_hot(y, 4, dtype=jnp.float32))
-        right.append(float((jax.jit(linear)(server.own["fc2"], features).argmax(1) == y).mean()))
-    assert right[0] < 0.6
-    assert right[1] > 0.95
+        accuracies.append(float((jax.jit(linear)(server.own["fc2"], features).argmax(1) == y).mean()))
+    assert accuracies[0] < 0.6
+    assert accuracies[1] > 0.95
 
 
 def test_fedcps_discrepancy_in_numpy():
@@ -481,9 +496,9 @@ def test_fedcps_discrepancy_in_numpy():
 
 def test_fedcps_loss_and_predictions_in_numpy(key, model, federation):
     rng, algorithm = np.random.default_rng(1), fedcp(model, Work(1, 8))
-    begun = third_at_first(algorithm, fedcp.Hyper())(key, federation.train)
+    start = third_at_first(algorithm, fedcp.Hyper())(key, federation.train)
     params, received = (
-        jax.tree.map(lambda leaf: leaf + jnp.asarray(0.3 * rng.normal(size=leaf.shape), jnp.float32), begun)
+        jax.tree.map(lambda leaf: leaf + jnp.asarray(0.3 * rng.normal(size=leaf.shape), jnp.float32), start)
         for _ in range(2)
     )
     x, y = np.asarray(federation.train.pool.x)[:9], np.asarray(federation.train.pool.y)[:9]
@@ -498,13 +513,13 @@ def test_fedcps_loss_and_predictions_in_numpy(key, model, federation):
         own, others = personal * h @ w["fc2"]["kernel"], (1 - personal) * h @ w[GLOBAL]["kernel"]
         return own + w["fc2"]["bias"] + others + w[GLOBAL]["bias"]
 
-    luck = np.asarray(jax.random.gumbel(jax.random.split(key)[1], scores.shape))
-    cross = -log_softmax(logits(scores + luck), axis=1)[np.arange(9), y]
-    features = [numpy_features(as_float64(one), x).astype(np.float32) for one in (params, received)]
-    far = jax.jit(discrepancy)(*features, np.ones(9, np.float32))
+    gumbel = np.asarray(jax.random.gumbel(jax.random.split(key)[1], scores.shape))
+    cross_entropy = -log_softmax(logits(scores + gumbel), axis=1)[np.arange(9), y]
+    features = [numpy_features(as_float64(w_of_one), x).astype(np.float32) for w_of_one in (params, received)]
+    value_of_discrepancy = jax.jit(discrepancy)(*features, np.ones(9, np.float32))
     batch, own = Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(9)), (received, context_of(params["fc2"]))
     value, _ = jax.jit(gated(model, fedcp.Hyper(lam=3.0)))(params, batch, key, *own)
-    np.testing.assert_allclose(value, cross.mean() + 3 * float(far), rtol=1e-5)
+    np.testing.assert_allclose(value, cross_entropy.mean() + 3 * float(value_of_discrepancy), rtol=1e-5)
     np.testing.assert_allclose(jax.jit(algorithm.predict)(params, x), logits(scores), rtol=1e-4, atol=1e-5)
 
 
@@ -514,20 +529,22 @@ def test_fedcps_heads_predict_alike_where_they_are_equal(key, model, federation)
     params, x = third_at_first(algorithm, hyper)(key, federation.train), np.asarray(federation.train.pool.x)[:9]
 
     @jax.jit
-    def both(params, x):
+    def predictions(params, x):
         return algorithm.predict(params, x), see(model, params, x, None).logits + params["fc2"]["bias"][None]
 
-    np.testing.assert_allclose(*both(params, x), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(*predictions(params, x), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
 def test_fedcps_received_head_stands_still_under_weight_decay(key, model, federation):
     """The server's head is the mean of (own + received) / 2, whatever the optimiser does to what clients train."""
     algorithm, hyper = fedcp(model, Work(1, 8), weighting="uniform"), fedcp.Hyper(lr=0.1, weight_decay=0.3)
-    before = jitted(algorithm.init)(split_key(key).init, hyper, federation.train).server[GLOBAL]
-    after = simulate(algorithm, hyper, federation, key, 1)[0]
-    expected = jax.tree.map(lambda own, received: (own.mean(axis=0) + received) / 2, after.clients["fc2"], before)
-    chex.assert_trees_all_close(after.server[GLOBAL], expected, rtol=1e-5, atol=1e-6)
+    received_head = jitted(algorithm.init)(split_key(key).init, hyper, federation.train).server[GLOBAL]
+    state = simulate(algorithm, hyper, federation, key, 1)[0]
+    expected = jax.tree.map(
+        lambda heads, received: (heads.mean(axis=0) + received) / 2, state.clients["fc2"], received_head
+    )
+    chex.assert_trees_all_close(state.server[GLOBAL], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_knnpers_memory_votes_as_scikit_learns(key, model, work, federation):
@@ -535,23 +552,25 @@ def test_knnpers_memory_votes_as_scikit_learns(key, model, work, federation):
     state = final(method(model, work), method.Hyper(lr=0.1), federation, key)
     algorithm, theta = method(model, work, n_neighbours=3), as_float64(state.server)
     rows = np.asarray(data.index[3, : int(data.size[3])])
-    own, x = np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.x, np.float64)[:20]
-    vote = KNeighborsClassifier(3, weights=lambda distance: np.exp(-distance / 0.5))
-    vote.fit(numpy_features(theta, own), np.asarray(data.pool.y)[rows])
+    memory_x, x = np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.x, np.float64)[:20]
+    classifier = KNeighborsClassifier(3, weights=lambda distance: np.exp(-distance / 0.5))
+    classifier.fit(numpy_features(theta, memory_x), np.asarray(data.pool.y)[rows])
     z = oracle.forward(theta, x)[0]
-    softmax = np.exp(z) / np.exp(z).sum(1, keepdims=True)
-    expected = 0.4 * softmax
-    expected[:, vote.classes_] += 0.6 * vote.predict_proba(numpy_features(theta, x))
+    probabilities = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    expected = 0.4 * probabilities
+    expected[:, classifier.classes_] += 0.6 * classifier.predict_proba(numpy_features(theta, x))
 
     @jax.jit
-    def told(state, x, data):
+    def log_probabilities(state, x, data):
         deployed = algorithm.deploy(key, method.Hyper(lam=0.6, scale=0.5), state, data)
         return algorithm.predict(tree.take(tree.stacked(deployed), 3), x)
 
-    ours = np.exp(told(state, x.astype(np.float32), data))
-    np.testing.assert_allclose(ours, expected, rtol=1e-3, atol=1e-5)
-    forgetful = data._replace(size=data.size.at[3].set(0))  # who remembers nothing believes the model
-    np.testing.assert_allclose(np.exp(told(state, x.astype(np.float32), forgetful)), softmax, rtol=1e-3, atol=1e-5)
+    actual = np.exp(log_probabilities(state, x.astype(np.float32), data))
+    np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-5)
+    without_memory = data._replace(size=data.size.at[3].set(0))  # who remembers nothing believes the model
+    np.testing.assert_allclose(
+        np.exp(log_probabilities(state, x.astype(np.float32), without_memory)), probabilities, rtol=1e-3, atol=1e-5
+    )
 
 
 class Inner(nn.Module):
@@ -571,10 +590,10 @@ class Outer(nn.Module):
 def test_the_last_layer_is_not_one_of_its_name_inside_another():
     model, x = fljax.from_linen(Outer(), (6,)), jnp.ones((2, 6))
     params = model.init(jax.random.key(0))
-    seen = see(model, params, x, None, lambda h: h + 1)
+    outputs = see(model, params, x, None, lambda h: h + 1)
     features = jax.nn.relu(linear(params["Inner_0"]["Dense_0"], x))
-    chex.assert_trees_all_close(seen.features, features, rtol=1e-6)
-    chex.assert_trees_all_close(seen.logits, linear(params["Dense_0"], features + 1), rtol=1e-5)
+    chex.assert_trees_all_close(outputs.features, features, rtol=1e-6)
+    chex.assert_trees_all_close(outputs.logits, linear(params["Dense_0"], features + 1), rtol=1e-5)
 
 
 class OfNnx(nnx.Module):
@@ -612,15 +631,15 @@ OF_FEATURES = (
 
 @pytest.mark.parametrize("name", [*OF_FEATURES, "fedrc", "fedma", "fesem_ma"])
 def test_a_network_without_a_dense_last_layer_is_refused_in_a_line(name, federation, key):
-    arrays = fljax.from_functions(
+    network = fljax.from_functions(
         lambda key: {"first": jax.random.normal(key, (16, 6)), "last": jnp.zeros((6, 4))},
         lambda params, x: jax.nn.relu(x.reshape(len(x), -1) @ params["first"]) @ params["last"],
     )
     method = fljax.ALGORITHMS[name]
-    more = {"n_clusters": 2} if name in ("fedrc", "fesem_ma") else {}
+    choices = {"n_clusters": 2} if name in ("fedrc", "fesem_ma") else {}
 
     def run(key):
-        return fljax.simulate(method(arrays, Work(1, 8), **more), method.Hyper(), federation, key, 1)
+        return fljax.simulate(method(network, Work(1, 8), **choices), method.Hyper(), federation, key, 1)
 
     with pytest.raises(ValueError, match="dense"):
         jax.eval_shape(run, key)
@@ -629,17 +648,21 @@ def test_a_network_without_a_dense_last_layer_is_refused_in_a_line(name, federat
 @pytest.mark.parametrize("name", [*OF_FEATURES, "moon", "fedrc"])
 def test_a_last_layer_that_is_not_trained_is_none(name, federation, key):
     network = mlp((4, 4, 1), (6,), 4)
-    method, first = fljax.ALGORITHMS[name], only_trained(network, network.init(key), ("fc1",))
+    method, body_only = fljax.ALGORITHMS[name], only_trained(network, network.init(key), ("fc1",))
     with pytest.raises(ValueError, match="trained, 'fc1', has 6 outputs, but the network has 4; train its last"):
-        jax.eval_shape(lambda key: fljax.simulate(method(first, Work(1, 8)), method.Hyper(), federation, key, 1), key)
+        jax.eval_shape(
+            lambda key: fljax.simulate(method(body_only, Work(1, 8)), method.Hyper(), federation, key, 1), key
+        )
 
 
 @pytest.mark.parametrize("name", [*OF_FEATURES, "fedma"])
 def test_adapters_are_no_dense_layer(name, federation, key):
     network = mlp((4, 4, 1), (6,), 4)
-    method, adapted = fljax.ALGORITHMS[name], lora(network, network.init(key), 2)
+    method, with_adapters = fljax.ALGORITHMS[name], lora(network, network.init(key), 2)
     with pytest.raises(ValueError, match="dense"):
-        jax.eval_shape(lambda key: fljax.simulate(method(adapted, Work(1, 8)), method.Hyper(), federation, key, 1), key)
+        jax.eval_shape(
+            lambda key: fljax.simulate(method(with_adapters, Work(1, 8)), method.Hyper(), federation, key, 1), key
+        )
 
 
 @pytest.mark.parametrize(
@@ -686,9 +709,9 @@ def test_a_last_layer_without_kernel_has_none_to_cluster_on(federation, key):
     def init(key):
         return {"first": {"kernel": jax.random.normal(key, (16, 4))}, "last": jnp.float32(1)}
 
-    arrays = fljax.from_functions(
+    network = fljax.from_functions(
         init, lambda w, x: x.reshape(len(x), -1) @ w["first"]["kernel"] * w["last"][None, None]
     )
-    by_last = fljax.fesem(arrays, Work(1, 8), 2, cluster_on="last_kernel")
+    algorithm = fljax.fesem(network, Work(1, 8), 2, cluster_on="last_kernel")
     with pytest.raises(ValueError, match="cluster_on='last_kernel': the last layer 'last' has none; choose 'model'"):
-        jax.eval_shape(lambda key: fljax.simulate(by_last, fljax.fesem.Hyper(), federation, key, 1), key)
+        jax.eval_shape(lambda key: fljax.simulate(algorithm, fljax.fesem.Hyper(), federation, key, 1), key)

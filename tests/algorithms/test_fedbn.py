@@ -43,39 +43,41 @@ def test_kept_statistics_are_moving_moments_of_the_clients_own_batches(key):
     # Full batches and hardly a step: after s batches a tenth each, (1 - 0.9^s) of the moments, 0.9^s of the start's.
     federation = linear_groups(8, 2, examples=24)
     size = int(federation.train.size[0])
-    algorithm, still = fedbn(NORMALISED, Work(2, size), kept="statistics"), fljax.fedbn.Hyper(lr=1e-30)
-    _, models = run(algorithm, still, federation, key)
-    first = NORMALISED.init(split_key(key).init)["first"]
-    left = 0.9 ** (3 * 2)
+    algorithm, hyper = fedbn(NORMALISED, Work(2, size), kept="statistics"), fljax.fedbn.Hyper(lr=1e-30)
+    _, models = run(algorithm, hyper, federation, key)
+    first_layer = NORMALISED.init(split_key(key).init)["first"]
+    start_share = 0.9 ** (3 * 2)
     for i in range(8):
         rows = federation.train.index[i, :size]
-        features = np.asarray(federation.train.pool.x)[rows].reshape(len(rows), -1) @ np.asarray(first["kernel"])
-        own = {name: leaf[i] for name, leaf in models["batch_stats"]["norm"].items()}
-        np.testing.assert_allclose(own["mean"], (1 - left) * features.mean(0), rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(own["var"], left + (1 - left) * features.var(0), rtol=1e-5, atol=1e-6)
+        features = np.asarray(federation.train.pool.x)[rows].reshape(len(rows), -1) @ np.asarray(first_layer["kernel"])
+        statistics = {name: leaf[i] for name, leaf in models["batch_stats"]["norm"].items()}
+        np.testing.assert_allclose(statistics["mean"], (1 - start_share) * features.mean(0), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            statistics["var"], start_share + (1 - start_share) * features.var(0), rtol=1e-5, atol=1e-6
+        )
 
 
 @pytest.mark.slow
 def test_the_normalisation_of_clients_that_sit_out_stays(key, work, federation):
     algorithm, hyper = fedbn(NORMALISED, work), fljax.fedbn.Hyper(lr=0.1)
-    after, _ = run(algorithm, hyper, federation, key, rounds=1, participation=0.25)
-    moved = np.abs(after.clients["norm", "scale"] - 1).max(1) > 0
-    assert moved.sum() == 2
-    assert set(after.clients).isdisjoint(after.server)
-    assert {("first", "kernel"), ("last", "bias")} <= set(after.server)
+    state, _ = run(algorithm, hyper, federation, key, rounds=1, participation=0.25)
+    is_changed = np.abs(state.clients["norm", "scale"] - 1).max(1) > 0
+    assert is_changed.sum() == 2
+    assert set(state.clients).isdisjoint(state.server)
+    assert {("first", "kernel"), ("last", "bias")} <= set(state.server)
 
 
 @pytest.mark.slow
 def test_one_client_is_standalone_training(key, work, federation):
     rows = federation.train._replace(size=federation.train.size.at[1:].set(0))
-    lonely = federation._replace(train=rows)
-    _, own = run(fedbn(NORMALISED, work), fljax.fedbn.Hyper(lr=0.1), lonely, key)
-    _, alone = run(standalone(NORMALISED, work), fljax.standalone.Hyper(lr=0.1), lonely, key)
-    shared, kept = NORM.split(own)
-    for path, leaf in NORM.split(alone)[0].items():
+    one_client = federation._replace(train=rows)
+    _, models = run(fedbn(NORMALISED, work), fljax.fedbn.Hyper(lr=0.1), one_client, key)
+    _, standalone_models = run(standalone(NORMALISED, work), fljax.standalone.Hyper(lr=0.1), one_client, key)
+    shared, normalisation = NORM.split(models)
+    for path, leaf in NORM.split(standalone_models)[0].items():
         np.testing.assert_allclose(shared[path][0], leaf[0], rtol=1e-6, atol=4e-7)  # two programs: some last digits
-    for path, leaf in NORM.split(alone)[1].items():
-        np.testing.assert_allclose(kept[path][0], leaf[0], rtol=1e-6, atol=4e-7)
+    for path, leaf in NORM.split(standalone_models)[1].items():
+        np.testing.assert_allclose(normalisation[path][0], leaf[0], rtol=1e-6, atol=4e-7)
 
 
 def test_group_norm_can_be_kept_but_has_no_statistics(model, work):

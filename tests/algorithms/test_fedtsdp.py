@@ -87,11 +87,13 @@ def test_with_psi_1_everything_stays_shared(key, model, groups):
 @pytest.mark.slow
 def test_after_psi_0_has_fired_everyone_is_alone(key, model, groups):
     hyper = fedtsdp.Hyper(lr=0.1, psi=0.0, **ALWAYS)
-    first, _ = simulate(make(model), hyper, groups, key, 1)
-    assert first.server.depth == 0
-    continued = later(make(model), hyper, groups, key, first, 3)
-    alone = later(standalone(model, WORK), standalone.Hyper(lr=0.1), groups, key, State((), first.clients), 3)
-    chex.assert_trees_all_close(continued.clients, alone.clients, rtol=1e-6, atol=1e-7)
+    state, _ = simulate(make(model), hyper, groups, key, 1)
+    assert state.server.depth == 0
+    continued = later(make(model), hyper, groups, key, state, 3)
+    standalone_state = later(
+        standalone(model, WORK), standalone.Hyper(lr=0.1), groups, key, State((), state.clients), 3
+    )
+    chex.assert_trees_all_close(continued.clients, standalone_state.clients, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.slow
@@ -111,10 +113,10 @@ def test_radii_of_zero_leave_everyone_alone(key, model, groups, stages):
 @pytest.mark.slow
 def test_identical_clients_are_one_cluster(key, model):
     federation = with_public(linear_groups(6, 1))
-    same = federation.train._replace(index=jnp.tile(federation.train.index[:1], (6, 1)))
+    identical_data = federation.train._replace(index=jnp.tile(federation.train.index[:1], (6, 1)))
     algorithm = fedtsdp(model, Work(1, 64), public_batch=BATCH)  # full batches: keys then decide nothing
     hyper = fedtsdp.Hyper(lr=0.1, eps_outputs=1e-6, eps_weights=1e-3, **ALWAYS)
-    metrics = simulate(algorithm, hyper, federation._replace(train=same), key, 3)[1]
+    metrics = simulate(algorithm, hyper, federation._replace(train=identical_data), key, 3)[1]
     assert (metrics["n_clusters"] == 1).all()
 
 
@@ -146,39 +148,47 @@ def test_one_round_of_clustering_equals_scikit_learn(key, model, groups, stages)
     key_batch, _ = jax.random.split(jax.random.fold_in(split_key(key).server, 3))
     rows = draw_batch(key_batch, jnp.ones(10_000), 40, BATCH)
     outputs = client_outputs(model, state.clients, groups.public, rows)
-    flat = np.asarray(tree.flatten(state.clients))
-    near = np.asarray(js_divergence(outputs))
-    far = np.sqrt(((flat[:, None] - flat[None]) ** 2).sum(-1))
+    models = np.asarray(tree.flatten(state.clients))
+    output_distance = np.asarray(js_divergence(outputs))
+    weight_distance = np.sqrt(((models[:, None] - models[None]) ** 2).sum(-1))
     clusters = np.zeros(12, int)
     if stages != "weights":
-        clusters = alone(DBSCAN(eps=0.05, min_samples=2, metric="precomputed").fit(near).labels_)
+        clusters = noise_alone(DBSCAN(eps=0.05, min_samples=2, metric="precomputed").fit(output_distance).labels_)
     if stages != "outputs":
-        far[clusters[:, None] != clusters[None]] = 1e6
-        clusters = alone(DBSCAN(eps=0.55, min_samples=2, metric="precomputed").fit(far).labels_)
+        weight_distance[clusters[:, None] != clusters[None]] = 1e6
+        clusters = noise_alone(DBSCAN(eps=0.55, min_samples=2, metric="precomputed").fit(weight_distance).labels_)
     assert 1 < len(set(clusters)) < 12
     label = np.asarray(metrics["label"][-1])
     np.testing.assert_array_equal(label[:, None] == label[None], clusters[:, None] == clusters[None])
 
 
-def alone(label):
+def noise_alone(label):
     return np.where(label < 0, label.max() + 1 + np.arange(len(label)), label)
 
 
-def parted(distance, eps, group):
+def dbscan_in_groups(distance, eps, group):
     """DBSCAN inside each group; noise alone."""
-    apart = np.where(group[:, None] == group, distance, np.inf)
-    return alone(DBSCAN(eps=eps, min_samples=2, metric="precomputed").fit(np.minimum(apart, 1e6)).labels_)
+    within_groups = np.where(group[:, None] == group, distance, np.inf)
+    return noise_alone(DBSCAN(eps=eps, min_samples=2, metric="precomputed").fit(np.minimum(within_groups, 1e6)).labels_)
 
 
-def followed(label, found):
+def everyones_label(label, participants_label):
     """Everyone's cluster from that of the participants, ``{client: cluster}``, numbered by the lowest member."""
-    new = {}
-    for i, old in enumerate(label):
-        met = [found[j] for j in sorted(found) if label[j] == old]  # of equal ones that of the lowest client of all
-        numbers = list(dict.fromkeys(found[j] for j in sorted(found)))
-        new[i] = found[i] if i in found else max(numbers, key=met.count) if met else f"old {old}"
-    numbers = list(dict.fromkeys(new.values()))
-    return np.array([numbers.index(cluster) for cluster in new.values()])
+    new_label = {}
+    for i, old_label in enumerate(label):
+        clusters_of_peers = [
+            participants_label[j] for j in sorted(participants_label) if label[j] == old_label
+        ]  # of equal ones that of the lowest client of all
+        numbers = list(dict.fromkeys(participants_label[j] for j in sorted(participants_label)))
+        new_label[i] = (
+            participants_label[i]
+            if i in participants_label
+            else max(numbers, key=clusters_of_peers.count)
+            if clusters_of_peers
+            else f"old {old_label}"
+        )
+    numbers = list(dict.fromkeys(new_label.values()))
+    return np.array([numbers.index(cluster) for cluster in new_label.values()])
 
 
 def test_fedtsdp_in_numpy(key, model, federation):
@@ -187,52 +197,58 @@ def test_fedtsdp_in_numpy(key, model, federation):
     At last outputs part clients 1 and 3, and weights 6 and 7; that of 4 and 5, who are away, gets another number.
     """
     reference, psi, eps = Reference(key, model, federation), 0.8, (0.02, 0.6)
-    names = [(layer, part) for layer in ("fc1", "fc2") for part in ("kernel", "bias")]
-    own, centers, label, depth, q = reference.everyone(), reference.everyone(), np.zeros(8, int), 2.0, np.ones(16)
-    pool, shared, tends, down = np.asarray(federation.public.x, np.float64), [], [], []
+    names = [(layer, is_shared) for layer in ("fc1", "fc2") for is_shared in ("kernel", "bias")]
+    models, centers, label, depth, q = reference.everyone(), reference.everyone(), np.zeros(8, int), 2.0, np.ones(16)
+    pool, shared, statistics, down = np.asarray(federation.public.x, np.float64), [], [], []
 
-    def composed(i):
-        part = {name: place < int(2 * depth) for place, name in enumerate(names)}
+    def start_of(i):
+        is_shared = {name: position < int(2 * depth) for position, name in enumerate(names)}
         return {
-            layer: {p: (centers[label[i]] if part[layer, p] else own[i])[layer][p] for p in ("kernel", "bias")}
-            for layer in own[i]
+            layer: {p: (centers[label[i]] if is_shared[layer, p] else models[i])[layer][p] for p in ("kernel", "bias")}
+            for layer in models[i]
         }
 
     for round, cohort in enumerate(reference.rounds(4, None)):
-        down.append(sum(own[0][layer][part].size for layer, part in names[: int(2 * depth)]))
-        trained = {i: oracle.local_sgd(composed(i), reference.batches(i, k), LR) for i, k, _ in cohort}
+        down.append(sum(models[0][layer][is_shared].size for layer, is_shared in names[: int(2 * depth)]))
+        trained = {i: oracle.local_sgd(start_of(i), reference.batches(i, k), LR) for i, k, _ in cohort}
         key_batch, key_draws = jax.random.split(jax.random.fold_in(reference.keys.server, round))
         rows = draw_batch(key_batch, q, 16, 10)
         outputs = [softmax(oracle.forward(w, pool[np.asarray(rows)])[0], axis=1) for w in trained.values()]
-        near = [[(jensenshannon(a, b, axis=1) ** 2).mean() for b in outputs] for a in outputs]
-        flat = np.stack([np.concatenate([w[n][p].ravel() for n, p in names]) for w in trained.values()])
-        found = parted(cdist(flat, flat), eps[1], parted(np.array(near), eps[0], np.zeros(4, int)))
-        by_id = np.float32([outputs[list(trained).index(i)].ravel() for i in sorted(trained)])
-        tends.append([float(hopkins(one, by_id, 2, 1)) for one in jax.random.split(key_draws, 20)])
-        new = followed(label, dict(zip(trained, found.tolist(), strict=True)))
+        output_distance = [[(jensenshannon(a, b, axis=1) ** 2).mean() for b in outputs] for a in outputs]
+        weights = np.stack([np.concatenate([w[n][p].ravel() for n, p in names]) for w in trained.values()])
+        participants_label = dbscan_in_groups(
+            cdist(weights, weights), eps[1], dbscan_in_groups(np.array(output_distance), eps[0], np.zeros(4, int))
+        )
+        outputs_by_id = np.float32([outputs[list(trained).index(i)].ravel() for i in sorted(trained)])
+        statistics.append(
+            [float(hopkins(draw_key, outputs_by_id, 2, 1)) for draw_key in jax.random.split(key_draws, 20)]
+        )
+        new_label = everyones_label(label, dict(zip(trained, participants_label.tolist(), strict=True)))
         q[np.asarray(rows)] += 16 / 10
-        begun = [centers[label[np.flatnonzero(new == k)[0]]] if k in new else centers[k] for k in range(8)]
-        members = [[i for i in trained if new[i] == k] for k in range(8)]
-        centers = [
-            oracle.average([trained[i] for i in who], [float(reference.size[i]) for i in who]) if who else begun[k]
-            for k, who in enumerate(members)
+        inherited = [
+            centers[label[np.flatnonzero(new_label == k)[0]]] if k in new_label else centers[k] for k in range(8)
         ]
-        label, depth = new, depth * psi
+        members = [[i for i in trained if new_label[i] == k] for k in range(8)]
+        centers = [
+            oracle.average([trained[i] for i in ids], [float(reference.size[i]) for i in ids]) if ids else inherited[k]
+            for k, ids in enumerate(members)
+        ]
+        label, depth = new_label, depth * psi
         shared.append(int(2 * depth))
         for i, w in trained.items():
-            own[i] = w
+            models[i] = w
     algorithm = fedtsdp(model, EFFORT, public_batch=10)
     hyper = fedtsdp.Hyper(lr=LR, psi=psi, eps_outputs=eps[0], eps_weights=eps[1], **ALWAYS)
     state, metrics = simulate(algorithm, hyper, federation, key, 3, participation=0.5)
-    np.testing.assert_allclose(metrics["hopkins"], np.mean(tends, axis=1), rtol=1e-4)
-    np.testing.assert_allclose(metrics["hopkins_spread"], np.std(tends, axis=1), rtol=1e-3)
+    np.testing.assert_allclose(metrics["hopkins"], np.mean(statistics, axis=1), rtol=1e-4)
+    np.testing.assert_allclose(metrics["hopkins_spread"], np.std(statistics, axis=1), rtol=1e-3)
     np.testing.assert_array_equal(state.server.label, label)
     np.testing.assert_allclose(state.server.q[:16], q, rtol=1e-6)
     np.testing.assert_array_equal(metrics["downlink"], np.tile(down, (4, 1)).T)  # what was shared when the round began
-    assert_models(state.clients, own)
+    assert_models(state.clients, models)
     assert_models(state.server.centers, centers)
     deployed = jitted(algorithm.deploy)(key, hyper, state, federation.train)
-    assert_models(tree.stacked(deployed), [composed(i) for i in range(8)])
+    assert_models(tree.stacked(deployed), [start_of(i) for i in range(8)])
     assert shared == [3, 2, 2]
     np.testing.assert_array_equal(label, [0, 0, 0, 1, 2, 2, 3, 4])
 
@@ -243,51 +259,53 @@ def test_clients_are_tested_with_what_they_would_train_from(key, model, groups):
     hyper = fedtsdp.Hyper(lr=0.1, psi=0.75, **ALWAYS)  # 1.5 layers: the last bias is personal
     state, metrics = simulate(algorithm, hyper, groups, key, 1)
     deployed = jitted(algorithm.deploy)(key, hyper, state, groups.train)
-    center, own = tree.take(state.server.centers, state.server.label), state.clients
+    center, models = tree.take(state.server.centers, state.server.label), state.clients
     chex.assert_trees_all_equal(deployed.params["fc1"], center["fc1"])
     chex.assert_trees_all_equal(deployed.params["fc2"]["kernel"], center["fc2"]["kernel"])
-    chex.assert_trees_all_equal(deployed.params["fc2"]["bias"], own["fc2"]["bias"])
+    chex.assert_trees_all_equal(deployed.params["fc2"]["bias"], models["fc2"]["bias"])
     np.testing.assert_array_equal(metrics["downlink"], metrics["uplink"])  # everything was shared when the round began
-    still = hyper.replace(lr=0.0)
-    after, metrics = one_round(algorithm, still, groups, key, state, 1)
-    chex.assert_trees_all_close(after.clients, deployed.params, rtol=1e-6)
+    without_steps = hyper.replace(lr=0.0)
+    next_state, metrics = one_round(algorithm, without_steps, groups, key, state, 1)
+    chex.assert_trees_all_close(next_state.clients, deployed.params, rtol=1e-6)
     np.testing.assert_array_equal(metrics["downlink"], metrics["uplink"] - 4)
 
 
 def test_two_clients_and_a_statistic_above_the_threshold_are_clustered(key, model, groups):
     """Clients whose outputs are all equal have the statistic 0.5; those whose training fails do not count."""
     algorithm, hyper = in_stages(model, "both"), fedtsdp.Hyper(lr=0.1, psi=0.75, **ALWAYS)
-    begun = jitted(algorithm.init)(key, hyper, groups.train)
+    state = jitted(algorithm.init)(key, hyper, groups.train)
 
-    def after(hyper, n_fine=12):
+    def metrics_of(hyper, n_fine=12):
         """The metrics of a first round to whose end so many clients come."""
         train, rows = groups.train, np.concatenate([[], *(rows_of(groups.train, i) for i in range(n_fine, 12))])
         x = np.array(train.pool.x)
         x[rows.astype(int)] = np.nan
-        spoilt = groups._replace(train=train._replace(pool=train.pool._replace(x=x)))
-        return one_round(algorithm, hyper, spoilt, key, begun, 0)[1]
+        faulty_federation = groups._replace(train=train._replace(pool=train.pool._replace(x=x)))
+        return one_round(algorithm, hyper, faulty_federation, key, state, 0)[1]
 
     for n_fine, fired in ((1, False), (2, True), (3, True)):
-        assert bool(after(hyper, n_fine)["fired"]) is fired
+        assert bool(metrics_of(hyper, n_fine)["fired"]) is fired
     for threshold, fired in ((0.5, False), (0.49, True)):
-        metrics = after(hyper.replace(lr=0.0, threshold=threshold))
+        metrics = metrics_of(hyper.replace(lr=0.0, threshold=threshold))
         assert (float(metrics["hopkins"]), bool(metrics["fired"])) == (0.5, fired)
 
 
 def test_absent_clients_follow_their_former_co_members():
     follow = jax.jit(everyones_cluster)
-    everyone = follow(np.int32([0, 0, 0, 1, 1, 2, 2, 0]), np.int32([0, 1, 1, 0, -1]), np.arange(5, dtype=np.int32))
+    label = follow(np.int32([0, 0, 0, 1, 1, 2, 2, 0]), np.int32([0, 1, 1, 0, -1]), np.arange(5, dtype=np.int32))
     # 4 does not count and follows 3; 5 and 6 have nobody left and stay together; 7 follows 1 and 2.
-    np.testing.assert_array_equal(everyone, [0, 1, 1, 0, 0, 2, 2, 1])
+    np.testing.assert_array_equal(label, [0, 1, 1, 0, 0, 2, 2, 1])
     # Whatever the number of a cluster that nobody is left of, it is apart from those that were found.
-    for gone in range(1, 4):
-        alone = follow(np.int32([0, 0, 0, gone]), np.arange(3, dtype=np.int32), np.arange(3, dtype=np.int32))
-        np.testing.assert_array_equal(alone, [0, 1, 2, 3])
+    for lost_cluster in range(1, 4):
+        label_beside_lost = follow(
+            np.int32([0, 0, 0, lost_cluster]), np.arange(3, dtype=np.int32), np.arange(3, dtype=np.int32)
+        )
+        np.testing.assert_array_equal(label_beside_lost, [0, 1, 2, 3])
 
 
 def test_absent_clients_follow_the_lowest_of_equal_clusters():
-    everyone = everyones_cluster(jnp.zeros(5, jnp.int32), jnp.asarray([0, 1, 1, 0]), jnp.asarray([1, 2, 3, 4]))
-    np.testing.assert_array_equal(everyone, [0, 0, 1, 1, 0])
+    label = everyones_cluster(jnp.zeros(5, jnp.int32), jnp.asarray([0, 1, 1, 0]), jnp.asarray([1, 2, 3, 4]))
+    np.testing.assert_array_equal(label, [0, 0, 1, 1, 0])
 
 
 def test_a_batch_has_distinct_images_and_likelier_ones_come_more_often(key):
@@ -309,39 +327,39 @@ def test_sampling_weights_by_hand():
 
 
 def test_weights_grow_only_when_the_test_fires(key, model, groups):
-    for condition, grown in ((NEVER, 0.0), (ALWAYS, 3 * 40.0)):
+    for condition, growth in ((NEVER, 0.0), (ALWAYS, 3 * 40.0)):
         hyper = fedtsdp.Hyper(lr=0.1, momentum=0.5, **condition)
         q = simulate(make(model), hyper, groups, key, 3, participation=0.6)[0].server.q
-        np.testing.assert_allclose((q - 1).sum(), grown, rtol=1e-5)
+        np.testing.assert_allclose((q - 1).sum(), growth, rtol=1e-5)
 
 
 def test_clients_that_do_not_count_do_not_tend(key):
     outputs = jax.random.uniform(key, (9, 4, 3))
-    counts = jnp.arange(9) < 6
-    clean, _ = tendency(key, outputs, counts, 3, 5)
-    dirty, spread = tendency(key, jnp.where(counts[:, None, None], outputs, jnp.nan), counts, 3, 5)
-    assert clean == dirty
+    is_counted = jnp.arange(9) < 6
+    statistic, _ = tendency(key, outputs, is_counted, 3, 5)
+    statistic_with_nan, spread = tendency(key, jnp.where(is_counted[:, None, None], outputs, jnp.nan), is_counted, 3, 5)
+    assert statistic == statistic_with_nan
     assert spread > 0
 
 
 @pytest.mark.parametrize(("n_clients", "n_probes"), [(4, 2), (12, 3)])
 def test_a_quarter_of_the_participants_is_probed_and_at_least_two(key, n_clients, n_probes):
-    outputs, everyone = jax.random.uniform(key, (n_clients, 4, 3)), jnp.ones(n_clients, bool)
+    outputs, is_counted = jax.random.uniform(key, (n_clients, 4, 3)), jnp.ones(n_clients, bool)
     np.testing.assert_array_equal(
-        tendency(key, outputs, everyone, None, 5), tendency(key, outputs, everyone, n_probes, 5)
+        tendency(key, outputs, is_counted, None, 5), tendency(key, outputs, is_counted, n_probes, 5)
     )
 
 
-@pytest.mark.parametrize(("min_samples", "whole"), [(2.0, 2), (2.5, 3), (3.0, 3)])
-def test_as_many_neighbours_as_are_asked_for_make_a_core(min_samples, whole):
+@pytest.mark.parametrize(("min_samples", "n_whole"), [(2.0, 2), (2.5, 3), (3.0, 3)])
+def test_as_many_neighbours_as_are_asked_for_make_a_core(min_samples, n_whole):
     """Five pairs and a triple by their weights; a fraction of a neighbour is a whole one more."""
-    place = np.float32([0, 1, 10, 11, 20, 21, 30, 31, 40, 41, 50, 51, 52])
-    order = np.random.default_rng(0).permutation(len(place))
+    position = np.float32([0, 1, 10, 11, 20, 21, 30, 31, 40, 41, 50, 51, 52])
+    order = np.random.default_rng(0).permutation(len(position))
     hyper = as_traced(fedtsdp.Hyper(eps_weights=1.5, min_samples=min_samples))
-    models, counts = {"w": place[order, None]}, np.ones(len(place), bool)
-    found = np.asarray(jax.jit(two_stages, static_argnums=4)(hyper, np.ones((13, 1, 1)), models, counts, "weights"))
-    expected = alone(DBSCAN(eps=1.5, min_samples=whole).fit(models["w"]).labels_)
-    np.testing.assert_array_equal(found[:, None] == found, expected[:, None] == expected)
+    models, is_counted = {"w": position[order, None]}, np.ones(len(position), bool)
+    label = np.asarray(jax.jit(two_stages, static_argnums=4)(hyper, np.ones((13, 1, 1)), models, is_counted, "weights"))
+    expected = noise_alone(DBSCAN(eps=1.5, min_samples=n_whole).fit(models["w"]).labels_)
+    np.testing.assert_array_equal(label[:, None] == label, expected[:, None] == expected)
 
 
 @pytest.mark.slow
@@ -378,7 +396,7 @@ def test_public_data_is_asked_for(groups):
     assert public_images(groups.public, 30, 5).y.shape == (30,)
 
 
-@pytest.mark.parametrize("of", [regression, multi_label])
-def test_outputs_that_are_no_distribution_over_classes_are_refused(model, of):
+@pytest.mark.parametrize("as_kind", [regression, multi_label])
+def test_outputs_that_are_no_distribution_over_classes_are_refused(model, as_kind):
     with pytest.raises(ValueError, match=r"fedtsdp: the model's loss is of .*; give a model of classification"):
-        fedtsdp(of(model), Work(1, 8))
+        fedtsdp(as_kind(model), Work(1, 8))

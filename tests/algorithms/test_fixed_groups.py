@@ -44,34 +44,34 @@ def final(algorithm, hyper, federation, key, participation=0.5):
     return simulate(algorithm, hyper, federation, key, ROUNDS, participation=participation)[0]
 
 
-def begun_at(algorithm, start):
+def starting_at(algorithm, start):
     """``algorithm`` with another initial server model."""
     return algorithm._replace(init=lambda *arguments: algorithm.init(*arguments)._replace(server=start))
 
 
-def with_huge_features(federation, bad):
+def with_huge_features(federation, client):
     """The federation in which client ``bad`` has features a thousand times too large."""
-    rows = federation.train.index[bad, : int(federation.train.size[bad])]
+    rows = federation.train.index[client, : int(federation.train.size[client])]
     pool = federation.train.pool
     return federation._replace(train=federation.train._replace(pool=pool._replace(x=pool.x.at[rows].mul(1e3))))
 
 
 @pytest.mark.slow
 def test_clusterfl_without_penalty_is_everyone_alone(key, model, work, federation):
-    ours = final(clusterfl(model, work), clusterfl.Hyper(lr=0.1, alpha=0.0, beta=0.0), federation, key).server.models
-    alone = final(standalone(model, work), standalone.Hyper(lr=0.1), federation, key).clients
-    chex.assert_trees_all_close(ours, alone, rtol=1e-6, atol=1e-7)
+    actual = final(clusterfl(model, work), clusterfl.Hyper(lr=0.1, alpha=0.0, beta=0.0), federation, key).server.models
+    expected = final(standalone(model, work), standalone.Hyper(lr=0.1), federation, key).clients
+    chex.assert_trees_all_close(actual, expected, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.slow
 def test_a_cluster_of_one_is_not_held_at_its_own_model(key, model, federation):
     one_step = Work(1, 64)
-    ours = final(
+    server = final(
         clusterfl(model, one_step, 8), clusterfl.Hyper(lr=0.1, alpha=0.7, beta=0.7), federation, key, 1.0
     ).server
-    assert len(np.unique(ours.label)) == 8
-    alone = final(standalone(model, one_step), standalone.Hyper(lr=0.1), federation, key, 1.0).clients
-    chex.assert_trees_all_close(ours.models, alone, rtol=1e-5, atol=1e-6)
+    assert len(np.unique(server.label)) == 8
+    expected = final(standalone(model, one_step), standalone.Hyper(lr=0.1), federation, key, 1.0).clients
+    chex.assert_trees_all_close(server.models, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_the_penalty_is_the_papers_trace(key):
@@ -83,31 +83,31 @@ def test_the_penalty_is_the_papers_trace(key):
     penalty = jax.vmap(lambda w, mean: loss({"fc": w}, None, key, {"fc": mean})[0])
     rows = [jnp.asarray(value, jnp.float32) for value in (w, means[label])]
     np.testing.assert_allclose(penalty(*rows).sum(), trace, rtol=1e-5)
-    within = np.square(w - means[label]).sum()
-    equal = with_cluster_penalty(lambda params, batch, key: (jnp.float32(0), params), 0.4, 0.4)
-    penalty = jax.vmap(lambda w, mean: equal({"fc": w}, None, key, {"fc": mean})[0])
-    np.testing.assert_allclose(penalty(*rows).sum(), 0.4 * within, rtol=1e-5)  # the cost of k-means
+    sum_of_squares = np.square(w - means[label]).sum()
+    equal_penalty = with_cluster_penalty(lambda params, batch, key: (jnp.float32(0), params), 0.4, 0.4)
+    penalty = jax.vmap(lambda w, mean: equal_penalty({"fc": w}, None, key, {"fc": mean})[0])
+    np.testing.assert_allclose(penalty(*rows).sum(), 0.4 * sum_of_squares, rtol=1e-5)  # the cost of k-means
 
 
 def test_clusterfl_equals_numpy(key, model, federation):
     lr, alpha, beta, data = 0.2, 0.2, 0.1, federation.train
-    own = [jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), model.init(split_key(key).init))] * 8
-    means, label = own, np.zeros(8, int)
+    models = [jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), model.init(split_key(key).init))] * 8
+    means, label = models, np.zeros(8, int)
     for round in range(6):
         for i in range(8):
             rows = rows_of(data, i)
-            g = oracle.gradient(own[i], np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.y)[rows])
+            g = oracle.gradient(models[i], np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.y)[rows])
             if round > 1:  # no clusters yet in the first two
-                g = oracle.combine(lambda g, w, m: g + 2 * alpha * w - 2 * beta * m, g, own[i], means[i])
-            own[i] = oracle.combine(lambda w, g: w - lr * g, own[i], g)
+                g = oracle.combine(lambda g, w, m: g + 2 * alpha * w - 2 * beta * m, g, models[i], means[i])
+            models[i] = oracle.combine(lambda w, g: w - lr * g, models[i], g)
         if round in (1, 4):
-            flat = np.stack([np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(w)]) for w in own])
-            label = KMeans(3, n_init=20, random_state=0).fit_predict(flat)
-        means = [oracle.average(own, list((label == mine).astype(float))) for mine in label]
+            rows_of_models = np.stack([np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(w)]) for w in models])
+            label = KMeans(3, n_init=20, random_state=0).fit_predict(rows_of_models)
+        means = [oracle.average(models, list((label == label_of_client).astype(float))) for label_of_client in label]
     hyper = clusterfl.Hyper(lr=lr, alpha=alpha, beta=beta, warmup=1.6, every=3.4)  # 2 and 3
     server = simulate(clusterfl(model, Work(1, 64), 3), hyper, federation, key, 6)[0].server
     assert adjusted_rand_score(server.label, label) == 1
-    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *own)
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *models)
     chex.assert_trees_all_close(server.models, stacked, rtol=1e-5, atol=1e-5)
 
 
@@ -128,9 +128,9 @@ def test_what_is_lost_on_the_way_leaves_a_clients_own_model_of_clusterfl_alone(k
     method = fljax.compose("clusterfl+gaussian_noise")
     hyper = method.Hyper(lr=0.1, alpha=0.0, beta=0.0, noise_std=0.5)  # held by nothing
     state = final(method(model, work), hyper, federation, key)
-    alone = final(standalone(model, work), standalone.Hyper(lr=0.1), federation, key).clients
-    chex.assert_trees_all_close(state.clients.own, alone, rtol=1e-6, atol=1e-7)
-    noise = np.asarray(tree.flatten(tree.subtract(state.server.own.models, alone)))
+    expected = final(standalone(model, work), standalone.Hyper(lr=0.1), federation, key).clients
+    chex.assert_trees_all_close(state.clients.own, expected, rtol=1e-6, atol=1e-7)
+    noise = np.asarray(tree.flatten(tree.subtract(state.server.own.models, expected)))
     np.testing.assert_allclose(noise.std(axis=1), 0.5, rtol=0.25)  # of the last upload, not of one after another
 
 
@@ -144,50 +144,52 @@ def test_clusterfl_clusters_after_whole_rounds(key, model, warmup, every):
         hyper = clusterfl.Hyper(lr=0.1, alpha=0.05, beta=0.05, warmup=warmup, every=every)
         return simulate(clusterfl(model, Work(1, 8)), hyper, federation, key, 6, evaluate_every=6)
 
-    (ours, metrics), (whole, _) = run(warmup, every), run(np.round(warmup), np.round(every))
-    chex.assert_trees_all_equal(ours.server, whole.server)
+    (state, metrics), (state_of_whole_numbers, _) = run(warmup, every), run(np.round(warmup), np.round(every))
+    chex.assert_trees_all_equal(state.server, state_of_whole_numbers.server)
     assert metrics["n_clusters"][-1] == 2
 
 
 @pytest.mark.slow
 def test_robust_clusters_untrimmed_are_averaged_as_by_fedavg(key, model, work, federation):
     algorithm, hyper = robust_cfl(model, work, 1, solve_epochs=1, n_init=1), robust_cfl.Hyper(lr=0.1, trim=0.0)
-    first = jitted(algorithm.init)(split_key(key).init, as_traced(hyper), federation.train).server.centers
-    averaging = begun_at(fedavg(model, work, weighting="uniform"), tree.take(first, 0))
-    ours = tree.take(final(algorithm, hyper, federation, key).server.centers, 0)
+    first_centers = jitted(algorithm.init)(split_key(key).init, as_traced(hyper), federation.train).server.centers
+    averaging = starting_at(fedavg(model, work, weighting="uniform"), tree.take(first_centers, 0))
+    actual = tree.take(final(algorithm, hyper, federation, key).server.centers, 0)
     chex.assert_trees_all_close(
-        ours, final(averaging, fedavg.Hyper(lr=0.1), federation, key).server, rtol=1e-5, atol=1e-6
+        actual, final(averaging, fedavg.Hyper(lr=0.1), federation, key).server, rtol=1e-5, atol=1e-6
     )
 
 
 def test_a_robust_cluster_begins_with_the_trimmed_mean_of_its_members_own_solutions(key, model, work, federation):
     algorithm, hyper = robust_cfl(model, work, 1, solve_epochs=2, n_init=1), as_traced(robust_cfl.Hyper(trim=0.3))
-    begun = jitted(algorithm.init)(key, hyper, federation.train).server.centers
+    centers = jitted(algorithm.init)(key, hyper, federation.train).server.centers
     key_model, key_train, _ = jax.random.split(key, 3)
     solve = jax.jit(partial(train_beforehand, model=model, work=work._replace(epochs=2)))
-    solved = solve(key_train, hyper, model.init(key_model), federation.train).params
-    expected = jax.tree.map(lambda leaf: trim_mean(np.asarray(leaf, np.float64), 0.3)[None], solved)  # 2 of 8 each way
-    chex.assert_trees_all_close(begun, jax.tree.map(np.float32, expected), rtol=1e-5, atol=1e-6)
+    solutions = solve(key_train, hyper, model.init(key_model), federation.train).params
+    expected = jax.tree.map(
+        lambda leaf: trim_mean(np.asarray(leaf, np.float64), 0.3)[None], solutions
+    )  # 2 of 8 each way
+    chex.assert_trees_all_close(centers, jax.tree.map(np.float32, expected), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("combine", [trimmed_mean, *slow(median)])
 def test_a_bad_client_moves_a_robust_center_no_further_than_honest_ones_are(key, model, work, federation, combine):
-    bad, hyper = 3, as_traced(robust_cfl.Hyper(lr=0.1))
+    bad_client, hyper = 3, as_traced(robust_cfl.Hyper(lr=0.1))
     algorithm = robust_cfl(model, work, 1, combine=combine, solve_epochs=1, n_init=1)
-    spoilt = with_huge_features(federation, bad)
-    state = jitted(algorithm.init)(key, hyper, spoilt.train)
-    cohort = sample_cohort(key, jnp.int32(0), spoilt, 8, None)
+    bad_federation = with_huge_features(federation, bad_client)
+    state = jitted(algorithm.init)(key, hyper, bad_federation.train)
+    cohort = sample_cohort(key, jnp.int32(0), bad_federation, 8, None)
     start = tree.everyone(tree.take(state.server.centers, 0), 8)
     optimizer = local_optimizer(hyper, work, jnp.int32(0))
-    sent = train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, work)
-    models = np.asarray(tree.flatten(sent.params))
-    honest = np.delete(models, bad, axis=0)
-    assert sent.ok.all()
-    assert np.abs(models[bad]).max() > 10 * np.abs(honest).max()
-    moved = np.asarray(tree.flatten(jitted(algorithm.round)(key, hyper, state, cohort)[0].server.centers))[0]
-    assert (moved >= honest.min(axis=0) - 1e-6).all()
-    assert (moved <= honest.max(axis=0) + 1e-6).all()
+    trained = train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, work)
+    models = np.asarray(tree.flatten(trained.params))
+    honest_models = np.delete(models, bad_client, axis=0)
+    assert trained.ok.all()
+    assert np.abs(models[bad_client]).max() > 10 * np.abs(honest_models).max()
+    center = np.asarray(tree.flatten(jitted(algorithm.round)(key, hyper, state, cohort)[0].server.centers))[0]
+    assert (center >= honest_models.min(axis=0) - 1e-6).all()
+    assert (center <= honest_models.max(axis=0) + 1e-6).all()
 
 
 @pytest.mark.slow
@@ -195,22 +197,22 @@ def test_robust_clusters_are_right_beside_a_bad_client(key, model):
     federation = with_huge_features(linear_groups(10, 2, examples=60), 2)
     method = robust_cfl + BRICKS["median"]
     metrics = simulate(method(model, Work(1, 8), 2), method.Hyper(lr=0.2), federation, key, 2)[1]
-    honest = np.arange(10) != 2
-    assert adjusted_rand_score(metrics["label"][-1][honest], federation.group[honest]) == 1
-    assert np.asarray(metrics["client_accuracy"])[-1][honest].min() > 0.9
+    is_honest = np.arange(10) != 2
+    assert adjusted_rand_score(metrics["label"][-1][is_honest], federation.group[is_honest]) == 1
+    assert np.asarray(metrics["client_accuracy"])[-1][is_honest].min() > 0.9
 
 
 @pytest.mark.slow
 def test_group_pfl_without_threshold_is_fedavg(key, model, work, federation):
-    ours = final(group_pfl(model, work), group_pfl.Hyper(lr=0.1, gamma=jnp.inf), federation, key).server
-    averaged = final(fedavg(model, work), fedavg.Hyper(lr=0.1), federation, key).server
-    chex.assert_trees_all_close(tree.take(ours.centers, 0), averaged, rtol=1e-6, atol=1e-7)
+    server = final(group_pfl(model, work), group_pfl.Hyper(lr=0.1, gamma=jnp.inf), federation, key).server
+    expected = final(fedavg(model, work), fedavg.Hyper(lr=0.1), federation, key).server
+    chex.assert_trees_all_close(tree.take(server.centers, 0), expected, rtol=1e-6, atol=1e-7)
 
 
 def test_groups_of_one_are_everyone_alone(key, model, work, federation):
-    ours = final(group_pfl(model, work), group_pfl.Hyper(lr=0.1, gamma=0.0), federation, key).server
-    alone = final(standalone(model, work), standalone.Hyper(lr=0.1), federation, key).clients
-    chex.assert_trees_all_close(ours.centers, alone, rtol=1e-6, atol=1e-7)
+    server = final(group_pfl(model, work), group_pfl.Hyper(lr=0.1, gamma=0.0), federation, key).server
+    expected = final(standalone(model, work), standalone.Hyper(lr=0.1), federation, key).clients
+    chex.assert_trees_all_close(server.centers, expected, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("gamma", [0.02, 0.07, 0.2])

@@ -21,7 +21,7 @@ weights, gap_of = jax.jit(metropolis), jax.jit(spectral_gap)
 
 
 @pytest.mark.parametrize(
-    ("kind", "n", "degree", "edges_each"),
+    ("kind", "n", "degree", "n_neighbours"),
     [
         ("complete", 7, 4, 6),
         ("ring", 8, 4, 2),
@@ -32,12 +32,12 @@ weights, gap_of = jax.jit(metropolis), jax.jit(spectral_gap)
         ("pairs", 10, 4, 1),
     ],
 )
-def test_graphs_are_symmetric_and_everyone_has_as_many_neighbours(kind, n, degree, edges_each):
-    near = graph_of(kind, n, degree)
-    np.testing.assert_array_equal(near, near.T)
-    assert not near.diagonal().any()
-    np.testing.assert_array_equal(near.sum(axis=1), edges_each)
-    assert connected_components(near)[0] == (n // 2 if kind == "pairs" else 1)
+def test_graphs_are_symmetric_and_everyone_has_as_many_neighbours(kind, n, degree, n_neighbours):
+    graph = graph_of(kind, n, degree)
+    np.testing.assert_array_equal(graph, graph.T)
+    assert not graph.diagonal().any()
+    np.testing.assert_array_equal(graph.sum(axis=1), n_neighbours)
+    assert connected_components(graph)[0] == (n // 2 if kind == "pairs" else 1)
 
 
 def test_small_and_odd_graphs():
@@ -55,52 +55,52 @@ def test_small_and_odd_graphs():
 def test_mixing_matrices_are_doubly_stochastic_whoever_is_there():
     rng = np.random.default_rng(0)
     for _ in range(5):
-        near = np.triu(rng.random((9, 9)) < 0.4, 1)
-        near, active = near | near.T, rng.random(9) < 0.7
-        W = np.asarray(weights(near, active))
+        graph = np.triu(rng.random((9, 9)) < 0.4, 1)
+        graph, is_active = graph | graph.T, rng.random(9) < 0.7
+        W = np.asarray(weights(graph, is_active))
         np.testing.assert_allclose(W, W.T)
         np.testing.assert_allclose(W.sum(axis=1), 1, rtol=1e-6)
         assert (W >= 0).all()
-        np.testing.assert_array_equal(W[~active], np.eye(9)[~active])
-        among = np.linalg.eigvalsh(W[active][:, active].astype(float))
-        np.testing.assert_allclose(gap_of(W, active), 1 - np.sort(np.abs(among))[-2], atol=1e-6)
+        np.testing.assert_array_equal(W[~is_active], np.eye(9)[~is_active])
+        eigenvalues = np.linalg.eigvalsh(W[is_active][:, is_active].astype(float))
+        np.testing.assert_allclose(gap_of(W, is_active), 1 - np.sort(np.abs(eigenvalues))[-2], atol=1e-6)
 
 
 def test_spectral_gaps_in_closed_form():
     def gap(kind, n):
         """Of n clients that are there, among 16."""
-        near, there = np.zeros((16, 16), bool), np.arange(16) < n
-        near[:n, :n] = graph_of(kind, n)
-        return float(gap_of(weights(near, there), there))
+        graph, is_active = np.zeros((16, 16), bool), np.arange(16) < n
+        graph[:n, :n] = graph_of(kind, n)
+        return float(gap_of(weights(graph, is_active), is_active))
 
     assert gap("complete", 8) == pytest.approx(1, abs=1e-6)
     assert gap("ring", 10) == pytest.approx(2 / 3 * (1 - np.cos(2 * np.pi / 10)), abs=1e-6)
     assert gap("torus", 16) == pytest.approx(2 / 5 * (1 - np.cos(2 * np.pi / 4)), abs=1e-6)
     assert gap("pairs", 6) == pytest.approx(0, abs=1e-6)
-    alone, nobody = np.arange(16) == 2, np.zeros(16, bool)
-    assert float(gap_of(np.eye(16, dtype=np.float32), alone)) == pytest.approx(1)
+    only_client_2, nobody = np.arange(16) == 2, np.zeros(16, bool)
+    assert float(gap_of(np.eye(16, dtype=np.float32), only_client_2)) == pytest.approx(1)
     assert float(gap_of(np.eye(16, dtype=np.float32), nobody)) == 1
 
 
 def test_consensus_distance_is_that_of_those_who_are_there():
     rng = np.random.default_rng(0)
     models = {"a": rng.normal(size=(5, 2, 3)).astype(np.float32), "b": rng.normal(size=(5, 4)).astype(np.float32)}
-    active = np.array([True, True, False, True, True])
+    is_active = np.array([True, True, False, True, True])
     models["b"][2] = np.nan
-    flat = np.concatenate([models["a"].reshape(5, -1), models["b"]], axis=1)[active].astype(float)
-    expected = np.sqrt(np.square(flat - flat.mean(axis=0)).sum(axis=1).mean())
-    np.testing.assert_allclose(jax.jit(consensus_distance)(models, active), expected, rtol=1e-6)
+    active_models = np.concatenate([models["a"].reshape(5, -1), models["b"]], axis=1)[is_active].astype(float)
+    expected = np.sqrt(np.square(active_models - active_models.mean(axis=0)).sum(axis=1).mean())
+    np.testing.assert_allclose(jax.jit(consensus_distance)(models, is_active), expected, rtol=1e-6)
     statistics = {"batch_stats": {"a": {"mean": 100 * rng.normal(size=(5, 2)).astype(np.float32)}}}  # are not compared
-    np.testing.assert_allclose(jax.jit(consensus_distance)(models | statistics, active), expected, rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(consensus_distance)(models | statistics, is_active), expected, rtol=1e-6)
 
 
-def mixing(near, ids):
+def mixing(graph, ids):
     """Metropolis' weights among the participants ``ids``, one pair after another."""
     W = np.eye(len(ids))
-    degree = [sum(near[i, j] for j in ids) for i in ids]
+    degree = [sum(graph[i, j] for j in ids) for i in ids]
     for a, i in enumerate(ids):
         for b, j in enumerate(ids):
-            if near[i, j]:
+            if graph[i, j]:
                 W[a, b] = 1 / (1 + max(degree[a], degree[b]))
                 W[a, a] -= W[a, b]
     return W
@@ -108,18 +108,18 @@ def mixing(near, ids):
 
 @pytest.mark.parametrize("order", ["after", "beside"])
 def test_dpsgd(key, model, federation, reference, order):  # noqa: F811
-    near, models, sent = graph_of("ring", 8), reference.everyone(), []
+    graph, models, sent = graph_of("ring", 8), reference.everyone(), []
     for cohort in reference.rounds():
         ids = [i for i, *_ in cohort]
-        sent.append({i: 130 * near[i, ids].sum() for i in ids})
+        sent.append({i: 130 * graph[i, ids].sum() for i in ids})
         trained = {i: reference.train(models[i], i, k) for i, k, _ in cohort}
-        W, new = mixing(near, ids), {}
+        W, next_models = mixing(graph, ids), {}
         for a, i in enumerate(ids):
-            mixed = oracle.average([trained[j] if order == "after" else models[j] for j in ids], W[a])
+            mixed_model = oracle.average([trained[j] if order == "after" else models[j] for j in ids], W[a])
             step = oracle.combine(np.subtract, trained[i], models[i])
-            new[i] = mixed if order == "after" else oracle.combine(np.add, mixed, step)
+            next_models[i] = mixed_model if order == "after" else oracle.combine(np.add, mixed_model, step)
         for i in ids:
-            models[i] = new[i]
+            models[i] = next_models[i]
     algorithm, hyper = dpsgd(model, WORK, mixing=order), fljax.dpsgd.Hyper(lr=LR, momentum=MOMENTUM)
     assert_models(run(algorithm, hyper, federation, key)[0], models)
     assert_sent(rounds_of(algorithm, hyper, federation, key)[1], "uplink", sent)
@@ -134,21 +134,25 @@ def test_a_graph_that_varies_pairs_others_in_every_round(key, model, federation)
     pairs = set()
     for k in jax.random.split(key, 4):
         bias = np.asarray(jitted(algorithm.round)(k, hyper, state, cohort)[0].clients["fc1"]["kernel"]).reshape(8, -1)
-        alike = np.isclose(bias[:, None], bias[None], atol=1e-6).all(-1) & ~np.eye(8, dtype=bool)
-        assert (alike.sum(0) == 1).all()
-        pairs.add(tuple(alike.argmax(0).tolist()))
+        is_pair = np.isclose(bias[:, None], bias[None], atol=1e-6).all(-1) & ~np.eye(8, dtype=bool)
+        assert (is_pair.sum(0) == 1).all()
+        pairs.add(tuple(is_pair.argmax(0).tolist()))
     assert len(pairs) > 1
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.7])
 def test_pgossip_and_its_limit_of_training_alone(key, model, federation, reference, lam):  # noqa: F811
-    near, models = graph_of("torus", 8), reference.everyone()
+    graph, models = graph_of("torus", 8), reference.everyone()
     for cohort in reference.rounds():
-        ids, before = [i for i, *_ in cohort], [dict(one) for one in models]
+        ids, old_models = [i for i, *_ in cohort], [dict(params) for params in models]
         for i, k, _ in cohort:
-            around = [j for j in ids if near[i, j]]
-            m = oracle.average([before[j] for j in around], [1.0] * len(around)) if around else before[i]
-            models[i] = reference.train(before[i], i, k, mu=lam, anchor=m)
+            neighbours = [j for j in ids if graph[i, j]]
+            m = (
+                oracle.average([old_models[j] for j in neighbours], [1.0] * len(neighbours))
+                if neighbours
+                else old_models[i]
+            )
+            models[i] = reference.train(old_models[i], i, k, mu=lam, anchor=m)
     algorithm = pgossip(model, WORK, graph="torus")
     hyper = fljax.pgossip.Hyper(lr=LR, momentum=MOMENTUM, lam=lam)
     assert_models(run(algorithm, hyper, federation, key)[0], models)

@@ -48,8 +48,8 @@ def test_flhc_cuts_scipys_tree(key, model, work, federation, distance, linkage, 
         {"l2": "euclidean"}.get(distance, distance),
     )
     merges = scipy.cluster.hierarchy.linkage(update, linkage, metric=metric)
-    cut = (0.5, "distance") if n_clusters is None else (n_clusters, "maxclust")
-    expected = scipy.cluster.hierarchy.fcluster(merges, *cut)
+    criterion = (0.5, "distance") if n_clusters is None else (n_clusters, "maxclust")
+    expected = scipy.cluster.hierarchy.fcluster(merges, *criterion)
     assert adjusted_rand_score(expected, state.server.label) == 1
     assert len(set(expected)) > 1
 
@@ -58,9 +58,9 @@ def test_flhc_cuts_scipys_tree(key, model, work, federation, distance, linkage, 
 @pytest.mark.parametrize("numbers", [{"warmup": np.inf}, {"warmup": 1.0, "threshold": np.inf}])
 def test_flhc_before_there_are_clusters_or_with_one_is_fedavg(key, model, work, federation, numbers):
     state, _ = simulate(flhc(model, work), flhc.Hyper(lr=0.1, **numbers), federation, key, 2, evaluate_every=2)
-    averaged, _ = simulate(fljax.fedavg(model, work), fljax.fedavg.Hyper(lr=0.1), federation, key, 2, evaluate_every=2)
-    own = tree.take(state.server.centers, jnp.int32(0))
-    chex.assert_trees_all_close(own, averaged.server, rtol=1e-5, atol=1e-6)
+    expected, _ = simulate(fljax.fedavg(model, work), fljax.fedavg.Hyper(lr=0.1), federation, key, 2, evaluate_every=2)
+    actual = tree.take(state.server.centers, jnp.int32(0))
+    chex.assert_trees_all_close(actual, expected.server, rtol=1e-5, atol=1e-6)
 
 
 def test_pacfls_angles_are_scipys():
@@ -68,68 +68,72 @@ def test_pacfls_angles_are_scipys():
     x = rng.normal(size=(40, 3, 3, 1)).astype(np.float32)
     index, size = np.stack([np.arange(i * 10, i * 10 + 10) for i in range(4)]), np.array([10, 7, 9, 2])
     data = ClientData(Examples(jnp.asarray(x), jnp.zeros(40, jnp.int32)), jnp.asarray(index), jnp.asarray(size))
-    found = jax.jit(main_directions, static_argnums=1)(data, 3)
+    directions = jax.jit(main_directions, static_argnums=1)(data, 3)
     expected = []
     for i, n in enumerate(size):
         u = np.linalg.svd(x[index[i, :n]].reshape(n, -1).T.astype(np.float64), full_matrices=False)[0][:, :3]
-        own = np.asarray(found)[i]
-        np.testing.assert_allclose(own @ own.T, u @ u.T, atol=1e-4)
+        basis = np.asarray(directions)[i]
+        np.testing.assert_allclose(basis @ basis.T, u @ u.T, atol=1e-4)
         expected.append(u)
-    angles = np.sort(np.asarray(jax.jit(principal_angles)(found)), axis=-1)
+    angles = np.sort(np.asarray(jax.jit(principal_angles)(directions)), axis=-1)
     for i in range(3):
         for j in range(3):
             by_scipy = np.sort(np.degrees(scipy.linalg.subspace_angles(expected[i], expected[j])))
             np.testing.assert_allclose(angles[i, j], by_scipy, atol=0.1)  # arccos near 0 loses digits
-    coarse = np.sort(np.asarray(jax.jit(principal_angles)(found.astype(jnp.bfloat16))), axis=-1)
-    np.testing.assert_allclose(coarse[:3, :3], angles[:3, :3], atol=8)
-    np.testing.assert_array_equal(np.asarray(found)[3][:, 2], 0)  # two examples span two directions
-    pairs = data._replace(index=data.index[:, :2], size=jnp.full(4, 2))  # tables of fewer columns than directions
-    assert main_directions(pairs, 3).shape == (4, 9, 3)
+    bfloat16_angles = np.sort(np.asarray(jax.jit(principal_angles)(directions.astype(jnp.bfloat16))), axis=-1)
+    np.testing.assert_allclose(bfloat16_angles[:3, :3], angles[:3, :3], atol=8)
+    np.testing.assert_array_equal(np.asarray(directions)[3][:, 2], 0)  # two examples span two directions
+    two_examples_each = data._replace(
+        index=data.index[:, :2], size=jnp.full(4, 2)
+    )  # tables of fewer columns than directions
+    assert main_directions(two_examples_each, 3).shape == (4, 9, 3)
 
 
 @pytest.mark.parametrize("angle", ["smallest", "sum"])
 def test_pacfls_clusters_are_those_of_scipys_angles(key, model, federation, angle):
     """Average linkage of the degrees between the first three left singular vectors of features by examples."""
     pool, size = np.asarray(federation.train.pool.x, np.float64), np.asarray(federation.train.size)
-    own = [pool[index[:n]].reshape(n, -1).T for index, n in zip(np.asarray(federation.train.index), size, strict=True)]
-    basis = [np.linalg.svd(x, full_matrices=False)[0][:, :3] for x in own]
+    client_features = [
+        pool[index[:n]].reshape(n, -1).T for index, n in zip(np.asarray(federation.train.index), size, strict=True)
+    ]
+    basis = [np.linalg.svd(x, full_matrices=False)[0][:, :3] for x in client_features]
     degrees = np.degrees([[scipy.linalg.subspace_angles(a, b) for b in basis] for a in basis])
-    between = degrees.min(-1) if angle == "smallest" else degrees.sum(-1)
-    np.fill_diagonal(between, 0)
-    merges = scipy.cluster.hierarchy.linkage(scipy.spatial.distance.squareform(between, checks=False), "average")
+    client_angles = degrees.min(-1) if angle == "smallest" else degrees.sum(-1)
+    np.fill_diagonal(client_angles, 0)
+    merges = scipy.cluster.hierarchy.linkage(scipy.spatial.distance.squareform(client_angles, checks=False), "average")
     beta = merges[3:5, 2].mean()
     expected = scipy.cluster.hierarchy.fcluster(merges, beta, "distance")
-    begun = jitted(pacfl(model, WORK, angle=angle).init)(key, as_traced(pacfl.Hyper(threshold=beta)), federation.train)
+    state = jitted(pacfl(model, WORK, angle=angle).init)(key, as_traced(pacfl.Hyper(threshold=beta)), federation.train)
     assert len(set(expected)) == 4
-    assert adjusted_rand_score(expected, begun.server.label) == 1
+    assert adjusted_rand_score(expected, state.server.label) == 1
 
 
-def assert_are_groups(label, update, formed):
+def assert_are_groups(label, update, forms_groups):
     """Those of k-means of the cosines with the main directions, and of the nearest mean for the others; the means."""
     n_groups = label.max() + 1
-    directions = np.linalg.svd(update[formed].T, full_matrices=False)[0][:, :n_groups]
-    cosine = update[formed] @ directions / np.linalg.norm(update[formed], axis=1, keepdims=True)
+    directions = np.linalg.svd(update[forms_groups].T, full_matrices=False)[0][:, :n_groups]
+    cosine = update[forms_groups] @ directions / np.linalg.norm(update[forms_groups], axis=1, keepdims=True)
     by_sklearn = KMeans(n_groups, n_init=20, random_state=0).fit_predict(cosine)
-    assert adjusted_rand_score(by_sklearn, label[formed]) == 1
-    means = np.stack([update[formed][label[formed] == k].mean(0) for k in range(n_groups)])
-    nearest = (update @ means.T / np.linalg.norm(means, axis=1)).argmax(1)
-    np.testing.assert_array_equal(label[~formed], nearest[~formed])
+    assert adjusted_rand_score(by_sklearn, label[forms_groups]) == 1
+    means = np.stack([update[forms_groups][label[forms_groups] == k].mean(0) for k in range(n_groups)])
+    nearest_mean = (update @ means.T / np.linalg.norm(means, axis=1)).argmax(1)
+    np.testing.assert_array_equal(label[~forms_groups], nearest_mean[~forms_groups])
     return means
 
 
 def test_flexcfls_groups_are_those_of_k_means_on_cosines_with_the_main_directions(key):
     rng = np.random.default_rng(7)
     update = np.concatenate([c * (rng.normal(size=30) + rng.normal(size=(6, 30)) * 0.6) for c in (1, 3, 10)])
-    formed = np.arange(18) % 3 > 0
-    found = jax.jit(lambda key, update, formed: groups(key, gram(update), formed, 3))
-    label = np.asarray(found(key, update.astype(np.float32), formed))
-    means = assert_are_groups(label, update, formed)
-    assert ((update @ means.T).argmax(1) != label)[~formed].any()  # whom longer means would draw
-    drawn = jax.jit(inter_group_mean)({"fc": {"w": means.astype(np.float32)}}, 0.1, np.ones(3, bool))["fc"]["w"]
+    forms_groups = np.arange(18) % 3 > 0
+    group = jax.jit(lambda key, update, forms_groups: groups(key, gram(update), forms_groups, 3))
+    label = np.asarray(group(key, update.astype(np.float32), forms_groups))
+    means = assert_are_groups(label, update, forms_groups)
+    assert ((update @ means.T).argmax(1) != label)[~forms_groups].any()  # whom longer means would draw
+    actual = jax.jit(inter_group_mean)({"fc": {"w": means.astype(np.float32)}}, 0.1, np.ones(3, bool))["fc"]["w"]
     unit = means / np.linalg.norm(means, axis=1, keepdims=True)
     weight = 0.1 / np.linalg.norm(means, axis=1)
     expected = (means + 0.1 * (unit.sum(0) - unit)) / (1 + weight.sum() - weight)[:, None]
-    np.testing.assert_allclose(drawn, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -139,16 +143,18 @@ def test_groups_of_flexcfl_begin_with_the_mean_of_those_who_formed_them_after_pr
         Reference(key, model, federation),
         flexcfl(model, WORK, 2, pretrain_epochs=3, sample_factor=2),
     )
-    begun = jitted(algorithm.init)(key, as_traced(flexcfl.Hyper(lr=LR)), federation.train).server
+    server = jitted(algorithm.init)(key, as_traced(flexcfl.Hyper(lr=LR)), federation.train).server
     key_model, key_train, key_sample, _ = jax.random.split(key, 4)
-    theta, label = jax.tree.map(np.float64, model.init(key_model)), np.asarray(begun.label)
+    theta, label = jax.tree.map(np.float64, model.init(key_model)), np.asarray(server.label)
     epochs = [reference.batches(i, jax.random.fold_in(key_train, i), 3) for i in range(8)]
     trained = [oracle.local_sgd(theta, batches, LR) for batches in epochs]
-    formed = np.argsort(np.argsort(jax.random.uniform(key_sample, 8))) < 4
-    flat = np.stack([np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(w)]) for w in (*trained, theta)])
-    assert_are_groups(label, flat[:8] - flat[8], formed)
-    expected = [oracle.average(trained, list(((label == k) & formed).astype(float))) for k in range(2)]
-    assert_models(begun.centers, expected)
+    forms_groups = np.argsort(np.argsort(jax.random.uniform(key_sample, 8))) < 4
+    rows_of_models = np.stack(
+        [np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(w)]) for w in (*trained, theta)]
+    )
+    assert_are_groups(label, rows_of_models[:8] - rows_of_models[8], forms_groups)
+    expected = [oracle.average(trained, list(((label == k) & forms_groups).astype(float))) for k in range(2)]
+    assert_models(server.centers, expected)
 
 
 @pytest.mark.slow
@@ -159,28 +165,30 @@ def test_a_group_of_flexcfl_without_members_draws_nobody(key, model):
         algorithm, hyper = flexcfl(model, Work(1, 64), 4), flexcfl.Hyper(lr=0.1, eta_g=eta_g)
         return jax.device_get(simulate(algorithm, hyper, federation, key, 1)[0].server)
 
-    alone, drawn = server(0.0), server(0.1)
-    held = np.unique(alone.label)
-    assert len(held) == 2
-    before, after = (np.asarray(tree.flatten(one.centers)) for one in (alone, drawn))
-    weight, expected, other = 0.1 / np.linalg.norm(before, axis=1, keepdims=True), before.copy(), held[::-1]
-    expected[held] = (before[held] + (weight * before)[other]) / (1 + weight[other])
-    np.testing.assert_allclose(after, expected, rtol=1e-5, atol=1e-6)
+    independent_groups, drawn_groups = server(0.0), server(0.1)
+    occupied = np.unique(independent_groups.label)
+    assert len(occupied) == 2
+    centers, drawn_centers = (
+        np.asarray(tree.flatten(some_server.centers)) for some_server in (independent_groups, drawn_groups)
+    )
+    weight, expected, other_group = 0.1 / np.linalg.norm(centers, axis=1, keepdims=True), centers.copy(), occupied[::-1]
+    expected[occupied] = (centers[occupied] + (weight * centers)[other_group]) / (1 + weight[other_group])
+    np.testing.assert_allclose(drawn_centers, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_stocfl_merges_the_clusters_that_are_present_and_alike(key, federation):
     rng = np.random.default_rng(5)
-    move = np.concatenate([rng.normal(size=8) * 3 + rng.normal(size=(4, 8)) for _ in range(2)])
+    changes = np.concatenate([rng.normal(size=8) * 3 + rng.normal(size=(4, 8)) for _ in range(2)])
     label, ids = np.array([0, 0, 2, 3, 4, 4, 4, 7]), np.array([0, 1, 2, 4, 5, 7])  # and 6, who drops out
 
     @jax.jit
-    def found(move, label, ids, tau):
+    def merged_label(changes, label, ids, tau):
         cohort = everyone(key, jnp.int32(0), federation.train)
-        asked = cohort._replace(ids=jnp.append(ids, 6), active=jnp.arange(7) < 6)
-        return merged({"w": move}, label, asked, tau)
+        participants = cohort._replace(ids=jnp.append(ids, 6), active=jnp.arange(7) < 6)
+        return merged({"w": changes}, label, participants, tau)
 
-    mean = {k: move[[i for i in ids if label[i] == k]].mean(0) for k in sorted(set(label[ids]))}
-    numbers = set()
+    mean = {k: changes[[i for i in ids if label[i] == k]].mean(0) for k in sorted(set(label[ids]))}
+    numbers_of_clusters = set()
     for tau in np.linspace(-0.5, 0.9, 29):
         root = {k: k for k in set(label)}
         for a in mean:
@@ -188,25 +196,25 @@ def test_stocfl_merges_the_clusters_that_are_present_and_alike(key, federation):
                 if 1 - scipy.spatial.distance.cosine(mean[a], mean[b]) >= tau:
                     root = {k: root[a] if r == root[b] else r for k, r in root.items()}
         expected = [root[k] for k in label]
-        assert adjusted_rand_score(expected, found(move.astype(np.float32), label, ids, np.float32(tau))) == 1
-        numbers.add(len({expected[i] for i in ids}))
-    assert numbers == {1, 2}  # of four, by the likest of two merged ones
+        assert adjusted_rand_score(expected, merged_label(changes.astype(np.float32), label, ids, np.float32(tau))) == 1
+        numbers_of_clusters.add(len({expected[i] for i in ids}))
+    assert numbers_of_clusters == {1, 2}  # of four, by the likest of two merged ones
 
 
 def test_a_merged_cluster_of_stocfl_keeps_the_model_of_its_part_of_most_clients_seen():
     old, new = jnp.array([0, 0, 0, 3, 4, 5]), jnp.array([0, 0, 0, 0, 1, 1])
-    kept = jax.jit(largest_part)
+    source_of = jax.jit(largest_part)
     # Three clients that nobody has seen are fewer than one that was; of equal ones the lowest id's is kept.
-    np.testing.assert_array_equal(kept(old, new, jnp.arange(6) == 3), [3, 3, 3, 3, 4, 4])
-    np.testing.assert_array_equal(kept(old, new, jnp.arange(6) != 4), [0, 0, 0, 0, 5, 5])
+    np.testing.assert_array_equal(source_of(old, new, jnp.arange(6) == 3), [3, 3, 3, 3, 4, 4])
+    np.testing.assert_array_equal(source_of(old, new, jnp.arange(6) != 4), [0, 0, 0, 0, 5, 5])
 
 
 def test_in_stocfl_a_client_that_has_not_moved_joins_nobody(key, federation):
     """Its cosine to everyone is 0, which would chain clusters together where tau is no larger."""
-    move = np.array([[1, 0], [1, 0.1], [-1, 0], [-1, 0.1], [0.5, -1], [0, 0]], np.float32)
+    changes = np.array([[1, 0], [1, 0.1], [-1, 0], [-1, 0.1], [0.5, -1], [0, 0]], np.float32)
     cohort = everyone(key, jnp.int32(0), federation.train)
     cohort = cohort._replace(ids=jnp.arange(6), active=jnp.ones(6, bool))
-    label = jax.jit(lambda move: merged({"w": move}, jnp.arange(6), cohort, 0.0))(move)
+    label = jax.jit(lambda changes: merged({"w": changes}, jnp.arange(6), cohort, 0.0))(changes)
     np.testing.assert_array_equal(label, [0, 0, 1, 1, 0, 2])
 
 
@@ -216,19 +224,19 @@ def test_stocfl_keeps_what_a_cluster_has_learnt_when_a_new_client_of_a_lower_id_
     federation = linear_groups(6, 1, examples=24)
     algorithm, hyper = stocfl(model, Work(1, 8)), as_traced(stocfl.Hyper(lr=0.1, tau=-1.0))  # all are alike
     state = jitted(algorithm.init)(key, hyper, federation.train)
-    begun = tree.take(state.server.centers["theta"], jnp.int32(0))
+    first_theta = tree.take(state.server.centers["theta"], jnp.int32(0))
     cohort = everyone(key, jnp.int32(0), federation.train)
-    late = cohort._replace(active=jnp.arange(6) >= 2)  # clients 0 and 1 are away
+    late_cohort = cohort._replace(active=jnp.arange(6) >= 2)  # clients 0 and 1 are away
     for _ in range(3):
-        state, _ = jitted(algorithm.round)(key, hyper, state, late)
-    learnt = tree.take(state.server.centers["theta"], state.server.label[2])
+        state, _ = jitted(algorithm.round)(key, hyper, state, late_cohort)
+    trained_theta = tree.take(state.server.centers["theta"], state.server.label[2])
     np.testing.assert_array_equal(state.server.kept.seen, np.arange(6) >= 2)
-    merged_again, _ = jitted(algorithm.round)(key, hyper.replace(lr=jnp.float32(0)), state, cohort)
-    assert len(set(np.asarray(merged_again.server.label))) == 1
-    after = tree.take(merged_again.server.centers["theta"], merged_again.server.label[0])
-    chex.assert_trees_all_close(after, learnt, rtol=1e-6, atol=1e-6)
-    away = np.abs(np.asarray(after["fc1"]["kernel"]) - np.asarray(begun["fc1"]["kernel"])).max()
-    assert away > 1e-2
+    merged_state, _ = jitted(algorithm.round)(key, hyper.replace(lr=jnp.float32(0)), state, cohort)
+    assert len(set(np.asarray(merged_state.server.label))) == 1
+    merged_theta = tree.take(merged_state.server.centers["theta"], merged_state.server.label[0])
+    chex.assert_trees_all_close(merged_theta, trained_theta, rtol=1e-6, atol=1e-6)
+    change = np.abs(np.asarray(merged_theta["fc1"]["kernel"]) - np.asarray(first_theta["fc1"]["kernel"])).max()
+    assert change > 1e-2
 
 
 def test_a_cluster_of_stocfl_nobody_of_which_took_part_is_tested_with_the_global_model_of_now(key, model):
@@ -236,65 +244,65 @@ def test_a_cluster_of_stocfl_nobody_of_which_took_part_is_tested_with_the_global
     algorithm, hyper = stocfl(model, Work(1, 8)), as_traced(stocfl.Hyper(lr=0.1, tau=0.99))
     state = jitted(algorithm.init)(key, hyper, federation.train)
     cohort = everyone(key, jnp.int32(0), federation.train)
-    for away in ([0, 1, 4], [0, 4, 5]):
-        state, _ = jitted(algorithm.round)(key, hyper, state, cohort._replace(active=~np.isin(np.arange(6), away)))
+    for absent in ([0, 1, 4], [0, 4, 5]):
+        state, _ = jitted(algorithm.round)(key, hyper, state, cohort._replace(active=~np.isin(np.arange(6), absent)))
     deployed = tree.stacked(algorithm.deploy(key, hyper, state, federation.train))
     theta, omega = (tree.take(state.server.centers[name], state.server.label) for name in ("theta", "omega"))
     is_new = np.isin(np.arange(6), [0, 4])
     chex.assert_trees_all_equal(deployed, tree.where(is_new, omega, theta))
-    apart = np.abs(tree.flatten(theta) - tree.flatten(omega)).max(axis=1)
-    assert (apart > 1e-3).all()  # of the new ones by what the last round has moved the global model
+    distance = np.abs(tree.flatten(theta) - tree.flatten(omega)).max(axis=1)
+    assert (distance > 1e-3).all()  # of the new ones by what the last round has moved the global model
 
 
 def test_stocfl_whose_clusters_never_merge_in_numpy(key, model, federation):
     """Each client's model is held near the global one, which it begins from when it first takes part."""
     reference, lam, algorithm = Reference(key, model, federation), 0.8, stocfl(model, WORK)
     hyper = stocfl.Hyper(lr=LR, momentum=MOMENTUM, lam=lam, tau=1.0)
-    begun = jitted(algorithm.init)(reference.keys.init, hyper, federation.train).server
-    omega, own = jax.tree.map(lambda leaf: np.asarray(leaf[0], np.float64), begun.centers["omega"]), [None] * 8
+    server = jitted(algorithm.init)(reference.keys.init, hyper, federation.train).server
+    omega, models = jax.tree.map(lambda leaf: np.asarray(leaf[0], np.float64), server.centers["omega"]), [None] * 8
     keys = [jax.random.fold_in(jax.random.split(reference.keys.init)[1], i) for i in range(8)]
-    anchored = [oracle.local_sgd(omega, reference.batches(i, k, 1), LR, MOMENTUM) for i, k in enumerate(keys)]
-    assert_models(begun.kept.psi, [oracle.combine(np.subtract, w, omega) for w in anchored])  # after one epoch
+    anchors = [oracle.local_sgd(omega, reference.batches(i, k, 1), LR, MOMENTUM) for i, k in enumerate(keys)]
+    assert_models(server.kept.psi, [oracle.combine(np.subtract, w, omega) for w in anchors])  # after one epoch
     for cohort in reference.rounds():
         for i, k, _ in cohort:
-            own[i] = reference.train(own[i] or omega, i, k, mu=lam, anchor=omega)
+            models[i] = reference.train(models[i] or omega, i, k, mu=lam, anchor=omega)
         omega = oracle.average([reference.train(omega, i, k) for i, k, _ in cohort], [1.0] * len(cohort))
     deployed, _ = run(algorithm, hyper, federation, key)
-    assert_models(deployed, own)  # by now all have
+    assert_models(deployed, models)  # by now all have
 
 
 @pytest.mark.slow
 def test_stocfls_global_model_is_that_of_fedavg(key, model, work, federation):
     state, _ = simulate(stocfl(model, work), stocfl.Hyper(lr=0.1), federation, key, 2, evaluate_every=2)
     omega = state.server.centers["omega"]
-    uniform = fljax.fedavg(model, work, weighting="uniform")
+    averaging = fljax.fedavg(model, work, weighting="uniform")
     start = model.init(jax.random.split(split_key(key).init)[0])
-    begun = uniform._replace(init=lambda *_: State(start, {}))
-    averaged, _ = simulate(begun, fljax.fedavg.Hyper(lr=0.1), federation, key, 2, evaluate_every=2)
-    chex.assert_trees_all_close(tree.take(omega, jnp.int32(3)), averaged.server, rtol=1e-5, atol=1e-6)
+    averaging_from_start = averaging._replace(init=lambda *_: State(start, {}))
+    expected, _ = simulate(averaging_from_start, fljax.fedavg.Hyper(lr=0.1), federation, key, 2, evaluate_every=2)
+    chex.assert_trees_all_close(tree.take(omega, jnp.int32(3)), expected.server, rtol=1e-5, atol=1e-6)
 
 
 def test_fedrc_in_numpy(key, model, federation):
     """Half of the clients a round; a label that a cluster explains anyway speaks less for it."""
     algorithm, hyper, reference = fedrc(model, WORK, 2), fedrc.Hyper(lr=LR), Reference(key, model, federation)
-    begun = jitted(algorithm.init)(reference.keys.init, hyper, federation.train).server.learners
-    learners = [jax.tree.map(lambda leaf, m=m: np.asarray(leaf[m], np.float64), begun) for m in range(2)]
+    first_learners = jitted(algorithm.init)(reference.keys.init, hyper, federation.train).server.learners
+    learners = [jax.tree.map(lambda leaf, m=m: np.asarray(leaf[m], np.float64), first_learners) for m in range(2)]
     omega, mass = np.full((8, 2), 0.5), np.zeros((8, 2, 4))
 
     def concepts(x, y, omega):
-        near = np.array([oracle.losses(learner, x, y) for learner in learners])
-        gamma = omega[:, None] * np.exp(-near) / share[:, y]
+        losses = np.array([oracle.losses(learner, x, y) for learner in learners])
+        gamma = omega[:, None] * np.exp(-losses) / share[:, y]
         return gamma / gamma.sum(axis=0)
 
     for cohort in reference.rounds():
         share = np.maximum(mass.sum(axis=0), 1e-8)
         share /= share.sum(axis=1, keepdims=True)
-        found, found_mass, sent = omega.copy(), mass.copy(), [[], []]
+        next_omega, next_mass, sent = omega.copy(), mass.copy(), [[], []]
         for i, k, _ in cohort:
             x, y = examples_of(federation.train, i)
             gamma = concepts(x, y, omega[i])
-            found[i] = gamma.mean(axis=1)
-            found_mass[i] = [np.bincount(y, one, minlength=4) for one in gamma]
+            next_omega[i] = gamma.mean(axis=1)
+            next_mass[i] = [np.bincount(y, gamma_of_cluster, minlength=4) for gamma_of_cluster in gamma]
             for m, w in enumerate(learners):
                 for x, y in reference.batches(i, k):
                     q = concepts(x, y, omega[i])[m]
@@ -302,7 +310,7 @@ def test_fedrc_in_numpy(key, model, federation):
                     w = oracle.combine(lambda w, g, step=step: w - step * g, w, oracle.gradient(w, x, y, q))
                 sent[m].append(w)
         learners = [oracle.average(models, [size for *_, size in cohort]) for models in sent]
-        omega, mass = found, found_mass
+        omega, mass = next_omega, next_mass
     _, state = run(algorithm, hyper, federation, key)
     np.testing.assert_allclose(state.clients.omega, omega, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(state.server.mass, mass.sum(axis=0), rtol=1e-4, atol=1e-4)
@@ -315,10 +323,10 @@ def test_fedrc_in_numpy(key, model, federation):
 def test_fedrc_with_one_cluster_is_fedavg(key, model, work, federation):
     state, _ = simulate(fedrc(model, work, 1), fedrc.Hyper(lr=0.1), federation, key, 2, evaluate_every=2)
     start = jax.tree.map(lambda leaf: leaf[0], jax.vmap(model.init)(jax.random.split(split_key(key).init, 1)))
-    begun = fljax.fedavg(model, work)._replace(init=lambda *_: State(start, {}))
-    averaged, _ = simulate(begun, fljax.fedavg.Hyper(lr=0.1), federation, key, 2, evaluate_every=2)
-    own = tree.take(state.server.learners, jnp.int32(0))
-    chex.assert_trees_all_close(own, averaged.server, rtol=1e-4, atol=1e-5)
+    averaging = fljax.fedavg(model, work)._replace(init=lambda *_: State(start, {}))
+    expected, _ = simulate(averaging, fljax.fedavg.Hyper(lr=0.1), federation, key, 2, evaluate_every=2)
+    actual = tree.take(state.server.learners, jnp.int32(0))
+    chex.assert_trees_all_close(actual, expected.server, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -335,14 +343,19 @@ def test_fedrcs_shares_of_labels(key, model, work, federation):
 def test_momentum_leaves_the_running_statistics_of_stocfls_models_alone(key):
     """In one cluster that nothing pulls, its model and the global one are both FedAvg's."""
     network, federation = batch_normalised((4, 4, 1), 4, hidden=6), linear_groups(6, 2, examples=24, ragged=0.4)
-    begun = network._replace(init=lambda key: network.init(jax.random.split(key)[0]))  # as StoCFL draws it
+    network_of_split_key = network._replace(
+        init=lambda key: network.init(jax.random.split(key)[0])
+    )  # as StoCFL draws it
 
-    def after(name, network, numbers, **choices):
-        made = fljax.compose(f"{name}+momentum")
-        algorithm = made(network, Work(1, 8), weighting="uniform", **choices)
-        hyper = made.Hyper(lr=0.1, server_lr=1.0, **numbers)
+    def deployed_models(name, network, numbers, **choices):
+        method = fljax.compose(f"{name}+momentum")
+        algorithm = method(network, Work(1, 8), weighting="uniform", **choices)
+        hyper = method.Hyper(lr=0.1, server_lr=1.0, **numbers)
         state, _ = simulate(algorithm, hyper, federation, key, 3, evaluate_every=3)
         return tree.stacked(algorithm.deploy(key, hyper, state, federation.train))
 
-    ours, theirs = after("stocfl", network, {"tau": -1.0, "lam": 0.0}), after("fedavg", begun, {})
-    chex.assert_trees_all_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    actual, expected = (
+        deployed_models("stocfl", network, {"tau": -1.0, "lam": 0.0}),
+        deployed_models("fedavg", network_of_split_key, {}),
+    )
+    chex.assert_trees_all_close(actual, expected, rtol=1e-4, atol=1e-5)

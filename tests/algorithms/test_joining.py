@@ -23,28 +23,28 @@ from tests.slow import slow
 LR, ROUNDS = 0.3, 3
 
 
-def stepped(w, x, y, n=ROUNDS, **options):
+def trained_by_full_batches(w, x, y, n=ROUNDS, **options):
     return oracle.local_sgd(w, [(x, y)] * n, LR, **options)
 
 
-def row(stacked, i):
+def float64_row(stacked, i):
     return jax.tree.map(lambda leaf: np.float64(leaf[i]), stacked)
 
 
-def of_least_loss(models, held, x, y):
+def of_least_loss(models, label, x, y):
     """Among those that somebody has."""
-    held = sorted(set(np.asarray(held).tolist()))
-    assert len(held) > 1
-    return min((row(models, k) for k in held), key=lambda w: oracle.training_loss(w, x, y))
+    label = sorted(set(np.asarray(label).tolist()))
+    assert len(label) > 1
+    return min((float64_row(models, k) for k in label), key=lambda w: oracle.training_loss(w, x, y))
 
 
 def of_fedsoft(server, clients, x, y):
     """Held near the mean of the centers by its importances, where it begins."""
-    centers = [row(server, s) for s in range(2)]
+    centers = [float64_row(server, s) for s in range(2)]
     best = np.argmin([oracle.losses(center, x, y) for center in centers], axis=0)
     share = np.array([(best == s).mean() or 1e-4 for s in range(2)])
     anchor = oracle.average(centers, list(share))
-    return stepped(anchor, x, y, mu=0.5)
+    return trained_by_full_batches(anchor, x, y, mu=0.5)
 
 
 def of_clusterfl(server, clients, x, y):
@@ -60,7 +60,7 @@ def of_fedtsdp(server, clients, x, y):
     """The shared layer is a center's, one is its own."""
     center = w = of_least_loss(server.centers, server.label, x, y)
     for _ in range(ROUNDS):
-        w = {"fc1": center["fc1"], "fc2": stepped(w, x, y, 1)["fc2"]}
+        w = {"fc1": center["fc1"], "fc2": trained_by_full_batches(w, x, y, 1)["fc2"]}
     return w
 
 
@@ -68,18 +68,18 @@ def of_fedpac(server, clients, x, y):
     """The server's body under everyone's mean head, fitted for two epochs a round."""
     head = jax.tree.map(lambda leaf: np.float64(leaf).mean(0), clients)
     body = jax.tree.map(np.float64, server["body"])
-    return stepped(body | head, x, y, 2 * ROUNDS, moving=("fc2",))
+    return trained_by_full_batches(body | head, x, y, 2 * ROUNDS, moving=("fc2",))
 
 
 def of_apple(server, clients, x, y):
     """Alone from the mixture of cores by examples."""
-    cores = [row(server["core"], i) for i in range(8)]
-    return stepped(oracle.average(cores, list(np.float64(server["p0"]))), x, y)
+    cores = [float64_row(server["core"], i) for i in range(8)]
+    return trained_by_full_batches(oracle.average(cores, list(np.float64(server["p0"]))), x, y)
 
 
 def of_ditto(server, clients, x, y):
     """Held near the server's model, which does not move, from there."""
-    return stepped(jax.tree.map(np.float64, server), x, y, mu=0.7)
+    return trained_by_full_batches(jax.tree.map(np.float64, server), x, y, mu=0.7)
 
 
 WAYS = {
@@ -102,19 +102,22 @@ def test_newcomers_in_numpy(key, model, federation, name):
     rows = [np.asarray(index)[:size] for index, size in zip(data.index, np.asarray(data.size), strict=True)]
     pool = np.asarray(data.pool.x, np.float64), np.asarray(data.pool.y)
     models = tree.split_statistics(tree.stacked(joined))[0]
-    assert_models(models, [expected(state.server, state.clients, *(value[own] for value in pool)) for own in rows])
+    assert_models(
+        models,
+        [expected(state.server, state.clients, *(value[rows_of_client] for value in pool)) for rows_of_client in rows],
+    )
 
 
 def test_newcomers_meet_other_batches_in_every_round_at_rates_that_fall(key, model, federation):
     """Client i draws from the key, the round and i, as participants do."""
     reference, decay = Reference(key, model, federation), 0.5
     train = partial(local_of(WORK, model), as_traced(fljax.fedavg.Hyper(lr=LR, lr_decay=decay)))
-    begun = tree.broadcast(model.init(split_key(key).init), 8)
-    alone = jax.jit(lambda begun, data: train_new_clients(key, begun, data, jnp.int32(ROUNDS), train))
+    start = tree.broadcast(model.init(split_key(key).init), 8)
+    train_newcomers = jax.jit(lambda start, data: train_new_clients(key, start, data, jnp.int32(ROUNDS), train))
     expected = reference.everyone()
     for r in range(ROUNDS):
-        of_round = jax.random.fold_in(jax.random.fold_in(key, r), 1)
+        round_key = jax.random.fold_in(jax.random.fold_in(key, r), 1)
         for i, w in enumerate(expected):
-            batches = reference.batches(i, jax.random.fold_in(of_round, i))
+            batches = reference.batches(i, jax.random.fold_in(round_key, i))
             expected[i] = oracle.local_sgd(w, batches, LR * decay**r)
-    assert_models(alone(begun, federation.train), expected)
+    assert_models(train_newcomers(start, federation.train), expected)

@@ -41,20 +41,20 @@ def test_fedprox_without_pull_is_fedavg_exactly(key, model, work, federation):
 def test_the_pull_of_fedprox_holds_clients_back(key, model, work, federation):
     start = model.init(split_key(key).init)
 
-    def way(mu):
+    def squared_distance(mu):
         end = server_of(fedprox(model, work), fedprox.Hyper(lr=0.1, mu=mu), federation, key, 1)
-        away = jax.tree.map(lambda a, b: np.asarray(a) - np.asarray(b), end, start)
-        return sum(np.square(leaf).sum() for leaf in jax.tree.leaves(away))
+        difference = jax.tree.map(lambda a, b: np.asarray(a) - np.asarray(b), end, start)
+        return sum(np.square(leaf).sum() for leaf in jax.tree.leaves(difference))
 
-    moved = [way(mu) for mu in (0.0, 0.5, 2.0, 5.0)]
-    assert moved == sorted(moved, reverse=True)
-    assert moved[-1] < 0.7 * moved[0]
+    distances = [squared_distance(mu) for mu in (0.0, 0.5, 2.0, 5.0)]
+    assert distances == sorted(distances, reverse=True)
+    assert distances[-1] < 0.7 * distances[0]
 
 
 def test_fedavg_of_one_full_batch_step_is_fedsgd(key, model, federation):
-    averaged = server_of(fedavg(model, Work(1, 64)), fedavg.Hyper(lr=0.3), federation, key)
-    stepped = server_of(fedsgd(model, Work(1, 8)), fedsgd.Hyper(lr=0.3), federation, key)
-    chex.assert_trees_all_close(averaged, stepped, rtol=1e-5, atol=1e-6)
+    actual = server_of(fedavg(model, Work(1, 64)), fedavg.Hyper(lr=0.3), federation, key)
+    expected = server_of(fedsgd(model, Work(1, 8)), fedsgd.Hyper(lr=0.3), federation, key)
+    chex.assert_trees_all_close(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_fedsgd_on_everyone_is_gradient_descent_on_the_pooled_data(key, model, federation):
@@ -69,33 +69,33 @@ def test_fedsgd_on_everyone_is_gradient_descent_on_the_pooled_data(key, model, f
 
 
 def test_ifca_with_one_cluster_is_uniform_fedavg(key, model, work, federation):
-    clustered = server_of(ifca(model, work, 1), ifca.Hyper(lr=0.1), federation, key, participation=0.5)
+    actual = server_of(ifca(model, work, 1), ifca.Hyper(lr=0.1), federation, key, participation=0.5)
     # IFCA draws its model from a split of the initial key, so FedAvg starts from that model.
-    plain = fedavg(model, work, weighting="uniform")
+    averaging = fedavg(model, work, weighting="uniform")
     start = tree.take(
         jitted(ifca(model, work, 1).init)(split_key(key).init, ifca.Hyper(lr=0.1), federation.train).server.centers, 0
     )
-    begun = plain._replace(init=lambda *_: State(start, {}))
-    averaged = server_of(begun, fedavg.Hyper(lr=0.1), federation, key, participation=0.5)
-    chex.assert_trees_all_close(tree.take(clustered.centers, 0), averaged, rtol=1e-5, atol=1e-6)
+    averaging_from_start = averaging._replace(init=lambda *_: State(start, {}))
+    expected = server_of(averaging_from_start, fedavg.Hyper(lr=0.1), federation, key, participation=0.5)
+    chex.assert_trees_all_close(tree.take(actual.centers, 0), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow
 def test_ifca_with_a_shared_layer_averages_it_over_everybody(key, model, work, federation):
-    shared, apart = ifca(model, work, 3, n_shared=1), ifca(model, work, 3)
+    shared_algorithm, plain_algorithm = ifca(model, work, 3, n_shared=1), ifca(model, work, 3)
     hyper, cohort = as_traced(ifca.Hyper(lr=0.1)), sample_cohort(key, jnp.int32(0), federation, 8, None)
-    before = jitted(shared.init)(key, hyper, federation.train)
-    after, metrics = jitted(shared.round)(key, hyper, before, cohort)
-    theirs, _ = jitted(apart.round)(key, hyper, before, cohort)
-    base, members = after.server.centers["fc1"]["kernel"], np.bincount(metrics["label"], minlength=3)
+    state = jitted(shared_algorithm.init)(key, hyper, federation.train)
+    next_state, metrics = jitted(shared_algorithm.round)(key, hyper, state, cohort)
+    next_plain_state, _ = jitted(plain_algorithm.round)(key, hyper, state, cohort)
+    base, members = next_state.server.centers["fc1"]["kernel"], np.bincount(metrics["label"], minlength=3)
     assert (members > 0).sum() > 1
-    np.testing.assert_array_equal(before.server.centers["fc1"]["kernel"][0], before.server.centers["fc1"]["kernel"][2])
+    np.testing.assert_array_equal(state.server.centers["fc1"]["kernel"][0], state.server.centers["fc1"]["kernel"][2])
     np.testing.assert_array_equal(base[0], base[2])
     mean = np.average(
-        np.asarray(theirs.server.centers["fc1"]["kernel"]), axis=0, weights=members
+        np.asarray(next_plain_state.server.centers["fc1"]["kernel"]), axis=0, weights=members
     )  # of the clusters' means
     np.testing.assert_allclose(base[0], mean, rtol=1e-5, atol=1e-6)
-    chex.assert_trees_all_close(after.server.centers["fc2"], theirs.server.centers["fc2"], rtol=1e-6)
+    chex.assert_trees_all_close(next_state.server.centers["fc2"], next_plain_state.server.centers["fc2"], rtol=1e-6)
 
 
 @pytest.mark.parametrize("n_shared", [-1, 2])
@@ -107,10 +107,12 @@ def test_ifca_leaves_the_clusters_a_layer(model, work, n_shared):
 def test_fedprox_whose_pull_undoes_a_step_returns_to_the_servers_model(key, model, work, federation):
     """eta mu = 1 and no gradient of the loss: w - eta mu (w - theta) = theta in one step."""
     theta = model.init(key)
-    away = jax.tree.map(lambda leaf: leaf + 1.0, theta)
+    shifted_theta = jax.tree.map(lambda leaf: leaf + 1.0, theta)
     batch = Batch(federation.train.pool.x[:4], federation.train.pool.y[:4], jnp.zeros(4))  # examples of weight 0
-    gradient = jax.jit(jax.grad(lambda w: proximal(training_loss(model), 4.0)(w, batch, key, theta)[0]))(away)
-    chex.assert_trees_all_close(tree.subtract(away, jax.tree.map(lambda g: 0.25 * g, gradient)), theta, atol=1e-6)
+    gradient = jax.jit(jax.grad(lambda w: proximal(training_loss(model), 4.0)(w, batch, key, theta)[0]))(shifted_theta)
+    chex.assert_trees_all_close(
+        tree.subtract(shifted_theta, jax.tree.map(lambda g: 0.25 * g, gradient)), theta, atol=1e-6
+    )
 
 
 @pytest.mark.slow
@@ -140,7 +142,7 @@ def test_ifca_of_gradients_steps_by_what_members_send_over_all(key, model, feder
     algorithm = ifca(model, Work(1, 8), 2, averaging="gradient", weighting=weighting, n_shared=n_shared)
     hyper, shared = ifca.Hyper(lr=0.3), model.layers[:n_shared]
     state = jitted(algorithm.init)(split_key(key).init, hyper, federation.train)
-    after, metrics = simulate(algorithm, hyper, federation, key, 1)
+    next_state, metrics = simulate(algorithm, hyper, federation, key, 1)
     label, size = np.asarray(metrics["label"][0]), np.asarray(federation.train.size, np.float64)
     weight = size if weighting == "size" else np.ones(8)
     assert set(label) == {0, 1}
@@ -152,23 +154,23 @@ def test_ifca_of_gradients_steps_by_what_members_send_over_all(key, model, feder
         gradient, step = oracle.gradient(start[label[i]], x, y), 0.3 * weight[i] / weight.sum()
         for j, name in itertools.product(range(2), gradient):
             if j == label[i] or name in shared:
-                moved = jax.tree.map(lambda w, g, s=step: w - s * g, expected[j][name], gradient[name])
-                expected[j][name] = moved
+                stepped_layer = jax.tree.map(lambda w, g, s=step: w - s * g, expected[j][name], gradient[name])
+                expected[j][name] = stepped_layer
     for j in range(2):
-        chex.assert_trees_all_close(tree.take(after.server.centers, j), expected[j], rtol=1e-4, atol=1e-5)
+        chex.assert_trees_all_close(tree.take(next_state.server.centers, j), expected[j], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.4, *slow(0.0)])
 def test_fesem_with_one_center_is_uniform_fedprox_from_its_first_center(key, model, work, federation, mu):
     algorithm, hyper = fesem(model, work, 1, proximal_weight="uniform"), fesem.Hyper(lr=0.1, mu=mu)
-    first = jitted(algorithm.init)(split_key(key).init, hyper, federation.train).server
+    first_server = jitted(algorithm.init)(split_key(key).init, hyper, federation.train).server
     prox = fedprox(model, work, weighting="uniform")
-    start = tree.take(first.centers, 0)
-    begun = prox._replace(init=lambda *_: State(start, {}))
+    start = tree.take(first_server.centers, 0)
+    prox_from_start = prox._replace(init=lambda *_: State(start, {}))
     chex.assert_trees_all_close(
         tree.take(server_of(algorithm, hyper, federation, key).centers, 0),
-        server_of(begun, fedprox.Hyper(lr=0.1, mu=mu), federation, key),
+        server_of(prox_from_start, fedprox.Hyper(lr=0.1, mu=mu), federation, key),
         rtol=1e-5,
         atol=1e-6,
     )
@@ -179,16 +181,18 @@ def test_fesem_with_a_center_each_is_everyone_alone(key, model, work, federation
     algorithm, hyper = fesem(model, work, 8), as_traced(fesem.Hyper(lr=0.1, mu=0.0))
     state = jitted(algorithm.init)(key, hyper, federation.train)
     cohort = sample_cohort(key, jnp.int32(0), federation, 8, None)
-    alone = State({}, tree.take(state.server.centers, state.server.label))
+    standalone_state = State({}, tree.take(state.server.centers, state.server.label))
     # A small step, so that no model drifts nearer to another's center: the condition of this law.
-    small = hyper.replace(lr=jnp.float32(1e-3))
+    small_step = hyper.replace(lr=jnp.float32(1e-3))
     for _ in range(3):
-        state, metrics = jitted(algorithm.round)(key, small, state, cohort)
+        state, metrics = jitted(algorithm.round)(key, small_step, state, cohort)
         assert metrics["n_clusters"] == 8
-        alone, _ = jitted(standalone(model, work).round)(key, as_traced(standalone.Hyper(lr=1e-3)), alone, cohort)
+        standalone_state, _ = jitted(standalone(model, work).round)(
+            key, as_traced(standalone.Hyper(lr=1e-3)), standalone_state, cohort
+        )
         centers, label, models = state.server.centers, state.server.label, state.server.kept.models
         chex.assert_trees_all_close(tree.take(centers, label), models, rtol=1e-6, atol=1e-7)
-        chex.assert_trees_all_close(models, alone.clients, rtol=1e-6, atol=1e-7)
+        chex.assert_trees_all_close(models, standalone_state.clients, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.slow
@@ -208,39 +212,39 @@ def test_fesem_e_and_m_steps_are_numpys(key, model, work, federation, cluster_on
     state = jitted(algorithm.init)(key, hyper, federation.train)
     # The second center and the last are so far away that nobody is near them.
     server = jax.device_get(state.server)
-    away = np.float32([0, 100, 0, 100])
-    far = jax.tree.map(lambda leaf: leaf + away.reshape(4, *[1] * (leaf.ndim - 1)), server.centers)
-    state = state._replace(server=server._replace(centers=far, label=2 * (server.label // 2)))
+    shifts = np.float32([0, 100, 0, 100])
+    shifted_centers = jax.tree.map(lambda leaf: leaf + shifts.reshape(4, *[1] * (leaf.ndim - 1)), server.centers)
+    state = state._replace(server=server._replace(centers=shifted_centers, label=2 * (server.label // 2)))
     for round in range(3):
-        before = jax.device_get(state.server.centers)
+        old_centers = jax.device_get(state.server.centers)
         state, metrics = one_round(algorithm, hyper, federation, key, state, round)
         centers, label, models = jax.device_get((state.server.centers, state.server.label, state.server.kept.models))
-        distance = np.square(points(models)[:, None] - points(before)[None]).sum(axis=-1)
+        distance = np.square(points(models)[:, None] - points(old_centers)[None]).sum(axis=-1)
         np.testing.assert_array_equal(label, distance.argmin(axis=1))  # after E each client is nearest to its center
         np.testing.assert_allclose(metrics["distance"], distance.min(axis=1).sum(), rtol=1e-4)
         farthest = iter(np.argsort(-distance.min(axis=1)))
         for k in range(4):
             members = np.flatnonzero(np.asarray(label) == k)
             if members.size:
-                expected = jax.tree.map(lambda leaf, of=members: leaf[of].mean(axis=0), models)
+                expected = jax.tree.map(lambda leaf, source=members: leaf[source].mean(axis=0), models)
             else:
-                of, row = (models, next(farthest)) if empty == "reseed" else (before, k)
-                expected = jax.tree.map(lambda leaf, row=row: leaf[row], of)
-            own = jax.tree.map(lambda leaf, k=k: leaf[k], centers)
-            chex.assert_trees_all_close(own, expected, rtol=1e-5, atol=1e-6)
+                source, row = (models, next(farthest)) if empty == "reseed" else (old_centers, k)
+                expected = jax.tree.map(lambda leaf, row=row: leaf[row], source)
+            center = jax.tree.map(lambda leaf, k=k: leaf[k], centers)
+            chex.assert_trees_all_close(center, expected, rtol=1e-5, atol=1e-6)
         if round == 0:
             assert set(np.asarray(label).tolist()) == {0, 2}
 
 
 def test_empty_centers_move_to_different_clients():
     """The first to the client farthest from its center, the second to the next; more than there are, to the last."""
-    old, moving = {"fc": -np.ones((4, 1), np.float32)}, jax.jit(reseeded)
+    old, reseed = {"fc": -np.ones((4, 1), np.float32)}, jax.jit(reseeded)
     models = {"fc": np.float32([[0], [10], [20], [30]])}
-    moved = moving(old, models, np.array([1, 1, 1, 1]), np.float32([0.5, 3, 1, 2]))
-    np.testing.assert_array_equal(moved["fc"][:, 0], [10.0, -1.0, 30.0, 20.0])
-    two = {"fc": models["fc"][:2]}
-    crowded = moving(old, two, np.array([0, 0]), np.float32([1, 2]))
-    np.testing.assert_array_equal(crowded["fc"][:, 0], [-1.0, 10.0, 0.0, 0.0])
+    reseeded_centers = reseed(old, models, np.array([1, 1, 1, 1]), np.float32([0.5, 3, 1, 2]))
+    np.testing.assert_array_equal(reseeded_centers["fc"][:, 0], [10.0, -1.0, 30.0, 20.0])
+    two_models = {"fc": models["fc"][:2]}
+    centers_of_two = reseed(old, two_models, np.array([0, 0]), np.float32([1, 2]))
+    np.testing.assert_array_equal(centers_of_two["fc"][:, 0], [-1.0, 10.0, 0.0, 0.0])
 
 
 @pytest.mark.slow
@@ -251,17 +255,19 @@ def test_fesem_reports_its_objective(key, model, work, federation):
     state = jitted(algorithm.init)(key, hyper, federation.train)
     step = jax.jit(algorithm.round)
     for round in range(3):
-        before = state.server
+        server = state.server
         cohort = sample_cohort(key, jnp.int32(round), federation, 4, 0.3)
         state, metrics = step(key, hyper, state, cohort)
         models = state.server.kept.models
-        away = np.asarray(tree.flatten(models) - tree.flatten(tree.take(before.centers, before.label)), np.float64)
+        differences = np.asarray(
+            tree.flatten(models) - tree.flatten(tree.take(server.centers, server.label)), np.float64
+        )
         loss = 0.0
         for i, n in enumerate(n_examples.astype(int)):
             rows = np.asarray(federation.train.index)[i, :n]
             x, y = np.asarray(federation.train.pool.x, np.float64)[rows], np.asarray(federation.train.pool.y)[rows]
             loss += n / n_examples.sum() * oracle.losses(as_float64(tree.take(models, i)), x, y).mean()
-        np.testing.assert_allclose(metrics["objective"], loss + 0.3 / 8 * np.square(away).sum(), rtol=1e-5)
+        np.testing.assert_allclose(metrics["objective"], loss + 0.3 / 8 * np.square(differences).sum(), rtol=1e-5)
     assert "objective" not in jax.eval_shape(fesem(model, work, 2).round, key, hyper, _without_risk(state), cohort)[1]
 
 
@@ -282,18 +288,20 @@ def test_fesems_models_before_the_first_round_are_counted_in_it(key, model, work
 @pytest.mark.slow
 def test_fesem_e_and_m_steps_never_raise_the_objective(key, model, work, federation):
     def objective(centers, models, label):
-        own = tree.take(centers, label)
-        return float(sum(jnp.square(a - b).sum() for a, b in zip(*map(jax.tree.leaves, (models, own)), strict=True)))
+        own_centers = tree.take(centers, label)
+        return float(
+            sum(jnp.square(a - b).sum() for a, b in zip(*map(jax.tree.leaves, (models, own_centers)), strict=True))
+        )
 
     algorithm, hyper = fesem(model, work, 3), as_traced(fesem.Hyper(lr=0.3))
     state = jitted(algorithm.init)(key, hyper, federation.train)
     step = jax.jit(lambda s, r: algorithm.round(key, hyper, s, sample_cohort(key, r, federation, 8, None))[0])
     for round in range(6):
-        previous, state = state.server, step(state, jnp.int32(round))
-        now = state.server
-        before = objective(previous.centers, now.kept.models, previous.label)
-        after = objective(now.centers, now.kept.models, now.label)
-        assert after <= before * (1 + 1e-6)
+        old_server, state = state.server, step(state, jnp.int32(round))
+        new_server = state.server
+        objective_before = objective(old_server.centers, new_server.kept.models, old_server.label)
+        objective_after = objective(new_server.centers, new_server.kept.models, new_server.label)
+        assert objective_after <= objective_before * (1 + 1e-6)
 
 
 @pytest.mark.slow
@@ -312,27 +320,29 @@ def test_standalone_clients_do_not_know_of_each_other(key, model, work, federati
     state, _ = simulate(standalone(model, work), standalone.Hyper(lr=0.1), federation, key, ROUNDS)
     rows = federation.train.index[0, : int(federation.train.size[0])]
     x = federation.train.pool.x.at[rows].add(1.0)
-    changed = federation._replace(train=federation.train._replace(pool=federation.train.pool._replace(x=x)))
-    other, _ = simulate(standalone(model, work), standalone.Hyper(lr=0.1), changed, key, ROUNDS)
-    rest = jnp.arange(1, 8)
-    chex.assert_trees_all_equal(tree.take(state.clients, rest), tree.take(other.clients, rest))
-    assert not np.array_equal(state.clients["fc1"]["kernel"][0], other.clients["fc1"]["kernel"][0])
+    changed_federation = federation._replace(train=federation.train._replace(pool=federation.train.pool._replace(x=x)))
+    changed_state, _ = simulate(standalone(model, work), standalone.Hyper(lr=0.1), changed_federation, key, ROUNDS)
+    other_clients = jnp.arange(1, 8)
+    chex.assert_trees_all_equal(
+        tree.take(state.clients, other_clients), tree.take(changed_state.clients, other_clients)
+    )
+    assert not np.array_equal(state.clients["fc1"]["kernel"][0], changed_state.clients["fc1"]["kernel"][0])
 
 
 def test_fedavg_with_no_learning_rate_stays(key, model, work, federation):
-    ours = server_of(fedavg(model, work), fedavg.Hyper(lr=1e-30), federation, key)
-    chex.assert_trees_all_close(ours, model.init(split_key(key).init), rtol=1e-6, atol=1e-20)
+    actual = server_of(fedavg(model, work), fedavg.Hyper(lr=1e-30), federation, key)
+    chex.assert_trees_all_close(actual, model.init(split_key(key).init), rtol=1e-6, atol=1e-20)
 
 
 @pytest.mark.slow
 def test_identical_clients_average_to_a_single_run(key, model):
     federation = linear_groups(4, 1, examples=24)
-    same = federation.train._replace(index=jnp.tile(federation.train.index[:1], (4, 1)))
-    shared = federation._replace(train=same)
+    identical_data = federation.train._replace(index=jnp.tile(federation.train.index[:1], (4, 1)))
+    shared = federation._replace(train=identical_data)
     work = Work(2, 64)  # full batches: a client's key then decides nothing
     averaged = server_of(fedavg(model, work), fedavg.Hyper(lr=0.1), shared, key)
-    alone = simulate(standalone(model, work), standalone.Hyper(lr=0.1), shared, key, ROUNDS)[0].clients
-    chex.assert_trees_all_close(averaged, tree.take(alone, 0), rtol=1e-5, atol=1e-6)
+    standalone_models = simulate(standalone(model, work), standalone.Hyper(lr=0.1), shared, key, ROUNDS)[0].clients
+    chex.assert_trees_all_close(averaged, tree.take(standalone_models, 0), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def random_updates(seed, n=6):
     return {"fc1": {"kernel": draw(5, 3), "bias": draw(3)}, "fc2": {"kernel": draw(3, 2), "bias": draw(2)}}
 
 
-def flat(updates, layers):
+def update_rows(updates, layers):
     return np.concatenate([np.asarray(tree.flatten({"layer": updates[name]})) for name in layers], axis=1)
 
 
@@ -70,9 +70,11 @@ def test_without_a_split_it_is_fedavg(key, model, work, federation, hyper):
 
 
 def test_with_all_layers_it_is_cfl(model):
-    made = cfl(model, WORK), layercfl(model, WORK, layers="all"), layercfl(model, WORK, layers="label")
-    whole, layers, label = (written_out(one, LayerCFLHyper(lr=0.1, **EAGER), linear_groups(12, 2)) for one in made)
-    assert layers == whole != label
+    algorithms = cfl(model, WORK), layercfl(model, WORK, layers="all"), layercfl(model, WORK, layers="label")
+    of_cfl, of_all_layers, of_label_layers = (
+        written_out(algorithm, LayerCFLHyper(lr=0.1, **EAGER), linear_groups(12, 2)) for algorithm in algorithms
+    )
+    assert of_all_layers == of_cfl != of_label_layers
 
 
 @pytest.mark.slow
@@ -111,8 +113,8 @@ def test_three_hidden_groups_are_found_by_splits_that_only_refine(key, model):
     label = np.asarray(metrics["label"])
     assert metrics["ari"][-1] == 1.0
     assert metrics["n_clusters"][-1] == 3
-    for before, after in itertools.pairwise(label):
-        assert len(set(zip(before, after, strict=True))) == len(set(after))
+    for label_before, label_after in itertools.pairwise(label):
+        assert len(set(zip(label_before, label_after, strict=True))) == len(set(label_after))
 
 
 @pytest.mark.parametrize(
@@ -135,27 +137,27 @@ def test_children_start_from_their_parent_and_take_their_own_update(key, model):
     federation, hyper = linear_groups(12, 2), as_traced(LayerCFLHyper(lr=0.1, **EAGER))
     algorithm, keys = cfl(model, WORK), split_key(key)
     n_rounds = int(np.argmax(simulate(algorithm, hyper, federation, key, 30)[1]["n_clusters"] > 1))
-    before = simulate(algorithm, hyper, federation, key, n_rounds)[0].server
-    after = simulate(algorithm, hyper, federation, key, n_rounds + 1)[0].server
+    server = simulate(algorithm, hyper, federation, key, n_rounds)[0].server
+    next_server = simulate(algorithm, hyper, federation, key, n_rounds + 1)[0].server
     cohort = sample_cohort(keys.cohort, jnp.int32(n_rounds), federation, 12, None)
     for group in range(2):
         members = cohort._replace(active=federation.group == group)
-        parent = State(tree.take(before.centers, 0), {})
-        alone, _ = jax.jit(fedavg(model, WORK).round)(key, as_traced(fedavg.Hyper(lr=0.1)), parent, members)
-        chex.assert_trees_all_close(tree.take(after.centers, group), alone.server, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(after.kept[1], after.kept[0])  # the peak
+        parent = State(tree.take(server.centers, 0), {})
+        expected, _ = jax.jit(fedavg(model, WORK).round)(key, as_traced(fedavg.Hyper(lr=0.1)), parent, members)
+        chex.assert_trees_all_close(tree.take(next_server.centers, group), expected.server, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(next_server.kept[1], next_server.kept[0])  # the peak
 
 
 def test_absent_clients_follow_the_larger_half():
-    found, counts, one = jax.jit(everyones_side), np.array([True, True, True, False]), np.zeros(6, np.int32)
+    sides, is_counted, one_cluster = jax.jit(everyones_side), np.array([True, True, True, False]), np.zeros(6, np.int32)
     side, ids = np.array([False, True, True, False]), np.array([0, 2, 3, 5])
-    np.testing.assert_array_equal(found(side, counts, one, ids), [False, True, True, True, True, True])
+    np.testing.assert_array_equal(sides(side, is_counted, one_cluster, ids), [False, True, True, True, True, True])
     # The same participants, met in another order and with the halves named the other way round.
     order = np.array([3, 2, 0, 1])
-    moved = found(~side[order], counts[order], one, ids[order])
-    np.testing.assert_array_equal(moved, [False, True, True, True, True, True])
-    tied = found(np.array([True, False]), np.ones(2, bool), one, np.array([1, 4]))
-    np.testing.assert_array_equal(tied, [False, False, False, False, True, False])
+    reordered = sides(~side[order], is_counted[order], one_cluster, ids[order])
+    np.testing.assert_array_equal(reordered, [False, True, True, True, True, True])
+    sides_of_tie = sides(np.array([True, False]), np.ones(2, bool), one_cluster, np.array([1, 4]))
+    np.testing.assert_array_equal(sides_of_tie, [False, False, False, False, True, False])
 
 
 @pytest.mark.slow
@@ -170,48 +172,56 @@ def test_layercfl_in_numpy(key, model, federation):
     """Some of the clients a round: who is ripe, how SciPy parts them by the first dense layer, where the others go."""
     n_rounds, share, ratio, gamma_max = 8, 0.9, 1.1, 0.88
     reference = Reference(key, model, federation)
-    centers, label, peak, refused = reference.everyone(), np.zeros(8, int), np.zeros(8), 0
-    long = lambda w: np.sqrt(sum(np.square(leaf).sum() for leaf in jax.tree.leaves(w)))  # noqa: E731
+    centers, label, peak, n_refused = reference.everyone(), np.zeros(8, int), np.zeros(8), 0
+    norm = lambda w: np.sqrt(sum(np.square(leaf).sum() for leaf in jax.tree.leaves(w)))  # noqa: E731
 
-    def halves(updates):
+    def bipartition(updates):
         """Which of the two a client is in, and the largest cosine across."""
         rows = np.stack([np.concatenate([leaf.ravel() for leaf in update["fc1"].values()]) for update in updates])
         merges = linkage(rows, "single", metric="cosine")
-        side = fcluster(merges, 2, "maxclust")
-        return side != side[0], 1 - merges[-1, 2]
+        is_second = fcluster(merges, 2, "maxclust")
+        return is_second != is_second[0], 1 - merges[-1, 2]
 
     for round in range(n_rounds):
-        ids, keys, there = participants(reference.keys.cohort, np.int32(round), federation, PLACES, as_traced(DROPOUT))
-        there = {int(i): key for i, key, came in zip(ids, keys, there, strict=True) if came}
-        ids, trained = list(there), {i: reference.train(centers[label[i]], i, key) for i, key in there.items()}
+        ids, keys, is_active = participants(
+            reference.keys.cohort, np.int32(round), federation, PLACES, as_traced(DROPOUT)
+        )
+        is_active = {int(i): key for i, key, is_present in zip(ids, keys, is_active, strict=True) if is_present}
+        ids, trained = list(is_active), {i: reference.train(centers[label[i]], i, key) for i, key in is_active.items()}
         updates = {i: oracle.combine(np.subtract, w, centers[label[i]]) for i, w in trained.items()}
-        second = np.zeros(8, bool)
+        in_second_half = np.zeros(8, bool)
         for k in range(8):
-            who = sorted(i for i in ids if label[i] == k)
-            if not who:
+            members = sorted(i for i in ids if label[i] == k)
+            if not members:
                 continue
-            mean = long(oracle.average([updates[i] for i in who], [float(reference.size[i]) for i in who]))
-            longest, peak[k] = max(long(updates[i]) for i in who), max(peak[k], mean)
-            ripe = mean < share * peak[k] and longest > ratio * share * peak[k] and len(who) > 2 and round > 0
-            side, cross = halves([updates[i] for i in who]) if len(who) > 1 else ([False], 1.0)
-            refused += ripe and np.sqrt((1 - cross) / 2) <= gamma_max
-            if ripe and np.sqrt((1 - cross) / 2) > gamma_max:
+            mean = norm(oracle.average([updates[i] for i in members], [float(reference.size[i]) for i in members]))
+            longest_update, peak[k] = max(norm(updates[i]) for i in members), max(peak[k], mean)
+            is_ripe_now = (
+                mean < share * peak[k] and longest_update > ratio * share * peak[k] and len(members) > 2 and round > 0
+            )
+            is_second, cross_similarity = (
+                bipartition([updates[i] for i in members]) if len(members) > 1 else ([False], 1.0)
+            )
+            n_refused += is_ripe_now and np.sqrt((1 - cross_similarity) / 2) <= gamma_max
+            if is_ripe_now and np.sqrt((1 - cross_similarity) / 2) > gamma_max:
                 for i in np.flatnonzero(label == k):
-                    second[i] = side[who.index(i)] if i in who else sum(side) > len(who) / 2
-        pairs = list(zip(label.tolist(), second.tolist(), strict=True))
-        new = np.array([list(dict.fromkeys(pairs)).index(pair) for pair in pairs])
-        origin = [label[np.flatnonzero(new == k)[0]] if k in new else k for k in range(8)]
-        centers, peak, label = [centers[k] for k in origin], peak[origin], new
+                    in_second_half[i] = (
+                        is_second[members.index(i)] if i in members else sum(is_second) > len(members) / 2
+                    )
+        pairs = list(zip(label.tolist(), in_second_half.tolist(), strict=True))
+        new_label = np.array([list(dict.fromkeys(pairs)).index(pair) for pair in pairs])
+        origin = [label[np.flatnonzero(new_label == k)[0]] if k in new_label else k for k in range(8)]
+        centers, peak, label = [centers[k] for k in origin], peak[origin], new_label
         for k in range(8):
-            if who := [i for i in ids if label[i] == k]:
-                centers[k] = oracle.average([trained[i] for i in who], [float(reference.size[i]) for i in who])
+            if members := [i for i in ids if label[i] == k]:
+                centers[k] = oracle.average([trained[i] for i in members], [float(reference.size[i]) for i in members])
     algorithm = layercfl(model, EFFORT, layers="label")
     hyper = LayerCFLHyper(
         lr=LR, momentum=MOMENTUM, eps_share=share, eps_ratio=ratio, gamma_max=gamma_max, r_min=0, min_size=2
     )
     state, _ = simulate(algorithm, hyper, federation, key, n_rounds, participation=PLACES / 8, dropout=DROPOUT)
     assert label.max() == 2
-    assert refused == 2
+    assert n_refused == 2
     np.testing.assert_array_equal(state.server.label, label)
     np.testing.assert_allclose(state.server.kept[: label.max() + 1], peak[: label.max() + 1], rtol=1e-4)
     assert_models(state.server.centers, centers)
@@ -232,62 +242,64 @@ def test_a_cluster_is_ripe_by_hand():
     hyper, peak = LayerCFLHyper(), jnp.ones(4)
     np.testing.assert_array_equal(is_ripe(hyper, norms, peak, jnp.int32(21)), [True, False, False, False])
     assert not is_ripe(hyper, norms, peak, jnp.int32(20)).any()
-    explicit = hyper.replace(eps_1=0.2, eps_2=0.2)
-    np.testing.assert_array_equal(is_ripe(explicit, norms, peak, jnp.int32(21)), [True, True, True, False])
+    explicit_bounds = hyper.replace(eps_1=0.2, eps_2=0.2)
+    np.testing.assert_array_equal(is_ripe(explicit_bounds, norms, peak, jnp.int32(21)), [True, True, True, False])
     # What is as long as the bound is neither shorter nor longer.
-    equal = hyper.replace(eps_1=0.11, eps_2=0.3)
-    np.testing.assert_array_equal(is_ripe(equal, norms, peak, jnp.int32(21)), [True, False, False, False])
+    equal_bounds = hyper.replace(eps_1=0.11, eps_2=0.3)
+    np.testing.assert_array_equal(is_ripe(equal_bounds, norms, peak, jnp.int32(21)), [True, False, False, False])
 
 
 def test_the_test_of_gamma_by_hand():
-    member = jnp.asarray([[True, True], [False, False]])
+    is_member = jnp.asarray([[True, True], [False, False]])
     for cross, gamma_max, accepted in ((0.5, 0.49, True), (0.5, 0.51, False), (1.0, 0.0, False), (jnp.inf, 0.0, False)):
-        apart = is_apart(LayerCFLHyper(gamma_max=gamma_max), "cos_update_part", jnp.eye(2), jnp.full(2, cross), member)
-        np.testing.assert_array_equal(apart, [accepted, False])
+        accepts = is_apart(
+            LayerCFLHyper(gamma_max=gamma_max), "cos_update_part", jnp.eye(2), jnp.full(2, cross), is_member
+        )
+        np.testing.assert_array_equal(accepts, [accepted, False])
 
 
 def test_the_test_of_spacing_by_hand():
-    place = np.asarray([0.0, 1.0, 2.0, 6.0, 7.0, 50.0])
-    alpha, member = -np.abs(place[:, None] - place).astype(np.float32), np.zeros((6, 6), bool)
-    member[0, :5] = True
+    position = np.asarray([0.0, 1.0, 2.0, 6.0, 7.0, 50.0])
+    alpha, is_member = -np.abs(position[:, None] - position).astype(np.float32), np.zeros((6, 6), bool)
+    is_member[0, :5] = True
 
     @jax.jit
     def accepts(hyper, alpha):
-        cross = best_bipartition(alpha, jnp.zeros(6, jnp.int32), "single", jnp.asarray(member[0])).cross
-        return is_apart(hyper, "l2_weight_part", alpha, cross, jnp.asarray(member))
+        cross = best_bipartition(alpha, jnp.zeros(6, jnp.int32), "single", jnp.asarray(is_member[0])).cross
+        return is_apart(hyper, "l2_weight_part", alpha, cross, jnp.asarray(is_member))
 
     for spacing, accepted in ((3.9, True), (4.1, False)):
         assert bool(accepts(as_traced(adacfl.Hyper(spacing=spacing)), alpha)[0]) is accepted
-    alike = np.zeros((6, 6), np.float32)  # clients that are all the same
-    assert not accepts(as_traced(adacfl.Hyper(spacing=0.0)), alike).any()
+    equal_clients = np.zeros((6, 6), np.float32)  # clients that are all the same
+    assert not accepts(as_traced(adacfl.Hyper(spacing=0.0)), equal_clients).any()
 
 
 @pytest.mark.parametrize("measure", ["cos_update_part", "l2_weight_part"])
 def test_the_test_of_spacing_of_several_clusters_in_numpy(measure):
     """SciPy's last merge in medians of the distance to the nearest; two clients are alone, one does not count."""
     x, metric = np.random.default_rng(1).normal(size=(12, 3)), "cosine" if measure.startswith("cos") else "euclidean"
-    own, counts = np.array([2, 0, 1, 0, 0, 1, 1, 0, 1, 3, 0, 1]), np.arange(12) != 11
-    member = (own == np.arange(12)[:, None]) & counts
-    away = cdist(x, x, metric)
-    itself, cross, ratio = float(metric == "cosine"), np.full(12, np.inf), np.zeros(12)
+    label, is_counted = np.array([2, 0, 1, 0, 0, 1, 1, 0, 1, 3, 0, 1]), np.arange(12) != 11
+    is_member = (label == np.arange(12)[:, None]) & is_counted
+    distance = cdist(x, x, metric)
+    similarity_to_itself, cross_similarity, ratio = float(metric == "cosine"), np.full(12, np.inf), np.zeros(12)
     for k in range(2):
-        who = np.flatnonzero(member[k])
-        last = linkage(x[who], "single", metric=metric)[-1, 2]
-        cross[who] = itself - last
-        ratio[k] = last / np.median(np.sort(away[np.ix_(who, who)], axis=1)[:, 1])
-    given = [value.astype(np.float32) for value in (itself - away, cross)]
-    apart = jax.jit(lambda hyper: is_apart(hyper, measure, *given, member))
+        members = np.flatnonzero(is_member[k])
+        last_height = linkage(x[members], "single", metric=metric)[-1, 2]
+        cross_similarity[members] = similarity_to_itself - last_height
+        ratio[k] = last_height / np.median(np.sort(distance[np.ix_(members, members)], axis=1)[:, 1])
+    arguments = [value.astype(np.float32) for value in (similarity_to_itself - distance, cross_similarity)]
+    accepts = jax.jit(lambda hyper: is_apart(hyper, measure, *arguments, is_member))
     assert ratio[1] > 1.1 * ratio[0] > 1.1
     for spacing in (0.99 * ratio[0], 1.01 * ratio[0], 0.99 * ratio[1], 1.01 * ratio[1]):
-        found = apart(as_traced(LayerCFLHyper(spacing=float(spacing), gamma_max=None)))
-        np.testing.assert_array_equal(found, ratio > spacing)
+        accepted = accepts(as_traced(LayerCFLHyper(spacing=float(spacing), gamma_max=None)))
+        np.testing.assert_array_equal(accepted, ratio > spacing)
 
 
 @pytest.mark.parametrize("measure", MEASURES + OTHERS)
 def test_measures_equal_scikit_learn(measure):
     weights, updates = random_updates(0), random_updates(1)
-    compared = updates if "update" in measure else weights
-    x = flat(compared, ("fc1", "fc2") if measure.endswith("full") else ("fc2",))
+    models = updates if "update" in measure else weights
+    x = update_rows(models, ("fc1", "fc2") if measure.endswith("full") else ("fc2",))
     expected = cosine_similarity(x) if measure.startswith("cos") else -euclidean_distances(x)
     np.testing.assert_allclose(similarity(measure, weights, updates, ("fc2",)), expected, rtol=1e-5, atol=2e-6)
 
@@ -295,15 +307,17 @@ def test_measures_equal_scikit_learn(measure):
 def test_distances_of_weights_and_updates_are_equal_from_a_common_start():
     start, updates = random_updates(2, n=1), random_updates(3)
     weights = jax.tree.map(lambda origin, update: origin + update, start, updates)
-    of_weights = similarity("l2_weight_part", weights, updates, ("fc1",))
-    np.testing.assert_allclose(of_weights, similarity("l2_update_part", weights, updates, ("fc1",)), rtol=1e-5)
+    similarity_of_weights = similarity("l2_weight_part", weights, updates, ("fc1",))
+    np.testing.assert_allclose(
+        similarity_of_weights, similarity("l2_update_part", weights, updates, ("fc1",)), rtol=1e-5
+    )
 
 
 @pytest.mark.slow
 def test_methods_compare_whole_models_by_the_other_measures_too(key, model):
-    made = [layercfl(model, WORK, layers="all", measure=measure) for measure in OTHERS]
+    algorithms = [layercfl(model, WORK, layers="all", measure=measure) for measure in OTHERS]
     hyper = LayerCFLHyper(lr=0.1, **EAGER, gamma_max=None, spacing=1.5, min_size=3)
-    metrics = simulate(made[0], hyper, linear_groups(12, 2), key, 30)[1]
+    metrics = simulate(algorithms[0], hyper, linear_groups(12, 2), key, 30)[1]
     assert n_splits(metrics) == 1
     assert metrics["ari"][-1] == 1.0
 
@@ -317,18 +331,20 @@ def sides_by_the_cosine(updates):
 @pytest.mark.parametrize("seed", range(5))
 def test_the_length_of_updates_does_not_matter_to_the_cosine(seed):
     updates = jax.device_get(random_updates(seed, n=8))
-    longer = jax.tree.map(lambda leaf: np.float32(7.5) * leaf, updates)
-    (alpha, side), (scaled, its_side) = (sides_by_the_cosine(one) for one in (updates, longer))
-    np.testing.assert_allclose(scaled, alpha, atol=1e-6)
-    np.testing.assert_array_equal(its_side, side)
+    longer_updates = jax.tree.map(lambda leaf: np.float32(7.5) * leaf, updates)
+    (alpha, side), (longer_alpha, longer_side) = (
+        sides_by_the_cosine(some_updates) for some_updates in (updates, longer_updates)
+    )
+    np.testing.assert_allclose(longer_alpha, alpha, atol=1e-6)
+    np.testing.assert_array_equal(longer_side, side)
 
 
 def test_gaps_by_hand(model):
     updates = {"fc1": jnp.asarray([[1.0, 0.0], [1.0, 1.0], [0.0, -1.0]]), "fc2": jnp.asarray([[1.0], [1.0], [1.0]])}
-    found = gaps(model, updates, updates, ("fc1",), jnp.asarray([0, 0, 1]), jnp.ones(3, bool))
-    np.testing.assert_allclose(found["gap_fc1"], np.sqrt(0.5) - 0.0, rtol=1e-6)
-    np.testing.assert_allclose(found["gap_fc2"], 0.0, atol=1e-6)
-    np.testing.assert_allclose(found["gap_l2_update_part"], np.sqrt(2) - 1.0, rtol=1e-6)
+    actual = gaps(model, updates, updates, ("fc1",), jnp.asarray([0, 0, 1]), jnp.ones(3, bool))
+    np.testing.assert_allclose(actual["gap_fc1"], np.sqrt(0.5) - 0.0, rtol=1e-6)
+    np.testing.assert_allclose(actual["gap_fc2"], 0.0, atol=1e-6)
+    np.testing.assert_allclose(actual["gap_l2_update_part"], np.sqrt(2) - 1.0, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -385,12 +401,12 @@ def test_unknown_options_are_named(model, options, text):
 def test_the_pilot_measures_the_gap_of_every_layer(key):
     federation, network = linear_groups(8, 2), mlp((4, 4, 1), (6, 5), 4)
     algorithm = layercfl(network, WORK, layers="all", group=tuple(np.asarray(federation.group).tolist()))
-    unsplit = LayerCFLHyper(lr=0.1, eps_2=np.inf)
-    found = layer_gaps(algorithm, unsplit, federation, key, 6)
-    assert set(found) == {"fc1", "fc2", "fc3", *MEASURES}
-    metrics = simulate(algorithm, unsplit, federation, key, 6)[1]
-    np.testing.assert_allclose(found["fc3"], metrics["gap_fc3"][-1], rtol=1e-5)
-    chosen = layers_by_pilot(network, found)
+    without_splits = LayerCFLHyper(lr=0.1, eps_2=np.inf)
+    layer_gap = layer_gaps(algorithm, without_splits, federation, key, 6)
+    assert set(layer_gap) == {"fc1", "fc2", "fc3", *MEASURES}
+    metrics = simulate(algorithm, without_splits, federation, key, 6)[1]
+    np.testing.assert_allclose(layer_gap["fc3"], metrics["gap_fc3"][-1], rtol=1e-5)
+    chosen = layers_by_pilot(network, layer_gap)
     assert chosen_layers(network, chosen) == chosen
 
 
@@ -405,12 +421,12 @@ def test_children_inherit_what_their_server_remembers(key, model):
     """A server with momentum: the split takes over the parent's, and both halves then go their own ways."""
     method = cfl + BRICKS["momentum"]
     hyper = method.Hyper(lr=0.1, eps_1=1e3, eps_2=0.0, gamma_max=None, r_min=0, min_size=6, server_lr=0.5)
-    run = [simulate(method(model, WORK), hyper, linear_groups(8, 2), key, n)[0].server for n in (1, 2)]
-    assert [len(set(np.asarray(server.label).tolist())) for server in run] == [1, 2]
-    before, after = (np.asarray(tree.flatten(server.memory.moments[0].trace)) for server in run)
-    assert np.abs(before[0]).max() > 0
-    assert not before[1].any()
-    centers = [np.asarray(tree.flatten(server.centers)) for server in run]
+    servers = [simulate(method(model, WORK), hyper, linear_groups(8, 2), key, n)[0].server for n in (1, 2)]
+    assert [len(set(np.asarray(server.label).tolist())) for server in servers] == [1, 2]
+    momentum_before, momentum_after = (np.asarray(tree.flatten(server.memory.moments[0].trace)) for server in servers)
+    assert np.abs(momentum_before[0]).max() > 0
+    assert not momentum_before[1].any()
+    centers = [np.asarray(tree.flatten(server.centers)) for server in servers]
     for k in range(2):  # v <- beta v + (theta - mean), theta <- theta - eta v: from the parent's theta and v
-        np.testing.assert_allclose(centers[1][k], centers[0][0] - 0.5 * after[k], rtol=1e-5, atol=1e-6)
-    assert not np.allclose(after[0], after[1])
+        np.testing.assert_allclose(centers[1][k], centers[0][0] - 0.5 * momentum_after[k], rtol=1e-5, atol=1e-6)
+    assert not np.allclose(momentum_after[0], momentum_after[1])

@@ -24,7 +24,7 @@ CLIENTS_FIRST = {"output": "clients", "start": "common"}
 
 
 @pytest.fixture(scope="module")
-def deep():
+def deep_model():
     return mlp(input_shape=(4, 4, 1), hidden=(6, 5), n_classes=4)
 
 
@@ -32,53 +32,57 @@ def final(algorithm, hyper, federation, key, n_rounds=ROUNDS):
     return simulate(algorithm, hyper, federation, key, n_rounds, participation=0.5)[0].server
 
 
-def shuffled(key, params, layers):
-    first, second = (jax.random.permutation(k, n) for k, n in zip(jax.random.split(key), (6, 5), strict=True))
-    return permute_units(params, (first, second), layers)
+def with_shuffled_units(key, params, layers):
+    first_order, second_order = (
+        jax.random.permutation(k, n) for k, n in zip(jax.random.split(key), (6, 5), strict=True)
+    )
+    return permute_units(params, (first_order, second_order), layers)
 
 
 @pytest.mark.slow
-def test_from_a_common_start_there_is_nothing_to_match_and_it_is_fedavg(key, deep, work, federation):
-    ours = final(fedma(deep, work, **CLIENTS_FIRST), fedavg.Hyper(lr=0.02), federation, key)
-    averaged = final(fedavg(deep, work), fedavg.Hyper(lr=0.02), federation, key)
-    chex.assert_trees_all_close(ours, averaged, rtol=1e-5, atol=1e-6)
+def test_from_a_common_start_there_is_nothing_to_match_and_it_is_fedavg(key, deep_model, work, federation):
+    actual = final(fedma(deep_model, work, **CLIENTS_FIRST), fedavg.Hyper(lr=0.02), federation, key)
+    expected = final(fedavg(deep_model, work), fedavg.Hyper(lr=0.02), federation, key)
+    chex.assert_trees_all_close(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow
-def test_permuted_copies_average_to_the_function_they_compute(key, deep, work, federation):
-    original, x = deep.init(key), jax.random.normal(key, (20, 4, 4, 1))
-    permuted = deep._replace(init=lambda key: shuffled(key, original, deep.layers))
-    theta = final(fedma(permuted, work), fedavg.Hyper(lr=1e-30), federation, key, 1)
-    expected = deep.apply(original, x, None)[0]
-    np.testing.assert_allclose(deep.apply(theta, x, None)[0], expected, rtol=1e-4, atol=1e-5)  # sums in another order
-    by_index = jax.vmap(permuted.init)(jax.random.split(key, 8))
-    mean = jax.tree.map(lambda leaf: leaf.mean(axis=0), by_index)
-    assert float(jnp.abs(deep.apply(mean, x, None)[0] - expected).max()) > 0.1
+def test_permuted_copies_average_to_the_function_they_compute(key, deep_model, work, federation):
+    original, x = deep_model.init(key), jax.random.normal(key, (20, 4, 4, 1))
+    permuted_model = deep_model._replace(init=lambda key: with_shuffled_units(key, original, deep_model.layers))
+    theta = final(fedma(permuted_model, work), fedavg.Hyper(lr=1e-30), federation, key, 1)
+    expected = deep_model.apply(original, x, None)[0]
+    np.testing.assert_allclose(
+        deep_model.apply(theta, x, None)[0], expected, rtol=1e-4, atol=1e-5
+    )  # sums in another order
+    copies = jax.vmap(permuted_model.init)(jax.random.split(key, 8))
+    mean = jax.tree.map(lambda leaf: leaf.mean(axis=0), copies)
+    assert float(jnp.abs(deep_model.apply(mean, x, None)[0] - expected).max()) > 0.1
 
 
 @pytest.mark.slow
 def test_a_matched_layer_is_held_while_those_above_are_trained_again(key, model, work, federation):
-    once, again = (
+    trained_once, retrained = (
         final(fedma(model, work, retrain_epochs=epochs), fedavg.Hyper(lr=0.1), federation, key, 1) for epochs in (0, 1)
     )
-    chex.assert_trees_all_close(again["fc1"], once["fc1"], rtol=1e-5, atol=1e-6)
-    assert not np.allclose(again["fc2"]["kernel"], once["fc2"]["kernel"], atol=1e-3)
+    chex.assert_trees_all_close(retrained["fc1"], trained_once["fc1"], rtol=1e-5, atol=1e-6)
+    assert not np.allclose(retrained["fc2"]["kernel"], trained_once["fc2"]["kernel"], atol=1e-3)
 
 
 def test_clients_count_by_the_weight_with_which_they_came(key, model, work, federation):
     algorithm, hyper = fedma(model, work, output="clients"), as_traced(fedavg.Hyper(lr=0.1))
 
     @jax.jit
-    def of_the_third_alone(key):
+    def receive_third(key):
         state = algorithm.init(key, hyper, federation.train)
         cohort = sample_cohort(key, jnp.int32(0), federation, 6, jnp.float32(0.0))
         upload = algorithm.exchange.send(key, hyper, state, cohort)
-        lonely = upload._replace(weight=jnp.where(jnp.arange(6) == 2, upload.weight, 0))
-        after, _ = algorithm.exchange.receive(key, hyper, state, cohort, lonely)
-        return jax.tree.map(lambda leaf: leaf[2], upload.params), after.server
+        only_third = upload._replace(weight=jnp.where(jnp.arange(6) == 2, upload.weight, 0))
+        next_state, _ = algorithm.exchange.receive(key, hyper, state, cohort, only_third)
+        return jax.tree.map(lambda leaf: leaf[2], upload.params), next_state.server
 
-    (sent, theta), x = of_the_third_alone(key), jax.random.normal(key, (20, 4, 4, 1))
-    expected = model.apply(sent, x, None)[0]
+    (third_params, theta), x = receive_third(key), jax.random.normal(key, (20, 4, 4, 1))
+    expected = model.apply(third_params, x, None)[0]
     np.testing.assert_allclose(model.apply(theta, x, None)[0], expected, rtol=1e-4, atol=1e-5)
 
 
@@ -93,7 +97,8 @@ def test_outputs_of_fedma_count_by_the_examples_of_their_class(key, model, feder
         sent = [oracle.local_sgd(theta, reference.batches(i, k), lr) for i, k, _ in cohort]
         share = np.array([count[i] for i, *_ in cohort]) / sum(count[i] for i, *_ in cohort)
         outputs = {
-            name: sum(w["fc2"][name] * own for w, own in zip(sent, share, strict=True)) for name in sent[0]["fc2"]
+            name: sum(w["fc2"][name] * class_share for w, class_share in zip(sent, share, strict=True))
+            for name in sent[0]["fc2"]
         }
         theta = oracle.average(sent, [size for *_, size in cohort]) | {"fc2": outputs}
     deployed, _ = run(fedma(model, WORK, start="common"), fedma.Hyper(lr=lr), federation, key)
@@ -105,22 +110,24 @@ def test_an_output_whose_class_no_participant_has_counts_by_their_examples(key, 
     """It has been trained too, and its inputs have moved: neither is it dropped, nor does it stay as it was."""
     pool = federation.train.pool
     federation = federation._replace(train=federation.train._replace(pool=pool._replace(y=jnp.minimum(pool.y, 2))))
-    plain, lr = Reference(key, model, federation), 0.02
-    cohort = next(iter(plain.rounds(PLACES, 0.7)))
-    sent = [oracle.local_sgd(plain.start, plain.batches(i, k), lr) for i, k, _ in cohort]
+    three_classes, lr = Reference(key, model, federation), 0.02
+    cohort = next(iter(three_classes.rounds(PLACES, 0.7)))
+    sent = [oracle.local_sgd(three_classes.start, three_classes.batches(i, k), lr) for i, k, _ in cohort]
     by_size = oracle.average(sent, [size for *_, size in cohort])["fc2"]
-    labels = [np.asarray(pool.y)[plain.index[i, : int(size)]] for i, _, size in cohort]
+    labels = [np.asarray(pool.y)[three_classes.index[i, : int(size)]] for i, _, size in cohort]
     share = np.array([np.bincount(np.minimum(y, 2), minlength=4) for y in labels], float)
     share[:, 3] = [size for *_, size in cohort]
     share /= share.sum(axis=0)
-    expected = {name: sum(w["fc2"][name] * own for w, own in zip(sent, share, strict=True)) for name in by_size}
+    expected = {
+        name: sum(w["fc2"][name] * class_share for w, class_share in zip(sent, share, strict=True)) for name in by_size
+    }
     algorithm, hyper = fedma(model, WORK, start="common"), fedma.Hyper(lr=lr)
-    found = simulate(algorithm, hyper, federation, key, 1, participation=PLACES / 8, dropout=0.7)[0].server["fc2"]
+    actual = simulate(algorithm, hyper, federation, key, 1, participation=PLACES / 8, dropout=0.7)[0].server["fc2"]
     assert 1 < len(cohort) < PLACES
     for name in ("kernel", "bias"):
-        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(actual[name], expected[name], rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(expected[name][..., 3], by_size[name][..., 3], rtol=1e-12)
-    assert np.abs(expected["bias"] - plain.start["fc2"]["bias"])[3] > 1e-3
+    assert np.abs(expected["bias"] - three_classes.start["fc2"]["bias"])[3] > 1e-3
 
 
 def test_an_output_is_averaged_by_the_examples_of_its_class():
@@ -132,41 +139,53 @@ def test_an_output_is_averaged_by_the_examples_of_its_class():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("empty", ["keep", "reseed"])
-def test_where_units_are_in_order_fesem_ma_is_fesem(key, deep, work, federation, empty):
+def test_where_units_are_in_order_fesem_ma_is_fesem(key, deep_model, work, federation, empty):
     """From the first clusters, and from centers of which one is so far away that nobody is near it."""
     hyper = fesem.Hyper(lr=0.02)
-    both = [make(deep, work, 2, empty=empty) for make in (fesem_ma, fesem)]
-    ours, plain = (final(one, hyper, federation, key) for one in both)
-    chex.assert_trees_all_close(ours, plain, rtol=1e-5, atol=1e-6)
-    begun = jitted(both[1].init)(key, as_traced(hyper), federation.train)
-    far = jax.tree.map(lambda leaf: leaf.at[1].add(100.0), begun.server.centers)
-    begun = jax.device_get(begun._replace(server=begun.server._replace(centers=far, label=0 * begun.server.label)))
-    ours, plain = (final(one._replace(init=lambda *_: begun), hyper, federation, key, 1) for one in both)
-    chex.assert_trees_all_close(ours, plain, rtol=1e-5, atol=1e-6)
-    assert (float(plain.centers["fc1"]["bias"][1].mean()) > 50) == (empty == "keep")
+    algorithms = [make(deep_model, work, 2, empty=empty) for make in (fesem_ma, fesem)]
+    actual, expected = (final(algorithm, hyper, federation, key) for algorithm in algorithms)
+    chex.assert_trees_all_close(actual, expected, rtol=1e-5, atol=1e-6)
+    state = jitted(algorithms[1].init)(key, as_traced(hyper), federation.train)
+    shifted_centers = jax.tree.map(lambda leaf: leaf.at[1].add(100.0), state.server.centers)
+    state = jax.device_get(
+        state._replace(server=state.server._replace(centers=shifted_centers, label=0 * state.server.label))
+    )
+    actual, expected = (
+        final(algorithm._replace(init=lambda *_: state), hyper, federation, key, 1) for algorithm in algorithms
+    )
+    chex.assert_trees_all_close(actual, expected, rtol=1e-5, atol=1e-6)
+    assert (float(expected.centers["fc1"]["bias"][1].mean()) > 50) == (empty == "keep")
 
 
 @pytest.mark.slow
-def test_the_order_of_a_clients_units_changes_no_function_of_fesem_ma(key, deep, work, federation):
-    algorithm, hyper, x = fesem_ma(deep, work, 2), as_traced(fesem.Hyper(lr=0.1)), jax.random.normal(key, (20, 4, 4, 1))
+def test_the_order_of_a_clients_units_changes_no_function_of_fesem_ma(key, deep_model, work, federation):
+    algorithm, hyper, x = (
+        fesem_ma(deep_model, work, 2),
+        as_traced(fesem.Hyper(lr=0.1)),
+        jax.random.normal(key, (20, 4, 4, 1)),
+    )
     state = jitted(algorithm.init)(key, hyper, federation.train)
     cohort = sample_cohort(key, jnp.int32(0), federation, 8, None)
-    absent = cohort._replace(active=jnp.zeros(8, bool))  # so the tables' models go through an E and an M step
+    empty_cohort = cohort._replace(active=jnp.zeros(8, bool))  # so the tables' models go through an E and an M step
 
     @jax.jit
     def step(models):
-        kept = state.server.kept._replace(models=models)
-        return algorithm.round(key, hyper, state._replace(server=state.server._replace(kept=kept)), absent)[0].server
+        tables = state.server.kept._replace(models=models)
+        return algorithm.round(key, hyper, state._replace(server=state.server._replace(kept=tables)), empty_cohort)[
+            0
+        ].server
 
     models = state.server.kept.models
-    moved = jax.tree.map(
-        lambda leaf, new: leaf.at[3].set(new), models, shuffled(key, tree.take(models, 3), deep.layers)
+    reordered_models = jax.tree.map(
+        lambda leaf, new_leaf: leaf.at[3].set(new_leaf),
+        models,
+        with_shuffled_units(key, tree.take(models, 3), deep_model.layers),
     )
-    straight, other = step(models), step(moved)
-    np.testing.assert_array_equal(other.label, straight.label)
-    outputs = jax.vmap(lambda center: deep.apply(center, x, None)[0])
-    np.testing.assert_allclose(outputs(other.centers), outputs(straight.centers), rtol=1e-4, atol=1e-5)
-    assert not np.allclose(moved["fc1"]["kernel"], models["fc1"]["kernel"])
+    in_order, in_other_order = step(models), step(reordered_models)
+    np.testing.assert_array_equal(in_other_order.label, in_order.label)
+    outputs = jax.vmap(lambda center: deep_model.apply(center, x, None)[0])
+    np.testing.assert_allclose(outputs(in_other_order.centers), outputs(in_order.centers), rtol=1e-4, atol=1e-5)
+    assert not np.allclose(reordered_models["fc1"]["kernel"], models["fc1"]["kernel"])
 
 
 @pytest.mark.parametrize(

@@ -66,16 +66,16 @@ class Reference:
     def rounds(self, size=PLACES, dropout=DROPOUT):
         """Each round's participants as (id, key, size): those of ``size`` drawn ones who do not drop out."""
         for round in range(ROUNDS):
-            drawn = participants(self.keys.cohort, np.int32(round), self.federation, size, as_traced(dropout))
-            ids, keys, there = np.asarray(drawn[0]).tolist(), drawn[1], np.asarray(drawn[2])
-            yield [(i, keys[place], float(self.size[i])) for place, i in enumerate(ids) if there[place]]
+            cohort = participants(self.keys.cohort, np.int32(round), self.federation, size, as_traced(dropout))
+            ids, keys, is_active = np.asarray(cohort[0]).tolist(), cohort[1], np.asarray(cohort[2])
+            yield [(i, keys[position], float(self.size[i])) for position, i in enumerate(ids) if is_active[position]]
 
     def batches(self, i, key, epochs=WORK.epochs):
         """Client i's minibatches of (x, y), in the order in which the library meets them."""
         size, batches = int(self.size[i]), []
         for order in np.asarray(epoch_orders(key, self.index[i], size, epochs)):
-            for begin in range(0, size, WORK.batch_size):
-                rows = order[begin : min(begin + WORK.batch_size, size)]
+            for first_row in range(0, size, WORK.batch_size):
+                rows = order[first_row : min(first_row + WORK.batch_size, size)]
                 batches.append((self.x[rows], self.y[rows]))
         return batches
 
@@ -109,18 +109,18 @@ def run(algorithm, hyper, federation, key):
     return jax.tree.map(lambda leaf: np.asarray(leaf[models.row]), models.params), state
 
 
-def assert_sent(metrics, way, expected):
+def assert_sent(metrics, metric, expected):
     """That participants have sent so many floats: ``expected`` has those of each round by client."""
     floats = [
-        {int(i): floats for i, floats, there in zip(*round, strict=True) if there}
-        for round in zip(metrics["ids"], metrics[way], metrics["active"], strict=True)
+        {int(i): floats for i, floats, is_active in zip(*round, strict=True) if is_active}
+        for round in zip(metrics["ids"], metrics[metric], metrics["active"], strict=True)
     ]
     assert floats == expected
 
 
-def assert_models(ours, expected):
+def assert_models(actual, expected):
     expected = jax.tree.map(lambda *leaves: np.stack(leaves), *expected)
-    chex.assert_trees_all_close(ours, expected, rtol=1e-5, atol=1e-5)
+    chex.assert_trees_all_close(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("weighting", ["size", *slow("uniform")])
@@ -155,31 +155,33 @@ def test_ditto(key, model, federation, reference):
 @pytest.mark.parametrize("name", ["fedper", "lg_fedavg"])
 def test_fedper_and_lg_fedavg(key, model, federation, reference, name):
     shared_layers = BODY if name == "fedper" else HEAD
-    shared, own = reference.start, reference.everyone()
+    shared, models = reference.start, reference.everyone()
     for cohort in reference.rounds():
         for i, k, _ in cohort:
-            own[i] = reference.train(own[i] | {n: shared[n] for n in shared_layers}, i, k)
+            models[i] = reference.train(models[i] | {n: shared[n] for n in shared_layers}, i, k)
         weights = [size if name == "fedper" else 1.0 for *_, size in cohort]
-        shared = oracle.average([own[i] for i, *_ in cohort], weights)
+        shared = oracle.average([models[i] for i, *_ in cohort], weights)
     if name == "fedper":
         algorithm, hyper = fedper(model, WORK), fljax.fedper.Hyper(lr=LR, momentum=MOMENTUM)
     else:
         algorithm, hyper = lg_fedavg(model, WORK), fljax.lg_fedavg.Hyper(lr=LR, momentum=MOMENTUM)
-    expected = [model | {n: shared[n] for n in shared_layers} for model in own]
+    expected = [model | {n: shared[n] for n in shared_layers} for model in models]
     assert_models(run(algorithm, hyper, federation, key)[0], expected)
 
 
 def test_fedrep(key, model, federation, reference):
-    body, own = reference.start, reference.everyone()
+    body, models = reference.start, reference.everyone()
     for cohort in reference.rounds():
         for i, k, _ in cohort:
             head_batches = reference.batches(i, jax.random.fold_in(k, HEAD_PHASE), epochs=1)
             body_batches = reference.batches(i, k, epochs=1)
-            fitted = oracle.local_sgd(own[i] | {"fc1": body["fc1"]}, head_batches, LR, MOMENTUM, moving=HEAD)
-            own[i] = oracle.local_sgd(fitted, body_batches, LR, MOMENTUM, moving=BODY)
-        body = oracle.average([own[i] for i, *_ in cohort], [size for *_, size in cohort])
+            with_fitted_head = oracle.local_sgd(
+                models[i] | {"fc1": body["fc1"]}, head_batches, LR, MOMENTUM, moving=HEAD
+            )
+            models[i] = oracle.local_sgd(with_fitted_head, body_batches, LR, MOMENTUM, moving=BODY)
+        body = oracle.average([models[i] for i, *_ in cohort], [size for *_, size in cohort])
     algorithm = fedrep(model, WORK, body_epochs=1, ft_epochs=0)
-    expected = [model | {"fc1": body["fc1"]} for model in own]
+    expected = [model | {"fc1": body["fc1"]} for model in models]
     assert_models(run(algorithm, fljax.fedrep.Hyper(lr=LR, momentum=MOMENTUM), federation, key)[0], expected)
 
 
@@ -210,22 +212,22 @@ def test_fesem(key, model, federation, reference, proximal_weight):
     """
     algorithm, mu = fesem(model, WORK, 2, proximal_weight=proximal_weight), 0.4
     hyper = fesem.Hyper(lr=LR, momentum=MOMENTUM, mu=mu)
-    begun = jax.device_get(jitted(algorithm.init)(reference.keys.init, hyper, federation.train))
-    server = begun.server
+    first_state = jax.device_get(jitted(algorithm.init)(reference.keys.init, hyper, federation.train))
+    server = first_state.server
     centers, models = (
-        [jax.tree.map(lambda leaf, i=i: np.float64(leaf[i]), of) for i in range(n)]
-        for of, n in ((server.centers, 2), (server.kept.models, 8))
+        [jax.tree.map(lambda leaf, i=i: np.float64(leaf[i]), stacked) for i in range(n)]
+        for stacked, n in ((server.centers, 2), (server.kept.models, 8))
     )
     label, alpha = np.asarray(server.label), reference.size / reference.size.sum()
     for cohort in reference.rounds():
         for i, k, _ in cohort:
-            own = mu / (8 * alpha[i]) if proximal_weight == "objective" else mu
-            models[i] = reference.train(centers[label[i]], i, k, mu=own)
-        label = np.array([np.argmin([squared(w, center) for center in centers]) for w in models])
+            weight_of_term = mu / (8 * alpha[i]) if proximal_weight == "objective" else mu
+            models[i] = reference.train(centers[label[i]], i, k, mu=weight_of_term)
+        label = np.array([np.argmin([squared_distance(w, center) for center in centers]) for w in models])
         members = [[w for w, j in zip(models, label, strict=True) if j == k] for k in range(2)]
         assert all(members)
-        centers = [oracle.average(those, [1.0] * len(those)) for those in members]
-    deployed, state = run(algorithm._replace(init=lambda *_: begun), hyper, federation, key)
+        centers = [oracle.average(models_of_cluster, [1.0] * len(models_of_cluster)) for models_of_cluster in members]
+    deployed, state = run(algorithm._replace(init=lambda *_: first_state), hyper, federation, key)
     np.testing.assert_array_equal(state.server.label, label)
     assert_models(state.server.kept.models, models)
     assert_models(deployed, [centers[k] for k in label])
@@ -242,29 +244,31 @@ def test_ifca_and_hypcluster(key, model, federation, reference, name):
     else:
         algorithm, step, beta = hypcluster(model, WORK, 2, server_optimizer="momentum"), 0.7, 0.6
         hyper = hypcluster.Hyper(lr=LR, momentum=MOMENTUM, server_lr=step, beta1=beta)
-    begun = jax.device_get(jitted(algorithm.init)(reference.keys.init, hyper, federation.train))
-    centers = [jax.tree.map(lambda leaf, j=j: np.float64(leaf[j]), begun.server.centers) for j in range(2)]
+    first_state = jax.device_get(jitted(algorithm.init)(reference.keys.init, hyper, federation.train))
+    centers = [jax.tree.map(lambda leaf, j=j: np.float64(leaf[j]), first_state.server.centers) for j in range(2)]
     moments = [oracle.combine(np.zeros_like, theta) for theta in centers]
 
-    def nearest(i):
+    def best_cluster(i):
         rows = reference.index[i, : reference.size[i]]
         return int(np.argmin([oracle.training_loss(theta, reference.x[rows], reference.y[rows]) for theta in centers]))
 
     for cohort in reference.rounds():
         sent, sizes = [[], []], [[], []]
         for i, k, size in cohort:
-            sent[nearest(i)].append(reference.train(centers[nearest(i)], i, k))
-            sizes[nearest(i)].append(1.0 if name == "ifca" else size)
+            sent[best_cluster(i)].append(reference.train(centers[best_cluster(i)], i, k))
+            sizes[best_cluster(i)].append(1.0 if name == "ifca" else size)
         for j in range(2):
             if sent[j]:
                 mean = oracle.average(sent[j], sizes[j])
-                moments[j] = oracle.combine(lambda m, t, to: beta * m + t - to, moments[j], centers[j], mean)
+                moments[j] = oracle.combine(
+                    lambda m, t, mean_leaf: beta * m + t - mean_leaf, moments[j], centers[j], mean
+                )
                 centers[j] = oracle.combine(lambda t, m: t - step * m, centers[j], moments[j])
-    deployed, state = run(algorithm._replace(init=lambda *_: begun), hyper, federation, key)
+    deployed, state = run(algorithm._replace(init=lambda *_: first_state), hyper, federation, key)
     assert_models(state.server.centers, centers)
-    assert_models(deployed, [centers[nearest(i)] for i in range(8)])
-    assert len({nearest(i) for i in range(8)}) == 2
+    assert_models(deployed, [centers[best_cluster(i)] for i in range(8)])
+    assert len({best_cluster(i) for i in range(8)}) == 2
 
 
-def squared(a, b):
+def squared_distance(a, b):
     return sum(np.square(leaf).sum() for leaf in jax.tree.leaves(oracle.combine(np.subtract, a, b)))

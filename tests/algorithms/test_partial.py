@@ -41,7 +41,7 @@ def final(algorithm, hyper, federation, key, **options):
     return simulate(algorithm, hyper, federation, key, ROUNDS, participation=0.5, **options)[0]
 
 
-def averaged(model, work, federation, key, weighting="size"):
+def fedavg_server(model, work, federation, key, weighting="size"):
     return final(fedavg(model, work, weighting=weighting), fljax.fedavg.Hyper(lr=0.1), federation, key).server
 
 
@@ -49,28 +49,28 @@ def test_ditto_without_pull_is_fedavg_beside_standalone_training(key, model, wor
     """Each at a learning rate of its own, and both rates fall."""
     hyper = fljax.ditto.Hyper(lr=0.05, personal_lr=0.1, lr_decay=0.5, lam=0.0)
     state = final(ditto(model, work), hyper, federation, key)
-    shared = final(fedavg(model, work), fljax.fedavg.Hyper(lr=0.05, lr_decay=0.5), federation, key)
-    alone = final(standalone(model, work), fljax.standalone.Hyper(lr=0.1, lr_decay=0.5), federation, key)
-    chex.assert_trees_all_close(state.server, shared.server, rtol=1e-6, atol=1e-7)
-    chex.assert_trees_all_close(state.clients, alone.clients, rtol=1e-6, atol=1e-7)
+    fedavg_state = final(fedavg(model, work), fljax.fedavg.Hyper(lr=0.05, lr_decay=0.5), federation, key)
+    standalone_state = final(standalone(model, work), fljax.standalone.Hyper(lr=0.1, lr_decay=0.5), federation, key)
+    chex.assert_trees_all_close(state.server, fedavg_state.server, rtol=1e-6, atol=1e-7)
+    chex.assert_trees_all_close(state.clients, standalone_state.clients, rtol=1e-6, atol=1e-7)
 
 
 def test_the_global_model_of_ditto_does_not_know_the_pull(key, model, work, federation):
-    one, other = (
+    state_without_pull, state_with_pull = (
         final(ditto(model, work), fljax.ditto.Hyper(lr=0.1, lam=pull), federation, key) for pull in (0.0, 3.0)
     )
-    chex.assert_trees_all_equal(one.server, other.server)
-    assert not np.array_equal(one.clients["fc1"]["kernel"], other.clients["fc1"]["kernel"])
+    chex.assert_trees_all_equal(state_without_pull.server, state_with_pull.server)
+    assert not np.array_equal(state_without_pull.clients["fc1"]["kernel"], state_with_pull.clients["fc1"]["kernel"])
 
 
 @pytest.mark.slow
 def test_a_strong_pull_lands_ditto_on_the_received_model_less_one_gradient(key, model, federation):
     # eta lambda = 1: V - eta (g(V) + lambda (V - theta)) = theta - eta g(V), wherever V was.
-    algorithm, full = ditto(model, Work(1, 64)), fljax.ditto.Hyper(lr=0.01, lam=100.0)
-    state = simulate(algorithm, full, federation, key, ROUNDS)[0]
-    received = simulate(algorithm, full, federation, key, ROUNDS - 1)[0].server
-    away = tree.subtract(state.clients, tree.broadcast(received, 8))
-    assert float(jnp.abs(tree.flatten(away)).max()) < 0.01 * 2.0  # eta times a bound on a gradient's entries
+    algorithm, hyper = ditto(model, Work(1, 64)), fljax.ditto.Hyper(lr=0.01, lam=100.0)
+    state = simulate(algorithm, hyper, federation, key, ROUNDS)[0]
+    received = simulate(algorithm, hyper, federation, key, ROUNDS - 1)[0].server
+    difference = tree.subtract(state.clients, tree.broadcast(received, 8))
+    assert float(jnp.abs(tree.flatten(difference)).max()) < 0.01 * 2.0  # eta times a bound on a gradient's entries
 
 
 @pytest.mark.parametrize("n_shared", ["lg_fedavg", *slow("fedper", "fedrep", "fedbabu")])
@@ -82,15 +82,15 @@ def test_everything_shared_is_fedavg(key, model, work, federation, n_shared):
         "fedbabu": (fedbabu(model, work, n_head=0, ft_epochs=0, weighting="size"), fljax.fedbabu.Hyper(lr=0.1)),
     }[n_shared]
     state = final(algorithm, hyper, federation, key)
-    chex.assert_trees_all_close(state.server, averaged(model, work, federation, key), rtol=1e-6, atol=1e-7)
+    chex.assert_trees_all_close(state.server, fedavg_server(model, work, federation, key), rtol=1e-6, atol=1e-7)
     deployed = jitted(algorithm.deploy)(key, hyper, state, federation.train)
     assert tree.n_rows(deployed.params) == 1
 
 
 def test_nothing_shared_is_standalone_training(key, model, work, federation):
     state = final(fedper(model, work, n_personal=2), fljax.fedper.Hyper(lr=0.1), federation, key)
-    alone = final(standalone(model, work), fljax.standalone.Hyper(lr=0.1), federation, key)
-    chex.assert_trees_all_close(state.clients, alone.clients, rtol=1e-6, atol=1e-7)
+    standalone_state = final(standalone(model, work), fljax.standalone.Hyper(lr=0.1), federation, key)
+    chex.assert_trees_all_close(state.clients, standalone_state.clients, rtol=1e-6, atol=1e-7)
     assert state.server == {}
 
 
@@ -104,11 +104,11 @@ def test_fedper_and_lg_fedavg_share_complementary_parts(key, model, work, federa
 
 def test_heads_of_clients_that_sit_out_stay(key, model, work, federation):
     state, metrics = simulate(fedper(model, work), fljax.fedper.Hyper(lr=0.1), federation, key, 2, participation=0.25)
-    seen = np.isin(np.arange(8), np.asarray(metrics["ids"]))
-    assert 0 < seen.sum() < 8
+    took_part = np.isin(np.arange(8), np.asarray(metrics["ids"]))
+    assert 0 < took_part.sum() < 8
     start = np.asarray(model.init(split_key(key).init)["fc2"]["kernel"])
-    moved = ~np.isclose(state.clients["fc2"]["kernel"], start, rtol=1e-6, atol=0).all(axis=(1, 2))
-    np.testing.assert_array_equal(moved, seen)
+    is_changed = ~np.isclose(state.clients["fc2"]["kernel"], start, rtol=1e-6, atol=0).all(axis=(1, 2))
+    np.testing.assert_array_equal(is_changed, took_part)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
@@ -117,9 +117,9 @@ def test_frozen_layers_stay_bit_for_bit(key, model, federation, optimizer):
     hyper = fljax.fedavg.Hyper(lr=0.1, momentum=0.5 if optimizer == "sgd" else None, weight_decay=0.1)
     keys, start = jax.random.split(key, 8), model.init(key)
     loss = frozen_loss(training_loss(model), ("fc1",))
-    tuner = frozen_optimizer(local_optimizer(hyper, work, jnp.int32(0)), ("fc1",))
+    frozen_sgd = frozen_optimizer(local_optimizer(hyper, work, jnp.int32(0)), ("fc1",))
     with jax.numpy_dtype_promotion("standard"):  # optax's Adam raises a float to an int
-        trained = train_clients(keys, tree.everyone(start, 8), federation.train, loss, tuner, work)
+        trained = train_clients(keys, tree.everyone(start, 8), federation.train, loss, frozen_sgd, work)
     chex.assert_trees_all_equal(trained.params["fc1"], tree.broadcast(start["fc1"], 8))
     assert (np.asarray(trained.params["fc2"]["kernel"]) != np.asarray(start["fc2"]["kernel"])).any(axis=(1, 2)).all()
 
@@ -144,25 +144,27 @@ def test_an_optimizer_that_asks_for_the_loss_may_leave_layers_alone(key, model, 
 
 @pytest.mark.slow
 def test_a_sharpness_aware_step_climbs_in_the_layers_that_move_alone(key, model, federation):
-    hyper, start, held = fljax.compose("fedavg+sam").Hyper(lr=0.1, rho=0.5), model.init(key), ("fc1",)
+    hyper, start, frozen = fljax.compose("fedavg+sam").Hyper(lr=0.1, rho=0.5), model.init(key), ("fc1",)
     batch = minibatch(federation.train.pool, federation.train.index[0, :4], jnp.ones(4, jnp.float32))
-    plain = training_loss(model)
+    loss = training_loss(model)
 
-    def of_last(last):
-        return plain(start | {"fc2": last}, batch, key)[0]
+    def loss_of_last_layer(last_layer):
+        return loss(start | {"fc2": last_layer}, batch, key)[0]
 
     # By hand, over the last layer alone.
-    gradient = jax.grad(of_last)(start["fc2"])
+    gradient = jax.grad(loss_of_last_layer)(start["fc2"])
     norm = jnp.sqrt(sum(jnp.square(leaf).sum() for leaf in jax.tree.leaves(gradient)))
-    wanted = jax.grad(of_last)(jax.tree.map(lambda w, g: w + 0.5 * g / norm, start["fc2"], gradient))
+    expected = jax.grad(loss_of_last_layer)(jax.tree.map(lambda w, g: w + 0.5 * g / norm, start["fc2"], gradient))
 
     data = ClientData(federation.train.pool, federation.train.index[:1, :4], jnp.full(1, 4, jnp.int32))
     cohort = everyone(key, jnp.int32(0), data)
     work = Work(1, 4, terms=(sharpness_aware,))
-    trained = train(hyper, tree.everyone(start, 1), cohort, plain, work, frozen=held)
+    trained = train(hyper, tree.everyone(start, 1), cohort, loss, work, frozen=frozen)
     chex.assert_trees_all_equal(trained.params["fc1"], tree.broadcast(start["fc1"], 1))
-    moved = jax.tree.map(lambda new, old: (old - new[0]) / 0.1, trained.params["fc2"], start["fc2"])
-    chex.assert_trees_all_close(moved, wanted, rtol=1e-3, atol=1e-5)
+    actual = jax.tree.map(
+        lambda new_leaf, old_leaf: (old_leaf - new_leaf[0]) / 0.1, trained.params["fc2"], start["fc2"]
+    )
+    chex.assert_trees_all_close(actual, expected, rtol=1e-3, atol=1e-5)
 
 
 def test_layers_that_a_model_does_not_have_are_not_frozen_in_silence(key, model, federation):
@@ -187,8 +189,8 @@ def test_noise_for_privacy_leaves_the_head_alone_where_fedrep_trains_the_body_on
     chex.assert_trees_all_equal(state.clients, {"fc2": tree.broadcast(head, 8)})
 
 
-@pytest.mark.parametrize(("body_epochs", "still"), [(0, "fc1"), (2, "fc2")])
-def test_fedrep_moves_only_what_its_phases_train(key, model, work, federation, body_epochs, still):
+@pytest.mark.parametrize(("body_epochs", "fixed_layer"), [(0, "fc1"), (2, "fc2")])
+def test_fedrep_moves_only_what_its_phases_train(key, model, work, federation, body_epochs, fixed_layer):
     state = final(
         fedrep(model, work, body_epochs=body_epochs, ft_epochs=0),
         fljax.fedrep.Hyper(lr=0.1, weight_decay=0.1),
@@ -196,19 +198,19 @@ def test_fedrep_moves_only_what_its_phases_train(key, model, work, federation, b
         key,
     )
     start = model.init(split_key(key).init)
-    own = compose(tree.broadcast(state.server, 8), state.clients)
-    moving = "fc2" if still == "fc1" else "fc1"
+    models = compose(tree.broadcast(state.server, 8), state.clients)
+    trained_layer = "fc2" if fixed_layer == "fc1" else "fc1"
     # The mean of equal bodies may round in its last bit.
-    chex.assert_trees_all_close(own[still], tree.broadcast(start[still], 8), rtol=1e-6)
-    assert not np.allclose(own[moving]["kernel"], start[moving]["kernel"][None], atol=1e-3)
+    chex.assert_trees_all_close(models[fixed_layer], tree.broadcast(start[fixed_layer], 8), rtol=1e-6)
+    assert not np.allclose(models[trained_layer]["kernel"], start[trained_layer]["kernel"][None], atol=1e-3)
 
 
 @pytest.mark.slow
 def test_fedrep_fits_heads_alone_before_a_test(key, model, work, federation):
-    trained, tested = fedrep(model, work, body_epochs=2, ft_epochs=0), fedrep(model, work, ft_epochs=3)
+    for_training, for_test = fedrep(model, work, body_epochs=2, ft_epochs=0), fedrep(model, work, ft_epochs=3)
     hyper = fljax.fedrep.Hyper(lr=0.1)
-    state = final(trained, hyper, federation, key)
-    deployed = jitted(tested.deploy)(key, hyper, state, federation.train).params
+    state = final(for_training, hyper, federation, key)
+    deployed = jitted(for_test.deploy)(key, hyper, state, federation.train).params
     chex.assert_trees_all_equal(deployed["fc1"], tree.broadcast(state.server["fc1"], 8))
     assert (np.asarray(deployed["fc2"]["kernel"]) != np.asarray(state.clients["fc2"]["kernel"])).any(axis=(1, 2)).all()
 
@@ -219,47 +221,48 @@ def test_fedbabu_keeps_its_random_head_until_it_fine_tunes(key, model, work, fed
     state = final(fedbabu(model, work, weighting="size"), hyper, federation, key)
     chex.assert_trees_all_close(state.server["fc2"], start["fc2"], rtol=1e-6)  # drawn by another program
     assert not np.allclose(state.server["fc1"]["kernel"], start["fc1"]["kernel"], atol=1e-3)
-    plain = jitted(fedbabu(model, work, ft_epochs=0).deploy)(key, hyper, state, federation.train)
-    assert tree.n_rows(plain.params) == 1  # the same model for everyone
-    tuned = jitted(fedbabu(model, work).deploy)(key, hyper, state, federation.train).params
-    assert (np.asarray(tuned["fc2"]["kernel"]) != np.asarray(start["fc2"]["kernel"])).any(axis=(1, 2)).all()
+    deployed = jitted(fedbabu(model, work, ft_epochs=0).deploy)(key, hyper, state, federation.train)
+    assert tree.n_rows(deployed.params) == 1  # the same model for everyone
+    fine_tuned = jitted(fedbabu(model, work).deploy)(key, hyper, state, federation.train).params
+    assert (np.asarray(fine_tuned["fc2"]["kernel"]) != np.asarray(start["fc2"]["kernel"])).any(axis=(1, 2)).all()
 
 
 def test_a_trained_head_is_another_method_than_fedbabu(key, model, work, federation):
-    body = final(fedbabu(model, work, weighting="size"), fljax.fedbabu.Hyper(lr=0.1), federation, key).server
-    both = averaged(model, work, federation, key)
-    assert not np.allclose(body["fc1"]["kernel"], both["fc1"]["kernel"], atol=1e-4)
+    trained_in_body = final(fedbabu(model, work, weighting="size"), fljax.fedbabu.Hyper(lr=0.1), federation, key).server
+    trained_in_all_layers = fedavg_server(model, work, federation, key)
+    assert not np.allclose(trained_in_body["fc1"]["kernel"], trained_in_all_layers["fc1"]["kernel"], atol=1e-4)
 
 
 def test_phases_tell_the_mean_over_their_epochs_and_one_that_fails_undoes_them(key, model, federation):
     """Full batches, a step of 0.1 an epoch; client 2 fails in the first phase, client 5 in the second."""
 
-    def of(value):
-        def loss(params, batch, key, spoilt):
+    def loss_of(value):
+        def loss(params, batch, key, failures):
             moves = params["fc1"]["bias"].sum()
-            return value + spoilt + moves - jax.lax.stop_gradient(moves), params
+            return value + failures + moves - jax.lax.stop_gradient(moves), params
 
         return loss
 
-    spoilt = np.where(np.arange(8) == [[2], [5]], np.nan, 0).astype(np.float32)
+    failures = np.where(np.arange(8) == [[2], [5]], np.nan, 0).astype(np.float32)
     phases = [
-        Phase((), epochs, of(value), (rows,)) for epochs, value, rows in zip((1, 3), (2.0, 6.0), spoilt, strict=True)
+        Phase((), epochs, loss_of(value), (rows,))
+        for epochs, value, rows in zip((1, 3), (2.0, 6.0), failures, strict=True)
     ]
     start, cohort = tree.everyone(model.init(key), 8), everyone(key, jnp.int32(0), federation.train)
-    hyper, fine = as_traced(fljax.fedavg.Hyper(lr=0.1)), ~np.isnan(spoilt).any(0)
+    hyper, is_fine = as_traced(fljax.fedavg.Hyper(lr=0.1)), ~np.isnan(failures).any(0)
     trained = jax.jit(lambda hyper, start: train_in_phases(hyper, start, cohort, Work(4, 64), phases))(hyper, start)
-    np.testing.assert_array_equal(trained.ok, fine)
-    np.testing.assert_allclose(np.asarray(trained.loss)[fine], (1 * 2 + 3 * 6) / 4)
-    moved = np.asarray(trained.params["fc1"]["bias"]) - np.asarray(start.params["fc1"]["bias"])
-    np.testing.assert_allclose(moved, np.broadcast_to(np.where(fine, -0.4, 0)[:, None], moved.shape), atol=1e-6)
+    np.testing.assert_array_equal(trained.ok, is_fine)
+    np.testing.assert_allclose(np.asarray(trained.loss)[is_fine], (1 * 2 + 3 * 6) / 4)
+    change = np.asarray(trained.params["fc1"]["bias"]) - np.asarray(start.params["fc1"]["bias"])
+    np.testing.assert_allclose(change, np.broadcast_to(np.where(is_fine, -0.4, 0)[:, None], change.shape), atol=1e-6)
 
 
 def test_parts_carry_their_running_statistics():
     params = {"a": 1, "b": 2, "batch_stats": {"a": 3, "b": 4}}
-    rest, named = split(params, ("b",))
-    assert rest == {"a": 1, "batch_stats": {"a": 3}}
-    assert named == {"b": 2, "batch_stats": {"b": 4}}
-    assert compose(rest, named) == compose(named, rest) == params
+    without_b, only_b = split(params, ("b",))
+    assert without_b == {"a": 1, "batch_stats": {"a": 3}}
+    assert only_b == {"b": 2, "batch_stats": {"b": 4}}
+    assert compose(without_b, only_b) == compose(only_b, without_b) == params
     assert split(params, ("a", "b"))[0] == {}
 
 
@@ -287,10 +290,10 @@ def test_a_shared_body_is_not_copied_per_client(key):
     def temporaries(n_clients):
         federation = linear_groups(n_clients, 2, examples=24)
         state = jax.eval_shape(algorithm.init, key, hyper, federation.train)
-        never = jnp.int32(2**30)
-        arguments = (hyper, federation, key, None, never, never, state, jnp.int32(0), jnp.int32(4))
+        far_round = jnp.int32(2**30)
+        arguments = (hyper, federation, key, None, far_round, far_round, state, jnp.int32(0), jnp.int32(4))
         memory = run_chunk.lower(algorithm, 2, 8, *arguments).compile().memory_analysis()
         return memory.temp_size_in_bytes, 4 * tree.size(state.server)
 
-    (few, body), (many, _) = temporaries(4), temporaries(12)
-    assert many - few < 8 * body / 2  # their heads, a quarter of a body each, but no bodies
+    (with_4_clients, body), (with_12_clients, _) = temporaries(4), temporaries(12)
+    assert with_12_clients - with_4_clients < 8 * body / 2  # their heads, a quarter of a body each, but no bodies

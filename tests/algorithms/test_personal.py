@@ -30,11 +30,11 @@ def final(algorithm, hyper, federation, key, n_rounds=2):
     return simulate(algorithm, hyper, federation, key, n_rounds, participation=0.5, evaluate_every=n_rounds)[0]
 
 
-def averaged(model, work, federation, key):
+def fedavg_server(model, work, federation, key):
     return final(fljax.fedavg(model, work), fljax.fedavg.Hyper(lr=0.1), federation, key).server
 
 
-def alone(model, work, federation, key):
+def standalone_models(model, work, federation, key):
     return final(fljax.standalone(model, work), fljax.standalone.Hyper(lr=0.1), federation, key).clients
 
 
@@ -44,7 +44,7 @@ def numpy_features(params, x):
 
 
 def test_pfedme_in_numpy(key, model, federation, reference):  # noqa: F811
-    w, own, lam, rate, beta = reference.start, reference.everyone(), 2.0, 0.1, 0.6
+    w, personal_models, lam, rate, beta = reference.start, reference.everyone(), 2.0, 0.1, 0.6
     for cohort in reference.rounds():
         sent = []
         for i, k, _ in cohort:
@@ -54,21 +54,21 @@ def test_pfedme_in_numpy(key, model, federation, reference):  # noqa: F811
                     g = oracle.gradient(theta, x, y)
                     theta = oracle.combine(lambda t, g, c: t - rate * (g + lam * (t - c)), theta, g, copy)
                 copy = oracle.combine(lambda c, t: c - LR * lam * (c - t), copy, theta)
-            own[i] = theta
+            personal_models[i] = theta
             sent.append(copy)
         target = oracle.average(sent, [size for *_, size in cohort])
-        w = oracle.combine(lambda w, to: w + beta * (to - w), w, target)
+        w = oracle.combine(lambda w, mean_leaf: w + beta * (mean_leaf - w), w, target)
     algorithm = pfedme(model, WORK, personal_steps=2)
     deployed, state = run(algorithm, pfedme.Hyper(lr=LR, lam=lam, personal_lr=rate, step=beta), federation, key)
-    assert_models(deployed, own)
+    assert_models(deployed, personal_models)
     chex.assert_trees_all_close(state.server, w, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("alpha_lr", [None, *slow(0.5)])
 def test_apfl_in_numpy(key, model, federation, reference, alpha_lr):  # noqa: F811
-    w, own, alpha, decay = reference.start, reference.everyone(), [0.9] * 8, 0.8
+    w, personal_models, alpha, decay = reference.start, reference.everyone(), [0.9] * 8, 0.8
 
-    def mixed(a, v, w):
+    def mixture(a, v, w):
         return oracle.combine(lambda v, w: a * v + (1 - a) * w, v, w)
 
     for r, cohort in enumerate(reference.rounds()):
@@ -77,18 +77,20 @@ def test_apfl_in_numpy(key, model, federation, reference, alpha_lr):  # noqa: F8
         for i, k, _ in cohort:
             copy = w
             for x, y in reference.batches(i, k):
-                g = oracle.gradient(mixed(alpha[i], own[i], copy), x, y)
-                slope = sum(jax.tree.leaves(oracle.combine(lambda v, c, g: ((v - c) * g).sum(), own[i], copy, g)))
-                stepped = oracle.combine(lambda v, g, step=lr * alpha[i]: v - step * g, own[i], g)
+                g = oracle.gradient(mixture(alpha[i], personal_models[i], copy), x, y)
+                alpha_gradient = sum(
+                    jax.tree.leaves(oracle.combine(lambda v, c, g: ((v - c) * g).sum(), personal_models[i], copy, g))
+                )
+                stepped_model = oracle.combine(lambda v, g, step=lr * alpha[i]: v - step * g, personal_models[i], g)
                 copy = oracle.combine(lambda c, g, lr=lr: c - lr * g, copy, oracle.gradient(copy, x, y))
-                own[i], alpha[i] = stepped, float(np.clip(alpha[i] - rate * slope, 0, 1))
+                personal_models[i], alpha[i] = stepped_model, float(np.clip(alpha[i] - rate * alpha_gradient, 0, 1))
             sent.append(copy)
         w = oracle.average(sent, [size for *_, size in cohort])
     hyper = apfl.Hyper(lr=LR, lr_decay=decay, alpha=0.9, alpha_lr=alpha_lr)
     deployed, state = run(apfl(model, WORK), hyper, federation, key)
     np.testing.assert_allclose(state.clients["alpha"], alpha, rtol=1e-4)
     assert np.ptp(alpha) > 0.1 if alpha_lr is None else (min(alpha), max(alpha)) == (0, 1)
-    assert_models(deployed, [mixed(a, v, w) for a, v in zip(alpha, own, strict=True)])
+    assert_models(deployed, [mixture(a, v, w) for a, v in zip(alpha, personal_models, strict=True)])
 
 
 def test_apple_in_numpy(key, model, federation, reference):  # noqa: F811
@@ -103,13 +105,15 @@ def test_apple_in_numpy(key, model, federation, reference):  # noqa: F811
         lr, p_lr = LR * decay**r, rate * decay**r  # as in the authors' code both fall
         pull, sent = mu * (1 + np.cos(np.pi * min(r / fades, 1))) / 2, list(cores)
         for i, k, _ in cohort:
-            held, p = list(cores), weights[i]
+            local_cores, p = list(cores), weights[i]
             for x, y in reference.batches(i, k):
-                g = oracle.gradient(mixture(p, held), x, y)
-                slope = [sum(jax.tree.leaves(oracle.combine(lambda c, g: (c * g).sum(), core, g))) for core in held]
-                held[i] = oracle.combine(lambda c, g, step=lr * p[i]: c - step * g, held[i], g)
-                p = p - p_lr * (np.array(slope) + pull * (p - p0))
-            sent[i], weights[i] = held[i], p
+                g = oracle.gradient(mixture(p, local_cores), x, y)
+                p_gradient = [
+                    sum(jax.tree.leaves(oracle.combine(lambda c, g: (c * g).sum(), core, g))) for core in local_cores
+                ]
+                local_cores[i] = oracle.combine(lambda c, g, step=lr * p[i]: c - step * g, local_cores[i], g)
+                p = p - p_lr * (np.array(p_gradient) + pull * (p - p0))
+            sent[i], weights[i] = local_cores[i], p
         cores = sent
     hyper = apple.Hyper(lr=LR, lr_decay=decay, p_lr=rate, mu=mu, decay_rounds=fades)
     deployed, state = run(apple(model, WORK), hyper, federation, key)
@@ -119,16 +123,18 @@ def test_apple_in_numpy(key, model, federation, reference):  # noqa: F811
 
 
 def test_fml_in_numpy(key, model, federation, reference):  # noqa: F811
-    w, own, alpha, beta = reference.start, reference.everyone(), 0.3, 0.6
+    w, personal_models, alpha, beta = reference.start, reference.everyone(), 0.3, 0.6
 
-    def slope(params, x, y, taught, share):
+    def gradient(params, x, y, teacher, share):
         """Of ``share`` times the loss plus the rest times KL(taught || told); of cross-entropies, both are told less
         target."""
-        told = softmax(numpy_logits(params, x), axis=1)
-        away = share * (told - np.eye(told.shape[1])[y]) + (1 - share) * (told - taught)
+        probabilities = softmax(numpy_logits(params, x), axis=1)
+        logit_gradient = share * (probabilities - np.eye(probabilities.shape[1])[y]) + (1 - share) * (
+            probabilities - teacher
+        )
         h = numpy_features(params, x)
-        back = (away @ params["fc2"]["kernel"].T) * (h > 0)
-        pairs = {"fc1": (x.reshape(len(x), -1), back), "fc2": (h, away)}
+        feature_gradient = (logit_gradient @ params["fc2"]["kernel"].T) * (h > 0)
+        pairs = {"fc1": (x.reshape(len(x), -1), feature_gradient), "fc2": (h, logit_gradient)}
         return {n: {"kernel": a.T @ b / len(x), "bias": b.mean(axis=0)} for n, (a, b) in pairs.items()}
 
     for cohort in reference.rounds():
@@ -136,16 +142,19 @@ def test_fml_in_numpy(key, model, federation, reference):  # noqa: F811
         for i, k, _ in cohort:
             copy = w
             for x, y in reference.batches(i, k):
-                said = [softmax(numpy_logits(one, x), axis=1) for one in (copy, own[i])]
-                slopes = slope(copy, x, y, said[1], beta), slope(own[i], x, y, said[0], alpha)
-                copy, own[i] = (
-                    oracle.combine(lambda p, g: p - LR * g, one, g)
-                    for one, g in zip((copy, own[i]), slopes, strict=True)
+                both_probabilities = [softmax(numpy_logits(either, x), axis=1) for either in (copy, personal_models[i])]
+                gradients = (
+                    gradient(copy, x, y, both_probabilities[1], beta),
+                    gradient(personal_models[i], x, y, both_probabilities[0], alpha),
+                )
+                copy, personal_models[i] = (
+                    oracle.combine(lambda p, g: p - LR * g, either, g)
+                    for either, g in zip((copy, personal_models[i]), gradients, strict=True)
                 )
             sent.append(copy)
         w = oracle.average(sent, [size for *_, size in cohort])
     deployed, state = run(fml(model, WORK), fml.Hyper(lr=LR, alpha=alpha, beta=beta), federation, key)
-    assert_models(deployed, own)
+    assert_models(deployed, personal_models)
     chex.assert_trees_all_close(state.server, w, rtol=1e-5, atol=1e-5)
 
 
@@ -155,8 +164,8 @@ def numpy_logits(params, x):
 
 def test_fml_without_a_word_of_the_other_is_fedavg_beside_training_alone(key, model, work, federation):
     state = final(fml(model, work), fml.Hyper(lr=0.1, alpha=1.0, beta=1.0), federation, key)
-    chex.assert_trees_all_close(state.server, averaged(model, work, federation, key), rtol=1e-5, atol=1e-6)
-    chex.assert_trees_all_close(state.clients, alone(model, work, federation, key), rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(state.server, fedavg_server(model, work, federation, key), rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(state.clients, standalone_models(model, work, federation, key), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -199,8 +208,10 @@ def test_newcomers_to_fml_begin_with_the_servers_model(key, model, federation):
     state = final(algorithm, hyper, federation, key)
     joined = algorithm.join(key, as_traced(hyper), state, federation.train, jnp.int32(0))
     chex.assert_trees_all_close(fljax.client_model(joined, 2), state.server)
-    further = algorithm.join(key, as_traced(hyper), state, federation.train, jnp.int32(2))
-    assert not np.allclose(fljax.client_model(further, 2)["fc1"]["kernel"], state.server["fc1"]["kernel"], atol=1e-3)
+    trained_for_two_rounds = algorithm.join(key, as_traced(hyper), state, federation.train, jnp.int32(2))
+    assert not np.allclose(
+        fljax.client_model(trained_for_two_rounds, 2)["fc1"]["kernel"], state.server["fc1"]["kernel"], atol=1e-3
+    )
 
 
 def test_fedala_in_numpy(key, model, federation, reference):  # noqa: F811
@@ -208,34 +219,38 @@ def test_fedala_in_numpy(key, model, federation, reference):  # noqa: F811
 
     The last layer alone is mixed; a client is tested with the mixture that it would start from.
     """
-    theta, own, eta, n_done = reference.start, [reference.start["fc2"]] * 8, 3.0, np.zeros(8, int)
-    mix = [{name: np.ones_like(leaf) for name, leaf in own[0].items()}] * 8
+    theta, heads, eta, n_done = reference.start, [reference.start["fc2"]] * 8, 3.0, np.zeros(8, int)
+    mix = [{name: np.ones_like(leaf) for name, leaf in heads[0].items()}] * 8
 
-    def mixed(i, key, theta):
+    def fitted_mixture(i, key, theta):
         """Client i's start and weights, fitted to 0.7 of its examples in batches of 8."""
-        away, weights = {name: theta["fc2"][name] - own[i][name] for name in own[i]}, mix[i]
-        start = lambda m: theta | {"fc2": {name: own[i][name] + away[name] * m[name] for name in m}}  # noqa: E731
-        size, apart = reference.size[i], any(leaf.any() for leaf in away.values())
+        difference, weights = {name: theta["fc2"][name] - heads[i][name] for name in heads[i]}, mix[i]
+        start = lambda m: theta | {"fc2": {name: heads[i][name] + difference[name] * m[name] for name in m}}  # noqa: E731
+        size, is_different = reference.size[i], any(leaf.any() for leaf in difference.values())
         rows = np.asarray(shuffled(key, reference.index[i], size))[: 7 * size // 10]
-        for begin in np.tile(np.arange(0, len(rows), 8), (1 if n_done[i] else 3) * apart):
-            x, y = (value[rows[begin : begin + 8]] for value in (reference.x, reference.y))
-            slope = oracle.gradient(start(weights), x, y)["fc2"]
-            weights = {name: np.clip(weights[name] - eta * slope[name] * away[name], 0, 1) for name in away}
-        return start(weights), weights, apart
+        for first_row in np.tile(np.arange(0, len(rows), 8), (1 if n_done[i] else 3) * is_different):
+            x, y = (value[rows[first_row : first_row + 8]] for value in (reference.x, reference.y))
+            gradient = oracle.gradient(start(weights), x, y)["fc2"]
+            weights = {
+                name: np.clip(weights[name] - eta * gradient[name] * difference[name], 0, 1) for name in difference
+            }
+        return start(weights), weights, is_different
 
     for cohort in reference.rounds():
         sent = []
         for i, k, _ in cohort:
-            start, mix[i], apart = mixed(i, k, theta)
+            start, mix[i], is_different = fitted_mixture(i, k, theta)
             sent.append(oracle.local_sgd(start, reference.batches(i, k), LR))
-            own[i], n_done[i] = sent[-1]["fc2"], n_done[i] + apart
+            heads[i], n_done[i] = sent[-1]["fc2"], n_done[i] + is_different
         theta = oracle.average(sent, [size for *_, size in cohort])
     assert 0 < np.sum(n_done > 0) < 8
     assert any((leaf < 0.99).any() for weights in mix for leaf in weights.values())
     algorithm, hyper = fedala(model, WORK, max_epochs=3), fedala.Hyper(lr=LR, eta=eta, share=0.7, spread=0.0)
     deployed, state = run(algorithm, hyper, federation, key)
     chex.assert_trees_all_close(state.server, theta, rtol=1e-5, atol=1e-5)
-    assert_models(deployed, [mixed(i, jax.random.fold_in(reference.keys.deploy, i), theta)[0] for i in range(8)])
+    assert_models(
+        deployed, [fitted_mixture(i, jax.random.fold_in(reference.keys.deploy, i), theta)[0] for i in range(8)]
+    )
 
 
 @pytest.mark.parametrize(("first", "spread"), [(False, 0.004), (True, 0.004), (True, 1.0)])
@@ -244,35 +259,37 @@ def test_fedala_fits_its_mixture_as_numpy_does(key, model, federation, first, sp
 
     So much of a client's examples as there is in ``share``, the first of their order.
     """
-    theta, other = model.init(key), model.init(jax.random.fold_in(key, 1))
+    theta, client_params = model.init(key), model.init(jax.random.fold_in(key, 1))
     n, eta = 8, 5.0
-    upper, mix = tree.select(other, ("fc2",)), jax.tree.map(lambda leaf: jnp.full_like(leaf, 0.6), theta["fc2"])
-    own = {"upper": tree.broadcast(upper, n), "mix": tree.broadcast({"fc2": mix}, n)}
-    held = tree.own({"global": tree.broadcast(theta, n), "own": own | {"fitted": jnp.full(n, not first)}})
+    upper, mix = tree.select(client_params, ("fc2",)), jax.tree.map(lambda leaf: jnp.full_like(leaf, 0.6), theta["fc2"])
+    client_state = {"upper": tree.broadcast(upper, n), "mix": tree.broadcast({"fc2": mix}, n)}
+    local_start = tree.own(
+        {"global": tree.broadcast(theta, n), "own": client_state | {"fitted": jnp.full(n, not first)}}
+    )
     hyper, keys = as_traced(fedala.Hyper(eta=eta, share=0.7, spread=spread)), jax.random.split(key, n)
-    begun, mix, fitted = mixture_fit(model, Work(1, 64), 60, hyper, keys, held, federation.train)
-    theta, other = as_float64(theta), as_float64(other)
-    away, n_epochs = oracle.combine(np.subtract, theta, other)["fc2"], []
+    start_models, mix, fitted = mixture_fit(model, Work(1, 64), 60, hyper, keys, local_start, federation.train)
+    theta, client_params = as_float64(theta), as_float64(client_params)
+    difference, n_epochs = oracle.combine(np.subtract, theta, client_params)["fc2"], []
     for i in range(n):
         size = int(federation.train.size[i])
         rows = np.asarray(shuffled(keys[i], federation.train.index[i], jnp.int32(size)))[: 7 * size // 10]
         x, y = np.asarray(federation.train.pool.x, np.float64)[rows], np.asarray(federation.train.pool.y)[rows]
-        weights, losses = {k: np.full_like(leaf, 0.6) for k, leaf in away.items()}, []
+        weights, losses = {k: np.full_like(leaf, 0.6) for k, leaf in difference.items()}, []
         while not losses or (first and not (len(losses) > 10 and np.std(losses[-10:]) < spread) and len(losses) < 60):
-            start = theta | {"fc2": {k: other["fc2"][k] + weights[k] * away[k] for k in away}}
+            start = theta | {"fc2": {k: client_params["fc2"][k] + weights[k] * difference[k] for k in difference}}
             losses.append(oracle.training_loss(start, x, y))
-            slope = oracle.gradient(start, x, y)["fc2"]
-            weights = {k: np.clip(weights[k] - eta * slope[k] * away[k], 0, 1) for k in away}
+            gradient = oracle.gradient(start, x, y)["fc2"]
+            weights = {k: np.clip(weights[k] - eta * gradient[k] * difference[k], 0, 1) for k in difference}
         n_epochs.append(len(losses))
-        for k in away:
+        for k in difference:
             np.testing.assert_allclose(mix["fc2"][k][i], weights[k], rtol=1e-4, atol=1e-5)
-            expected = other["fc2"][k] + weights[k] * away[k]
-            np.testing.assert_allclose(begun["fc2"][k][i], expected, rtol=1e-4, atol=1e-5)
+            expected = client_params["fc2"][k] + weights[k] * difference[k]
+            np.testing.assert_allclose(start_models["fc2"][k][i], expected, rtol=1e-4, atol=1e-5)
     if first and spread < 1:
         assert len(set(n_epochs)) > 1
     else:  # whatever ten losses are, they agree to 1: an eleventh epoch is the last
         assert set(n_epochs) == {11 if first else 1}
-    np.testing.assert_array_equal(begun["fc1"]["kernel"][3], np.asarray(theta["fc1"]["kernel"], np.float32))
+    np.testing.assert_array_equal(start_models["fc1"]["kernel"][3], np.asarray(theta["fc1"]["kernel"], np.float32))
     assert fitted.all()
 
 
@@ -281,13 +298,15 @@ def test_clients_of_ditto_send_what_terms_of_bricks_are_for_and_nothing_where_ei
 ):
     """In the first round both pulls are to the same model: a proximal term changes what is sent, not what is kept."""
     method, numbers = fljax.compose("ditto+prox"), {"lr": 0.1, "lam": 0.5}
-    pulled = simulate(method(model, WORK), method.Hyper(mu=2.0, **numbers), federation, key, 1)[0]
+    with_prox = simulate(method(model, WORK), method.Hyper(mu=2.0, **numbers), federation, key, 1)[0]
     ditto, hyper = fljax.ditto(model, WORK), fljax.ditto.Hyper(personal_lr=0.1, **numbers)
-    plain = simulate(ditto, hyper, federation, key, 1)[0]
-    chex.assert_trees_all_close(pulled.clients, plain.clients, rtol=1e-6)
-    for one, other in zip(jax.tree.leaves(pulled.server), jax.tree.leaves(plain.server), strict=True):
-        assert np.abs(one - other).max() > 1e-3
+    without_prox = simulate(ditto, hyper, federation, key, 1)[0]
+    chex.assert_trees_all_close(with_prox.clients, without_prox.clients, rtol=1e-6)
+    for leaf, leaf_without_prox in zip(
+        jax.tree.leaves(with_prox.server), jax.tree.leaves(without_prox.server), strict=True
+    ):
+        assert np.abs(leaf - leaf_without_prox).max() > 1e-3
     # Who comes to nothing with its own model does not count for the other either.
-    wild, metrics = simulate(ditto, hyper.replace(personal_lr=1e38), federation, key, 1)
+    failed_state, metrics = simulate(ditto, hyper.replace(personal_lr=1e38), federation, key, 1)
     assert not metrics["ok"].any()
-    chex.assert_trees_all_equal(wild.server, jax.device_get(jax.jit(model.init)(split_key(key).init)))
+    chex.assert_trees_all_equal(failed_state.server, jax.device_get(jax.jit(model.init)(split_key(key).init)))

@@ -14,7 +14,7 @@ def test_a_run_is_its_rounds(key, model, work, federation, name):
     algorithm, hyper = getattr(fljax, name)(model, work), getattr(fljax, name).Hyper(lr=0.1)
     options = {"participation": 0.4, "evaluate_every": 2, "dropout": 0.2}
     state, metrics = fljax.simulate(algorithm, hyper, federation, key, 3, **options)
-    own, rounds = round_by_round.simulate(algorithm, hyper, federation, key, 3, **options)
-    chex.assert_trees_all_close(own, state, rtol=1e-6, atol=1e-7)
+    state_of_rounds, rounds = round_by_round.simulate(algorithm, hyper, federation, key, 3, **options)
+    chex.assert_trees_all_close(state_of_rounds, state, rtol=1e-6, atol=1e-7)
     shared = {name: metrics[name] for name in metrics if name not in ("churn", "client_row")}  # simulate's own
     chex.assert_trees_all_close({name: rounds[name] for name in shared}, shared, rtol=1e-6, atol=1e-7)

@@ -32,9 +32,12 @@ def final(name, model, work, federation, key, **numbers):
 def first_leaves(plain, state):
     """The leaves of ``state`` that ``plain`` has too: what a brick remembers is further inside."""
     paths = dict(jax.tree_util.tree_leaves_with_path(plain))
-    found = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
+    leaves_by_name = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
     names = {jax.tree_util.keystr(path): leaf for path, leaf in paths.items()}
-    shared = {name: found.get(name, found.get(name.replace(".server", ".server.shared", 1))) for name in names}
+    shared = {
+        name: leaves_by_name.get(name, leaves_by_name.get(name.replace(".server", ".server.shared", 1)))
+        for name in names
+    }
     assert all(leaf is not None for leaf in shared.values())
     return names, shared
 
@@ -50,22 +53,26 @@ def of(quick, names):
 def test_a_pull_of_nothing_and_a_server_of_one_full_step_without_momentum_change_nothing(
     key, model, work, federation, name
 ):
-    bricks, still = ("+prox+momentum", {"server_lr": 1.0, "beta1": 0.0}) if name in OPTIONS else ("+prox", {})
-    plain = final(name, model, work, federation, key)
-    none, pulled = (final(name + bricks, model, work, federation, key, mu=mu, **still) for mu in (0.0, 0.1))
-    chex.assert_trees_all_close(*first_leaves(plain, none), rtol=1e-4, atol=1e-5)
-    before, after = first_leaves(plain, pulled)
-    server = [name for name in before if name.startswith(".server")]
-    assert any(not np.allclose(before[name], after[name], atol=1e-4) for name in server)
+    bricks, numbers = ("+prox+momentum", {"server_lr": 1.0, "beta1": 0.0}) if name in OPTIONS else ("+prox", {})
+    method_state = final(name, model, work, federation, key)
+    unchanged_state, pulled_state = (
+        final(name + bricks, model, work, federation, key, mu=mu, **numbers) for mu in (0.0, 0.1)
+    )
+    chex.assert_trees_all_close(*first_leaves(method_state, unchanged_state), rtol=1e-4, atol=1e-5)
+    method_leaves, pulled_leaves = first_leaves(method_state, pulled_state)
+    server = [name for name in method_leaves if name.startswith(".server")]
+    assert any(not np.allclose(method_leaves[name], pulled_leaves[name], atol=1e-4) for name in server)
 
 
 @pytest.mark.slow
 @of(("clusterfl",), OPTIONS)
 def test_a_median_is_somewhere_else_than_the_mean_and_finite(key, model, work, federation, name):
-    plain, median = (final(f"{name}{brick}", model, work, federation, key).server for brick in ("", "+median"))
-    apart = jax.tree.map(lambda a, b: not np.allclose(a, b, atol=1e-5), plain, median)
-    assert any(jax.tree.leaves(apart))
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(median))
+    mean_server, median_server = (
+        final(f"{name}{brick}", model, work, federation, key).server for brick in ("", "+median")
+    )
+    is_different = jax.tree.map(lambda a, b: not np.allclose(a, b, atol=1e-5), mean_server, median_server)
+    assert any(jax.tree.leaves(is_different))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(median_server))
 
 
 @pytest.mark.parametrize("name", ["fedsoft+median", "dcpfl+adam"])
@@ -76,11 +83,11 @@ def test_methods_whose_averages_are_their_own_say_that_they_have_no_slot(name):
 
 def test_a_brick_that_is_no_name_is_refused_in_a_line():
     assert compose("fedavg+median") is compose("fedavg+median")
-    for given in (["median"], {"median": 1}, jax.numpy.median):
+    for brick in (["median"], {"median": 1}, jax.numpy.median):
         with pytest.raises(
             ValueError, match=r"^brick is .*, not a str; give its name, such as 'median'; to add one of"
         ):
-            compose("fedavg", given)
+            compose("fedavg", brick)
     with pytest.raises(ValueError, match=r"^method is \['fedavg'\], not a str; give a name, such as 'fedprox\+median'"):
         compose(["fedavg"])
     with pytest.raises(ValueError, match=r"^krum is a brick; name a method first, such as 'fedavg\+krum'"):
@@ -94,16 +101,18 @@ TRAINED = sorted(name for name, method in ALGORITHMS.items() if "loss" in method
 @pytest.mark.slow
 @of(("fedavg",), TRAINED)
 def test_clipped_gradients_and_mirrored_images_reach_the_clients_of_every_method(key, model, work, federation, name):
-    case = CASES.get(name) or next(one for one in CASES.values() if one.name == name)
+    case = CASES.get(name) or next(some_case for some_case in CASES.values() if some_case.name == name)
 
     def run(method, **numbers):
-        made = case._replace(name=method, numbers=case.numbers | numbers)
-        return simulate(made.make(model, work), made.hyper, federation, key, 2)[0]
+        composed_case = case._replace(name=method, numbers=case.numbers | numbers)
+        return simulate(composed_case.make(model, work), composed_case.hyper, federation, key, 2)[0]
 
-    plain, changed = run(name), {"flip": {"flip_rate": 1.0}, "clip_gradient": {"max_norm": 1e-9}}
+    method_state, numbers_of_bricks = run(name), {"flip": {"flip_rate": 1.0}, "clip_gradient": {"max_norm": 1e-9}}
     if "max_norm" in numbers_of(ALGORITHMS[name].Hyper):  # it clips already
-        del changed["clip_gradient"]
-    for brick, numbers in changed.items():
-        before, after = first_leaves(plain, run(f"{name}+{brick}", **numbers))
-        floats = [part for part in before if before[part].dtype == np.float32]
-        assert any(not np.allclose(before[part], after[part], atol=1e-4, equal_nan=True) for part in floats), brick
+        del numbers_of_bricks["clip_gradient"]
+    for brick, numbers in numbers_of_bricks.items():
+        method_leaves, composed_leaves = first_leaves(method_state, run(f"{name}+{brick}", **numbers))
+        floats = [part for part in method_leaves if method_leaves[part].dtype == np.float32]
+        assert any(
+            not np.allclose(method_leaves[part], composed_leaves[part], atol=1e-4, equal_nan=True) for part in floats
+        ), brick

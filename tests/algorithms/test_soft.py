@@ -35,30 +35,30 @@ def final(algorithm, hyper, federation, key, n_rounds=ROUNDS, participation=0.5)
     return simulate(algorithm, hyper, federation, key, n_rounds, participation=participation)[0]
 
 
-def begun_at(algorithm, start):
+def starting_at(algorithm, start):
     """``algorithm`` with another initial server model."""
     return algorithm._replace(init=lambda *arguments: algorithm.init(*arguments)._replace(server=start))
 
 
-def first_of(stacked):
+def first_model(stacked):
     return tree.take(stacked, 0)
 
 
 @pytest.mark.slow
 def test_hypcluster_of_equal_sizes_is_ifca(key, model, work):
     federation = linear_groups(8, 2, examples=24)
-    ours = final(hypcluster(model, work, 2), hypcluster.Hyper(lr=0.1), federation, key).server.centers
+    actual = final(hypcluster(model, work, 2), hypcluster.Hyper(lr=0.1), federation, key).server.centers
     chex.assert_trees_all_close(
-        ours, final(ifca(model, work, 2), ifca.Hyper(lr=0.1), federation, key).server.centers, rtol=1e-5, atol=1e-6
+        actual, final(ifca(model, work, 2), ifca.Hyper(lr=0.1), federation, key).server.centers, rtol=1e-5, atol=1e-6
     )
 
 
 def test_hypcluster_of_one_cluster_is_fedavg(key, model, work, federation):
     algorithm, hyper = hypcluster(model, work, 1), hypcluster.Hyper(lr=0.1)
-    start = first_of(jitted(algorithm.init)(split_key(key).init, hyper, federation.train).server.centers)
-    averaged = final(begun_at(fedavg(model, work), start), fedavg.Hyper(lr=0.1), federation, key).server
-    ours = first_of(final(algorithm, hyper, federation, key).server.centers)
-    chex.assert_trees_all_close(ours, averaged, rtol=1e-5, atol=1e-6)
+    start = first_model(jitted(algorithm.init)(split_key(key).init, hyper, federation.train).server.centers)
+    expected = final(starting_at(fedavg(model, work), start), fedavg.Hyper(lr=0.1), federation, key).server
+    actual = first_model(final(algorithm, hyper, federation, key).server.centers)
+    chex.assert_trees_all_close(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -67,14 +67,14 @@ def test_an_empty_cluster_keeps_its_model_and_its_momentum(key, model, work, fed
     hyper = hypcluster.Hyper(lr=0.1, server_lr=0.5, min_share=0.0)
     start = jitted(algorithm.init)(split_key(key).init, hyper, federation.train)
     # The last center is so bad that nobody picks it.
-    bad = jax.tree.map(lambda leaf: leaf.at[2].set(50.0 * leaf[2] + 1), start.server.centers)
+    bad_centers = jax.tree.map(lambda leaf: leaf.at[2].set(50.0 * leaf[2] + 1), start.server.centers)
     moments = jax.tree.map(jnp.ones_like, start.server.memory.moments)
-    begun = begun_at(
-        algorithm, start.server._replace(centers=bad, memory=start.server.memory._replace(moments=moments))
+    algorithm_with_bad_center = starting_at(
+        algorithm, start.server._replace(centers=bad_centers, memory=start.server.memory._replace(moments=moments))
     )
-    state, metrics = simulate(begun, hyper, federation, key, 2)
+    state, metrics = simulate(algorithm_with_bad_center, hyper, federation, key, 2)
     assert (np.asarray(metrics["label"]) != 2).all()
-    chex.assert_trees_all_equal(tree.take(state.server.centers, 2), tree.take(bad, 2))
+    chex.assert_trees_all_equal(tree.take(state.server.centers, 2), tree.take(bad_centers, 2))
     chex.assert_trees_all_equal(tree.take(state.server.memory.moments, 2), tree.take(moments, 2))
 
 
@@ -89,9 +89,11 @@ def test_hypcluster_finds_the_groups(key, model):
 @pytest.mark.parametrize("pull", [0.0, 0.6])
 def test_fedsoft_of_one_center_started_there_is_fedprox(key, model, work, federation, pull):
     algorithm, hyper = fedsoft(model, work, 1, start="center"), fedsoft.Hyper(lr=0.1, lam=pull)
-    start = first_of(jitted(algorithm.init)(split_key(key).init, hyper, federation.train).server)
-    prox = final(begun_at(fedprox(model, work), start), fedprox.Hyper(lr=0.1, mu=pull), federation, key).server
-    chex.assert_trees_all_close(first_of(final(algorithm, hyper, federation, key).server), prox, rtol=1e-5, atol=1e-6)
+    start = first_model(jitted(algorithm.init)(split_key(key).init, hyper, federation.train).server)
+    expected = final(starting_at(fedprox(model, work), start), fedprox.Hyper(lr=0.1, mu=pull), federation, key).server
+    chex.assert_trees_all_close(
+        first_model(final(algorithm, hyper, federation, key).server), expected, rtol=1e-5, atol=1e-6
+    )
 
 
 def test_fedsoft_equals_numpy(key, model, federation):
@@ -99,7 +101,7 @@ def test_fedsoft_equals_numpy(key, model, federation):
     algorithm, hyper = fedsoft(model, Work(epochs, 64), 2), fedsoft.Hyper(lr=lr, lam=pull)
     start = jitted(algorithm.init)(split_key(key).init, hyper, federation.train).server
     centers = [jax.tree.map(lambda leaf, s=s: np.asarray(leaf[s], np.float64), start) for s in range(2)]
-    own, data = [centers[0]] * 8, [examples_of(federation.train, i) for i in range(8)]
+    models, data = [centers[0]] * 8, [examples_of(federation.train, i) for i in range(8)]
     for round in range(ROUNDS):
         if round % 2 == 0:
             votes = [np.argmin([oracle.losses(c, *d) for c in centers], axis=0) for d in data]
@@ -107,13 +109,13 @@ def test_fedsoft_equals_numpy(key, model, federation):
             share /= share.sum(axis=1, keepdims=True)
         for i, (x, y) in enumerate(data):
             for _ in range(epochs):
-                g = oracle.gradient(own[i], x, y)
+                g = oracle.gradient(models[i], x, y)
                 for s in range(2):
-                    g = oracle.combine(lambda g, w, c, u=share[i, s]: g + pull * u * (w - c), g, own[i], centers[s])
-                own[i] = oracle.combine(lambda w, g: w - lr * g, own[i], g)
-        centers = [oracle.average(own, [share[i, s] * len(d[1]) for i, d in enumerate(data)]) for s in range(2)]
+                    g = oracle.combine(lambda g, w, c, u=share[i, s]: g + pull * u * (w - c), g, models[i], centers[s])
+                models[i] = oracle.combine(lambda w, g: w - lr * g, models[i], g)
+        centers = [oracle.average(models, [share[i, s] * len(d[1]) for i, d in enumerate(data)]) for s in range(2)]
     state = final(algorithm, hyper, federation, key, participation=1.0)
-    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *own)
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *models)
     chex.assert_trees_all_close(state.clients.model, stacked, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(state.clients.share, share, rtol=1e-5)
     chex.assert_trees_all_close(
@@ -125,29 +127,29 @@ def test_fedsoft_equals_numpy(key, model, federation):
 @pytest.mark.parametrize("n_clusters", [1, 2])
 def test_only_the_selected_clients_of_fedsoft_train_and_send(key, model, work, federation, n_clusters):
     algorithm, hyper = fedsoft(model, work, n_clusters, n_selected=2), fedsoft.Hyper(lr=0.1)
-    before = jitted(algorithm.init)(split_key(key).init, hyper, federation.train)
+    start = jitted(algorithm.init)(split_key(key).init, hyper, federation.train)
     state, metrics = simulate(algorithm, hyper, federation, key, 1)
-    kernels = [np.asarray(s.clients.model["fc1"]["kernel"]) for s in (before, state)]
-    moved = (kernels[0] != kernels[1]).any(axis=(1, 2))
+    kernels = [np.asarray(some_state.clients.model["fc1"]["kernel"]) for some_state in (start, state)]
+    is_selected = (kernels[0] != kernels[1]).any(axis=(1, 2))
     n_parameters = tree.size(model.init(key))
-    assert 2 <= moved.sum() <= 2 * n_clusters  # two for each center, perhaps the same
-    np.testing.assert_array_equal(metrics["uplink"][0], np.where(moved, n_clusters + n_parameters, n_clusters))
+    assert 2 <= is_selected.sum() <= 2 * n_clusters  # two for each center, perhaps the same
+    np.testing.assert_array_equal(metrics["uplink"][0], np.where(is_selected, n_clusters + n_parameters, n_clusters))
     if n_clusters == 1:
-        mean = jax.tree.map(lambda leaf: np.asarray(leaf)[moved].mean(axis=0), state.clients.model)
-        chex.assert_trees_all_close(first_of(state.server), mean, rtol=1e-5, atol=1e-6)
+        mean = jax.tree.map(lambda leaf: np.asarray(leaf)[is_selected].mean(axis=0), state.clients.model)
+        chex.assert_trees_all_close(first_model(state.server), mean, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow
 def test_the_loss_of_a_round_of_fedsoft_is_that_of_the_clients_that_were_drawn(key, model, federation):
     algorithm, hyper = fedsoft(model, Work(1, 64), 1, n_selected=2), fedsoft.Hyper(lr=1e-6)
-    start = as_float64(first_of(jitted(algorithm.init)(split_key(key).init, hyper, federation.train).server))
+    start = as_float64(first_model(jitted(algorithm.init)(split_key(key).init, hyper, federation.train).server))
     metrics = {name: np.asarray(value) for name, value in simulate(algorithm, hyper, federation, key, 2)[1].items()}
-    drawn, losses = metrics["uplink"] > 100, []
+    is_drawn, losses = metrics["uplink"] > 100, []
     for round in range(2):
         losses += [[oracle.training_loss(start, *examples_of(federation.train, i)) for i in metrics["ids"][round]]]
-    np.testing.assert_array_equal(drawn.sum(axis=1), 2)
-    np.testing.assert_allclose(metrics["loss"][drawn], np.array(losses)[drawn], rtol=1e-4)
-    mean = np.where(drawn, losses, 0).sum(axis=1) / 2
+    np.testing.assert_array_equal(is_drawn.sum(axis=1), 2)
+    np.testing.assert_allclose(metrics["loss"][is_drawn], np.array(losses)[is_drawn], rtol=1e-4)
+    mean = np.where(is_drawn, losses, 0).sum(axis=1) / 2
     np.testing.assert_allclose(means_of_participants(metrics)["loss"], mean, rtol=1e-4)
     assert metrics["ok"].all()
 
@@ -161,9 +163,11 @@ def test_who_is_not_there_has_no_cluster_and_came_to_nothing_for_nobody(key, fed
     np.testing.assert_array_equal(means_of_participants(metrics)["n_not_finite"], [1])
 
 
-@pytest.mark.parametrize("spoilt", ["some", "all"])
-def test_a_round_of_fedsoft_has_a_loss_while_a_client_that_was_drawn_comes_to_something(key, model, federation, spoilt):
-    rows = federation.train.index[2, :1] if spoilt == "some" else federation.train.index
+@pytest.mark.parametrize("who_fails", ["some", "all"])
+def test_a_round_of_fedsoft_has_a_loss_while_a_client_that_was_drawn_comes_to_something(
+    key, model, federation, who_fails
+):
+    rows = federation.train.index[2, :1] if who_fails == "some" else federation.train.index
     pool = federation.train.pool
     pool = pool._replace(x=pool.x.at[rows].set(jnp.nan))
     federation = federation._replace(train=federation.train._replace(pool=pool))
@@ -171,7 +175,7 @@ def test_a_round_of_fedsoft_has_a_loss_while_a_client_that_was_drawn_comes_to_so
     metrics = {name: np.asarray(value) for name, value in simulate(algorithm, hyper, federation, key, 6)[1].items()}
     loss = means_of_participants(metrics)["loss"]
     assert not metrics["ok"].all()
-    assert np.isfinite(loss).all() if spoilt == "some" else np.isnan(loss).all()
+    assert np.isfinite(loss).all() if who_fails == "some" else np.isnan(loss).all()
 
 
 def test_a_center_of_fedsoft_draws_other_clients_each_time(key, federation):
@@ -179,14 +183,14 @@ def test_a_center_of_fedsoft_draws_other_clients_each_time(key, federation):
     share = jnp.asarray(np.random.default_rng(0).dirichlet(np.ones(2), 8), jnp.float32)
     chance = np.asarray(share).T * np.where(cohort.active, federation.train.size, 0)
     for m in (1, 3):
-        one = jax.jit(jax.vmap(lambda key, m=m: drawn_by_centers(key, share, cohort, m)))
-        member = np.asarray(one(jax.random.split(key, 2000)))
-        assert (member.sum(axis=2) == m).all()
-        assert not member[..., 5].any()
+        draw = jax.jit(jax.vmap(lambda key, m=m: drawn_by_centers(key, share, cohort, m)))
+        is_drawn = np.asarray(draw(jax.random.split(key, 2000)))
+        assert (is_drawn.sum(axis=2) == m).all()
+        assert not is_drawn[..., 5].any()
         if m == 1:
-            for often, p in zip(member.sum(axis=0), chance / chance.sum(axis=1, keepdims=True), strict=True):
-                there = np.asarray(cohort.active)
-                assert chisquare(often[there], 2000 * p[there]).pvalue > 1e-3
+            for counts, p in zip(is_drawn.sum(axis=0), chance / chance.sum(axis=1, keepdims=True), strict=True):
+                is_active = np.asarray(cohort.active)
+                assert chisquare(counts[is_active], 2000 * p[is_active]).pvalue > 1e-3
 
 
 @pytest.mark.slow
@@ -194,34 +198,34 @@ def test_a_cluster_of_fedsoft_draws_clients_by_importance_and_size(key, model, f
     # One cluster that draws one client: its chance is n_i / sum n. 400 draws, off by three standard deviations.
     algorithm, hyper = fedsoft(model, Work(1, 64), 1, n_selected=1), fedsoft.Hyper(lr=1e-30)
     metrics = simulate(algorithm, hyper, federation, key, 400, evaluate_every=400)[1]
-    drawn = (np.asarray(metrics["uplink"]) > 1).mean(axis=0)
+    frequency = (np.asarray(metrics["uplink"]) > 1).mean(axis=0)
     np.testing.assert_array_equal((np.asarray(metrics["uplink"]) > 1).sum(axis=1), 1)
     chance = np.asarray(federation.train.size) / np.asarray(federation.train.size).sum()
-    np.testing.assert_allclose(drawn, chance, atol=3 * np.sqrt(chance.max() / 400))
+    np.testing.assert_allclose(frequency, chance, atol=3 * np.sqrt(chance.max() / 400))
 
 
 @pytest.mark.slow
 def test_every_example_has_its_loss_under_every_center(key, model, federation):
     centers = jax.vmap(model.init)(jax.random.split(key, 3))
-    ours = example_loss(model, centers, federation.train, batch_size=4)
-    assert ours.shape == (*federation.train.index.shape, 3)
+    actual = example_loss(model, centers, federation.train, batch_size=4)
+    assert actual.shape == (*federation.train.index.shape, 3)
     for i in range(8):
         expected = [
             oracle.losses(as_float64(tree.take(centers, s)), *examples_of(federation.train, i)) for s in range(3)
         ]
         size = int(federation.train.size[i])
-        np.testing.assert_allclose(ours[i, :size], np.transpose(expected), rtol=1e-5, atol=1e-5)
-        assert (ours[i, size:] == 0).all()
+        np.testing.assert_allclose(actual[i, :size], np.transpose(expected), rtol=1e-5, atol=1e-5)
+        assert (actual[i, size:] == 0).all()
     assert present(federation.train).sum() == federation.train.size.sum()
 
 
 @pytest.mark.slow
 def test_fedem_of_one_learner_is_fedavg(key, model, work, federation):
     algorithm, hyper = fedem(model, work, 1), fedem.Hyper(lr=0.1)
-    start = first_of(jitted(algorithm.init)(split_key(key).init, hyper, federation.train).server)
-    averaged = final(begun_at(fedavg(model, work), start), fedavg.Hyper(lr=0.1), federation, key).server
+    start = first_model(jitted(algorithm.init)(split_key(key).init, hyper, federation.train).server)
+    expected = final(starting_at(fedavg(model, work), start), fedavg.Hyper(lr=0.1), federation, key).server
     chex.assert_trees_all_close(
-        first_of(final(algorithm, hyper, federation, key).server), averaged, rtol=1e-5, atol=1e-6
+        first_model(final(algorithm, hyper, federation, key).server), expected, rtol=1e-5, atol=1e-6
     )
 
 
@@ -238,12 +242,12 @@ def test_fedem_equals_numpy(key, model, federation, reference, normalise):  # no
         return q / q.sum(axis=0)
 
     for cohort in reference.rounds(4, None):
-        sent, before = [[], []], pi.copy()
+        sent, old_pi = [[], []], pi.copy()
         for i, k, _ in cohort:
-            pi[i] = responsibilities(*examples_of(federation.train, i), before[i]).mean(axis=1)
+            pi[i] = responsibilities(*examples_of(federation.train, i), old_pi[i]).mean(axis=1)
             for m, w in enumerate(learners):
                 for x, y in reference.batches(i, k):
-                    q, n_alone = responsibilities(x, y, before[i])[m], n_alone + (len(y) == 1)
+                    q, n_alone = responsibilities(x, y, old_pi[i])[m], n_alone + (len(y) == 1)
                     step = LR * (1.0 if normalise == "mass" else q.mean())
                     w = oracle.combine(lambda w, g, step=step: w - step * g, w, oracle.gradient(w, x, y, q))
                 sent[m].append(w)
@@ -260,11 +264,11 @@ def test_equal_learners_of_fedem_leave_the_mixture(key, model, work, federation)
     algorithm, hyper = fedem(model, work, 2), fedem.Hyper(lr=0.1)
     state = jitted(algorithm.init)(split_key(key).init, hyper, federation.train)
     pi = jnp.tile(jnp.asarray([[0.3, 0.7]]), (8, 1))
-    equal = algorithm._replace(
-        init=lambda *_: state._replace(server=tree.broadcast(first_of(state.server), 2), clients=pi)
+    with_equal_learners = algorithm._replace(
+        init=lambda *_: state._replace(server=tree.broadcast(first_model(state.server), 2), clients=pi)
     )
-    after = final(equal, hyper, federation, key, n_rounds=1, participation=1.0)
-    np.testing.assert_allclose(after.clients, pi, rtol=1e-5)
+    state_after = final(with_equal_learners, hyper, federation, key, n_rounds=1, participation=1.0)
+    np.testing.assert_allclose(state_after.clients, pi, rtol=1e-5)
 
 
 def test_fedem_predicts_the_mixture_of_probabilities(key, model, federation):
@@ -272,14 +276,14 @@ def test_fedem_predicts_the_mixture_of_probabilities(key, model, federation):
     x = np.asarray(federation.test.pool.x)[:5]
 
     @jax.jit
-    def told(key):
+    def learners_and_prediction(key):
         """The learners, and what the client who has a quarter of the first and three of the second says of x."""
         state = algorithm.init(key, fedem.Hyper(), federation.train)
         state = state._replace(clients=jnp.tile(jnp.asarray([[0.25, 0.75]]), (8, 1)))
         deployed = algorithm.deploy(key, fedem.Hyper(), state, federation.train)
         return state.server, algorithm.predict(tree.take(deployed.params, deployed.row[3]), x)
 
-    learners, predicted = jax.device_get(told(key))
+    learners, predicted = jax.device_get(learners_and_prediction(key))
     predicted = np.exp(predicted)
     logits = [oracle.forward(as_float64(jax.tree.map(lambda leaf, m=m: leaf[m], learners)), x)[0] for m in range(2)]
     probabilities = [np.exp(z) / np.exp(z).sum(axis=1, keepdims=True) for z in logits]

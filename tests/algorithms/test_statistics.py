@@ -50,10 +50,10 @@ def beyond(model, work):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("of", [dpsgd, late, beyond])
-def test_variances_stay_above_zero(model, federation, key, of):
-    algorithm, hyper, given = of(model, fljax.Work(12, 8))
-    state, metrics = fljax.simulate(algorithm, hyper, federation, key, 12, **given)
+@pytest.mark.parametrize("method", [dpsgd, late, beyond])
+def test_variances_stay_above_zero(model, federation, key, method):
+    algorithm, hyper, options = method(model, fljax.Work(12, 8))
+    state, metrics = fljax.simulate(algorithm, hyper, federation, key, 12, **options)
     deployed = algorithm.deploy(key, hyper, state, federation.train).params
     assert float(deployed[tree.STATISTICS]["norm"]["var"].min()) > 0
     assert np.isfinite(metrics["client_loss"]).all()
@@ -62,25 +62,25 @@ def test_variances_stay_above_zero(model, federation, key, of):
 @pytest.mark.slow
 def test_a_gradient_of_all_data_moves_statistics_as_a_step_on_it_does(model, federation, key):
     """FedAvg of one full batch is FedSGD, and so is IFCA of gradients with one cluster."""
-    work, given = fljax.Work(1, 32), (federation, key, 3)
-    stepped, _ = fljax.simulate(fljax.fedavg(model, work), fljax.fedavg.Hyper(lr=0.1), *given)
-    of_gradients, _ = fljax.simulate(fljax.fedsgd(model, work), fljax.fedsgd.Hyper(lr=0.1), *given)
-    chex.assert_trees_all_close(of_gradients.server, stepped.server, rtol=1e-4, atol=1e-5)
-    assert np.abs(np.asarray(of_gradients.server[tree.STATISTICS]["norm"]["var"]) - 1).max() > 0.1
-    alone = fljax.ifca(model, work, 1, averaging="gradient")
-    clustered, _ = fljax.simulate(alone, fljax.ifca.Hyper(lr=0.1), *given)
-    var = np.asarray(jax.tree.leaves(clustered.server.centers[tree.STATISTICS])[1])
+    work, arguments = fljax.Work(1, 32), (federation, key, 3)
+    fedavg_state, _ = fljax.simulate(fljax.fedavg(model, work), fljax.fedavg.Hyper(lr=0.1), *arguments)
+    fedsgd_state, _ = fljax.simulate(fljax.fedsgd(model, work), fljax.fedsgd.Hyper(lr=0.1), *arguments)
+    chex.assert_trees_all_close(fedsgd_state.server, fedavg_state.server, rtol=1e-4, atol=1e-5)
+    assert np.abs(np.asarray(fedsgd_state.server[tree.STATISTICS]["norm"]["var"]) - 1).max() > 0.1
+    one_cluster = fljax.ifca(model, work, 1, averaging="gradient")
+    ifca_state, _ = fljax.simulate(one_cluster, fljax.ifca.Hyper(lr=0.1), *arguments)
+    var = np.asarray(jax.tree.leaves(ifca_state.server.centers[tree.STATISTICS])[1])
     assert np.abs(var - 1).max() > 0.1
 
 
 def test_a_sharpness_aware_step_moves_statistics_as_a_plain_one_does(model, federation, key):
     """Those of the batch where the client is, not of where it looks."""
-    pool, params, plain = federation.train.pool, model.init(key), training_loss(model)
+    pool, params, loss = federation.train.pool, model.init(key), training_loss(model)
     batch = Batch(pool.x[:8], pool.y[:8], jnp.ones(8))
-    climbing = sharpness_aware(plain, fljax.compose("fedavg+sam").Hyper(rho=3.0))
-    updated, wanted = jax.jit(lambda p: (climbing(p, batch, key, p)[1], plain(p, batch, key)[1]))(params)
-    chex.assert_trees_all_close(updated[tree.STATISTICS], wanted[tree.STATISTICS], rtol=1e-6)
-    assert (np.asarray(wanted[tree.STATISTICS]["norm"]["mean"]) != params[tree.STATISTICS]["norm"]["mean"]).all()
+    sharpness_aware_loss = sharpness_aware(loss, fljax.compose("fedavg+sam").Hyper(rho=3.0))
+    updated, expected = jax.jit(lambda p: (sharpness_aware_loss(p, batch, key, p)[1], loss(p, batch, key)[1]))(params)
+    chex.assert_trees_all_close(updated[tree.STATISTICS], expected[tree.STATISTICS], rtol=1e-6)
+    assert (np.asarray(expected[tree.STATISTICS]["norm"]["mean"]) != params[tree.STATISTICS]["norm"]["mean"]).all()
 
 
 @pytest.mark.parametrize("name", ["dcpfl", "fedtsdp", "fedma"])
@@ -123,9 +123,9 @@ def test_feddbe_shares_statistics_as_such(model, federation, key):
 
 
 def test_a_server_that_goes_beyond_the_mean_leaves_statistics_at_it():
-    far = fljax.rounds.interpolated(fljax.rounds.mean, lambda hyper, weight: 2.0)
+    beyond_the_mean = fljax.rounds.interpolated(fljax.rounds.mean, lambda hyper, weight: 2.0)
     shared = {"layer": jnp.zeros(2), tree.STATISTICS: {"var": jnp.full(2, 4.0)}}
     received = {"layer": jnp.ones((3, 2)), tree.STATISTICS: {"var": jnp.full((3, 2), 1.0)}}
-    moved, _ = far.apply(None, (), shared, received, jnp.ones(3))
-    np.testing.assert_allclose(moved["layer"], 2.0)
-    np.testing.assert_allclose(moved[tree.STATISTICS]["var"], 1.0)
+    new_shared, _ = beyond_the_mean.apply(None, (), shared, received, jnp.ones(3))
+    np.testing.assert_allclose(new_shared["layer"], 2.0)
+    np.testing.assert_allclose(new_shared[tree.STATISTICS]["var"], 1.0)

@@ -41,20 +41,20 @@ EACH = pytest.mark.parametrize("name", [QUICK, *slow(*(name for name in SENDING 
 
 def of(name, bricks, model, work):
     """A method's smallest case with bricks put in; of several the first."""
-    case = next(case for which, case in CASES.items() if which.partition("-")[0] == name)
+    case = next(case for case_name, case in CASES.items() if case_name.partition("-")[0] == name)
     method = compose("+".join([name, *bricks.split("+")] if bricks else [name]))
     epochs = work._replace(epochs=1) if case.one_epoch else work
     return method(case.model or model, epochs, **case.choices), {"lr": 0.1, **case.numbers}, method.Hyper
 
 
-def run(made, numbers, federation, key, dropout=None, chunks=(ROUNDS,)):
+def run(method, numbers, federation, key, dropout=None, chunks=(ROUNDS,)):
     """(final state, metrics) on the host."""
-    algorithm, own, Hyper = made
-    hyper, rate = as_traced(Hyper(**own, **numbers)), as_traced(dropout)
+    algorithm, case_numbers, Hyper = method
+    hyper, rate = as_traced(Hyper(**case_numbers, **numbers)), as_traced(dropout)
     state, first, rows = jax.jit(algorithm.init)(split_key(key).init, hyper, federation.train), 0, []
     for count in chunks:
-        last = jnp.int32(1), jnp.int32(sum(chunks)), state, jnp.int32(first), jnp.int32(count)
-        state, metrics = run_chunk(algorithm, COHORT, 8, hyper, federation, key, rate, *last)
+        chunk_arguments = jnp.int32(1), jnp.int32(sum(chunks)), state, jnp.int32(first), jnp.int32(count)
+        state, metrics = run_chunk(algorithm, COHORT, 8, hyper, federation, key, rate, *chunk_arguments)
         rows.append(jax.tree.map(lambda value, count=count: np.asarray(value[:count]), metrics))
         first += count
     return jax.device_get(state), {name: np.concatenate([part[name] for part in rows]) for name in rows[0]}
@@ -64,38 +64,40 @@ def run(made, numbers, federation, key, dropout=None, chunks=(ROUNDS,)):
 def test_a_chain_of_no_effect_is_no_chain_and_one_of_some_effect_is_cut_resumed_and_counted(
     key, model, work, federation, name
 ):
-    plain = of(name, "", model, work)
-    chain = CHAIN.replace("error_feedback+", "") if plain[0].exchange.catches_up else CHAIN
-    linked = of(name, chain, model, work)
-    state, metrics = run(plain, {}, federation, key)
-    same, counted = run(linked, NEUTRAL, federation, key)
-    for own, there in zip(jax.tree.leaves(state), jax.tree.leaves((same.server.own, same.clients.own)), strict=True):
-        np.testing.assert_array_equal(own, there)
-    for one in metrics:
-        np.testing.assert_allclose(metrics[one], counted[one], rtol=1e-6, err_msg=one)
+    method = of(name, "", model, work)
+    chain = CHAIN.replace("error_feedback+", "") if method[0].exchange.catches_up else CHAIN
+    chained_method = of(name, chain, model, work)
+    state, metrics = run(method, {}, federation, key)
+    chained_state, chained_metrics = run(chained_method, NEUTRAL, federation, key)
+    for plain_leaf, chained_leaf in zip(
+        jax.tree.leaves(state), jax.tree.leaves((chained_state.server.own, chained_state.clients.own)), strict=True
+    ):
+        np.testing.assert_array_equal(plain_leaf, chained_leaf)
+    for metric in metrics:
+        np.testing.assert_allclose(metrics[metric], chained_metrics[metric], rtol=1e-6, err_msg=metric)
     # The same program with numbers of some effect.
-    state, metrics = run(linked, SOME, federation, key)
-    again, _ = run(linked, SOME, federation, key, chunks=(1, 2))
+    state, metrics = run(chained_method, SOME, federation, key)
+    resumed_state, _ = run(chained_method, SOME, federation, key, chunks=(1, 2))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((state, metrics["loss"])))
-    jax.tree.map(np.testing.assert_array_equal, state, again)
-    assert (metrics["uplink"] < counted["uplink"]).all()
-    if plain[0].exchange.catches_up:
+    jax.tree.map(np.testing.assert_array_equal, state, resumed_state)
+    assert (metrics["uplink"] < chained_metrics["uplink"]).all()
+    if method[0].exchange.catches_up:
         return
-    lost = state.clients.link[1][1][1][0]  # what error feedback keeps of each client
-    assert lost.shape[0] == federation.train.n_clients
-    never = np.setdiff1d(np.arange(len(lost)), metrics["ids"])
-    assert not lost[never].any()
-    assert lost[metrics["ids"][-1]].any(axis=1).all()
+    memory = state.clients.link[1][1][1][0]  # what error feedback keeps of each client
+    assert memory.shape[0] == federation.train.n_clients
+    never_drawn = np.setdiff1d(np.arange(len(memory)), metrics["ids"])
+    assert not memory[never_drawn].any()
+    assert memory[metrics["ids"][-1]].any(axis=1).all()
 
 
-def chain_with(last, exchange):
+def chain_with(last_brick, exchange):
     """Every brick that can be in one chain; error feedback must not meet the noise of differential privacy.
 
     Of a server that compares updates without those that leave few numbers or few values of them: similarities of such
     updates are equal, and which of them is the larger is then a rounding error's choice, another on other devices.
     """
-    feeds_back = "dp" not in last and not exchange.catches_up
-    bricks = [*BEFORE, *["error_feedback"] * feeds_back, *AFTER, last]
+    feeds_back = "dp" not in last_brick and not exchange.catches_up
+    bricks = [*BEFORE, *["error_feedback"] * feeds_back, *AFTER, last_brick]
     return "+".join(brick for brick in bricks if exchange.sees != "each" or brick not in ("random_k", "top_k", "sign"))
 
 
@@ -108,19 +110,23 @@ def test_every_brick_in_one_chain_is_resumed_and_runs_on_two_devices_while_clien
     key, model, work, federation, name, end
 ):
     exchange = of(name, "", model, work)[0].exchange
-    for chain in [chain_with(last, exchange) for last in LAST[exchange.sees] if end in (last, "each")]:
-        linked = of(name, chain, model, work)
-        alone = state, metrics = run(linked, SOME, federation, key, dropout=0.3)
-        again, _ = run(linked, SOME, federation, key, dropout=0.3, chunks=(2, 1))
-        jax.tree.map(np.testing.assert_array_equal, state, again)
+    for chain in [
+        chain_with(last_brick, exchange) for last_brick in LAST[exchange.sees] if end in (last_brick, "each")
+    ]:
+        chained_method = of(name, chain, model, work)
+        on_one_device = state, metrics = run(chained_method, SOME, federation, key, dropout=0.3)
+        resumed_state, _ = run(chained_method, SOME, federation, key, dropout=0.3, chunks=(2, 1))
+        jax.tree.map(np.testing.assert_array_equal, state, resumed_state)
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((state, metrics["uplink"])))
         assert not metrics["active"].all()
         # On two devices it is the same, as far as sums of float32 in another order are.
         with over_devices() as mesh:
             assert mesh is not None
-            both = run(linked, SOME, replicated(federation, mesh), replicated(key, mesh), dropout=0.3)
-        for one, two in zip(jax.tree.leaves(alone), jax.tree.leaves(both), strict=True):
-            np.testing.assert_allclose(two, one, rtol=1e-3, atol=1e-4, err_msg=chain)
+            on_two_devices = run(chained_method, SOME, replicated(federation, mesh), replicated(key, mesh), dropout=0.3)
+        for leaf_of_one, leaf_of_two in zip(
+            jax.tree.leaves(on_one_device), jax.tree.leaves(on_two_devices), strict=True
+        ):
+            np.testing.assert_allclose(leaf_of_two, leaf_of_one, rtol=1e-3, atol=1e-4, err_msg=chain)
 
 
 EFFECTS: dict[str, tuple[dict, dict]] = {
@@ -149,48 +155,54 @@ def test_the_contract_knows_every_brick():
 @EACH
 def test_every_brick_goes_into_every_method_that_allows_it(key, model, work, federation, name):
     """One program: clients train once, and what they send goes through each of the bricks, of no and of some effect."""
-    (plain, own, Hyper), linked, hypers = of(name, "", model, work), {}, {}
-    given, n_clients = as_traced(Hyper(**own)), federation.train.n_clients
+    (method, case_numbers, Hyper), methods, hypers = of(name, "", model, work), {}, {}
+    hyper, n_clients = as_traced(Hyper(**case_numbers)), federation.train.n_clients
     for bricks, effects in EFFECTS.items():
-        if "error_feedback" in bricks and plain.exchange.catches_up:
+        if "error_feedback" in bricks and method.exchange.catches_up:
             with pytest.raises(ValueError, match="the next update contains"):
                 of(name, bricks, model, work)
             continue
         try:
-            made, numbers, Numbers = of(name, bricks, model, work)
-            both = [as_traced(Numbers(**numbers, **effect)) for effect in effects]
-            jax.eval_shape(made.init, key, both[0], federation.train)
+            chained_method, numbers, Numbers = of(name, bricks, model, work)
+            two_hypers = [as_traced(Numbers(**numbers, **effect)) for effect in effects]
+            jax.eval_shape(chained_method.init, key, two_hypers[0], federation.train)
         except ValueError as error:
-            (hidden,) = (why for why in REFUSALS if why in str(error))
-            assert needs_of(bricks) in REFUSALS[hidden]
+            (reason,) = (text for text in REFUSALS if text in str(error))
+            assert needs_of(bricks) in REFUSALS[reason]
             continue
-        assert not needs_of(bricks) or plain.exchange.sees != "each"
-        linked[bricks], hypers[bricks] = made, jax.tree.map(lambda *leaves: jnp.stack(leaves), *both)
+        assert not needs_of(bricks) or method.exchange.sees != "each"
+        methods[bricks], hypers[bricks] = chained_method, jax.tree.map(lambda *leaves: jnp.stack(leaves), *two_hypers)
 
     def one_round(hypers):
-        state = plain.init(key, given, federation.train)
+        state = method.init(key, hyper, federation.train)
         cohort = sample_cohort(key, jnp.int32(0), federation, COHORT, jnp.float32(0.3))
         rows = State(state.server, tree.take(state.clients, cohort.ids))
-        upload = plain.exchange.send(key, given, rows, cohort)
-        shapes, found = shapes_of(plain.exchange.part(state.server)), {}
-        for bricks, made in linked.items():
+        upload = method.exchange.send(key, hyper, rows, cohort)
+        shapes, results = shapes_of(method.exchange.part(state.server)), {}
+        for bricks, chained_method in methods.items():
             memory = chain_of(bricks).init(hypers[bricks], n_clients, shapes)
             memory = memory._replace(clients=tree.take(memory.clients, cohort.ids))
-            before = State(Linked(rows.server, memory.server), Linked(rows.clients, memory.clients))
-            after, metrics = made.exchange.receive(key, hypers[bricks], before, cohort, upload)
-            chex.assert_trees_all_equal_shapes_and_dtypes(before, after)
-            found[bricks] = State(after.server.own, after.clients.own), metrics["uplink"], after
-        return plain.exchange.receive(key, given, rows, cohort, upload)[0], found
+            linked_state = State(Linked(rows.server, memory.server), Linked(rows.clients, memory.clients))
+            next_linked_state, metrics = chained_method.exchange.receive(
+                key, hypers[bricks], linked_state, cohort, upload
+            )
+            chex.assert_trees_all_equal_shapes_and_dtypes(linked_state, next_linked_state)
+            results[bricks] = (
+                State(next_linked_state.server.own, next_linked_state.clients.own),
+                metrics["uplink"],
+                next_linked_state,
+            )
+        return method.exchange.receive(key, hyper, rows, cohort, upload)[0], results
 
-    without, found = jax.device_get(jax.jit(jax.vmap(one_round))(hypers))
-    for bricks, (state, sent, after) in found.items():
-        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((after, sent))), bricks
-        pairs = list(zip(jax.tree.leaves(without), jax.tree.leaves(state), strict=True))
+    without_bricks, results = jax.device_get(jax.jit(jax.vmap(one_round))(hypers))
+    for bricks, (state, uplink, next_linked_state) in results.items():
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((next_linked_state, uplink))), bricks
+        pairs = list(zip(jax.tree.leaves(without_bricks), jax.tree.leaves(state), strict=True))
         if EFFECTS[bricks][0]:
-            for expected, there in pairs:
-                np.testing.assert_allclose(there[0], expected[0], rtol=1e-4, atol=1e-5, err_msg=bricks)
+            for expected, actual in pairs:
+                np.testing.assert_allclose(actual[0], expected[0], rtol=1e-4, atol=1e-5, err_msg=bricks)
         if (name, bricks) not in UNTOUCHED:
-            assert any(not np.array_equal(expected[1], there[1]) for expected, there in pairs), bricks
+            assert any(not np.array_equal(expected[1], actual[1]) for expected, actual in pairs), bricks
 
 
 UNTOUCHED = [("fedma", "fools_gold"), ("feddane", "fools_gold"), ("heterofl", "fools_gold")]
@@ -218,9 +230,9 @@ def test_every_brick_goes_on_the_way_down(key, model, work, federation, name, br
         return
     state, metrics = run(of(name, brick.name, model, work), {}, federation, key, dropout=0.3)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
-    _, plain = run(of(name, "", model, work), {}, federation, key, dropout=0.3)
-    assert (metrics["downlink"] < plain["downlink"]).all()
-    assert not np.array_equal(plain["client_loss"], metrics["client_loss"])
+    _, plain_metrics = run(of(name, "", model, work), {}, federation, key, dropout=0.3)
+    assert (metrics["downlink"] < plain_metrics["downlink"]).all()
+    assert not np.array_equal(plain_metrics["client_loss"], metrics["client_loss"])
 
 
 @pytest.mark.slow
@@ -228,10 +240,10 @@ def test_fedsofts_server_learns_of_its_clients_what_travels_alone(key, model, wo
     """One number of an update a round: the center changes in no more numbers than were sent."""
     method = compose("fedsoft+top_k")
     algorithm, numbers = method(model, work, n_clusters=1), {"lr": 0.1, "min_share": 0.0, "top_share": 1e-6}
-    begun = jax.jit(algorithm.init)(split_key(key).init, as_traced(method.Hyper(**numbers)), federation.train)
+    start = jax.jit(algorithm.init)(split_key(key).init, as_traced(method.Hyper(**numbers)), federation.train)
     state, _ = run((algorithm, numbers, method.Hyper), {}, federation, key)
-    first, last = (np.asarray(tree.flatten(own)) for own in (begun.server.own, state.server.own))
-    assert 0 < (np.abs(first - last) > 1e-5).sum() <= ROUNDS * COHORT  # beyond the rounding of a mean
+    first_center, last_center = (np.asarray(tree.flatten(centers)) for centers in (start.server.own, state.server.own))
+    assert 0 < (np.abs(first_center - last_center) > 1e-5).sum() <= ROUNDS * COHORT  # beyond the rounding of a mean
 
 
 @pytest.mark.slow

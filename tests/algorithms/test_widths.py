@@ -36,45 +36,45 @@ def wide_and_narrow(kind):
     return cnn(channels=(3, 4), hidden=(5,), **sizes), cnn(channels=(2, 2), hidden=(3,), **sizes)
 
 
-def begin(model, key):
+def first_params(model, key):
     """The model that a run begins with."""
     return model.init(split_key(key).init)
 
 
 def cut_to(params, narrow):
     """The leaves of a wide network that a narrow one has, by loops over its coordinates."""
-    shapes, cut = jax.eval_shape(narrow.init, jax.random.key(0)), {}
+    shapes, narrow_params = jax.eval_shape(narrow.init, jax.random.key(0)), {}
     channels = narrow_channels = None
     for name in narrow.layers:
         kernel, shape = np.asarray(params[name]["kernel"]), shapes[name]["kernel"].shape
         rows = range(kernel.shape[-2])
         if channels is not None:  # of each pixel the first channels
             rows = [row for row in rows if row % channels < narrow_channels]
-        found = kernel[..., rows, :][..., : shape[-1]]
-        assert found.shape == shape
-        cut[name] = {"kernel": jnp.asarray(found), "bias": params[name]["bias"][: shape[-1]]}
+        narrow_kernel = kernel[..., rows, :][..., : shape[-1]]
+        assert narrow_kernel.shape == shape
+        narrow_params[name] = {"kernel": jnp.asarray(narrow_kernel), "bias": params[name]["bias"][: shape[-1]]}
         channels, narrow_channels = kernel.shape[-1], shape[-1]
-    return cut
+    return narrow_params
 
 
 @pytest.mark.parametrize("kind", ["dense", *slow("convolutional")])
 @pytest.mark.parametrize("scaler", [*slow(False), True])
 def test_a_client_trains_the_narrow_network(key, federation, kind, scaler):
     wide, narrow = wide_and_narrow(kind)
-    got = simulate(heterofl(wide, ALL, rates=(0.5,), scaler=scaler), HYPER, federation, key, 2)[0].server
-    begun = begin(wide, key)
+    server = simulate(heterofl(wide, ALL, rates=(0.5,), scaler=scaler), HYPER, federation, key, 2)[0].server
+    start = first_params(wide, key)
 
-    def divided(params, x, key):
+    def scaled_narrow(params, x, key):
         """The narrow network, whose hidden layers give double while it trains: linear but for ReLU."""
-        twice = 2.0 if scaler and key is not None else 1.0
-        hidden = {name: jax.tree.map(lambda w: w * twice, params[name]) for name in narrow.layers[:-1]}
+        factor = 2.0 if scaler and key is not None else 1.0
+        hidden = {name: jax.tree.map(lambda w: w * factor, params[name]) for name in narrow.layers[:-1]}
         return narrow.apply(params | hidden, x, key)[0], params
 
-    alone = narrow._replace(init=lambda key: cut_to(begun, narrow), apply=divided)
-    expected = simulate(fedavg(alone, ALL), fedavg.Hyper(lr=0.1), federation, key, 2)[0].server
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), cut_to(got, narrow), expected)
-    moved = jax.tree.map(lambda a, b: int((abs(np.asarray(a) - np.asarray(b)) > 1e-6).sum()), got, begun)
-    assert 0 < sum(jax.tree.leaves(moved)) <= sum(leaf.size for leaf in jax.tree.leaves(expected))
+    narrow_alone = narrow._replace(init=lambda key: cut_to(start, narrow), apply=scaled_narrow)
+    expected = simulate(fedavg(narrow_alone, ALL), fedavg.Hyper(lr=0.1), federation, key, 2)[0].server
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), cut_to(server, narrow), expected)
+    n_changed = jax.tree.map(lambda a, b: int((abs(np.asarray(a) - np.asarray(b)) > 1e-6).sum()), server, start)
+    assert 0 < sum(jax.tree.leaves(n_changed)) <= sum(leaf.size for leaf in jax.tree.leaves(expected))
 
 
 @pytest.mark.slow
@@ -83,60 +83,60 @@ def test_a_coordinate_is_the_mean_of_those_that_have_it(key, federation, weighti
     wide, narrow = wide_and_narrow("dense")
     rates, widths = (1.0, 0.5, 0.5), ((7, 5), (4, 3), (4, 3))
     options = {"weighting": weighting, "scaler": False}
-    got = simulate(heterofl(wide, ALL, rates=rates, **options), HYPER, federation, key, 1)[0].server
-    begun = begin(wide, key)
-    totals, counts = (jax.tree.map(lambda w: np.zeros(w.shape), begun) for _ in range(2))
+    actual = simulate(heterofl(wide, ALL, rates=rates, **options), HYPER, federation, key, 1)[0].server
+    start = first_params(wide, key)
+    totals, counts = (jax.tree.map(lambda w: np.zeros(w.shape), start) for _ in range(2))
     for client in range(6):
         model = wide if widths[client % 3] == (7, 5) else narrow
-        own = model._replace(init=lambda key, model=model: cut_to(begun, model))
+        client_model = model._replace(init=lambda key, model=model: cut_to(start, model))
         data = jax.tree.map(lambda leaf, i=client: leaf[i : i + 1], (federation.train.index, federation.train.size))
-        alone = federation._replace(train=federation.train._replace(index=data[0], size=data[1]), group=None)
-        alone = alone._replace(test=alone.train, val=None)
-        trained = simulate(fedavg(own, ALL), fedavg.Hyper(lr=0.1), alone, key, 1)[0].server
+        one_client = federation._replace(train=federation.train._replace(index=data[0], size=data[1]), group=None)
+        one_client = one_client._replace(test=one_client.train, val=None)
+        trained = simulate(fedavg(client_model, ALL), fedavg.Hyper(lr=0.1), one_client, key, 1)[0].server
         weight = int(data[1][0]) if weighting == "size" else 1
         for name, leaf in itertools.product(wide.layers, ("kernel", "bias")):
-            place = tuple(slice(n) for n in trained[name][leaf].shape)
-            totals[name][leaf][place] += weight * np.asarray(trained[name][leaf])
-            counts[name][leaf][place] += weight
-    expected = jax.tree.map(lambda t, n, w: np.where(n > 0, t / np.maximum(n, 1), w), totals, counts, begun)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got, expected)
+            coordinates = tuple(slice(n) for n in trained[name][leaf].shape)
+            totals[name][leaf][coordinates] += weight * np.asarray(trained[name][leaf])
+            counts[name][leaf][coordinates] += weight
+    expected = jax.tree.map(lambda t, n, w: np.where(n > 0, t / np.maximum(n, 1), w), totals, counts, start)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), actual, expected)
 
 
 @pytest.mark.slow
 def test_of_whole_networks_it_is_fedavg(key, federation):
     wide, _ = wide_and_narrow("convolutional")
     work = Work(1, 4)
-    got = simulate(heterofl(wide, work, rates=(1.0, 1.0)), HYPER, federation, key, 2)
+    actual = simulate(heterofl(wide, work, rates=(1.0, 1.0)), HYPER, federation, key, 2)
     expected = simulate(fedavg(wide, work), fedavg.Hyper(lr=0.1), federation, key, 2)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got[0], expected[0])
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), actual[0], expected[0])
 
 
 def test_what_nobody_has_stays_and_everybody_sends_what_it_has(key, federation):
     wide, narrow = wide_and_narrow("convolutional")
-    whole, half = (sum(w.size for w in jax.tree.leaves(jax.eval_shape(m.init, key))) for m in (wide, narrow))
+    n_wide, n_narrow = (sum(w.size for w in jax.tree.leaves(jax.eval_shape(m.init, key))) for m in (wide, narrow))
     _, metrics = fljax.simulate(heterofl(wide, ALL, rates=(1.0, 0.5)), HYPER, federation, key, 1)
-    np.testing.assert_array_equal(metrics["uplink"][0], [whole, half] * 3)
+    np.testing.assert_array_equal(metrics["uplink"][0], [n_wide, n_narrow] * 3)
     np.testing.assert_array_equal(metrics["downlink"], metrics["uplink"])
 
 
 def test_absent_classes_are_left_to_others(key, federation):
     """One step of logistic regression by hand: softmax over logits of which those of absent classes are 0."""
     model, work = mlp((6, 6, 1), (), 4), Work(1, None)
-    begun = begin(model, key)["fc1"]
-    got = simulate(heterofl(model, work, masked_loss=True), HYPER, federation, key, 1)[0].server["fc1"]
-    kernel, bias = np.asarray(begun["kernel"], float), np.asarray(begun["bias"], float)
+    start = first_params(model, key)["fc1"]
+    actual = simulate(heterofl(model, work, masked_loss=True), HYPER, federation, key, 1)[0].server["fc1"]
+    kernel, bias = np.asarray(start["kernel"], float), np.asarray(start["bias"], float)
     totals, counts = np.zeros((37, 4)), np.zeros(4)
     for index, size in zip(np.asarray(federation.train.index), np.asarray(federation.train.size), strict=True):
         x, y = (np.asarray(leaf)[index[:size]] for leaf in federation.train.pool)
-        x, has = x.reshape(size, -1).astype(float), np.isin(np.arange(4), y)
-        logits = np.where(has, x @ kernel + bias, 0)
+        x, has_class = x.reshape(size, -1).astype(float), np.isin(np.arange(4), y)
+        logits = np.where(has_class, x @ kernel + bias, 0)
         p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-        slope = np.where(has, (p - np.eye(4)[y]) / size, 0)
-        own = np.vstack([kernel - 0.1 * x.T @ slope, bias - 0.1 * slope.sum(0)])
-        totals[:, has] += size * own[:, has]
-        counts[has] += size
+        logit_gradient = np.where(has_class, (p - np.eye(4)[y]) / size, 0)
+        client_model = np.vstack([kernel - 0.1 * x.T @ logit_gradient, bias - 0.1 * logit_gradient.sum(0)])
+        totals[:, has_class] += size * client_model[:, has_class]
+        counts[has_class] += size
     assert counts[0] > counts[3] > 0
-    np.testing.assert_allclose(np.vstack([got["kernel"], got["bias"]]), totals / counts, atol=1e-6)
+    np.testing.assert_allclose(np.vstack([actual["kernel"], actual["bias"]]), totals / counts, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -154,19 +154,19 @@ def test_widths_that_are_drawn_are_other_ones_in_every_round(key, federation):
 def test_a_rolling_part_begins_one_unit_later_in_every_round(key, federation):
     wide, _ = wide_and_narrow("dense")
     work, rates = Work(1, None), (0.5,)  # 4 of 7 units, then 3 of 5
-    made, before = heterofl(wide, work, rates=rates, units="rolling"), begin(wide, key)
+    method, old_params = heterofl(wide, work, rates=rates, units="rolling"), first_params(wide, key)
     for round in range(6):
-        after = simulate(made, HYPER, federation, key, round + 1)[0].server
-        first, second = (np.isin(np.arange(n), (round + np.arange(k)) % n) for n, k in ((7, 4), (5, 3)))
-        expected = {"fc1": first, "fc2": np.outer(first, second), "fc3": second}
-        for name, has in expected.items():
-            change = abs(np.asarray(after[name]["kernel"]) - np.asarray(before[name]["kernel"]))
+        new_params = simulate(method, HYPER, federation, key, round + 1)[0].server
+        has_first, has_second = (np.isin(np.arange(n), (round + np.arange(k)) % n) for n, k in ((7, 4), (5, 3)))
+        expected = {"fc1": has_first, "fc2": np.outer(has_first, has_second), "fc3": has_second}
+        for name, has_unit in expected.items():
+            change = abs(np.asarray(new_params[name]["kernel"]) - np.asarray(old_params[name]["kernel"]))
             if name == "fc3":
-                has, change = has[:, None], change.max(axis=1, keepdims=True)
-            moved = change.max(axis=0) > 1e-6 if name == "fc1" else change > 1e-6
-            assert not (moved & ~has).any()
-            assert moved.sum() > has.sum() / 2  # a unit may be silent for all examples
-        before = after
+                has_unit, change = has_unit[:, None], change.max(axis=1, keepdims=True)
+            is_changed = change.max(axis=0) > 1e-6 if name == "fc1" else change > 1e-6
+            assert not (is_changed & ~has_unit).any()
+            assert is_changed.sum() > has_unit.sum() / 2  # a unit may be silent for all examples
+        old_params = new_params
 
 
 @pytest.mark.slow
@@ -177,22 +177,22 @@ def test_a_client_may_be_tested_with_its_own_part(key, federation):
     models = jax.device_get(jitted(method.deploy)(key, HYPER, state, federation.train))
     np.testing.assert_array_equal(models.row, [0, 1] * 3)
     x = np.random.default_rng(1).normal(size=(3, 6, 6, 1)).astype(np.float32)
-    whole, part = (jax.tree.map(lambda leaf, i=i: leaf[i], models.params) for i in (0, 1))
+    wide_params, narrow_params = (jax.tree.map(lambda leaf, i=i: leaf[i], models.params) for i in (0, 1))
     predict, outputs = (
         jax.jit(method.predict),
         jax.jit(lambda model, params: model.apply(params, x, None)[0], static_argnums=0),
     )
-    np.testing.assert_allclose(predict(whole, x), outputs(wide, state.server), atol=1e-6)
-    np.testing.assert_allclose(predict(part, x), outputs(narrow, cut_to(state.server, narrow)), atol=1e-6)
+    np.testing.assert_allclose(predict(wide_params, x), outputs(wide, state.server), atol=1e-6)
+    np.testing.assert_allclose(predict(narrow_params, x), outputs(narrow, cut_to(state.server, narrow)), atol=1e-6)
 
 
 @pytest.mark.slow
 def test_a_product_a_rounding_above_a_whole_number_is_that_number(key):
     """0.07 * 100 is 7.000000000000001 in floating point."""
-    made = heterofl(mlp((2,), (100,), 2), ALL, rates=(0.07,))
+    method = heterofl(mlp((2,), (100,), 2), ALL, rates=(0.07,))
     x, y = np.zeros((4, 2), np.float32), np.zeros(4, int)
     federation = fljax.federation_from_arrays(x, y, np.repeat(np.arange(2), 2))
-    _, metrics = fljax.simulate(made, HYPER, federation, key, 1)
+    _, metrics = fljax.simulate(method, HYPER, federation, key, 1)
     np.testing.assert_array_equal(metrics["uplink"][0], [7 * 2 + 7 + 7 * 2 + 2] * 2)
 
 
