@@ -11,7 +11,7 @@ from scipy import stats
 from fljax.attacks import updates
 from fljax.rounds.uplink import Memory
 from fljax.server.krum import krum
-from tests.rounds.test_uplink import message, trip
+from tests.rounds.test_uplink import message, trip_of
 
 N, D, IDS = 11, 40, (2, 5, 9)
 ABSENT = 7
@@ -32,7 +32,7 @@ def compiled(craft, start):
     transform, weight = updates.crafted(craft, IDS, start), np.where(np.arange(N) == ABSENT, 0, 1)
 
     def sends(values, round):
-        return transform.apply(SimpleNamespace(), Memory(), message(values, weight), trip(round, N))[1].values
+        return transform.apply(SimpleNamespace(), Memory(), message(values, weight), trip_of(round, N))[1].values
 
     return jax.jit(sends)
 
@@ -114,7 +114,7 @@ def test_many_deviations_are_a_short_way_where_most_agree():
 
 def test_where_nobody_honest_takes_part_attackers_send_what_they_have(values):
     everybody = updates.crafted(updates.ipm(1.0), tuple(range(N)), 0)
-    given = SimpleNamespace(), Memory(), message(values), trip(0, N)
+    given = SimpleNamespace(), Memory(), message(values), trip_of(0, N)
     np.testing.assert_array_equal(everybody.apply(*given)[1].values, values)
 
 

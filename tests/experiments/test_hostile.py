@@ -18,7 +18,7 @@ from fljax.numbers import joined
 from fljax.rounds.bricks import BRICKS
 from fljax.rounds.uplink.chain import Memory
 from fljax.types import Work
-from tests.rounds.test_uplink import message, trip
+from tests.rounds.test_uplink import message, trip_of
 
 ROBUST = [BRICKS[name] for name in ("median", "multi_krum", "trimmed_mean")]
 NUMBERS = {"n_attackers": 1.0, "n_selected": 2.0, "trim": 0.25}
@@ -55,7 +55,7 @@ def test_the_attack_of_a_place_is_that_craft():
 
     @jax.jit
     def sent(place):
-        hyper, given = SimpleNamespace(attack=place), (message(values, np.ones(6)), trip(3, 6))
+        hyper, given = SimpleNamespace(attack=place), (message(values, np.ones(6)), trip_of(3, 6))
         found = any_attack(attacks, (1, 4), 2).apply(hyper, Memory(), *given)[1].values
         made = [None if craft is None else updates.crafted(craft, (1, 4), 2) for craft in crafts]
         return found, [values if one is None else one.apply(hyper, Memory(), *given)[1].values for one in made]

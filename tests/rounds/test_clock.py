@@ -40,20 +40,22 @@ from tests.slow import slow
 
 def test_a_round_is_download_steps_and_upload(federation):
     work, n = Work(epochs=2, batch_size=8), len(federation.train.size)
-    made = devices(np.arange(1, n + 1), up=100.0, down=200.0).seconds(federation.train, work, 50, 10)
-    by_hand = [
+    seconds = devices(np.arange(1, n + 1), up=100.0, down=200.0).seconds(federation.train, work, 50, 10)
+    expected = [
         2 * -(-int(size) // 8) / (i + 1) + 4 * 50 / 200 + 4 * 10 / 100 for i, size in enumerate(federation.train.size)
     ]
-    np.testing.assert_allclose(made, by_hand)
+    np.testing.assert_allclose(seconds, expected)
     with pytest.raises(ValueError, match="2 devices for 9 clients"):
         devices(np.ones(2)).seconds(federation.train, work, 1)
 
 
 def test_speeds_are_drawn_about_their_medians_or_read_and_none_is_zero(tmp_path):
-    made = drawn_devices(4000, speed=20.0, spread=0.5)
-    assert abs(np.log(np.median(made.speed) / 20)) < 0.05
-    assert abs(np.std(np.log(made.up)) - 0.5) < 0.03
-    assert np.abs(np.corrcoef(np.log([made.speed, made.up, made.down])) - np.eye(3)).max() < 0.06  # 4 / sqrt(4000)
+    many_devices = drawn_devices(4000, speed=20.0, spread=0.5)
+    assert abs(np.log(np.median(many_devices.speed) / 20)) < 0.05
+    assert abs(np.std(np.log(many_devices.up)) - 0.5) < 0.03
+    assert (
+        np.abs(np.corrcoef(np.log([many_devices.speed, many_devices.up, many_devices.down])) - np.eye(3)).max() < 0.06
+    )  # 4 / sqrt(4000)
     assert len(set(drawn_devices(5, spread=0.0).speed)) == 1
     path = tmp_path / "trace.csv"
     path.write_text("speed,up,down\n1,2,3\n4,5,6\n")
@@ -68,15 +70,17 @@ def test_speeds_are_drawn_about_their_medians_or_read_and_none_is_zero(tmp_path)
 SECONDS = (5.0, 1.0, 4.0, 2.0, 3.0, 9.0)
 
 
-def drawn(sampling, round=0):
-    ids, there = sampling.draw(jax.random.key(round), jnp.int32(round), jnp.ones(6, jnp.int32), sampling.n_places(6))
-    there = there if sampling.cut is None else sampling.cut(ids, there)
-    return np.asarray(ids)[np.asarray(there)]
+def participants(sampling, round=0):
+    ids, is_active = sampling.draw(
+        jax.random.key(round), jnp.int32(round), jnp.ones(6, jnp.int32), sampling.n_places(6)
+    )
+    is_active = is_active if sampling.cut is None else sampling.cut(ids, is_active)
+    return np.asarray(ids)[np.asarray(is_active)]
 
 
 def test_rounds_wait_until_a_deadline_or_for_the_first_few():
-    np.testing.assert_array_equal(drawn(with_deadline(uniform(), SECONDS, 3.0)), [1, 3, 4])
-    np.testing.assert_array_equal(drawn(over_selection(uniform(), SECONDS, 2)), [1, 3])
+    np.testing.assert_array_equal(participants(with_deadline(uniform(), SECONDS, 3.0)), [1, 3, 4])
+    np.testing.assert_array_equal(participants(over_selection(uniform(), SECONDS, 2)), [1, 3])
     metrics = {"ids": np.asarray([[0, 1], [2, 5]]), "active": np.asarray([[True, True], [True, False]])}
     np.testing.assert_array_equal(round_seconds(metrics, SECONDS), [5, 4])
     np.testing.assert_array_equal(round_seconds(metrics, SECONDS, deadline=6.0), [5, 6])
@@ -91,19 +95,27 @@ def test_rounds_wait_until_a_deadline_or_for_the_first_few():
 def test_a_round_waits_for_those_who_were_asked_alone(averaging, federation, key, sampling, dropout):
     """Empty places of a cohort, which nobody was asked to fill, keep nobody waiting."""
     seconds = tuple(float(i + 1) for i in range(9))
-    plain = simulate(averaging, fljax.fedavg.Hyper(lr=0.2), federation, key, 6, sampling=sampling)[1]
-    late = with_deadline(sampling, seconds, 5.5)
-    found = simulate(averaging, fljax.fedavg.Hyper(lr=0.2), federation, key, 6, sampling=late, dropout=dropout)[1]
-    asked, there = (
-        [set(np.asarray(ids[on]).tolist()) for ids, on in zip(m["ids"], m["active"], strict=True)]
-        for m in (plain, found)
+    metrics_without_deadline = simulate(averaging, fljax.fedavg.Hyper(lr=0.2), federation, key, 6, sampling=sampling)[1]
+    sampling_with_deadline = with_deadline(sampling, seconds, 5.5)
+    metrics = simulate(
+        averaging, fljax.fedavg.Hyper(lr=0.2), federation, key, 6, sampling=sampling_with_deadline, dropout=dropout
+    )[1]
+    asked_clients, clients_in_time = (
+        [
+            set(np.asarray(ids[is_active]).tolist())
+            for ids, is_active in zip(some_metrics["ids"], some_metrics["active"], strict=True)
+        ]
+        for some_metrics in (metrics_without_deadline, metrics)
     )
-    missing = [len(who - came) for who, came in zip(asked, there, strict=True)]
-    np.testing.assert_array_equal(found["n_missing"], missing)
-    slowest = [max((seconds[i] for i in came), default=0) for came in there]
-    np.testing.assert_allclose(late.timing.of_rounds(0, found), np.where(missing, 5.5, slowest))
-    assert dropout or 0 in missing
-    assert any(missing)
+    n_missing = [
+        len(asked_in_round - in_time_in_round)
+        for asked_in_round, in_time_in_round in zip(asked_clients, clients_in_time, strict=True)
+    ]
+    np.testing.assert_array_equal(metrics["n_missing"], n_missing)
+    slowest = [max((seconds[i] for i in in_time_in_round), default=0) for in_time_in_round in clients_in_time]
+    np.testing.assert_allclose(sampling_with_deadline.timing.of_rounds(0, metrics), np.where(n_missing, 5.5, slowest))
+    assert dropout or 0 in n_missing
+    assert any(n_missing)
 
 
 def test_a_clock_of_other_clients_is_refused(averaging, federation, key):
@@ -119,7 +131,7 @@ def test_a_clock_of_other_clients_is_refused(averaging, federation, key):
 
 
 @pytest.mark.parametrize(
-    ("make", "why"),
+    ("make", "message"),
     [
         (lambda: wait_for_all(uniform(), "fast"), "seconds='fast': give a number for each client"),
         (lambda: wait_for_all(uniform(), 3.0), "give a number for each client"),
@@ -139,30 +151,30 @@ def test_a_clock_of_other_clients_is_refused(averaging, federation, key):
         (lambda: drawn_devices(3, spread=-1), "spread=-1 is out of its range"),
     ],
 )
-def test_seconds_and_counts_that_make_no_sense_are_refused(make, why):
-    with pytest.raises(ValueError, match=why):
+def test_seconds_and_counts_that_make_no_sense_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
         make()
 
 
 def test_seconds_may_be_an_array_of_any_kind():
-    row = np.asarray(SECONDS, np.float32)
-    other = with_deadline(uniform(jnp.float32(1)), row.tolist(), 3)
-    assert with_deadline(uniform(), jnp.asarray(row), jnp.float32(3)) is other
+    float32_seconds = np.asarray(SECONDS, np.float32)
+    of_lists = with_deadline(uniform(jnp.float32(1)), float32_seconds.tolist(), 3)
+    assert with_deadline(uniform(), jnp.asarray(float32_seconds), jnp.float32(3)) is of_lists
 
 
 def test_clients_answer_as_often_as_their_devices_say(tmp_path):
     chances = (1.0, 0.2, 0.7, 1.0, 0.5, 0.9)
     size = jnp.ones(6, jnp.int32)
     draw = jax.vmap(lambda key: with_availability(uniform(), chances).draw(key, jnp.int32(0), size, 6))
-    ids, there = draw(jax.random.split(jax.random.key(0), 4000))
+    ids, is_active = draw(jax.random.split(jax.random.key(0), 4000))
     np.testing.assert_array_equal(np.asarray(ids), np.broadcast_to(np.arange(6), (4000, 6)))
-    np.testing.assert_allclose(there.mean(axis=0), chances, atol=0.03)
+    np.testing.assert_allclose(is_active.mean(axis=0), chances, atol=0.03)
     # A client answers in a round or not, whoever is asked beside it; and not because it is asked.
-    few = jax.vmap(lambda key: with_availability(fixed((1, 4)), chances).draw(key, jnp.int32(0), size, 2)[1])
-    np.testing.assert_array_equal(few(jax.random.split(jax.random.key(0), 4000)), there[:, [1, 4]])
-    half = with_availability(uniform(0.5), (0.5,) * 6)
-    asked = jax.vmap(lambda key: half.draw(key, jnp.int32(0), jnp.ones(6, jnp.int32), 3)[1])
-    np.testing.assert_allclose(asked(jax.random.split(jax.random.key(0), 4000)).mean(), 0.5, atol=0.03)
+    draw_two = jax.vmap(lambda key: with_availability(fixed((1, 4)), chances).draw(key, jnp.int32(0), size, 2)[1])
+    np.testing.assert_array_equal(draw_two(jax.random.split(jax.random.key(0), 4000)), is_active[:, [1, 4]])
+    half_of_clients = with_availability(uniform(0.5), (0.5,) * 6)
+    draw_half = jax.vmap(lambda key: half_of_clients.draw(key, jnp.int32(0), jnp.ones(6, jnp.int32), 3)[1])
+    np.testing.assert_allclose(draw_half(jax.random.split(jax.random.key(0), 4000)).mean(), 0.5, atol=0.03)
     assert drawn_devices(3, available=0.5).available == (0.5,) * 3
     path = tmp_path / "trace.csv"
     path.write_text("speed,up,down,available\n1,2,3,0.5\n4,5,6,1\n")
@@ -174,42 +186,46 @@ def test_clients_answer_as_often_as_their_devices_say(tmp_path):
 
 
 def test_tiers_take_clients_of_like_speed():
-    found = {tuple(drawn(tiers(SECONDS, 3, 2), r)) for r in range(30)}
-    assert found == {(1, 3), (2, 4), (0, 5)}
+    drawn_tiers = {tuple(participants(tiers(SECONDS, 3, 2), r)) for r in range(30)}
+    assert drawn_tiers == {(1, 3), (2, 4), (0, 5)}
     with pytest.raises(ValueError, match="n_participants=3 of 6 clients in 3 tiers; choose 1 to 2"):
         tiers(SECONDS, 3, 3)
 
 
 def test_the_order_in_which_clients_finish_is_that_of_their_seconds():
-    made = asynchronous((1.0, 2.5, 10.0), concurrency=3, buffer=1, n_rounds=5)
+    schedule = asynchronous((1.0, 2.5, 10.0), concurrency=3, buffer=1, n_rounds=5)
     # Client 0 is done at 1, 2, 3, 4 and client 1 at 2.5, which has missed two versions by then.
-    assert made.ids == ((0,), (0,), (1,), (0,), (0,))
-    assert made.staleness == ((0,), (0,), (2,), (1,), (0,))
-    assert made.ends == (1.0, 2.0, 2.5, 3.0, 4.0)
-    assert made.oldest == 2
+    assert schedule.ids == ((0,), (0,), (1,), (0,), (0,))
+    assert schedule.staleness == ((0,), (0,), (2,), (1,), (0,))
+    assert schedule.ends == (1.0, 2.0, 2.5, 3.0, 4.0)
+    assert schedule.oldest == 2
     with pytest.raises(ValueError, match="buffer=4: there are 3 clients"):
         asynchronous((1.0, 1.0, 1.0), concurrency=1, buffer=4, n_rounds=1)
 
 
 def test_no_client_is_twice_in_a_buffer_and_as_many_train_as_may():
     seconds = np.random.default_rng(0).lognormal(size=20)
-    made = asynchronous(seconds, concurrency=8, buffer=4, n_rounds=60, seed=1)
-    assert all(len(set(row)) == 4 for row in made.ids)
-    assert np.all(np.diff(made.ends) >= 0)
-    assert 0.5 < np.mean(made.staleness) < 8
-    again = asynchronous(np.ones(20), concurrency=4, buffer=4, n_rounds=6)
-    assert not np.any(again.staleness)
-    np.testing.assert_allclose(again.ends, np.arange(1, 7))
+    schedule = asynchronous(seconds, concurrency=8, buffer=4, n_rounds=60, seed=1)
+    assert all(len(set(row)) == 4 for row in schedule.ids)
+    assert np.all(np.diff(schedule.ends) >= 0)
+    assert 0.5 < np.mean(schedule.staleness) < 8
+    equal_clients = asynchronous(np.ones(20), concurrency=4, buffer=4, n_rounds=6)
+    assert not np.any(equal_clients.staleness)
+    np.testing.assert_allclose(equal_clients.ends, np.arange(1, 7))
 
 
 def test_equal_speeds_and_a_buffer_of_all_that_train_are_the_synchronous_run(model, federation, key):
     """Bit for bit, as far as XLA sums in one order in both programs: of a network of one layer it does not."""
-    made, averaging = asynchronous(np.ones(9), concurrency=4, buffer=4, n_rounds=3), fljax.fedavg(model, Work(1, 8))
+    schedule, averaging = asynchronous(np.ones(9), concurrency=4, buffer=4, n_rounds=3), fljax.fedavg(model, Work(1, 8))
     hyper = fljax.fedavg.Hyper(lr=0.2)
-    plain, metrics = simulate(averaging, hyper, federation, key, 3, sampling=table(made.ids))
-    state, found = simulate(buffered(averaging, made), hyper, federation, key, 3, sampling=made.sampling)
-    chex.assert_trees_all_equal(plain.server, state.server.own)
-    np.testing.assert_array_equal(metrics["client_loss"], found["client_loss"])
+    synchronous_state, synchronous_metrics = simulate(
+        averaging, hyper, federation, key, 3, sampling=table(schedule.ids)
+    )
+    state, buffered_metrics = simulate(
+        buffered(averaging, schedule), hyper, federation, key, 3, sampling=schedule.sampling
+    )
+    chex.assert_trees_all_equal(synchronous_state.server, state.server.own)
+    np.testing.assert_array_equal(synchronous_metrics["client_loss"], buffered_metrics["client_loss"])
 
 
 def test_seconds_of_rounds_by_hand():
@@ -242,24 +258,27 @@ def test_a_clock_that_only_counts_changes_no_run_and_a_round_is_its_slowest(aver
     clock, hyper = CLOCKS["wait"](up=1e3, spread=1.0), fljax.fedavg.Hyper(lr=0.2)
     algorithm, sampling = clocked(averaging, hyper, uniform(0.5), clock, federation, 3)
     assert algorithm is averaging
-    _, plain = simulate(averaging, hyper, federation, key, 3, participation=0.5)
-    _, timed = fljax.simulate(algorithm, hyper, federation, key, 3, sampling=sampling)
-    np.testing.assert_array_equal(plain["client_loss"], timed["client_loss"])
-    d = float(plain["uplink"][0, 0])
-    each = drawn_devices(9, up=1e3, spread=1.0).seconds(federation.train, Work(1, 8), d)
-    np.testing.assert_allclose(timed["simulated_seconds"], each[plain["ids"]].max(axis=1), rtol=1e-6)
+    _, metrics = simulate(averaging, hyper, federation, key, 3, participation=0.5)
+    _, clocked_metrics = fljax.simulate(algorithm, hyper, federation, key, 3, sampling=sampling)
+    np.testing.assert_array_equal(metrics["client_loss"], clocked_metrics["client_loss"])
+    d = float(metrics["uplink"][0, 0])
+    seconds = drawn_devices(9, up=1e3, spread=1.0).seconds(federation.train, Work(1, 8), d)
+    np.testing.assert_allclose(clocked_metrics["simulated_seconds"], seconds[metrics["ids"]].max(axis=1), rtol=1e-6)
 
 
 def test_a_clock_counts_what_is_sent_each_way_after_the_first_round(averaging, federation):
-    def counted(key, hyper, state, cohort):
+    def round_with_traffic(key, hyper, state, cohort):
         state, metrics = averaging.round(key, hyper, state, cohort)
-        first = (cohort.round == 0).astype(jnp.float32)
-        return state, metrics | {"uplink": 300 + 1e6 * first, "downlink": 20 + 1e6 * first}
+        is_first = (cohort.round == 0).astype(jnp.float32)
+        return state, metrics | {"uplink": 300 + 1e6 * is_first, "downlink": 20 + 1e6 * is_first}
 
-    algorithm, clock = averaging._replace(exchange=None, round=counted), CLOCKS["wait"](up=1e3, down=1e2, spread=1.0)
+    algorithm, clock = (
+        averaging._replace(exchange=None, round=round_with_traffic),
+        CLOCKS["wait"](up=1e3, down=1e2, spread=1.0),
+    )
     _, sampling = clocked(algorithm, fljax.fedavg.Hyper(lr=0.2), uniform(), clock, federation, 3)
-    each = drawn_devices(9, up=1e3, down=1e2, spread=1.0).seconds(federation.train, Work(1, 8), 20, 300)
-    np.testing.assert_allclose(sampling.timing.seconds, each, rtol=1e-6)
+    seconds = drawn_devices(9, up=1e3, down=1e2, spread=1.0).seconds(federation.train, Work(1, 8), 20, 300)
+    np.testing.assert_allclose(sampling.timing.seconds, seconds, rtol=1e-6)
 
 
 def test_a_number_of_a_clock_is_none_only_where_that_says_something():
@@ -281,8 +300,8 @@ def test_arguments_of_a_clock_are_known_and_any_number_is_one():
 def test_every_clock_has_a_sampling_with_seconds(averaging, federation, name):
     clock = CLOCKS[name]()
     assert clock == CLOCKS[name]()  # static: one program for equal clocks
-    asked = ClockedRun(averaging, uniform(0.34), drawn_devices(9), tuple(np.arange(1.0, 10.0)), (4,) * 9, 4, 0)
-    algorithm, sampling = clock.start(asked if name != "fedbuff" else asked._replace(sampling=uniform(0.6)))
+    clocked_run = ClockedRun(averaging, uniform(0.34), drawn_devices(9), tuple(np.arange(1.0, 10.0)), (4,) * 9, 4, 0)
+    algorithm, sampling = clock.start(clocked_run if name != "fedbuff" else clocked_run._replace(sampling=uniform(0.6)))
     assert sampling.timing is not None
     # Over-selection asks half as many more of the 3; a tier, a deadline and waiting ask those.
     assert sampling.n_places(9) == {"over_select": 4, "fedbuff": 5, "fedasync": 1}.get(name, 3)
@@ -292,64 +311,73 @@ def test_every_clock_has_a_sampling_with_seconds(averaging, federation, name):
 
 def test_stale_updates_are_damped_and_added_to_the_present_model_as_numpy_does(averaging, federation, key):
     """Three shares and powers at once, swept in one program; those that are given to `buffered` are the same."""
-    made = asynchronous(np.asarray([1.0, 1.7, 4.1] * 3), concurrency=6, buffer=2, n_rounds=6)
-    assert made.oldest >= 2
+    schedule = asynchronous(np.asarray([1.0, 1.7, 4.1] * 3), concurrency=6, buffer=2, n_rounds=6)
+    assert schedule.oldest >= 2
     share, damping = np.float32([1.0, 0.8, 1.0]), np.float32([0.5, 2.0, 0.0])
-    swept, fixed = (buffered(averaging, made, share=a, damping=b) for a, b in ((None, None), (0.8, 2.0)))
+    swept_algorithm, fixed_algorithm = (
+        buffered(averaging, schedule, share=a, damping=b) for a, b in ((None, None), (0.8, 2.0))
+    )
     Hyper, hyper = joined(fljax.fedavg.Hyper, BufferHyper), fljax.fedavg.Hyper(lr=0.2)
     hypers = Hyper(lr=np.full(3, 0.2, np.float32), share=share, damping=damping)
-    of_fixed = jax.device_get(jitted(fixed.init)(key, hyper, federation.train))
-    state = jax.tree.map(lambda leaf: np.stack([leaf] * 3), of_fixed)
-    receive = jax.jit(jax.vmap(swept.round, (None, 0, 0, None)))
-    past = [[averaging.exchange.part(of_fixed.server.own)] for _ in range(3)]
+    fixed_state = jax.device_get(jitted(fixed_algorithm.init)(key, hyper, federation.train))
+    state = jax.tree.map(lambda leaf: np.stack([leaf] * 3), fixed_state)
+    receive = jax.jit(jax.vmap(swept_algorithm.round, (None, 0, 0, None)))
+    past_models = [[averaging.exchange.part(fixed_state.server.own)] for _ in range(3)]
     for r in range(6):
-        cohort = draw_cohort(key, np.int32(r), federation, made.sampling.of(9), None)
-        ids, stale = np.asarray(made.ids[r]), np.asarray(made.staleness[r])
+        cohort = draw_cohort(key, np.int32(r), federation, schedule.sampling.of(9), None)
+        ids, staleness = np.asarray(schedule.ids[r]), np.asarray(schedule.staleness[r])
         size = np.asarray(federation.train.size)[ids].astype(np.float64)
         for i in range(3):
-            stacked = jax.tree.map(lambda *leaves: np.float32(np.stack(leaves)), *(past[i][-1 - s] for s in stale))
+            stacked = jax.tree.map(
+                lambda *leaves: np.float32(np.stack(leaves)), *(past_models[i][-1 - s] for s in staleness)
+            )
             trained = jitted(averaging.exchange.send)(
-                key, hyper, State(ReceivedModels(stacked), of_fixed.clients), cohort
+                key, hyper, State(ReceivedModels(stacked), fixed_state.clients), cohort
             ).params
-            weight = share[i] * size / size.sum() / (1 + stale) ** damping[i].astype(np.float64)
+            weight = share[i] * size / size.sum() / (1 + staleness) ** damping[i].astype(np.float64)
 
-            def step(now, after, before, weight=weight):
-                moved = np.asarray(after, np.float64) - np.asarray(before, np.float64)
-                return now + np.tensordot(weight, moved, axes=1)
+            def step(present, after, before, weight=weight):
+                change = np.asarray(after, np.float64) - np.asarray(before, np.float64)
+                return present + np.tensordot(weight, change, axes=1)
 
-            past[i].append(jax.tree.map(step, past[i][-1], trained, stacked))
+            past_models[i].append(jax.tree.map(step, past_models[i][-1], trained, stacked))
         state, _ = receive(key, hypers, state, cohort)
-        of_fixed, _ = jitted(fixed.round)(key, hyper, of_fixed, cohort)
-        found = jax.device_get(state.server.own)
+        fixed_state, _ = jitted(fixed_algorithm.round)(key, hyper, fixed_state, cohort)
+        models = jax.device_get(state.server.own)
         for i in range(3):
-            expected, ours = jax.tree.map(np.float32, past[i][-1]), jax.tree.map(lambda leaf, i=i: leaf[i], found)
-            chex.assert_trees_all_close(ours, expected, rtol=1e-4, atol=1e-5)
-    second = jax.tree.map(lambda leaf: leaf[1], found)
-    chex.assert_trees_all_close(second, jax.device_get(of_fixed.server.own), rtol=1e-5, atol=1e-6)
-    assert all((leaf[0] != leaf[1]).any() and (leaf[1] != leaf[2]).any() for leaf in jax.tree.leaves(found))
-    given = dict(buffered(averaging, made).about.choices)
-    assert (given["share"], given["damping"]) == (1.0, 0.5)  # FedBuff's
+            expected, actual = (
+                jax.tree.map(np.float32, past_models[i][-1]),
+                jax.tree.map(lambda leaf, i=i: leaf[i], models),
+            )
+            chex.assert_trees_all_close(actual, expected, rtol=1e-4, atol=1e-5)
+    second_model = jax.tree.map(lambda leaf: leaf[1], models)
+    chex.assert_trees_all_close(second_model, jax.device_get(fixed_state.server.own), rtol=1e-5, atol=1e-6)
+    assert all((leaf[0] != leaf[1]).any() and (leaf[1] != leaf[2]).any() for leaf in jax.tree.leaves(models))
+    choices = dict(buffered(averaging, schedule).about.choices)
+    assert (choices["share"], choices["damping"]) == (1.0, 0.5)  # FedBuff's
 
 
 @pytest.mark.parametrize("attack", [*slow(None), label_flip(ids=(8,), start=2)], ids=["nobody", "later"])
 def test_what_is_done_to_an_update_on_its_way_is_done_before_it_is_discounted(federation, model, key, attack):
-    made = asynchronous([1.0] * 8 + [4.5], concurrency=9, buffer=1, n_rounds=12)
+    schedule = asynchronous([1.0] * 8 + [4.5], concurrency=9, buffer=1, n_rounds=12)
     method, clip = fljax.compose("fedavg+clip_update"), 0.05
     algorithm, hyper = method(model, Work(1, 8)), method.Hyper(lr=0.3, clip=clip)
     if attack is not None:
         algorithm, federation, _ = attacked(algorithm, federation, attack)
-    algorithm = buffered(algorithm, made, damping=2.0)
+    algorithm = buffered(algorithm, schedule, damping=2.0)
     assert dict(algorithm.about.choices)["damping"] == 2.0
-    state, moved = jitted(algorithm.init)(key, hyper, federation.train), []
+    state, lengths = jitted(algorithm.init)(key, hyper, federation.train), []
     for r in range(12):
-        before = algorithm.exchange.part(state.server)
-        cohort = draw_cohort(key, np.int32(r), federation, made.sampling.of(9), None)
+        old_model = algorithm.exchange.part(state.server)
+        cohort = draw_cohort(key, np.int32(r), federation, schedule.sampling.of(9), None)
         state, _ = jitted(algorithm.round)(key, hyper, state, cohort)
-        step = jax.tree.map(jnp.subtract, algorithm.exchange.part(state.server), before)
-        moved.append(float(jnp.sqrt(tree.squared_norm(step))))
-    assert made.oldest >= 2
-    stale = np.asarray(made.staleness)[:, 0]
-    np.testing.assert_allclose(moved, clip / (1.0 + stale) ** 2, rtol=1e-3)  # every update is longer than the clip
+        step = jax.tree.map(jnp.subtract, algorithm.exchange.part(state.server), old_model)
+        lengths.append(float(jnp.sqrt(tree.squared_norm(step))))
+    assert schedule.oldest >= 2
+    staleness = np.asarray(schedule.staleness)[:, 0]
+    np.testing.assert_allclose(
+        lengths, clip / (1.0 + staleness) ** 2, rtol=1e-3
+    )  # every update is longer than the clip
 
 
 def test_dittos_clients_start_from_their_own_versions_and_are_drawn_to_them(federation, model, key):
@@ -366,54 +394,65 @@ def test_dittos_clients_start_from_their_own_versions_and_are_drawn_to_them(fede
             jitted(algorithm.exchange.send)(key, hyper, State(ReceivedModels(versions), rows), cohort)
         )
 
-    found = send(versions)
-    for place in range(3):
-        same = send(jax.tree.map(lambda leaf, i=place: np.stack([leaf[i]] * 3), versions))
-        for one, other in ((found.params, same.params), (found.rest[0], same.rest[0])):
-            chex.assert_trees_all_close(*(jax.tree.map(lambda x, i=place: x[i], t) for t in (one, other)), atol=1e-6)
+    upload = send(versions)
+    for row in range(3):
+        upload_of_one_version = send(jax.tree.map(lambda leaf, i=row: np.stack([leaf[i]] * 3), versions))
+        for actual, expected in (
+            (upload.params, upload_of_one_version.params),
+            (upload.rest[0], upload_of_one_version.rest[0]),
+        ):
+            chex.assert_trees_all_close(
+                *(jax.tree.map(lambda x, i=row: x[i], t) for t in (actual, expected)), atol=1e-6
+            )
 
 
 def test_methods_of_more_than_one_model_are_refused(federation, model):
-    made = asynchronous(np.ones(9), concurrency=2, buffer=2, n_rounds=2)
+    schedule = asynchronous(np.ones(9), concurrency=2, buffer=2, n_rounds=2)
     with pytest.raises(ValueError, match="cannot start from a past model"):
-        buffered(fljax.ifca(model, Work(1, 8), 2), made)
+        buffered(fljax.ifca(model, Work(1, 8), 2), schedule)
     with pytest.raises(ValueError, match=r"damping=-1\.0: choose"):
-        buffered(fljax.fedavg(model, Work(1, 8)), made, damping=-1.0)
+        buffered(fljax.fedavg(model, Work(1, 8)), schedule, damping=-1.0)
 
 
 @pytest.mark.slow
 def test_numbers_that_are_put_in_by_hand_can_be_run_and_swept(model, averaging, federation, key):
-    made = asynchronous(np.asarray([1.0, 1.7, 4.1] * 3), concurrency=6, buffer=2, n_rounds=3)
-    both, Hyper = buffered(averaging, made, share=None, damping=None), joined(fljax.fedavg.Hyper, BufferHyper)
-    run = (federation, key, 3)
-    fixed, of_fixed = simulate(
-        buffered(averaging, made, share=0.8, damping=2.0), fljax.fedavg.Hyper(), *run, sampling=made.sampling
+    schedule = asynchronous(np.asarray([1.0, 1.7, 4.1] * 3), concurrency=6, buffer=2, n_rounds=3)
+    buffered_algorithm, Hyper = (
+        buffered(averaging, schedule, share=None, damping=None),
+        joined(fljax.fedavg.Hyper, BufferHyper),
     )
-    ours, _ = simulate(both, Hyper(share=0.8, damping=2.0), *run, sampling=made.sampling)
-    chex.assert_trees_all_close(ours.server.own, fixed.server.own, rtol=1e-6, atol=1e-7)
+    arguments = (federation, key, 3)
+    fixed_state, fixed_metrics = simulate(
+        buffered(averaging, schedule, share=0.8, damping=2.0),
+        fljax.fedavg.Hyper(),
+        *arguments,
+        sampling=schedule.sampling,
+    )
+    state, _ = simulate(buffered_algorithm, Hyper(share=0.8, damping=2.0), *arguments, sampling=schedule.sampling)
+    chex.assert_trees_all_close(state.server.own, fixed_state.server.own, rtol=1e-6, atol=1e-7)
     with pytest.raises(ValueError, match="has 'share', which fedavg does not read"):
-        fljax.simulate(buffered(averaging, made), Hyper(), *run, sampling=made.sampling)
-    trimmed = fljax.fedavg(model, Work(1, 8), combine=fljax.rounds.trimmed_mean)
-    simulate(trimmed, fljax.compose("fedavg+trimmed_mean").Hyper(trim=0.2), *run)
-    sent = with_uplink(averaging, top_k)
-    _, metrics = simulate(sent, fljax.compose("fedavg+top_k").Hyper(top_share=0.5), *run)
-    assert float(metrics["uplink"].max()) < float(of_fixed["uplink"].max())
+        fljax.simulate(buffered(averaging, schedule), Hyper(), *arguments, sampling=schedule.sampling)
+    trimmed_algorithm = fljax.fedavg(model, Work(1, 8), combine=fljax.rounds.trimmed_mean)
+    simulate(trimmed_algorithm, fljax.compose("fedavg+trimmed_mean").Hyper(trim=0.2), *arguments)
+    top_k_algorithm = with_uplink(averaging, top_k)
+    _, metrics = simulate(top_k_algorithm, fljax.compose("fedavg+top_k").Hyper(top_share=0.5), *arguments)
+    assert float(metrics["uplink"].max()) < float(fixed_metrics["uplink"].max())
 
 
 def test_who_is_gone_or_drops_out_is_never_done_and_the_next_one_counts(federation, key):
     """The first three of those who are there, by hand; simulated seconds follow."""
     seconds = np.arange(1.0, 10.0)
     draw = over_selection(uniform(), seconds, 3).of(9)
-    there = jnp.asarray([True, False, False, True, True, False, True, True, True])
-    cohort = draw_cohort(key, np.int32(0), federation._replace(there=there), draw, None)
+    is_there = jnp.asarray([True, False, False, True, True, False, True, True, True])
+    cohort = draw_cohort(key, np.int32(0), federation._replace(there=is_there), draw, None)
     np.testing.assert_array_equal(np.asarray(cohort.ids)[np.asarray(cohort.active)], [0, 3, 4])
     counts = []
     for r in range(40):
         cohort = draw_cohort(key, np.int32(r), federation, draw, 0.5)
-        everyone = draw_cohort(key, np.int32(r), federation, uniform().of(9), 0.5)
-        stayed = np.asarray(everyone.ids)[np.asarray(everyone.active)]
-        np.testing.assert_array_equal(np.asarray(cohort.ids)[np.asarray(cohort.active)], np.sort(stayed)[:3])
-        counts.append(len(stayed))
+        whole_cohort = draw_cohort(key, np.int32(r), federation, uniform().of(9), 0.5)
+        remaining = np.asarray(whole_cohort.ids)[np.asarray(whole_cohort.active)]
+        np.testing.assert_array_equal(np.asarray(cohort.ids)[np.asarray(cohort.active)], np.sort(remaining)[:3])
+        counts.append(len(remaining))
     assert min(counts) < 3 < max(counts)
     np.testing.assert_allclose(cohort.expected, 3)
 
@@ -430,7 +469,7 @@ def test_each_participant_says_what_it_sends_itself(federation, key, averaging):
 
 @pytest.mark.parametrize("name", ["over_select", "tiered", "fedbuff", "fedasync"])
 def test_a_sampling_of_ones_own_beside_a_clock_that_draws_is_refused(averaging, name):
-    of_own = uniform(0.34)._replace(about=())
-    asked = ClockedRun(averaging, of_own, drawn_devices(9), tuple(np.arange(1.0, 10.0)), (4,) * 9, 4, 0)
+    own_sampling = uniform(0.34)._replace(about=())
+    clocked_run = ClockedRun(averaging, own_sampling, drawn_devices(9), tuple(np.arange(1.0, 10.0)), (4,) * 9, 4, 0)
     with pytest.raises(ValueError, match="draws the participants itself, and a sampling of your own does too; choose"):
-        CLOCKS[name]().start(asked)
+        CLOCKS[name]().start(clocked_run)

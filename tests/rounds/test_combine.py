@@ -27,47 +27,47 @@ def received():
 
 
 @cache
-def applied(made):
+def apply_rule(rule):
     """``(memory, shared, received, weight) -> (shared, memory)``, compiled once."""
-    return jax.jit(lambda *given: as_combine(made).apply(HYPER, *given))
+    return jax.jit(lambda *arguments: as_combine(rule).apply(HYPER, *arguments))
 
 
 @cache
-def applied_to_clusters(made):
-    return jax.jit(lambda *given: members_of(as_combine(made), HYPER, *given))
+def apply_rule_to_clusters(rule):
+    return jax.jit(lambda *arguments: members_of(as_combine(rule), HYPER, *arguments))
 
 
-def flat(params, n):
+def as_rows(params, n):
     return np.concatenate([np.asarray(leaf, np.float64).reshape(n, -1) for leaf in jax.tree.leaves(params)], axis=1)
 
 
 def krum_of(x, n_selected):
-    square = ((x[:, None] - x[None]) ** 2).sum(-1)
-    near = max(1, len(x) - HYPER.n_attackers - 2)
-    score = [np.sort(np.delete(row, i))[:near].sum() for i, row in enumerate(square)]
+    squared_distances = ((x[:, None] - x[None]) ** 2).sum(-1)
+    n_near = max(1, len(x) - HYPER.n_attackers - 2)
+    score = [np.sort(np.delete(row, i))[:n_near].sum() for i, row in enumerate(squared_distances)]
     return x[np.argsort(score, kind="stable")[:n_selected]].mean(0)
 
 
 def trimmed_of(x):
-    cut = max(1, int(HYPER.trim * len(x))) if len(x) >= 3 else 0
-    cut = min(cut, (len(x) - 1) // 2)
-    return np.sort(x, axis=0)[cut : len(x) - cut].mean(0)
+    n_cut = max(1, int(HYPER.trim * len(x))) if len(x) >= 3 else 0
+    n_cut = min(n_cut, (len(x) - 1) // 2)
+    return np.sort(x, axis=0)[n_cut : len(x) - n_cut].mean(0)
 
 
 def bulyan_of(x):
-    f, left, chosen = HYPER.n_attackers, list(range(len(x))), []
+    f, remaining, chosen = HYPER.n_attackers, list(range(len(x))), []
     while len(chosen) < max(1, len(x) - 2 * f):
-        square = ((x[left][:, None] - x[left][None]) ** 2).sum(-1)
-        near = min(max(1, len(left) - f - 2), max(1, len(left) - 1))
-        score = [np.sort(np.delete(row, i))[:near].sum() for i, row in enumerate(square)]
+        squared_distances = ((x[remaining][:, None] - x[remaining][None]) ** 2).sum(-1)
+        n_near = min(max(1, len(remaining) - f - 2), max(1, len(remaining) - 1))
+        score = [np.sort(np.delete(row, i))[:n_near].sum() for i, row in enumerate(squared_distances)]
         best = min(
-            range(len(left)), key=lambda i: (score[i], square[i].sum())
+            range(len(remaining)), key=lambda i: (score[i], squared_distances[i].sum())
         )  # of two nearest each other, who is inside
-        chosen.append(left.pop(best))
-    kept = max(1, len(chosen) - 2 * f)
+        chosen.append(remaining.pop(best))
+    n_kept = max(1, len(chosen) - 2 * f)
     entries = np.sort(x[chosen], axis=0)
     order = np.argsort(np.abs(entries - np.median(entries, axis=0)), axis=0, kind="stable")
-    return np.take_along_axis(entries, order[:kept], axis=0).mean(0)
+    return np.take_along_axis(entries, order[:n_kept], axis=0).mean(0)
 
 
 ORACLES = {
@@ -83,13 +83,13 @@ ORACLES = {
 @pytest.mark.parametrize("name", ORACLES)
 def test_one_model_equals_numpy_and_who_does_not_count_never_matters(name, received):
     weight = np.float32([1.0, 2, 0, 3, 1, 1, 0, 2, 1])
-    counts = weight > 0
-    spoilt, shared = jax.tree.map(np.copy, received), jax.tree.map(lambda leaf: leaf[0] + 5, received)
-    for leaf in spoilt.values():
+    is_counted = weight > 0
+    with_nan, shared = jax.tree.map(np.copy, received), jax.tree.map(lambda leaf: leaf[0] + 5, received)
+    for leaf in with_nan.values():
         leaf[2] = np.nan
-    ours, memory = applied(getattr(combine, name))((), shared, spoilt, weight)
-    expected = ORACLES[name](flat(received, ROWS)[counts], weight[counts])
-    np.testing.assert_allclose(flat(ours, 1)[0], expected, rtol=1e-5, atol=1e-6)
+    actual, memory = apply_rule(getattr(combine, name))((), shared, with_nan, weight)
+    expected = ORACLES[name](as_rows(received, ROWS)[is_counted], weight[is_counted])
+    np.testing.assert_allclose(as_rows(actual, 1)[0], expected, rtol=1e-5, atol=1e-6)
     assert memory == ()
 
 
@@ -98,62 +98,69 @@ def test_a_cluster_is_its_members_combined_and_an_empty_one_keeps_its_model(name
     label = np.int32([0, 0, 0, 0, 0, 2, 2, 2, -1])  # cluster 1 is empty, the last row is in none
     weight = np.float32([1.0, 2, 1, 3, 1, 1, 2, 2, 9])
     centers = jax.tree.map(lambda leaf: leaf[:CLUSTERS] + 5, received)
-    made = getattr(combine, name)
-    ours = jax.device_get(applied_to_clusters(made)((), centers, received, weight, label)[0])
+    rule = getattr(combine, name)
+    new_centers = jax.device_get(apply_rule_to_clusters(rule)((), centers, received, weight, label)[0])
     for k in range(CLUSTERS):
-        one = jax.tree.map(lambda leaf, k=k: leaf[k], centers)
-        alone, _ = applied(made)((), one, received, np.where(label == k, weight, np.float32(0)))
-        chex.assert_trees_all_close(jax.tree.map(lambda leaf, k=k: leaf[k], ours), alone, rtol=1e-5, atol=1e-6)
+        center = jax.tree.map(lambda leaf, k=k: leaf[k], centers)
+        expected, _ = apply_rule(rule)((), center, received, np.where(label == k, weight, np.float32(0)))
+        chex.assert_trees_all_close(
+            jax.tree.map(lambda leaf, k=k: leaf[k], new_centers), expected, rtol=1e-5, atol=1e-6
+        )
     chex.assert_trees_all_equal(
-        jax.tree.map(lambda leaf: leaf[1], (ours, ours)), jax.tree.map(lambda leaf: leaf[1], (centers, centers))
+        jax.tree.map(lambda leaf: leaf[1], (new_centers, new_centers)),
+        jax.tree.map(lambda leaf: leaf[1], (centers, centers)),
     )
 
 
 @pytest.mark.parametrize("name", ["momentum", *slow("adagrad", "adam", "yogi")])
 def test_clusters_step_each_by_its_own_optimiser_and_empty_ones_rest(name, received):
-    stepped = combine.by_optimizer(combine.median, name)
+    rule = combine.by_optimizer(combine.median, name)
     label, weight = np.int32([0, 0, 0, 2, 2, 2, 2, 0, 0]), np.ones(ROWS, np.float32)
     centers = jax.tree.map(lambda leaf: leaf[:CLUSTERS] + 1, received)
-    memory = jax.device_get(jax.jit(lambda centers: memory_of(stepped, HYPER, centers))(centers))
-    ours, after = jax.device_get(applied_to_clusters(stepped)(memory, centers, received, weight, label))
+    memory = jax.device_get(jax.jit(lambda centers: memory_of(rule, HYPER, centers))(centers))
+    new_centers, new_memory = jax.device_get(apply_rule_to_clusters(rule)(memory, centers, received, weight, label))
     for k in (0, 2):
-        one, own = jax.tree.map(lambda leaf, k=k: leaf[k], (centers, memory))
-        expected = applied(stepped)(own, one, received, np.float32(label == k))
+        center, memory_of_center = jax.tree.map(lambda leaf, k=k: leaf[k], (centers, memory))
+        expected = apply_rule(rule)(memory_of_center, center, received, np.float32(label == k))
         chex.assert_trees_all_close(
-            jax.tree.map(lambda leaf, k=k: leaf[k], (ours, after)), expected, rtol=1e-5, atol=1e-6
+            jax.tree.map(lambda leaf, k=k: leaf[k], (new_centers, new_memory)), expected, rtol=1e-5, atol=1e-6
         )
-    still = jax.tree.map(lambda leaf: leaf[1], (centers, memory))
-    chex.assert_trees_all_equal(jax.tree.map(lambda leaf: leaf[1], (ours, after)), still)
-    model, moments = jax.tree.map(lambda leaf: leaf[0], (ours, after))
-    nobody = applied(stepped)(moments, model, received, np.zeros(ROWS, np.float32))
-    chex.assert_trees_all_equal(nobody, (model, moments))
-    gone = applied_to_clusters(stepped)(after, ours, received, weight, np.where(label == 0, np.int32(-1), label))
-    chex.assert_trees_all_equal(jax.tree.map(lambda leaf: leaf[0], gone), (model, moments))
+    empty_cluster = jax.tree.map(lambda leaf: leaf[1], (centers, memory))
+    chex.assert_trees_all_equal(jax.tree.map(lambda leaf: leaf[1], (new_centers, new_memory)), empty_cluster)
+    model, moments = jax.tree.map(lambda leaf: leaf[0], (new_centers, new_memory))
+    result_of_nobody = apply_rule(rule)(moments, model, received, np.zeros(ROWS, np.float32))
+    chex.assert_trees_all_equal(result_of_nobody, (model, moments))
+    result_without_cluster_0 = apply_rule_to_clusters(rule)(
+        new_memory, new_centers, received, weight, np.where(label == 0, np.int32(-1), label)
+    )
+    chex.assert_trees_all_equal(jax.tree.map(lambda leaf: leaf[0], result_without_cluster_0), (model, moments))
 
 
-@pytest.mark.parametrize("apart", [1.0, 0.1])
-def test_a_server_goes_beyond_the_mean_as_far_as_updates_point_apart(received, apart):
+@pytest.mark.parametrize("distance", [1.0, 0.1])
+def test_a_server_goes_beyond_the_mean_as_far_as_updates_point_apart(received, distance):
     """FedExP's step in NumPy, never less than the whole way; who does not count never matters."""
     weight = np.float32([1.0, 2, 0, 3, 1, 1, 0, 2, 1])
-    shared = jax.tree.map(lambda leaf: leaf[0] + 5 * (1 - apart), received)
-    models = jax.tree.map(lambda leaf, t: t + apart * (leaf - leaf.mean(0)) + np.float32(0.2), received, shared)
+    shared = jax.tree.map(lambda leaf: leaf[0] + 5 * (1 - distance), received)
+    models = jax.tree.map(lambda leaf, t: t + distance * (leaf - leaf.mean(0)) + np.float32(0.2), received, shared)
     for leaf in models.values():
         leaf[2] = np.nan
-    ours, _ = applied(extrapolated(combine.mean))((), shared, models, weight)
-    way, counts = flat(models, ROWS) - flat(shared, 1), weight > 0
-    step = np.average(way[counts], axis=0, weights=weight[counts])
-    spread = np.average((way[counts] ** 2).sum(1), weights=weight[counts])
+    actual, _ = apply_rule(extrapolated(combine.mean))((), shared, models, weight)
+    updates, is_counted = as_rows(models, ROWS) - as_rows(shared, 1), weight > 0
+    step = np.average(updates[is_counted], axis=0, weights=weight[is_counted])
+    spread = np.average((updates[is_counted] ** 2).sum(1), weights=weight[is_counted])
     eta = spread / (2 * (step @ step + HYPER.epsilon))
-    assert eta > 1 if apart == 1 else eta < 1
-    np.testing.assert_allclose(flat(ours, 1)[0], flat(shared, 1)[0] + max(1, eta) * step, rtol=1e-5, atol=1e-5)
+    assert eta > 1 if distance == 1 else eta < 1
+    np.testing.assert_allclose(as_rows(actual, 1)[0], as_rows(shared, 1)[0] + max(1, eta) * step, rtol=1e-5, atol=1e-5)
 
 
 def test_part_of_the_way_and_some_layers_only(received):
     shared = jax.tree.map(lambda leaf: leaf[0] * 0, received)
     weight = np.ones(ROWS, np.float32)
-    half, _ = applied(combine.interpolated(combine.mean, share=lambda hyper, weight: 0.5))((), shared, received, weight)
-    chex.assert_trees_all_close(half, jax.tree.map(lambda leaf: leaf.mean(0) / 2, received), rtol=1e-5, atol=1e-6)
-    only_a, _ = applied(combine.on_layers(combine.mean, ("a",)))((), shared, received, weight)
+    half_way, _ = apply_rule(combine.interpolated(combine.mean, share=lambda hyper, weight: 0.5))(
+        (), shared, received, weight
+    )
+    chex.assert_trees_all_close(half_way, jax.tree.map(lambda leaf: leaf.mean(0) / 2, received), rtol=1e-5, atol=1e-6)
+    only_a, _ = apply_rule(combine.on_layers(combine.mean, ("a",)))((), shared, received, weight)
     chex.assert_trees_all_close(only_a, {"a": received["a"].mean(0), "b": shared["b"]}, rtol=1e-5, atol=1e-6)
 
 

@@ -32,12 +32,12 @@ def effort_of(sampling, n=20_000):
 
 def test_stragglers_do_whole_epochs_that_are_equally_likely():
     # 0.56 * 25 is a rounding above 14.
-    for least, most, fewest in ((0.0, 5, 1), (0.4, 5, 2), (1.0, 5, 5), (0.56, 25, 14)):
-        epochs = effort_of(stragglers(uniform(), 1.0, least=least, epochs=most)) * most
+    for least_share, n_epochs, n_fewest in ((0.0, 5, 1), (0.4, 5, 2), (1.0, 5, 5), (0.56, 25, 14)):
+        epochs = effort_of(stragglers(uniform(), 1.0, least=least_share, epochs=n_epochs)) * n_epochs
         np.testing.assert_allclose(epochs, np.round(epochs), atol=1e-5)
-        counts = np.bincount(np.round(epochs).astype(int), minlength=most + 1)
-        assert not counts[:fewest].any()
-        assert stats.chisquare(counts[fewest:]).pvalue > 1e-4 or fewest == most
+        counts = np.bincount(np.round(epochs).astype(int), minlength=n_epochs + 1)
+        assert not counts[:n_fewest].any()
+        assert stats.chisquare(counts[n_fewest:]).pvalue > 1e-4 or n_fewest == n_epochs
 
 
 def test_stragglers_are_a_share_and_do_any_part_between_the_least_and_all():
@@ -59,20 +59,24 @@ def test_what_a_straggler_does_depends_on_its_id_and_the_round_alone():
 @pytest.mark.parametrize(("at_once", "batch_size"), [(1, None), *slow_rows((4, 8), (1, 8), (4, None))])
 def test_a_part_of_the_epochs_is_the_first_of_them(key, model, federation, batch_size, at_once):
     """Bit for bit what a client with so many epochs in its work trains, whatever the others of its chunk do."""
-    data, keys, most = federation.train, jax.random.split(key, N), 3  # each number of epochs is a program
-    parts = np.array([1, 2, 3, 2, 3, 1, 3, 1, 2]) / most
+    data, keys, most_epochs = federation.train, jax.random.split(key, N), 3  # each number of epochs is a program
+    parts = np.array([1, 2, 3, 2, 3, 1, 3, 1, 2]) / most_epochs
     start = tree.everyone(jitted_init(model)(key), N)
 
     def train(work, effort):
         return train_clients(keys, start, data, fljax.client.training_loss(model), optax.sgd(0.1, 0.9), work, **effort)
 
-    trained = jax.jit(lambda effort: train(Work(most, batch_size, at_once), {"effort": effort}))(jnp.float32(parts))
-    for epochs in range(1, most + 1):
-        alone = jax.jit(lambda epochs=epochs: train(Work(epochs, batch_size, at_once), {}))()
-        theirs = np.flatnonzero(np.isclose(parts * most, epochs))
-        assert len(theirs)
-        for got, wanted in zip(jax.tree.leaves(trained), jax.tree.leaves(alone), strict=True):
-            np.testing.assert_allclose(np.asarray(got)[theirs], np.asarray(wanted)[theirs], rtol=1e-6, atol=1e-7)
+    trained = jax.jit(lambda effort: train(Work(most_epochs, batch_size, at_once), {"effort": effort}))(
+        jnp.float32(parts)
+    )
+    for epochs in range(1, most_epochs + 1):
+        expected = jax.jit(lambda epochs=epochs: train(Work(epochs, batch_size, at_once), {}))()
+        clients = np.flatnonzero(np.isclose(parts * most_epochs, epochs))
+        assert len(clients)
+        for actual_leaf, expected_leaf in zip(jax.tree.leaves(trained), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(
+                np.asarray(actual_leaf)[clients], np.asarray(expected_leaf)[clients], rtol=1e-6, atol=1e-7
+            )
 
 
 def jitted_init(model):
@@ -83,9 +87,9 @@ def test_an_epoch_is_cut_short_and_its_loss_is_a_mean_of_what_was_met(key, feder
     """A loss of constant gradient counts steps in the model; its value is the number of steps before."""
     data, batch_size = federation.train, 4
     size, effort = np.asarray(data.size), np.append(1e-5, np.linspace(0.05, 1, N)[1:])  # of next to nothing one step
-    full = 2 * -(-size // batch_size)
-    steps = np.clip(np.ceil(effort * full), 1, full).astype(int)
-    assert (steps % np.maximum(full // 2, 1) != 0).sum() >= 3  # cut within an epoch
+    n_full_steps = 2 * -(-size // batch_size)
+    steps = np.clip(np.ceil(effort * n_full_steps), 1, n_full_steps).astype(int)
+    assert (steps % np.maximum(n_full_steps // 2, 1) != 0).sum() >= 3  # cut within an epoch
 
     def loss(params, batch, key):
         return -params["w"].sum(), params
@@ -99,8 +103,10 @@ def test_an_epoch_is_cut_short_and_its_loss_is_a_mean_of_what_was_met(key, feder
     np.testing.assert_array_equal(trained.params["w"][:, 0], steps)
     np.testing.assert_array_equal(steps_taken(data.size, Work(2, batch_size), jnp.float32(effort)), steps)
     for i in range(N):
-        met = [min(batch_size, size[i] - batch_size * (s % (full[i] // 2))) for s in range(steps[i])]
-        np.testing.assert_allclose(trained.loss[i], -np.dot(met, np.arange(steps[i])) / sum(met), rtol=1e-6)
+        batch_sizes = [min(batch_size, size[i] - batch_size * (s % (n_full_steps[i] // 2))) for s in range(steps[i])]
+        np.testing.assert_allclose(
+            trained.loss[i], -np.dot(batch_sizes, np.arange(steps[i])) / sum(batch_sizes), rtol=1e-6
+        )
 
 
 def constant_gradients(model):
@@ -130,8 +136,8 @@ def test_fednova_and_scaffold_know_how_many_steps_a_participant_has_taken(key, m
     g = np.array([1 + labels[i, : int(n)].mean() for i, n in enumerate(size)])
     p, k = size / size.sum(), EPOCHS * PARTS
     sampling = partial_work(uniform(), PARTS)
-    wanted = {fedavg: -0.1 * (p * k * g).sum(), fednova: -0.1 * (p * k).sum() * (p * g).sum()}
-    for make, theta in wanted.items():
+    expected = {fedavg: -0.1 * (p * k * g).sum(), fednova: -0.1 * (p * k).sum() * (p * g).sum()}
+    for make, theta in expected.items():
         state, metrics = simulate(make(linear, work), hyper, federation, key, 1, sampling=sampling)
         np.testing.assert_allclose(state.server["w"], theta, rtol=1e-5)
         np.testing.assert_allclose(metrics["effort"][0], PARTS, rtol=1e-6)
@@ -141,18 +147,18 @@ def test_fednova_and_scaffold_know_how_many_steps_a_participant_has_taken(key, m
 
 
 def test_methods_whose_clients_do_not_do_a_part_of_their_work_are_refused(key, model, federation):
-    one, sampling = Work(1, None), stragglers(uniform(), 0.5)
+    work, sampling = Work(1, None), stragglers(uniform(), 0.5)
 
     @jax.jit
     def own_loop(cohort):  # is given the effort, and does not ask for it
         start = tree.everyone(jax.device_get(jitted_init(model)(key)), cohort.ids.shape[0])
-        return train_clients(cohort.key, start, cohort.data, fljax.client.training_loss(model), optax.sgd(0.1), one)
+        return train_clients(cohort.key, start, cohort.data, fljax.client.training_loss(model), optax.sgd(0.1), work)
 
-    own = averaging(model, lambda hyper, start, cohort: own_loop(cohort))
+    own_algorithm = averaging(model, lambda hyper, start, cohort: own_loop(cohort))
     for algorithm, hyper in (
-        (fljax.fedsgd(model, one), fljax.fedsgd.Hyper()),
-        (fljax.ifca(model, one, averaging="gradient"), fljax.ifca.Hyper()),
-        (own, fljax.fedavg.Hyper()),
+        (fljax.fedsgd(model, work), fljax.fedsgd.Hyper()),
+        (fljax.ifca(model, work, averaging="gradient"), fljax.ifca.Hyper()),
+        (own_algorithm, fljax.fedavg.Hyper()),
     ):
         for _ in range(2):  # what is jitted is traced once
             with pytest.raises(ValueError, match=r"clients cannot do partial work, .* leave --stragglers"):
@@ -160,16 +166,19 @@ def test_methods_whose_clients_do_not_do_a_part_of_their_work_are_refused(key, m
 
 
 def test_who_takes_part_stays_the_same_and_epsilon_too(key, federation):
-    before, after = (draw_cohort(key, np.int32(2), federation, s.of(N), None) for s in (poisson(0.5), late(0.9)))
-    np.testing.assert_array_equal(before.ids, after.ids)
-    np.testing.assert_array_equal(before.active, after.active)
-    assert before.effort is None
-    assert after.effort.shape == after.ids.shape
-    assert late(0.9).is_independent
-    assert late(0.9) is late(0.9)  # one program
+    cohort, cohort_of_stragglers = (
+        draw_cohort(key, np.int32(2), federation, some_sampling.of(N), None)
+        for some_sampling in (poisson(0.5), with_stragglers(0.9))
+    )
+    np.testing.assert_array_equal(cohort.ids, cohort_of_stragglers.ids)
+    np.testing.assert_array_equal(cohort.active, cohort_of_stragglers.active)
+    assert cohort.effort is None
+    assert cohort_of_stragglers.effort.shape == cohort_of_stragglers.ids.shape
+    assert with_stragglers(0.9).is_independent
+    assert with_stragglers(0.9) is with_stragglers(0.9)  # one program
 
 
-def late(rate):
+def with_stragglers(rate):
     return stragglers(poisson(0.5), rate, epochs=EPOCHS)
 
 
@@ -178,22 +187,22 @@ def test_late_clients_come_back_with_what_they_have_made_by_the_deadline(federat
     seconds = [2 + 10 / v for v in (5.0, 2.0, 1.0, 0.7, 0.2)]
     sampling = clock.partial_by_deadline(uniform(), seconds, 6.0, steps=[10] * 5, speed=[5.0, 2.0, 1.0, 0.7, 0.2])
     np.testing.assert_allclose(sampling.effort(jax.random.key(0), jnp.arange(5)), [1, 0.8, 0.4, 0.2, 1])
-    there = sampling.draw(jax.random.key(0), jnp.int32(0), jnp.ones(5, jnp.int32), 5)[1]
-    np.testing.assert_array_equal(there, [True, True, True, True, False])
+    is_active = sampling.draw(jax.random.key(0), jnp.int32(0), jnp.ones(5, jnp.int32), 5)[1]
+    np.testing.assert_array_equal(is_active, [True, True, True, True, False])
     np.testing.assert_allclose(sampling.timing.seconds, [4, 6, 6, 2 + 2 / 0.7, 52])
 
 
 def test_by_name_a_deadline_takes_whole_steps(model, federation):
-    given = fedavg(model, Work(2, 4)), LocalHyper(), uniform(), clock_of(late="partial"), federation, 3
-    made = clocked(*given)[1]
-    effort = np.asarray(made.effort(jax.random.key(0), jnp.arange(N)))
+    arguments = fedavg(model, Work(2, 4)), LocalHyper(), uniform(), clock_of(late="partial"), federation, 3
+    sampling = clocked(*arguments)[1]
+    effort = np.asarray(sampling.effort(jax.random.key(0), jnp.arange(N)))
     assert (effort < 1).any()
-    full = 2 * -(-np.asarray(federation.train.size) // 4)
-    np.testing.assert_allclose(effort * full, np.round(effort * full), atol=1e-4)  # whole steps
+    n_full_steps = 2 * -(-np.asarray(federation.train.size) // 4)
+    np.testing.assert_allclose(effort * n_full_steps, np.round(effort * n_full_steps), atol=1e-4)  # whole steps
 
 
-def clock_of(**given):
-    return clock.named.CLOCKS["deadline"](spread=1.0, in_time=0.3, **given)
+def clock_of(**options):
+    return clock.named.CLOCKS["deadline"](spread=1.0, in_time=0.3, **options)
 
 
 def test_what_is_no_effort_is_refused(key, model, federation):
@@ -214,4 +223,6 @@ def test_what_is_no_effort_is_refused(key, model, federation):
     with pytest.raises(ValueError, match=r"speed=0 of client 1 is not a speed"):
         clock.partial_by_deadline(uniform(), [1, 2], 2.0, steps=[1, 2], speed=[1, 0])
     with pytest.raises(ValueError, match=r"--clock wait and --stragglers both set"):
-        clocked(fedavg(model, Work(1, 8)), LocalHyper(), late(0.5), clock.named.CLOCKS["wait"](), federation, 2)
+        clocked(
+            fedavg(model, Work(1, 8)), LocalHyper(), with_stragglers(0.5), clock.named.CLOCKS["wait"](), federation, 2
+        )

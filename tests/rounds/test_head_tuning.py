@@ -27,14 +27,16 @@ def test_heads_are_those_of_features_taken_in_every_step(key):
     def deploy(key, hyper, state, data):
         return tree.everyone(params, data.n_clients)
 
-    once = head_tuned(deploy, model, work, 3)
-    again = tuned(deploy, training_loss(model), work, 3, model.layers[:-1])
-    made, expected = jax.jit(lambda *given: [one(*given, federation.train).params for one in (once, again)])(
-        key, numbers, None
-    )
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), made, expected)
+    features_once = head_tuned(deploy, model, work, 3)
+    features_every_step = tuned(deploy, training_loss(model), work, 3, model.layers[:-1])
+    actual, expected = jax.jit(
+        lambda *arguments: [
+            some_deploy(*arguments, federation.train).params for some_deploy in (features_once, features_every_step)
+        ]
+    )(key, numbers, None)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), actual, expected)
     head = model.layers[-1]
-    assert (np.asarray(made[head]["kernel"]) != np.asarray(params[head]["kernel"])).any(axis=(1, 2)).all()
+    assert (np.asarray(actual[head]["kernel"]) != np.asarray(params[head]["kernel"])).any(axis=(1, 2)).all()
 
 
 class Past(nn.Module):

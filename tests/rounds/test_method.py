@@ -41,7 +41,7 @@ def test_every_choice_is_described():
 
 
 def test_usual_arguments_are_described_where_the_function_does_not():
-    def mine(model, work, depth, *, combine=None, weighting="size", loud=False):
+    def documented_function(model, work, depth, *, combine=None, weighting="size", loud=False):
         """Mine.
 
         Args:
@@ -53,7 +53,7 @@ def test_usual_arguments_are_described_where_the_function_does_not():
             ValueError: never.
         """
 
-    assert documented(mine) == (
+    assert documented(documented_function) == (
         "Mine.\n\nArgs:\n    model: the network.\n    work: local work in a round.\n    depth: of what,\n"
         f"        in two lines.\n    combine: {USUAL['combine']}\n    weighting: mine.\n\n"
         "Raises:\n    ValueError: never."
@@ -69,10 +69,10 @@ def test_a_function_without_a_docstring_is_called_by_its_name():
 
 
 def test_equal_choices_make_the_same_algorithm():
-    made = fljax.fedper(MODEL, WORK)
-    assert made is fljax.fedper(MODEL, WORK, n_personal=1, weighting="size")
-    assert made is not fljax.fedper(MODEL, WORK, n_personal=2)
-    assert hash(made) == hash(fljax.fedper(MODEL, WORK))
+    algorithm = fljax.fedper(MODEL, WORK)
+    assert algorithm is fljax.fedper(MODEL, WORK, n_personal=1, weighting="size")
+    assert algorithm is not fljax.fedper(MODEL, WORK, n_personal=2)
+    assert hash(algorithm) == hash(fljax.fedper(MODEL, WORK))
 
 
 def test_an_unknown_choice_is_refused_with_those_there_are():
@@ -87,10 +87,10 @@ def test_numbers_of_numpy_are_whole_numbers_too():
 
 
 def test_an_algorithm_says_what_it_was_made_with():
-    made = fljax.fedper(MODEL, WORK, weighting="uniform")
-    assert repr(made) == "fedper(n_personal=1, weighting='uniform')"
-    assert made.about.work == WORK
-    assert dict(made.about.model) | {"hidden": (6,), "n_classes": 4} == dict(made.about.model)
+    algorithm = fljax.fedper(MODEL, WORK, weighting="uniform")
+    assert repr(algorithm) == "fedper(n_personal=1, weighting='uniform')"
+    assert algorithm.about.work == WORK
+    assert dict(algorithm.about.model) | {"hidden": (6,), "n_classes": 4} == dict(algorithm.about.model)
     assert repr(fljax.fedavg(MODEL, WORK, combine=fljax.rounds.krum)) == "fedavg(weighting='size', combine='krum')"
     assert repr(fljax.compose("fedavg+krum")(MODEL, WORK)) == "fedavg+krum(weighting='size')"
 
@@ -103,9 +103,9 @@ def test_bricks_compose_by_name_and_by_plus():
     by_plus = fljax.fedavg + BRICKS["median"] + BRICKS["adam"]
     assert by_plus.name == by_name.name
     assert by_plus.Hyper is by_name.Hyper
-    own = fljax.compose(fljax.fedavg, "median", "adam")
-    assert own is fljax.compose(fljax.fedavg, "median", "adam")  # and so its algorithms are compiled once
-    assert (own.name, own.Hyper) == (by_name.name, by_name.Hyper)
+    of_method = fljax.compose(fljax.fedavg, "median", "adam")
+    assert of_method is fljax.compose(fljax.fedavg, "median", "adam")  # and so its algorithms are compiled once
+    assert (of_method.name, of_method.Hyper) == (by_name.name, by_name.Hyper)
     assert fljax.compose("fedavg+momentum").Hyper().server_lr == 1.0  # without memory it is the mean
 
 
@@ -150,8 +150,8 @@ def test_choices_are_checked_where_they_are_given():
 def test_every_slot_of_a_method_takes_its_bricks(name):
     method = ALGORITHMS[name]
     for brick in BRICKS.values():
-        taken = brick.Hyper is not None and numbers_of(brick.Hyper).keys() & numbers_of(method.Hyper).keys()
-        if brick.slot in method.slots and not taken:
+        has_its_numbers = brick.Hyper is not None and numbers_of(brick.Hyper).keys() & numbers_of(method.Hyper).keys()
+        if brick.slot in method.slots and not has_its_numbers:
             assert (method + brick).name == f"{name}+{brick.name}"
         else:
             with pytest.raises(ValueError, match=r"no slot|both have"):
@@ -166,13 +166,13 @@ def test_a_users_function_becomes_a_method_with_its_first_line_as_title():
         return fljax.averaging(model, work)
 
     assert (mine.name, mine.title, mine.summary) == ("mine", "Mine", "what I think")
-    made = mine(MODEL, WORK, twice=True)
-    assert repr(made) == "mine(twice=True)"
+    algorithm = mine(MODEL, WORK, twice=True)
+    assert repr(algorithm) == "mine(twice=True)"
     assert mine.Hyper is fljax.LocalHyper
     federation = fljax.data.synthetic.linear_groups(4, 2, examples=12)
-    ours = simulate(made, mine.Hyper(lr=0.1), federation, jax.random.key(0), 2)[1]
-    theirs = simulate(fljax.fedavg(MODEL, WORK), fljax.fedavg.Hyper(lr=0.1), federation, jax.random.key(0), 2)[1]
-    np.testing.assert_array_equal(ours["client_loss"], theirs["client_loss"])
+    actual = simulate(algorithm, mine.Hyper(lr=0.1), federation, jax.random.key(0), 2)[1]
+    expected = simulate(fljax.fedavg(MODEL, WORK), fljax.fedavg.Hyper(lr=0.1), federation, jax.random.key(0), 2)[1]
+    np.testing.assert_array_equal(actual["client_loss"], expected["client_loss"])
 
 
 def test_a_decorator_without_parentheses():
@@ -226,10 +226,10 @@ def test_choices_that_are_equal_and_not_the_same():
     def mine(model, work, *, k=1):
         return fljax.averaging(model, work)
 
-    made = [mine(MODEL, WORK, k=k) for k in (1, True, 1.0, (1, 0), (True, False), 1)]
-    assert [one is made[0] for one in made] == [True, False, False, False, False, True]
-    assert [one.about.choices for one in made[:3]] == [(("k", 1),), (("k", True),), (("k", 1.0),)]
-    assert [str(one) for one in made[3:5]] == ["mine(k=(1, 0))", "mine(k=(True, False))"]
+    algorithms = [mine(MODEL, WORK, k=k) for k in (1, True, 1.0, (1, 0), (True, False), 1)]
+    assert [algorithm is algorithms[0] for algorithm in algorithms] == [True, False, False, False, False, True]
+    assert [algorithm.about.choices for algorithm in algorithms[:3]] == [(("k", 1),), (("k", True),), (("k", 1.0),)]
+    assert [str(algorithm) for algorithm in algorithms[3:5]] == ["mine(k=(1, 0))", "mine(k=(True, False))"]
     for value in (np.ones(2), {}, jax.numpy.ones(2)):
         with pytest.raises(ValueError, match=rf"^mine: k is of type {type(value).__name__}, which is mutable; give a"):
             mine(MODEL, WORK, k=value)
@@ -259,19 +259,23 @@ def test_work_is_looked_at_when_a_method_is_made(work):
 @pytest.mark.parametrize("name", ["fedavg+clip_gradient", *slow("fedavg+clip_gradient+sam", "ditto+clip_gradient")])
 def test_clipped_gradients_are_those_of_optax(name):
     federation, key = linear_groups(4, 2, examples=10), jax.random.key(0)
-    method, rest = fljax.compose(name), fljax.compose(name.replace("+clip_gradient", ""))
+    method, unclipped_method = fljax.compose(name), fljax.compose(name.replace("+clip_gradient", ""))
 
-    def clipped(lr):
+    def clipped_sgd(lr):
         return optax.chain(optax.clip_by_global_norm(0.05), optax.sgd(lr))
 
     def run(method, work, **numbers):
         return simulate(method(MODEL, work), method.Hyper(lr=0.1, **numbers), federation, key, 2)[0]
 
-    got = run(method, WORK, max_norm=0.05)
-    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), got, run(rest, WORK._replace(optimizer=clipped)))
-    plain, wide = run(rest, WORK), run(method, WORK, max_norm=1e6)
-    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), wide, plain)
-    assert not np.allclose(*(jax.tree.leaves(state)[0] for state in (got, plain)), atol=1e-3)
+    clipped_state = run(method, WORK, max_norm=0.05)
+    jax.tree.map(
+        partial(np.testing.assert_allclose, atol=1e-6),
+        clipped_state,
+        run(unclipped_method, WORK._replace(optimizer=clipped_sgd)),
+    )
+    unclipped_state, state_of_large_norm = run(unclipped_method, WORK), run(method, WORK, max_norm=1e6)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-6), state_of_large_norm, unclipped_state)
+    assert not np.allclose(*(jax.tree.leaves(state)[0] for state in (clipped_state, unclipped_state)), atol=1e-3)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "feddbe"])  # the second has a `predict` of its own

@@ -34,7 +34,7 @@ def model():
 
 
 @pytest.fixture(scope="module")
-def plain():
+def one_layer_model():
     """A network for what takes compiled rounds: no layers are asked for."""
     return logistic_regression(input_shape=(4, 4, 1), n_classes=4)
 
@@ -48,10 +48,12 @@ def shapes(algorithm, federation, key, hyper=HYPER):
     return jax.eval_shape(lambda key: fljax.simulate(algorithm, hyper, federation, key, 1), key)
 
 
-@pytest.mark.parametrize("cut", [all_but, only, lambda layers: on_layers(median, layers)])
+@pytest.mark.parametrize("choose_layers", [all_but, only, lambda layers: on_layers(median, layers)])
 @pytest.mark.parametrize("layers", [("fc2", "conv"), "fc2"])
-def test_layers_that_the_model_does_not_have(key, model, federation, cut, layers):
-    slot = {"sharing": cut(layers)} if cut in (all_but, only) else {"combine": cut(layers)}
+def test_layers_that_the_model_does_not_have(key, model, federation, choose_layers, layers):
+    slot = (
+        {"sharing": choose_layers(layers)} if choose_layers in (all_but, only) else {"combine": choose_layers(layers)}
+    )
     with pytest.raises(
         ValueError,
         match=r"^layers=.*(there is no layer 'conv'; choose among|one string; give a tuple of) \('fc1', 'fc2'\)",
@@ -63,7 +65,7 @@ def test_choices_that_there_are_not(key, model, federation):
     with pytest.raises(ValueError, match=r"^weighting='sizes' is unknown; choose one of 'size', 'uniform'"):
         shapes(averaging(model, WORK, weighting="sizes"), federation, key)
     with pytest.raises(ValueError, match=r"^deployed='personal' is unknown; choose one of 'global', 'own'$"):
-        two_models(model, lambda *given: None, "personal")
+        two_models(model, lambda *arguments: None, "personal")
 
 
 def test_a_term_that_the_clients_training_would_leave_out(key, model, federation):
@@ -83,7 +85,7 @@ def test_a_term_that_the_clients_training_would_leave_out(key, model, federation
 
 def test_a_term_that_clients_who_train_in_their_own_way_never_see(key, model, federation):
     @fljax.method()
-    def still(model, work):
+    def without_training(model, work):
         def local(hyper, start, cohort):
             n = cohort.ids.shape[0]
             return Trained(fljax.tree.stacked(start), jnp.zeros(n), jnp.ones(n, bool))
@@ -91,27 +93,30 @@ def test_a_term_that_clients_who_train_in_their_own_way_never_see(key, model, fe
         return averaging(model, local)
 
     @fljax.method()
-    def still_mean(model, work, *, combine=mean):
-        return still(model, work)
+    def without_training_of_combine(model, work, *, combine=mean):
+        return without_training(model, work)
 
-    shapes(still(model, WORK), federation, key)
-    for private in (still + BRICKS["dp_sgd"], still_mean + BRICKS["dp_sgd"] + BRICKS["sign"]):
+    shapes(without_training(model, WORK), federation, key)
+    for private in (
+        without_training + BRICKS["dp_sgd"],
+        without_training_of_combine + BRICKS["dp_sgd"] + BRICKS["sign"],
+    ):
         with pytest.raises(
             ValueError, match=rf"^{re.escape(private.name)}: its clients train without dp_sgd; train them"
         ):
             shapes(private(model, WORK), federation, key, private.Hyper(lr=0.1))
-    heard = fljax.compose("fedavg+prox+sam")
+    method_with_terms = fljax.compose("fedavg+prox+sam")
     for _ in range(2):  # the second time its training is not traced again
-        shapes(heard(model, WORK), federation, key, heard.Hyper(lr=0.1))
+        shapes(method_with_terms(model, WORK), federation, key, method_with_terms.Hyper(lr=0.1))
 
 
 @pytest.mark.slow
-def test_a_client_of_no_cluster_is_not_tested(key, plain, federation):
+def test_a_client_of_no_cluster_is_not_tested(key, one_layer_model, federation):
     def begin(key, hyper, data):
-        centers = jax.vmap(plain.init)(jax.random.split(key, 2))
+        centers = jax.vmap(one_layer_model.init)(jax.random.split(key, 2))
         return Clusters(centers, jnp.array([0, 1, 0, -1, -1, 1], jnp.int32))
 
-    algorithm = clustered(plain, WORK, Rule(begin))
+    algorithm = clustered(one_layer_model, WORK, Rule(begin))
     state, metrics = fljax.simulate(algorithm, HYPER, federation, key, 1)
     accuracy = np.asarray(metrics["client_accuracy"][0])
     np.testing.assert_array_equal(np.isnan(accuracy), [False, False, False, True, True, False])
@@ -119,22 +124,24 @@ def test_a_client_of_no_cluster_is_not_tested(key, plain, federation):
     assert np.isnan(metrics["client_loss"][0, 3:5]).all()
     # New clients choose among the models that somebody holds: of a label of -1 that is none, not the first.
     models = ModelTable(state.server.centers, jnp.array([-1, 1, 1, -1, 1, -1], jnp.int32))
-    chosen = jax.jit(lambda models: held_with_least_loss(plain, models, federation.train).row)
-    found = chosen(models)
-    np.testing.assert_array_equal(found, np.ones(6))
-    free = jitted(algorithm.join)(key, HYPER, state, federation.train, np.int32(0)).row
-    nobody = models._replace(row=jnp.full(6, -1, jnp.int32))
-    np.testing.assert_array_equal(chosen(nobody), free)
+    chosen = jax.jit(lambda models: held_with_least_loss(one_layer_model, models, federation.train).row)
+    actual = chosen(models)
+    np.testing.assert_array_equal(actual, np.ones(6))
+    row_of_newcomers = jitted(algorithm.join)(key, HYPER, state, federation.train, np.int32(0)).row
+    models_of_nobody = models._replace(row=jnp.full(6, -1, jnp.int32))
+    np.testing.assert_array_equal(chosen(models_of_nobody), row_of_newcomers)
 
 
-def test_a_rule_that_counts_clusters_from_1_is_told_so(key, plain, federation, tmp_path, no_rounds):
+def test_a_rule_that_counts_clusters_from_1_is_told_so(key, one_layer_model, federation, tmp_path, no_rounds):
     def begin(key, hyper, data):
-        centers = jax.vmap(plain.init)(jax.random.split(key, 2))
+        centers = jax.vmap(one_layer_model.init)(jax.random.split(key, 2))
         return Clusters(centers, jnp.array([1, 2, 1, 2, 1, 2], jnp.int32))
 
     no_rounds()
     with pytest.raises(ValueError, match=r"^a rule begins with labels 1 to 2 and 2 models; give 0 to 1, or -1 for a"):
-        train(clustered(plain, WORK, Rule(begin)), fljax.LocalHyper(lr=0.1), federation, key, 1, folder=tmp_path)
+        train(
+            clustered(one_layer_model, WORK, Rule(begin)), fljax.LocalHyper(lr=0.1), federation, key, 1, folder=tmp_path
+        )
     assert not list(tmp_path.glob("rounds/*"))
 
 
@@ -144,29 +151,31 @@ class LabelHyper(fljax.LocalHyper):
 
 
 @pytest.mark.slow
-def test_a_rule_whose_later_labels_are_no_clusters_is_told_so(key, plain, federation):
+def test_a_rule_whose_later_labels_are_no_clusters_is_told_so(key, one_layer_model, federation):
     def begin(key, hyper, data):
-        centers = jax.vmap(plain.init)(jax.random.split(key, 2))
+        centers = jax.vmap(one_layer_model.init)(jax.random.split(key, 2))
         return Clusters(centers, jnp.zeros(6, jnp.int32))
 
     def after(key, hyper, clusters, sent, cohort):
         label = jnp.asarray(hyper.label, jnp.float32).astype(jnp.int32)
-        moved = clusters.label.at[3].set(jnp.where(cohort.round == 1, label, 0))
-        return clusters._replace(label=moved), sent, {}
+        next_label = clusters.label.at[3].set(jnp.where(cohort.round == 1, label, 0))
+        return clusters._replace(label=next_label), sent, {}
 
-    algorithm, numbers = clustered(plain, WORK, Rule(begin, after=after)), LabelHyper(lr=0.1)
-    given, alone = (federation, key), jax.devices()[:1]
+    algorithm, numbers = clustered(one_layer_model, WORK, Rule(begin, after=after)), LabelHyper(lr=0.1)
+    arguments, one_device = (federation, key), jax.devices()[:1]
     for run in (
-        lambda numbers, n: fljax.simulate(algorithm, numbers, *given, n),
-        lambda numbers, n: train(algorithm, numbers, *given, n),
+        lambda numbers, n: fljax.simulate(algorithm, numbers, *arguments, n),
+        lambda numbers, n: train(algorithm, numbers, *arguments, n),
         # Both by one program: of four points, as a search runs at once.
-        lambda numbers, n: fljax.sweep(algorithm, stack([numbers] * 4), *given, 1, n, compile="fast"),
-        lambda numbers, n: search(algorithm, stack([numbers] * 4), *given, 1, n, compile="fast", devices=alone),
+        lambda numbers, n: fljax.sweep(algorithm, stack([numbers] * 4), *arguments, 1, n, compile="fast"),
+        lambda numbers, n: search(
+            algorithm, stack([numbers] * 4), *arguments, 1, n, compile="fast", devices=one_device
+        ),
     ):
         for label in (2, -2):
             with pytest.raises(ValueError, match=r"^a rule put client 3 into a cluster that does not exist; give"):
                 run(numbers.replace(label=label), 2)
-    train(algorithm, numbers.replace(label=2), *given, 1)  # in the first round it puts nobody anywhere
+    train(algorithm, numbers.replace(label=2), *arguments, 1)  # in the first round it puts nobody anywhere
     jax.eval_shape(lambda key: fljax.simulate(algorithm, numbers, federation, key, 2), key)
 
 
@@ -180,23 +189,23 @@ def own_round(model):
     return base._replace(round=round)
 
 
-def test_a_round_put_over_another_is_run_or_refused_and_never_left_out(key, plain, federation):
+def test_a_round_put_over_another_is_run_or_refused_and_never_left_out(key, one_layer_model, federation):
     """The halves of the round that lies under it, its `exchange`, are not what a run does."""
-    alone = own_round(plain)
-    assert averaging(plain, WORK).round_exchange is not None
-    assert alone.round_exchange is None
+    algorithm = own_round(one_layer_model)
+    assert averaging(one_layer_model, WORK).round_exchange is not None
+    assert algorithm.round_exchange is None
 
     with pytest.raises(ValueError, match="its round is not made of two halves, so nothing can change updates"):
-        with_uplink(alone, NOTHING)
+        with_uplink(algorithm, NOTHING)
     with pytest.raises(ValueError, match="its round is its own, so nothing can change the model"):
-        with_downlink(alone, NOTHING)
+        with_downlink(algorithm, NOTHING)
     with pytest.raises(ValueError, match="more than one model, or a round of its own"):
-        buffered(alone, asynchronous(np.ones(6), concurrency=2, buffer=2, n_rounds=2))
+        buffered(algorithm, asynchronous(np.ones(6), concurrency=2, buffer=2, n_rounds=2))
     with pytest.raises(ValueError, match="its round is not made of two halves"):
-        fljax.attacks.attacked(alone, federation, fljax.attacks.sign_flip(share=0.2))
-    later = fljax.attacks.label_flip(share=0.2, start=1)
-    poisoned, data, _ = fljax.attacks.attacked(alone, federation, later)
-    state, metrics = fljax.simulate(poisoned, fljax.LocalHyper(lr=0.1), data, key, 2)
+        fljax.attacks.attacked(algorithm, federation, fljax.attacks.sign_flip(share=0.2))
+    later_attack = fljax.attacks.label_flip(share=0.2, start=1)
+    attacked_algorithm, data, _ = fljax.attacks.attacked(algorithm, federation, later_attack)
+    state, metrics = fljax.simulate(attacked_algorithm, fljax.LocalHyper(lr=0.1), data, key, 2)
     assert "mine" in metrics
     assert not any(leaf.any() for leaf in jax.tree.leaves(state.server))
 

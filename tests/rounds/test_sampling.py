@@ -69,27 +69,27 @@ def test_dropout_has_its_rate_and_leaves_someone(key, federation):
 
 
 def test_who_drops_out_does_not_follow_what_clients_draw(key, federation):
-    one, other = jax.random.split(key)
+    key_1, key_2 = jax.random.split(key)
 
     @jax.jit
-    def there(dropout, clients):
+    def is_active(dropout, clients):
         keys = CohortKeys(key, dropout, clients)
         return cohort_of(keys, jnp.int32(0), federation, 9, jnp.float32(0.5)).active
 
-    np.testing.assert_array_equal(there(one, one), there(one, other))
-    assert (np.asarray(there(one, one)) != there(other, one)).any()
+    np.testing.assert_array_equal(is_active(key_1, key_1), is_active(key_1, key_2))
+    assert (np.asarray(is_active(key_1, key_1)) != is_active(key_2, key_1)).any()
 
 
 def test_with_poisson_sampling_nobody_stays_because_the_others_dropped_out(key, federation):
     draw = poisson(0.5).of(9)
-    drawn = jax.jit(jax.vmap(lambda t: draw_cohort(key, t, federation, draw, jnp.float32(0.9))))
-    found = drawn(jnp.arange(2000, dtype=jnp.int32))
-    there = np.zeros((2000, 9), bool)
-    np.put_along_axis(there, np.asarray(found.ids), np.asarray(found.active), axis=1)
+    draw_rounds = jax.jit(jax.vmap(lambda t: draw_cohort(key, t, federation, draw, jnp.float32(0.9))))
+    all_cohorts = draw_rounds(jnp.arange(2000, dtype=jnp.int32))
+    is_there = np.zeros((2000, 9), bool)
+    np.put_along_axis(is_there, np.asarray(all_cohorts.ids), np.asarray(all_cohorts.active), axis=1)
     # Binomial(2000, 0.05): standard deviation 10; and as many rounds of nobody as nine clients by themselves make.
-    np.testing.assert_allclose(there.sum(0), 100, atol=50)
-    np.testing.assert_allclose((~there.any(1)).mean(), 0.95**9, atol=5 * np.sqrt(0.25 / 2000))
-    np.testing.assert_allclose(found.expected, 0.45, rtol=1e-6)
+    np.testing.assert_allclose(is_there.sum(0), 100, atol=50)
+    np.testing.assert_allclose((~is_there.any(1)).mean(), 0.95**9, atol=5 * np.sqrt(0.25 / 2000))
+    np.testing.assert_allclose(all_cohorts.expected, 0.45, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -106,18 +106,18 @@ def test_with_poisson_sampling_nobody_stays_because_the_others_dropped_out(key, 
 def test_as_many_are_expected_as_come_on_average(key, federation, sampling, expected):
     assert sampling.expected(9) == expected
     draw = sampling.of(9)
-    drawn = jax.jit(jax.vmap(lambda t: draw_cohort(key, t, federation, draw, None).active.sum()))
-    came = float(drawn(jnp.arange(2000, dtype=jnp.int32)).mean())
-    np.testing.assert_allclose(came, draw.size if expected is None else expected, atol=5 * 3 / np.sqrt(2000))
+    n_active = jax.jit(jax.vmap(lambda t: draw_cohort(key, t, federation, draw, None).active.sum()))
+    mean_active = float(n_active(jnp.arange(2000, dtype=jnp.int32)).mean())
+    np.testing.assert_allclose(mean_active, draw.size if expected is None else expected, atol=5 * 3 / np.sqrt(2000))
 
 
 def test_a_clients_key_depends_on_seed_round_and_id_only(key, federation):
-    few = draw_cohort(key, np.int32(3), federation, 4, None)
-    everyone, later = (
+    cohort_of_4 = draw_cohort(key, np.int32(3), federation, 4, None)
+    keys, keys_of_next_round = (
         np.asarray(jax.random.key_data(draw_cohort(key, np.int32(r), federation, 9, None).key)) for r in (3, 4)
     )
-    np.testing.assert_array_equal(jax.random.key_data(few.key), everyone[np.asarray(few.ids)])
-    assert not np.array_equal(later, everyone)
+    np.testing.assert_array_equal(jax.random.key_data(cohort_of_4.key), keys[np.asarray(cohort_of_4.ids)])
+    assert not np.array_equal(keys_of_next_round, keys)
 
 
 def test_dealing_balances_the_shares():
@@ -127,24 +127,24 @@ def test_dealing_balances_the_shares():
 
 
 def test_devices_change_the_order_only(key, federation):
-    alone = draw_cohort(key, np.int32(0), federation, 4, None)
+    cohort = draw_cohort(key, np.int32(0), federation, 4, None)
     with over_devices():
-        spread = jax.jit(lambda: sample_cohort(key, jnp.int32(0), federation, 4, None))()
-    order = np.argsort(np.asarray(spread.ids))
-    np.testing.assert_array_equal(np.asarray(spread.ids)[order], alone.ids)
-    np.testing.assert_array_equal(np.asarray(spread.data.size)[order], alone.data.size)
+        cohort_over_devices = jax.jit(lambda: sample_cohort(key, jnp.int32(0), federation, 4, None))()
+    order = np.argsort(np.asarray(cohort_over_devices.ids))
+    np.testing.assert_array_equal(np.asarray(cohort_over_devices.ids)[order], cohort.ids)
+    np.testing.assert_array_equal(np.asarray(cohort_over_devices.data.size)[order], cohort.data.size)
 
 
 def ids_of(sampling, key, federation, n_rounds=2000):
     """(rounds, places) ids and who is there."""
     draw = sampling.of(federation.train.n_clients)
-    drawn = jax.jit(jax.vmap(lambda r: sample_cohort(key, r, federation, draw, None)[1:4:2]))
-    return jax.tree.map(np.asarray, drawn(jnp.arange(n_rounds, dtype=jnp.int32)))
+    draw_rounds = jax.jit(jax.vmap(lambda r: sample_cohort(key, r, federation, draw, None)[1:4:2]))
+    return jax.tree.map(np.asarray, draw_rounds(jnp.arange(n_rounds, dtype=jnp.int32)))
 
 
 def test_uniform_is_what_a_number_of_clients_means(key, federation):
-    for ours, theirs in zip(ids_of(uniform(4 / 9), key, federation), cohorts(key, federation, 4), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    for actual, expected in zip(ids_of(uniform(4 / 9), key, federation), cohorts(key, federation, 4), strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 def test_one_draw_by_size_has_each_client_as_often_as_its_size_says(key, federation):
@@ -166,11 +166,11 @@ def test_draws_by_size_are_without_replacement_and_leave_clients_of_nothing_to_t
 def test_poisson_draws_each_client_with_its_probability_and_independently(key, federation):
     ids, active = ids_of(poisson(0.3), key, federation, 4000)
     assert ids.shape == (4000, 9)  # 2.7 + 6 deviations of 1.4 are more than all
-    there = np.zeros((4000, 9))
-    np.put_along_axis(there, ids, active, axis=1)
-    np.testing.assert_allclose(there.mean(axis=0), 0.3, atol=5 * np.sqrt(0.21 / 4000))
-    np.testing.assert_allclose(there.sum(axis=1).var(), 9 * 0.21, rtol=0.15)  # of a binomial
-    assert (there.sum(axis=1) == 0).any()  # 0.7^9 = 4 % of the rounds have nobody
+    is_there = np.zeros((4000, 9))
+    np.put_along_axis(is_there, ids, active, axis=1)
+    np.testing.assert_allclose(is_there.mean(axis=0), 0.3, atol=5 * np.sqrt(0.21 / 4000))
+    np.testing.assert_allclose(is_there.sum(axis=1).var(), 9 * 0.21, rtol=0.15)  # of a binomial
+    assert (is_there.sum(axis=1) == 0).any()  # 0.7^9 = 4 % of the rounds have nobody
 
 
 def test_poisson_draws_alike_where_there_are_fewer_places_than_clients(key):
@@ -180,27 +180,29 @@ def test_poisson_draws_alike_where_there_are_fewer_places_than_clients(key):
     ids, active = jax.device_get(jax.jit(jax.vmap(draw))(jax.random.split(key, 4000)))
     assert ids.shape == (4000, 51)
     assert (np.diff(ids) > 0).all()
-    there = np.zeros((4000, 1000), bool)
-    np.put_along_axis(there, ids, active, axis=1)
-    np.testing.assert_allclose(there.mean(axis=0), 0.02, atol=6 * np.sqrt(0.02 * 0.98 / 4000))
-    np.testing.assert_allclose(there.sum(axis=1).mean(), 20, atol=5 * np.sqrt(19.6 / 4000))
-    np.testing.assert_allclose(there.sum(axis=1).var(), 19.6, rtol=0.15)  # of a binomial
+    is_there = np.zeros((4000, 1000), bool)
+    np.put_along_axis(is_there, ids, active, axis=1)
+    np.testing.assert_allclose(is_there.mean(axis=0), 0.02, atol=6 * np.sqrt(0.02 * 0.98 / 4000))
+    np.testing.assert_allclose(is_there.sum(axis=1).mean(), 20, atol=5 * np.sqrt(19.6 / 4000))
+    np.testing.assert_allclose(is_there.sum(axis=1).var(), 19.6, rtol=0.15)  # of a binomial
 
 
 def test_more_than_there_are_places_are_rarer_than_a_round_in_a_hundred_million():
     """Few on average too, where a normal law says too little: epsilon counts on nobody taking another's place."""
     n, share = (part.ravel() for part in np.meshgrid([5, 30, 100, 1000, 100_000], np.geomspace(1e-6, 0.99, 60)))
-    places = [poisson(float(one)).of(int(many)).size for many, one in zip(n, share, strict=True)]
+    places = [
+        poisson(float(probability)).of(int(n_clients)).size for n_clients, probability in zip(n, share, strict=True)
+    ]
     assert stats.binom.sf(places, n, share).max() < 1e-8
 
 
 def test_a_round_of_nobody_changes_nothing(key, federation, averaging):
-    silent, hyper = table(((), (0, 1))), fljax.fedavg.Hyper(lr=0.1)
-    before, _ = simulate(averaging, hyper, federation, key, 1, sampling=silent)
+    first_without_clients, hyper = table(((), (0, 1))), fljax.fedavg.Hyper(lr=0.1)
+    state_after_1, _ = simulate(averaging, hyper, federation, key, 1, sampling=first_without_clients)
     start = jitted(averaging.init)(split_key(key).init, hyper, federation.train)
-    chex.assert_trees_all_close(before.server, start.server, rtol=1e-6)
-    after, metrics = simulate(averaging, hyper, federation, key, 2, sampling=silent)
-    assert not np.allclose(after.server["fc1"]["kernel"], start.server["fc1"]["kernel"])
+    chex.assert_trees_all_close(state_after_1.server, start.server, rtol=1e-6)
+    state_after_2, metrics = simulate(averaging, hyper, federation, key, 2, sampling=first_without_clients)
+    assert not np.allclose(state_after_2.server["fc1"]["kernel"], start.server["fc1"]["kernel"])
     np.testing.assert_array_equal(metrics["active"], [[False, False], [True, True]])
 
 
@@ -214,7 +216,7 @@ def test_fixed_clients_and_tables_are_taken_at_their_word(key, federation):
     np.testing.assert_array_equal(ids, [[2, 5, 7]] * 3)
     assert active.all()
     ids, active = ids_of(table([[8, 1], [4, -1], [0, 3]]), key, federation, 4)
-    assert [set(row[there]) for row, there in zip(ids, active, strict=True)] == [{1, 8}, {4}, {0, 3}, {1, 8}]
+    assert [set(row[is_there]) for row, is_there in zip(ids, active, strict=True)] == [{1, 8}, {4}, {0, 3}, {1, 8}]
     assert all(len(set(row)) == 2 for row in ids)
 
 
@@ -222,8 +224,8 @@ def test_dropout_is_among_those_who_are_there(key, federation):
     draw = table([[4], [0, 3]]).of(9)
     for r in range(20):
         cohort = draw_cohort(key, np.int32(r), federation, draw, np.float32(0.5 + 0.4 * (r < 6)))
-        named = {4} if r % 2 == 0 else {0, 3}
-        assert set(np.asarray(cohort.ids)[np.asarray(cohort.active)].tolist()) <= named
+        in_table = {4} if r % 2 == 0 else {0, 3}
+        assert set(np.asarray(cohort.ids)[np.asarray(cohort.active)].tolist()) <= in_table
         assert cohort.active.any()
 
 
@@ -258,9 +260,13 @@ def test_equal_samplings_are_the_same_so_that_nothing_compiles_twice():
 @pytest.mark.parametrize("make", [uniform, by_size, poisson])
 def test_a_share_is_a_number_of_any_kind_and_nothing_else(make):
     assert make(jnp.float32(0.5)) is make(0.5) is make(np.float64(0.5))
-    for given, why in ((0, "participation=0 is not a share"), ([0.5], "is not a number"), ("half", "is not a number")):
-        with pytest.raises(ValueError, match=why):
-            make(given)
+    for share, message in (
+        (0, "participation=0 is not a share"),
+        ([0.5], "is not a number"),
+        ("half", "is not a number"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make(share)
 
 
 def test_ids_are_sequences():
@@ -271,7 +277,7 @@ def test_ids_are_sequences():
 
 
 @pytest.mark.parametrize(
-    ("drawn", "why"),
+    ("draw", "message"),
     [
         (lambda: (np.array([0.0, 1.0]), np.ones(2, bool)), "drew .2,. of float32"),
         (lambda: ([0, 1, 2], np.ones(3, bool)), r"drew \(3,\) of int32"),
@@ -283,28 +289,30 @@ def test_ids_are_sequences():
         (lambda: ([2, 2], np.ones(2, bool)), "client 2 twice"),
     ],
 )
-def test_what_a_sampling_of_ones_own_draws_is_looked_at(key, federation, averaging, drawn, why):
-    own = Sampling(lambda key, round, size, n: drawn(), lambda n_clients: 2, (("sampling", "own"),))
-    with pytest.raises(ValueError, match=why):
-        fljax.simulate(averaging, fljax.fedavg.Hyper(), federation, key, 1, sampling=own)
+def test_what_a_sampling_of_ones_own_draws_is_looked_at(key, federation, averaging, draw, message):
+    own_sampling = Sampling(lambda key, round, size, n: draw(), lambda n_clients: 2, (("sampling", "own"),))
+    with pytest.raises(ValueError, match=message):
+        fljax.simulate(averaging, fljax.fedavg.Hyper(), federation, key, 1, sampling=own_sampling)
 
 
 @pytest.mark.parametrize("run", [fljax.simulate, *slow(fljax.train)])
 @pytest.mark.parametrize(
-    ("drawn", "why"),
+    ("ids_in_round", "message"),
     [
         (lambda round: jnp.array([0, 8]) + round, "client 9 of 9; give ids from 0 to 8"),
         (lambda round: jnp.array([0, 2]) + jnp.array([2, 0]) * jnp.where(round > 1, 1, 0), "client 2 twice"),
     ],
 )
-def test_so_are_the_rounds_that_follow(key, federation, averaging, run, drawn, why):
-    own = Sampling(lambda key, round, size, n: (drawn(round), jnp.ones(2, bool)), lambda n_clients: 2)
-    with pytest.raises(ValueError, match=why):
-        run(averaging, fljax.fedavg.Hyper(), federation, key, 3, sampling=own)
+def test_so_are_the_rounds_that_follow(key, federation, averaging, run, ids_in_round, message):
+    own_sampling = Sampling(lambda key, round, size, n: (ids_in_round(round), jnp.ones(2, bool)), lambda n_clients: 2)
+    with pytest.raises(ValueError, match=message):
+        run(averaging, fljax.fedavg.Hyper(), federation, key, 3, sampling=own_sampling)
 
 
 @pytest.mark.slow
 def test_numpys_numbers_are_drawn_as_jaxs(key, federation, averaging):
-    own = Sampling(lambda key, round, size, n: ([0, 2], [True, True]), lambda n_clients: 2, (("sampling", "own"),))
-    _, metrics = fljax.simulate(averaging, fljax.fedavg.Hyper(), federation, key, 1, sampling=own)
+    own_sampling = Sampling(
+        lambda key, round, size, n: ([0, 2], [True, True]), lambda n_clients: 2, (("sampling", "own"),)
+    )
+    _, metrics = fljax.simulate(averaging, fljax.fedavg.Hyper(), federation, key, 1, sampling=own_sampling)
     np.testing.assert_array_equal(metrics["ids"], [[0, 2]])

@@ -33,7 +33,7 @@ def federation():
 
 @pytest.fixture
 def shapes(key, federation):
-    return lambda made: jax.eval_shape(lambda key: fljax.simulate(made, HYPER, federation, key, 2), key)
+    return lambda algorithm: jax.eval_shape(lambda key: fljax.simulate(algorithm, HYPER, federation, key, 2), key)
 
 
 class Pair(NamedTuple):
@@ -42,24 +42,27 @@ class Pair(NamedTuple):
 
 
 def test_what_takes_the_place_of_another_is_like_it():
-    like = {"a": jnp.zeros((2, 3)), "b": Pair(jnp.int32(1), ())}
-    check_like("it is a state", like, like)
-    check_like("it is a state", like | {"a": jnp.zeros((2, 3), jnp.bfloat16)}, like)  # a matter of precision
+    expected = {"a": jnp.zeros((2, 3)), "b": Pair(jnp.int32(1), ())}
+    check_like("it is a state", expected, expected)
+    check_like("it is a state", expected | {"a": jnp.zeros((2, 3), jnp.bfloat16)}, expected)  # a matter of precision
     check_like("it is a state", {"n": jnp.float32(0)}, {"n": jnp.asarray(0)})  # whole by accident, JAX raises it
-    for given, message in (
+    for state, message in (
         (
-            {"a": like["a"]},
+            {"a": expected["a"]},
             r"^it is a state without \['b'\].a; return the structure that it received: \['a'\], \['b'\].a$",
         ),
-        (like | {"c": 1.0}, r"state with \['c'\]; return"),
-        (like | {"b": (jnp.int32(1), ())}, r"state without \['b'\].a; return"),
-        (like | {"a": jnp.zeros((3, 2))}, r"state whose \['a'\] has shape \(3, 2\); return \(2, 3\), as it received$"),
-        (like | {"b": Pair(jnp.float32(1), ())}, r"state whose \['b'\].a is float32; return int32"),
-        (like | {"b": Pair(jnp.bool_(1), ())}, r"\['b'\].a is bool; return int32"),
+        (expected | {"c": 1.0}, r"state with \['c'\]; return"),
+        (expected | {"b": (jnp.int32(1), ())}, r"state without \['b'\].a; return"),
+        (
+            expected | {"a": jnp.zeros((3, 2))},
+            r"state whose \['a'\] has shape \(3, 2\); return \(2, 3\), as it received$",
+        ),
+        (expected | {"b": Pair(jnp.float32(1), ())}, r"state whose \['b'\].a is float32; return int32"),
+        (expected | {"b": Pair(jnp.bool_(1), ())}, r"\['b'\].a is bool; return int32"),
         (3.0, r"state without \['a'\]; return"),
     ):
         with pytest.raises(ValueError, match=message):
-            check_like("it is a state", given, like)
+            check_like("it is a state", state, expected)
     with pytest.raises(ValueError, match=r"^a model that has shape \(2,\); return \(\), as it received$"):
         check_like("a model", np.zeros(2), 1.0)
     with pytest.raises(
@@ -82,9 +85,12 @@ def test_a_model_that_the_server_cannot_go_on_with(shapes, model, skeleton, comb
     def begin(key, hyper, data):
         return Clusters(jax.vmap(model.init)(jax.random.split(key, 2)), jnp.arange(N) % 2)
 
-    made = {"averaging": averaging, "clustered": lambda *of, **slots: clustered(*of, Rule(begin), **slots)}[skeleton]
+    make = {
+        "averaging": averaging,
+        "clustered": lambda *arguments, **slots: clustered(*arguments, Rule(begin), **slots),
+    }[skeleton]
     with pytest.raises(ValueError, match=f"^combine <lambda> returned .*{message}"):
-        shapes(made(model, WORK, combine=combine))
+        shapes(make(model, WORK, combine=combine))
 
 
 def test_a_state_that_the_next_round_cannot_go_on_with(shapes, model):
@@ -121,8 +127,8 @@ def test_labels_of_any_whole_type_are_taken(key, model, federation):
     def begin_with(label):
         return lambda key, hyper, data: Clusters(jax.vmap(model.init)(jax.random.split(key, 2)), label)
 
-    given = ([1, 0, 1, 0], np.array([1, 0, 1, 0]), jnp.array([1, 0, 1, 0], jnp.uint8))
-    for label in given:
+    labels = ([1, 0, 1, 0], np.array([1, 0, 1, 0]), jnp.array([1, 0, 1, 0], jnp.uint8))
+    for label in labels:
         state, metrics = jax.eval_shape(
             lambda key, label=label: fljax.simulate(
                 clustered(model, WORK, Rule(begin_with(label))), HYPER, federation, key, 2
@@ -137,19 +143,21 @@ def test_a_rule_that_gives_something_else(shapes, model):
         return Clusters(jax.vmap(model.init)(jax.random.split(key, 2)), jnp.arange(N) % 2)
 
     for rule, message in (
-        (Rule(lambda *of: begin(*of)[0]), "what a rule's begin returned is of type dict, not a Clusters"),
+        (Rule(lambda *arguments: begin(*arguments)[0]), "what a rule's begin returned is of type dict, not a Clusters"),
         (
-            Rule(lambda key, *of: Clusters(model.init(key), jnp.arange(N) % 2)),
+            Rule(lambda key, *arguments: Clusters(model.init(key), jnp.arange(N) % 2)),
             r"^a rule's begin returned centers without a row for each cluster; return .*, as jax.vmap\(model.init\)",
         ),
-        (Rule(begin, before=lambda *of: None), "what a rule's before returned is None, not a Clusters"),
+        (Rule(begin, before=lambda *arguments: None), "what a rule's before returned is None, not a Clusters"),
         (
-            Rule(begin, after=lambda *of: of[2:4]),
+            Rule(begin, after=lambda *arguments: arguments[2:4]),
             r"a rule's after returned \['Clusters', 'Sent'\]; return Clusters, Sent and",
         ),
-        (Rule(begin, after=lambda *of: None), "a rule's after returned NoneType; return"),
+        (Rule(begin, after=lambda *arguments: None), "a rule's after returned NoneType; return"),
         (
-            Rule(begin, after=lambda *of: (of[2]._replace(label=of[2].label[:2]), of[3], {})),
+            Rule(
+                begin, after=lambda *arguments: (arguments[2]._replace(label=arguments[2].label[:2]), arguments[3], {})
+            ),
             "after returned labels of shape",
         ),
     ):
@@ -170,19 +178,19 @@ def test_groups_that_another_library_finds_once(key, model, federation):
         tree = scipy.cluster.hierarchy.linkage(updates, "average", metric="cosine")
         return scipy.cluster.hierarchy.fcluster(tree, 2, "maxclust").astype(np.int32) - 1
 
-    def find(key, hyper, updates, came):
-        flat = jnp.concatenate([leaf.reshape(N, -1) for leaf in jax.tree.leaves(updates)], axis=1)
-        return jax.pure_callback(by_scipy, jax.ShapeDtypeStruct((N,), jnp.int32), flat, vmap_method="sequential")
+    def find(key, hyper, updates, is_present):
+        update_rows = jnp.concatenate([leaf.reshape(N, -1) for leaf in jax.tree.leaves(updates)], axis=1)
+        return jax.pure_callback(by_scipy, jax.ShapeDtypeStruct((N,), jnp.int32), update_rows, vmap_method="sequential")
 
-    once = clustered(model, WORK, fljax.rounds.one_shot_clustering(model, find))
-    state, ours = simulate(once, OnceHyper(lr=0.1), federation, key, 3)
+    one_shot = clustered(model, WORK, fljax.rounds.one_shot_clustering(model, find))
+    state, metrics = simulate(one_shot, OnceHyper(lr=0.1), federation, key, 3)
     flhc = fljax.flhc(model, WORK, n_clusters=2)
-    after, theirs = simulate(flhc, fljax.flhc.Hyper(lr=0.1, warmup=2), federation, key, 3)
+    expected_state, expected_metrics = simulate(flhc, fljax.flhc.Hyper(lr=0.1, warmup=2), federation, key, 3)
     assert len(set(state.server.label.tolist())) == 2
     for a, b in (
-        (state.server.label, after.server.label),
-        (ours["loss"], theirs["loss"]),
-        *zip(*(jax.tree.leaves(one.server.centers) for one in (state, after)), strict=True),
+        (state.server.label, expected_state.server.label),
+        (metrics["loss"], expected_metrics["loss"]),
+        *zip(*(jax.tree.leaves(some_state.server.centers) for some_state in (state, expected_state)), strict=True),
     ):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
 
@@ -208,17 +216,17 @@ def test_groups_that_another_library_finds_once(key, model, federation):
     ],
 )
 def test_what_finds_groups_once_is_refused_by_name(key, model, federation, given, hyper, message):
-    made = clustered(model, WORK, fljax.rounds.one_shot_clustering(model, lambda *of: given))
+    algorithm = clustered(model, WORK, fljax.rounds.one_shot_clustering(model, lambda *arguments: given))
     with pytest.raises(ValueError, match=message):
-        jax.eval_shape(lambda key: fljax.simulate(made, hyper, federation, key, 2), key)
+        jax.eval_shape(lambda key: fljax.simulate(algorithm, hyper, federation, key, 2), key)
 
 
 def test_a_loss_of_every_example(shapes, model):
     def local(hyper, start, cohort):
-        def each(params, batch, key):
+        def losses(params, batch, key):
             return model.loss(model.apply(params, batch.x, key)[0], batch.y), params
 
-        return train(hyper, start, cohort, each, WORK)
+        return train(hyper, start, cohort, losses, WORK)
 
     with pytest.raises(
         ValueError, match=r"^a loss returned an array of shape \(8,\); return one number, the batch's mean"

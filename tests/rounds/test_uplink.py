@@ -44,33 +44,33 @@ def values():
 def message(values, weight=None):
     n, d = values.shape
     weight = np.ones(n, np.float32) if weight is None else jnp.asarray(weight, jnp.float32)
-    all_of_them, extra = np.full(n, float(d), np.float32), np.zeros(n, np.float32)
-    return Message(jnp.asarray(values), weight, all_of_them, all_of_them, np.float32(32), extra, extra)
+    n_values, no_bits = np.full(n, float(d), np.float32), np.zeros(n, np.float32)
+    return Message(jnp.asarray(values), weight, n_values, n_values, np.float32(32), no_bits, no_bits)
 
 
-def trip(seed=0, n=N, shapes=SHAPES):
+def trip_of(seed=0, n=N, shapes=SHAPES):
     keys = jax.random.split(jax.random.key(seed), n)
     return Trip(keys, jax.random.key(seed), np.arange(n, dtype=np.int32), jnp.int32(seed), shapes, float(n))
 
 
 @partial(jax.jit, static_argnums=0)
 def _sent(transform, numbers, memory, values, weight, seed, expected):
-    way = trip(seed, len(values))._replace(expected=expected)
-    memory, found = transform.apply(SimpleNamespace(**numbers), memory, message(values, weight), way)
-    return memory, found.values, found.weight, found.n_bits()
+    trip = trip_of(seed, len(values))._replace(expected=expected)
+    memory, result = transform.apply(SimpleNamespace(**numbers), memory, message(values, weight), trip)
+    return memory, result.values, result.weight, result.n_bits()
 
 
 @partial(jax.jit, static_argnums=0)
 def _bits(transform, numbers, memory, values):
-    way = trip(n=len(values), shapes=ONE_MATRIX)
-    return transform.apply(SimpleNamespace(**numbers), memory, message(values), way)[1].n_bits()
+    trip = trip_of(n=len(values), shapes=ONE_MATRIX)
+    return transform.apply(SimpleNamespace(**numbers), memory, message(values), trip)[1].n_bits()
 
 
-def bits(*links, of, memory=None, **numbers):
+def bits(*links, values, memory=None, **numbers):
     """What messages take, by a program of that alone: the compiler leaves out what makes numbers that nobody counts."""
     chain, hyper = chained(links), SimpleNamespace(**numbers)
-    memory = chain.init(hyper, len(of), ONE_MATRIX) if memory is None else memory
-    return np.asarray(_bits(chain, numbers, memory, of))
+    memory = chain.init(hyper, len(values), ONE_MATRIX) if memory is None else memory
+    return np.asarray(_bits(chain, numbers, memory, values))
 
 
 class Sent(NamedTuple):
@@ -82,30 +82,30 @@ class Sent(NamedTuple):
     n_bits: np.ndarray
 
 
-def sent(transform, values, seed=0, memory=None, weight=None, expected=None, **numbers):
+def transformed(transform, values, seed=0, memory=None, weight=None, expected=None, **numbers):
     n = len(values)
     weight, expected = np.ones(n) if weight is None else weight, n if expected is None else expected
     memory = transform.init(SimpleNamespace(**numbers), n, SHAPES) if memory is None else memory
-    given = (np.asarray(values, np.float32), np.asarray(weight, np.float32), np.int32(seed), np.float32(expected))
-    return Sent(*jax.device_get(_sent(transform, numbers, memory, *given)))
+    arguments = (np.asarray(values, np.float32), np.asarray(weight, np.float32), np.int32(seed), np.float32(expected))
+    return Sent(*jax.device_get(_sent(transform, numbers, memory, *arguments)))
 
 
-def top_of(row, k):
-    kept = np.zeros_like(row)
+def top_k_of(row, k):
+    top = np.zeros_like(row)
     largest = np.argsort(-np.abs(row), kind="stable")[:k]
-    kept[largest] = row[largest]
-    return kept
+    top[largest] = row[largest]
+    return top
 
 
 def test_top_k_keeps_the_largest_numbers_and_counts_their_places(values):
-    ours = sent(top_k, values, top_share=0.1)
-    np.testing.assert_array_equal(ours.values, [top_of(row, 62) for row in values])
-    np.testing.assert_array_equal(ours.n_bits, np.full(N, 62 * 32 + 62 * 10))  # 620 places: 10 bits each
-    many = sent(top_k, values, top_share=0.5)
-    np.testing.assert_array_equal(many.n_bits, np.full(N, 310 * 32 + D))  # a bit map is shorter than 310 indices
-    whole = sent(top_k, values, top_share=1.0)
-    np.testing.assert_array_equal(whole.values, values)
-    np.testing.assert_array_equal(whole.n_bits, np.full(N, D * 32))
+    of_tenth = transformed(top_k, values, top_share=0.1)
+    np.testing.assert_array_equal(of_tenth.values, [top_k_of(row, 62) for row in values])
+    np.testing.assert_array_equal(of_tenth.n_bits, np.full(N, 62 * 32 + 62 * 10))  # 620 places: 10 bits each
+    of_half = transformed(top_k, values, top_share=0.5)
+    np.testing.assert_array_equal(of_half.n_bits, np.full(N, 310 * 32 + D))  # a bit map is shorter than 310 indices
+    of_all = transformed(top_k, values, top_share=1.0)
+    np.testing.assert_array_equal(of_all.values, values)
+    np.testing.assert_array_equal(of_all.n_bits, np.full(N, D * 32))
 
 
 DRAWS = {
@@ -120,8 +120,10 @@ DRAWS = {
 
 def test_the_largest_of_bfloat16_are_those_of_the_same_numbers_in_float32():
     rows = np.random.default_rng(0).normal(size=(3, 40)).astype(jnp.bfloat16)
-    for narrow, wide in zip(_largest(rows, np.int32(9)), _largest(rows.astype(np.float32), np.int32(9)), strict=True):
-        np.testing.assert_array_equal(narrow, wide)
+    for of_bfloat16, of_float32 in zip(
+        _largest(rows, np.int32(9)), _largest(rows.astype(np.float32), np.int32(9)), strict=True
+    ):
+        np.testing.assert_array_equal(of_bfloat16, of_float32)
 
 
 @pytest.mark.parametrize("draw", DRAWS)
@@ -130,215 +132,226 @@ def test_the_largest_are_those_of_a_sort(d, draw):
     rows = DRAWS[draw](np.random.default_rng(0), (3, d)).astype(np.float32)
     size = np.abs(rows)
     for k in {1, max(1, d // 10), max(1, d - 1), d}:
-        which, n_kept = _largest(rows, np.int32(k))
-        least = np.sort(size, axis=1)[:, d - k][:, None]
-        np.testing.assert_array_equal(which, size >= least)
+        is_largest, n_kept = _largest(rows, np.int32(k))
+        threshold = np.sort(size, axis=1)[:, d - k][:, None]
+        np.testing.assert_array_equal(is_largest, size >= threshold)
         if k < d:
-            np.testing.assert_array_equal(n_kept, ((size >= least) & (size > 0)).sum(axis=1))
+            np.testing.assert_array_equal(n_kept, ((size >= threshold) & (size > 0)).sum(axis=1))
 
 
 _largest = jax.jit(largest)
 
 
 def test_top_k_with_error_feedback_equals_numpy_and_sums_to_what_was_wanted(values):
-    chain, memory, lost = chained([error_feedback, top_k]), None, np.zeros((N, D))
-    arrived = wanted = np.zeros((N, D))
+    chain, memory, errors = chained([error_feedback, top_k]), None, np.zeros((N, D))
+    total_arrived = total_wanted = np.zeros((N, D))
     for r in range(6):
         updates = np.random.default_rng(r).normal(size=(N, D)).astype(np.float32)
         weight = np.ones(N) if r != 3 else np.asarray([1, 0, 1, 1])  # one message is lost: its client keeps everything
-        found = sent(chain, updates, r, memory, weight, top_share=0.05)
-        memory = found.memory
-        came = weight[:, None] > 0
-        full = lost + updates
-        expected = np.stack([top_of(row, 31) for row in full])
-        np.testing.assert_allclose(np.where(came, found.values, 0), np.where(came, expected, 0), rtol=1e-5, atol=1e-6)
-        lost = np.where(came, full - expected, lost)
-        arrived, wanted = arrived + np.where(came, found.values, 0), wanted + np.where(came, updates, 0)
-    np.testing.assert_allclose(arrived + np.asarray(memory.clients[0]), wanted, rtol=1e-5, atol=1e-5)
+        result = transformed(chain, updates, r, memory, weight, top_share=0.05)
+        memory = result.memory
+        is_present = weight[:, None] > 0
+        corrected = errors + updates
+        expected = np.stack([top_k_of(row, 31) for row in corrected])
+        np.testing.assert_allclose(
+            np.where(is_present, result.values, 0), np.where(is_present, expected, 0), rtol=1e-5, atol=1e-6
+        )
+        errors = np.where(is_present, corrected - expected, errors)
+        total_arrived, total_wanted = (
+            total_arrived + np.where(is_present, result.values, 0),
+            total_wanted + np.where(is_present, updates, 0),
+        )
+    np.testing.assert_allclose(total_arrived + np.asarray(memory.clients[0]), total_wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_clipping_equals_numpy_and_leaves_short_updates_bit_for_bit(values):
     values[0] /= 100
     length = np.linalg.norm(values.astype(np.float64), axis=1, keepdims=True)
-    ours = sent(clip_update, values, clip=2.0).values
-    np.testing.assert_allclose(ours, values * np.minimum(1, 2 / length), rtol=1e-5)
-    np.testing.assert_array_equal(ours[0], values[0])
-    np.testing.assert_array_equal(sent(clip_update, values, clip=np.inf).values, values)
+    actual = transformed(clip_update, values, clip=2.0).values
+    np.testing.assert_allclose(actual, values * np.minimum(1, 2 / length), rtol=1e-5)
+    np.testing.assert_array_equal(actual[0], values[0])
+    np.testing.assert_array_equal(transformed(clip_update, values, clip=np.inf).values, values)
 
 
 def test_quantised_numbers_are_levels_of_their_bucket_with_the_same_mean(values):
-    both = np.concatenate([values, np.repeat(values[:1], 300, axis=0)])
-    ours = sent(quantize, both, bits=4.0)
+    many_values = np.concatenate([values, np.repeat(values[:1], 300, axis=0)])
+    result = transformed(quantize, many_values, bits=4.0)
     buckets = np.split(values, [512], axis=1)
-    for bucket, found in zip(buckets, np.split(ours.values[:N], [512], axis=1), strict=True):
+    for bucket, actual in zip(buckets, np.split(result.values[:N], [512], axis=1), strict=True):
         unit = np.abs(bucket).max(axis=1, keepdims=True) / 7
-        np.testing.assert_allclose(found / unit, np.round(found / unit), atol=1e-4)
-        assert (np.abs(found - bucket) <= unit * 1.0001).all()
-    np.testing.assert_array_equal(ours.n_bits, np.full(N + 300, D * 4 + 2 * 32))
-    drawn = np.asarray(ours.values[N:], np.float64)
-    error = (drawn.mean(axis=0) - values[0]) / (drawn.std(axis=0) / np.sqrt(300) + 1e-6)
+        np.testing.assert_allclose(actual / unit, np.round(actual / unit), atol=1e-4)
+        assert (np.abs(actual - bucket) <= unit * 1.0001).all()
+    np.testing.assert_array_equal(result.n_bits, np.full(N + 300, D * 4 + 2 * 32))
+    copies = np.asarray(result.values[N:], np.float64)
+    error = (copies.mean(axis=0) - values[0]) / (copies.std(axis=0) / np.sqrt(300) + 1e-6)
     assert stats.kstest(error[np.abs(error) > 1e-3], "norm").pvalue > 1e-3
-    between = sent(quantize, both, bits=4.4)  # as a search over a range gives it: the next whole number of bits
-    np.testing.assert_array_equal(between.values, ours.values)
-    np.testing.assert_array_equal(between.n_bits, ours.n_bits)
-    one = sent(quantize, np.where(np.arange(D) < 512, both, 0), bits=4.0)
-    assert not one.values[:, 512:].any()
-    np.testing.assert_array_equal(one.n_bits, np.full(N + 300, D * 4 + 32))  # a bucket of zeros has no scale
-    whole = sent(quantize, both, bits=32.0)
-    np.testing.assert_array_equal(whole.values, both)
-    np.testing.assert_array_equal(whole.n_bits, np.full(N + 300, D * 32))
+    of_fraction = transformed(
+        quantize, many_values, bits=4.4
+    )  # as a search over a range gives it: the next whole number of bits
+    np.testing.assert_array_equal(of_fraction.values, result.values)
+    np.testing.assert_array_equal(of_fraction.n_bits, result.n_bits)
+    of_one_bucket = transformed(quantize, np.where(np.arange(D) < 512, many_values, 0), bits=4.0)
+    assert not of_one_bucket.values[:, 512:].any()
+    np.testing.assert_array_equal(of_one_bucket.n_bits, np.full(N + 300, D * 4 + 32))  # a bucket of zeros has no scale
+    unquantised = transformed(quantize, many_values, bits=32.0)
+    np.testing.assert_array_equal(unquantised.values, many_values)
+    np.testing.assert_array_equal(unquantised.n_bits, np.full(N + 300, D * 32))
 
 
 def test_random_numbers_of_a_bucket_are_uniform_and_hardly_depend_on_each_other():
-    drawn = np.asarray(jax.jit(_uniform, static_argnums=1)(jax.random.key(3), (4000, 16)), np.float64)
-    assert drawn.min() >= 0
-    assert drawn.max() < 1
-    assert stats.kstest(drawn[:, 0], "uniform").pvalue > 1e-3
-    assert stats.kstest(drawn[:, 1:].ravel()[::7], "uniform").pvalue > 1e-3
-    correlation = np.corrcoef(drawn.T) - np.eye(16)
+    numbers = np.asarray(jax.jit(_uniform, static_argnums=1)(jax.random.key(3), (4000, 16)), np.float64)
+    assert numbers.min() >= 0
+    assert numbers.max() < 1
+    assert stats.kstest(numbers[:, 0], "uniform").pvalue > 1e-3
+    assert stats.kstest(numbers[:, 1:].ravel()[::7], "uniform").pvalue > 1e-3
+    correlation = np.corrcoef(numbers.T) - np.eye(16)
     assert np.abs(correlation).max() < 4.5 / np.sqrt(4000)
-    assert len(np.unique(drawn)) > 60_000  # not 256 values: a share of a level is drawn too
+    assert len(np.unique(numbers)) > 60_000  # not 256 values: a share of a level is drawn too
 
 
 def test_random_numbers_are_scaled_so_that_the_mean_stays(values):
     row = np.repeat(values[:1], 300, axis=0)
-    ours = sent(random_k, row, random_share=0.25)
-    found = np.asarray(ours.values, np.float64)
-    kept = found != 0
-    np.testing.assert_allclose(found[kept], (row * 4)[kept], rtol=1e-6)
-    assert stats.binomtest(int(kept.sum()), kept.size, 0.25).pvalue > 1e-3
-    np.testing.assert_array_equal(ours.n_bits, kept.sum(axis=1) * 32 + 32)  # and the seed
-    np.testing.assert_array_equal(sent(random_k, row, random_share=1.0).values, row)
+    result = transformed(random_k, row, random_share=0.25)
+    actual = np.asarray(result.values, np.float64)
+    is_kept = actual != 0
+    np.testing.assert_allclose(actual[is_kept], (row * 4)[is_kept], rtol=1e-6)
+    assert stats.binomtest(int(is_kept.sum()), is_kept.size, 0.25).pvalue > 1e-3
+    np.testing.assert_array_equal(result.n_bits, is_kept.sum(axis=1) * 32 + 32)  # and the seed
+    np.testing.assert_array_equal(transformed(random_k, row, random_share=1.0).values, row)
 
 
 def test_signs_have_one_size_and_one_bit_each(values):
-    ours = sent(sign, values)
+    result = transformed(sign, values)
     scale = np.abs(values.astype(np.float64)).mean(axis=1, keepdims=True)
-    np.testing.assert_allclose(ours.values, np.sign(values) * scale, rtol=1e-5)
-    np.testing.assert_array_equal(ours.n_bits, np.full(N, D + 32))
-    holed = np.where(np.arange(D) % 7 == 0, np.float32(0), values)
-    ours = sent(sign, holed)
-    assert (ours.values[:, ::7] == 0).all()
-    np.testing.assert_allclose(ours.n_bits, np.full(N, D * np.log2(3) + 32), rtol=1e-6)
+    np.testing.assert_allclose(result.values, np.sign(values) * scale, rtol=1e-5)
+    np.testing.assert_array_equal(result.n_bits, np.full(N, D + 32))
+    with_zeros = np.where(np.arange(D) % 7 == 0, np.float32(0), values)
+    result = transformed(sign, with_zeros)
+    assert (result.values[:, ::7] == 0).all()
+    np.testing.assert_allclose(result.n_bits, np.full(N, D * np.log2(3) + 32), rtol=1e-6)
 
 
 def test_low_rank_recovers_matrices_of_that_rank_and_is_near_the_best_for_others():
     rng = np.random.default_rng(1)
-    first = rng.normal(size=(N, 5, 2)) @ rng.normal(size=(N, 2, 40))
-    second = rng.normal(size=(N, 40, 10)) * 0.5 ** np.arange(10)
-    rest = rng.normal(size=(N, 20))
-    flat = np.concatenate([first.reshape(N, -1), second.reshape(N, -1), rest], axis=1).astype(np.float32)
-    ours = sent(low_rank, flat, rank=2.0)
-    found = np.split(np.asarray(ours.values), [200, 600], axis=1)
-    np.testing.assert_allclose(found[0], first.reshape(N, -1), rtol=1e-3, atol=1e-3)
-    np.testing.assert_array_equal(found[2], rest.astype(np.float32))
-    for matrix, near in zip(second, found[1].reshape(N, 40, 10), strict=True):
+    rank_2 = rng.normal(size=(N, 5, 2)) @ rng.normal(size=(N, 2, 40))
+    full_rank = rng.normal(size=(N, 40, 10)) * 0.5 ** np.arange(10)
+    vector = rng.normal(size=(N, 20))
+    updates = np.concatenate([rank_2.reshape(N, -1), full_rank.reshape(N, -1), vector], axis=1).astype(np.float32)
+    result = transformed(low_rank, updates, rank=2.0)
+    parts = np.split(np.asarray(result.values), [200, 600], axis=1)
+    np.testing.assert_allclose(parts[0], rank_2.reshape(N, -1), rtol=1e-3, atol=1e-3)
+    np.testing.assert_array_equal(parts[2], vector.astype(np.float32))
+    for matrix, approximation in zip(full_rank, parts[1].reshape(N, 40, 10), strict=True):
         spectrum = np.linalg.svd(matrix, compute_uv=False)
-        best = np.sqrt((spectrum[2:] ** 2).sum())
-        assert best * 0.999 <= np.linalg.norm(matrix - near) <= best * 1.05
-    np.testing.assert_array_equal(ours.n_bits, np.full(N, 32 * (2 * 45 + 2 * 50 + 20)))
-    np.testing.assert_array_equal(sent(low_rank, flat, rank=8.0).values, flat)  # the matrices themselves are smaller
+        least_error = np.sqrt((spectrum[2:] ** 2).sum())
+        assert least_error * 0.999 <= np.linalg.norm(matrix - approximation) <= least_error * 1.05
+    np.testing.assert_array_equal(result.n_bits, np.full(N, 32 * (2 * 45 + 2 * 50 + 20)))
+    np.testing.assert_array_equal(
+        transformed(low_rank, updates, rank=8.0).values, updates
+    )  # the matrices themselves are smaller
 
 
 def test_low_rank_draws_for_each_matrix():
-    same = np.tile(np.random.default_rng(2).normal(size=(1, 600)), 2).astype(np.float32)
+    equal_matrices = np.tile(np.random.default_rng(2).normal(size=(1, 600)), 2).astype(np.float32)
     shapes = ((30, 20), (30, 20))
 
     @jax.jit
     def of_rank_one(values):
-        return low_rank.apply(SimpleNamespace(rank=1.0), Memory(), message(values), trip(0, 1, shapes))[1].values
+        return low_rank.apply(SimpleNamespace(rank=1.0), Memory(), message(values), trip_of(0, 1, shapes))[1].values
 
-    first, second = np.split(np.asarray(of_rank_one(same)), 2, axis=1)
+    first, second = np.split(np.asarray(of_rank_one(equal_matrices)), 2, axis=1)
     assert np.abs(first - second).max() > 1e-3
 
 
 @pytest.mark.slow
 def test_a_chain_of_compressions_counts_what_its_last_message_takes(values):
-    bits = lambda *links, of=values, **numbers: sent(chained(links), of, **numbers).n_bits  # noqa: E731
-    kept = lambda *links, **numbers: (sent(chained(links), values, **numbers).values != 0).sum(axis=1)  # noqa: E731
+    bits = lambda *links, updates=values, **numbers: transformed(chained(links), updates, **numbers).n_bits  # noqa: E731
+    n_kept = lambda *links, **numbers: (transformed(chained(links), values, **numbers).values != 0).sum(axis=1)  # noqa: E731
     numbers = {"top_share": 0.1, "random_share": 0.25, "bits": 8.0, "rank": 1.0}
     scales = 2 * 32  # 620 numbers are two buckets
-    drawn = kept(random_k, gaussian_noise, noise_std=0.0, **numbers)  # as the first of two
+    n_drawn = n_kept(random_k, gaussian_noise, noise_std=0.0, **numbers)  # as the first of two
     # The seed tells which are drawn, and 62 places among them (129 to 256 of them: 8 bits each) or a bit map the rest.
-    assert np.all((drawn > 128) & (drawn <= 256))
-    np.testing.assert_array_equal(bits(random_k, top_k, **numbers), 62 * 32 + np.minimum(drawn, 62 * 8) + 32)
-    after = kept(top_k, random_k, **numbers)
-    few = (after < 62) & (after > 0)
-    assert few.all()
-    assert np.all(bits(top_k, random_k, **numbers) <= after * 32 + after * 8 + 32)
-    assert np.all(bits(top_k, random_k, **numbers) > after * 32 + 32)
+    assert np.all((n_drawn > 128) & (n_drawn <= 256))
+    np.testing.assert_array_equal(bits(random_k, top_k, **numbers), 62 * 32 + np.minimum(n_drawn, 62 * 8) + 32)
+    n_left = n_kept(top_k, random_k, **numbers)
+    is_fewer = (n_left < 62) & (n_left > 0)
+    assert is_fewer.all()
+    assert np.all(bits(top_k, random_k, **numbers) <= n_left * 32 + n_left * 8 + 32)
+    assert np.all(bits(top_k, random_k, **numbers) > n_left * 32 + 32)
     np.testing.assert_array_equal(bits(top_k, quantize, **numbers), np.full(N, 62 * 8 + min(D, 62 * 10) + scales))
-    np.testing.assert_array_equal(bits(random_k, quantize, **numbers), drawn * 8 + 32 + scales)
+    np.testing.assert_array_equal(bits(random_k, quantize, **numbers), n_drawn * 8 + 32 + scales)
     # Numbers that are zero are drawn and sent as any other, because the server does not know that they are.
-    half = np.where(np.arange(D) % 2, values, 0).astype(np.float32)
-    alone = kept(random_k, **numbers)
-    np.testing.assert_array_equal(bits(random_k, of=half, **numbers), alone * 32 + 32)
+    half_zero = np.where(np.arange(D) % 2, values, 0).astype(np.float32)
+    n_drawn_of_one = n_kept(random_k, **numbers)
+    np.testing.assert_array_equal(bits(random_k, updates=half_zero, **numbers), n_drawn_of_one * 32 + 32)
     # What a client kept back fills the places that top_k left empty: all are sent.
-    lost = Memory((), ((), (np.ones((N, D), np.float32), ())))
-    both = sent(chained([top_k, error_feedback, quantize]), values, memory=Memory(((), ()), lost.clients), **numbers)
-    np.testing.assert_array_equal(both.n_bits, np.full(N, D * 8 + scales))
+    memory = Memory((), ((), (np.ones((N, D), np.float32), ())))
+    result = transformed(
+        chained([top_k, error_feedback, quantize]), values, memory=Memory(((), ()), memory.clients), **numbers
+    )
+    np.testing.assert_array_equal(result.n_bits, np.full(N, D * 8 + scales))
 
 
 def test_numbers_that_are_whole_no_longer_are_counted_as_floats(values):
     numbers = {"bits": 8.0, "noise_std": 0.1, "clip": 0.5}
-    of_values = partial(bits, of=values, **numbers)
+    bits_of = partial(bits, values=values, **numbers)
     for first in (quantize, sign):
-        np.testing.assert_array_equal(of_values(first, gaussian_noise), np.full(N, D * 32))
+        np.testing.assert_array_equal(bits_of(first, gaussian_noise), np.full(N, D * 32))
     # The scales of buckets are not sent; some levels are 0.
-    np.testing.assert_allclose(of_values(quantize, sign), np.full(N, D * np.log2(3) + 32), rtol=1e-6)
-    lost = Memory(((), ()), ((), (np.ones((N, D), np.float32), ())))
-    both = of_values(quantize, error_feedback, clip_update, memory=lost)
-    np.testing.assert_array_equal(both, np.full(N, D * 32))
+    np.testing.assert_allclose(bits_of(quantize, sign), np.full(N, D * np.log2(3) + 32), rtol=1e-6)
+    memory = Memory(((), ()), ((), (np.ones((N, D), np.float32), ())))
+    n_bits = bits_of(quantize, error_feedback, clip_update, memory=memory)
+    np.testing.assert_array_equal(n_bits, np.full(N, D * 32))
 
 
 @pytest.mark.slow
 def test_factors_that_are_changed_afterwards_save_nothing(values):
     numbers = {"top_share": 0.1, "bits": 8.0, "rank": 1.0, "clip": 0.5, "noise_std": 0.0}
-    of_values = partial(bits, of=values, **numbers)
+    bits_of = partial(bits, values=values, **numbers)
     factors = 32 * (30 + 20 + 20)
     for links in ((low_rank,), (low_rank, clip_update), (low_rank, gaussian_noise), (top_k, low_rank)):
-        np.testing.assert_array_equal(of_values(*links), np.full(N, factors))
-    np.testing.assert_array_equal(of_values(quantize, low_rank), np.full(N, factors))  # of whole numbers they are none
-    np.testing.assert_array_equal(of_values(low_rank, quantize), np.full(N, D * 8 + 64))
-    np.testing.assert_array_equal(of_values(low_rank, sign), np.full(N, D + 32))
-    np.testing.assert_array_equal(of_values(low_rank, top_k), np.full(N, 62 * 32 + 62 * 10))
+        np.testing.assert_array_equal(bits_of(*links), np.full(N, factors))
+    np.testing.assert_array_equal(bits_of(quantize, low_rank), np.full(N, factors))  # of whole numbers they are none
+    np.testing.assert_array_equal(bits_of(low_rank, quantize), np.full(N, D * 8 + 64))
+    np.testing.assert_array_equal(bits_of(low_rank, sign), np.full(N, D + 32))
+    np.testing.assert_array_equal(bits_of(low_rank, top_k), np.full(N, 62 * 32 + 62 * 10))
 
 
 @pytest.mark.parametrize("d", [2, 3, 4, 5, 1024, 1025])
 def test_a_place_takes_as_many_bits_as_count_the_places(d):
-    one = message(np.ones((1, d)))._replace(n_values=np.ones(1, np.float32))
+    one_value = message(np.ones((1, d)))._replace(n_values=np.ones(1, np.float32))
     index = int(np.ceil(np.log2(d)))
-    np.testing.assert_array_equal(one.n_bits(), [min(32 * d, 32 + min(d, index))])
+    np.testing.assert_array_equal(one_value.n_bits(), [min(32 * d, 32 + min(d, index))])
 
 
 @pytest.mark.parametrize("transform", [gaussian_noise, laplace_noise])
 def test_noise_has_the_stated_law_and_none_is_nothing(values, transform):
     name = "noise_std" if transform is gaussian_noise else "noise_scale"
     law = stats.norm(scale=0.3) if transform is gaussian_noise else stats.laplace(scale=0.3)
-    noise = np.concatenate([sent(transform, values, seed, **{name: 0.3}).values - values for seed in range(5)])
+    noise = np.concatenate([transformed(transform, values, seed, **{name: 0.3}).values - values for seed in range(5)])
     assert stats.kstest(noise.ravel(), law.cdf).pvalue > 1e-3
     if transform is gaussian_noise:
         squares = (noise.astype(np.float64) ** 2).sum() / 0.3**2
         assert 1e-3 < stats.chi2(noise.size).cdf(squares) < 1 - 1e-3
-    np.testing.assert_array_equal(sent(transform, values, **{name: 0.0}).values, values)
+    np.testing.assert_array_equal(transformed(transform, values, **{name: 0.0}).values, values)
 
 
 def test_a_secure_sum_rounds_to_its_unit_and_sends_every_number(values):
-    ours = sent(chained([top_k, secure_sum]), values, top_share=0.1, fraction_bits=8.0)
-    expected = np.stack([top_of(row, 62) for row in values])
-    np.testing.assert_allclose(ours.values, np.round(expected.astype(np.float64) * 256) / 256, atol=1e-7)
-    np.testing.assert_array_equal(ours.n_bits, np.full(N, D * 32))
-    most = sent(secure_sum, np.full((N, D), 1e9, np.float32), fraction_bits=8.0).values
-    np.testing.assert_allclose(most, 2**31 / 256 / N)
+    result = transformed(chained([top_k, secure_sum]), values, top_share=0.1, fraction_bits=8.0)
+    expected = np.stack([top_k_of(row, 62) for row in values])
+    np.testing.assert_allclose(result.values, np.round(expected.astype(np.float64) * 256) / 256, atol=1e-7)
+    np.testing.assert_array_equal(result.n_bits, np.full(N, D * 32))
+    largest_values = transformed(secure_sum, np.full((N, D), 1e9, np.float32), fraction_bits=8.0).values
+    np.testing.assert_allclose(largest_values, 2**31 / 256 / N)
 
 
 def test_every_transform_of_a_chain_draws_for_itself(values):
-    both = sent(chained([gaussian_noise, gaussian_noise]), 0 * values, noise_std=1.0)
-    assert 1.9 < np.var(both.values, dtype=np.float64) < 2.1
+    result = transformed(chained([gaussian_noise, gaussian_noise]), 0 * values, noise_std=1.0)
+    assert 1.9 < np.var(result.values, dtype=np.float64) < 2.1
 
 
 @pytest.mark.parametrize(
-    ("name", "why"),
+    ("name", "reason"),
     [
         ("fedavg+error_feedback", "no brick comes after it"),
         ("fedavg+top_k+error_feedback", "no brick comes after it"),
@@ -381,9 +394,9 @@ def test_every_transform_of_a_chain_draws_for_itself(values):
         ("fesem+secure_sum", "single updates"),
     ],
 )
-def test_chains_that_make_no_sense_are_refused(name, why):
+def test_chains_that_make_no_sense_are_refused(name, reason):
     model = fljax.MODELS["logistic_regression"](input_shape=(4, 4, 1), n_classes=3)
-    with pytest.raises(ValueError, match=why):
+    with pytest.raises(ValueError, match=reason):
         fljax.compose(name)(model, fljax.Work(1, 8), *([2] if name.startswith(("fesem", "robust")) else []))
 
 
@@ -420,12 +433,12 @@ def test_what_makes_the_last_message_is_last():
         ),
     ],
 )
-@pytest.mark.parametrize("way", [fljax.rounds.uplink.with_uplink, fljax.rounds.uplink.with_downlink])
-def test_what_a_transform_of_ones_own_gives_is_looked_at(key, way, apply, message):
+@pytest.mark.parametrize("with_transform", [fljax.rounds.uplink.with_uplink, fljax.rounds.uplink.with_downlink])
+def test_what_a_transform_of_ones_own_gives_is_looked_at(key, with_transform, apply, message):
     clients = [(np.zeros((8, 4, 4, 1), np.float32), np.arange(8) % 3)] * 4
     model = fljax.MODELS["logistic_regression"](input_shape=(4, 4, 1), n_classes=3)
-    algorithm = way(fljax.fedavg(model, fljax.Work(1, 8)), Transform(apply, name="mine"))
-    if way is fljax.rounds.uplink.with_downlink:  # one message to everybody
+    algorithm = with_transform(fljax.fedavg(model, fljax.Work(1, 8)), Transform(apply, name="mine"))
+    if with_transform is fljax.rounds.uplink.with_downlink:  # one message to everybody
         message = message.replace("(4, 1", "(1, 1").replace("(4, 51", "(1, 51").replace("(4,", "(1,")
     with pytest.raises(ValueError, match=f"transform mine {message}"):
         fljax.simulate(algorithm, fljax.fedavg.Hyper(), fljax.federation_from_clients(clients), key, 1)
