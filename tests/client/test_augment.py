@@ -28,18 +28,18 @@ def image():
 def versions(augment, image, **numbers):
     """Many versions of an image by one jitted program, whose numbers are traced."""
 
-    def drawn(keys, numbers):
+    def draw(keys, numbers):
         hyper = SimpleNamespace(**numbers)
         return jax.vmap(lambda key: augment(key, jnp.asarray(image), hyper))(keys)
 
-    return np.asarray(jax.jit(drawn)(jax.random.split(jax.random.key(1), N_DRAWN), numbers))
+    return np.asarray(jax.jit(draw)(jax.random.split(jax.random.key(1), N_DRAWN), numbers))
 
 
-def counts(found, expected):
-    """How many of ``found`` equal each of ``expected``; each must equal one."""
-    same = (found[:, None] == np.stack(expected)).all(axis=(2, 3, 4))
-    assert (same.sum(axis=1) >= 1).all()
-    return same.sum(axis=0)
+def counts(images, expected):
+    """How many of ``images`` equal each of ``expected``; each must equal one."""
+    is_equal = (images[:, None] == np.stack(expected)).all(axis=(2, 3, 4))
+    assert (is_equal.sum(axis=1) >= 1).all()
+    return is_equal.sum(axis=0)
 
 
 def test_a_flip_mirrors_left_to_right(image):
@@ -51,57 +51,65 @@ def test_a_flip_mirrors_left_to_right(image):
 
 @pytest.mark.parametrize("padding", [0, 1, 2])
 def test_a_crop_is_any_window_of_the_padded_image(image, padding):
-    padded = np.pad(image, [(padding, padding)] * 2 + [(0, 0)])
+    padded_image = np.pad(image, [(padding, padding)] * 2 + [(0, 0)])
     windows = [
-        padded[row : row + 4, column : column + 5]
+        padded_image[row : row + 4, column : column + 5]
         for row in range(2 * padding + 1)
         for column in range(2 * padding + 1)
     ]
-    found = counts(versions(crop, image, crop_padding=abs(padding - 0.4)), windows)  # it is rounded
-    assert found.sum() == N_DRAWN
-    assert len(found) == 1 or chisquare(found).pvalue > 1e-3
+    n_found = counts(versions(crop, image, crop_padding=abs(padding - 0.4)), windows)  # it is rounded
+    assert n_found.sum() == N_DRAWN
+    assert len(n_found) == 1 or chisquare(n_found).pvalue > 1e-3
 
 
 @pytest.mark.parametrize(("size", "width"), [(0, 5), (1, 5), (2, 5), (3, 5), (20, 5), (1, 4)])
 def test_a_cutout_is_a_square_around_any_pixel(image, size, width):
-    image, holes = image[:, :width], []
+    image, images_with_holes = image[:, :width], []
     for row in range(4):
         for column in range(width):
-            first = [max(row - size // 2, 0), max(column - size // 2, 0)]
-            last = [max(row - size // 2 + size, 0), max(column - size // 2 + size, 0)]
-            holes.append(image.copy())
-            holes[-1][first[0] : last[0], first[1] : last[1]] = 0
-    found = versions(cutout, image, cutout_size=float(size))
-    kinds = np.unique(np.stack(holes), axis=0)  # near the border of a small image two holes may be the same
-    weight = [(np.stack(holes) == kind).all(axis=(1, 2, 3)).sum() for kind in kinds]
-    n_found = counts(found, list(kinds))
-    assert len(kinds) == 1 or chisquare(n_found, N_DRAWN * np.array(weight) / len(holes)).pvalue > 1e-3
+            first_corner = [max(row - size // 2, 0), max(column - size // 2, 0)]
+            last_corner = [max(row - size // 2 + size, 0), max(column - size // 2 + size, 0)]
+            images_with_holes.append(image.copy())
+            images_with_holes[-1][first_corner[0] : last_corner[0], first_corner[1] : last_corner[1]] = 0
+    cut_images = versions(cutout, image, cutout_size=float(size))
+    different_images = np.unique(
+        np.stack(images_with_holes), axis=0
+    )  # near the border of a small image two holes may be the same
+    n_equal = [
+        (np.stack(images_with_holes) == different_image).all(axis=(1, 2, 3)).sum()
+        for different_image in different_images
+    ]
+    n_found = counts(cut_images, list(different_images))
+    assert (
+        len(different_images) == 1
+        or chisquare(n_found, N_DRAWN * np.array(n_equal) / len(images_with_holes)).pvalue > 1e-3
+    )
 
 
 def test_an_image_of_whole_numbers_stays_one(image):
-    whole = (255 * image).astype(np.uint8)
+    uint8_image = (255 * image).astype(np.uint8)
     for augment, numbers in (
         (flip, {"flip_rate": 0.5}),
         (crop, {"crop_padding": 1}),
         (cutout, {"cutout_size": 2}),
     ):
-        assert versions(augment, whole, **numbers).dtype == np.uint8
+        assert versions(augment, uint8_image, **numbers).dtype == np.uint8
 
 
 def test_each_example_of_a_batch_has_a_version_of_its_own_and_a_loss_sees_one(key, image):
-    seen = []
+    calls = []
 
-    def loss(params, batch, key, *own):
-        seen.append((batch.x, key, own))
+    def loss(params, batch, key, *state):
+        calls.append((batch.x, key, state))
         return jnp.float32(0), params
 
     batch = Batch(jnp.stack([jnp.asarray(image)] * 64), jnp.zeros(64, jnp.int32), jnp.ones(64))
     term = augmented(flip)(loss, SimpleNamespace(flip_rate=0.5))
     for step in range(2):
         term({}, batch, jax.random.fold_in(key, step), "start", "teacher")
-    (first, key_first, own), (second, key_second, _) = seen
-    assert own == ("teacher",)
-    is_mirrored = np.stack([(np.asarray(x) == np.fliplr(image)).all(axis=(1, 2, 3)) for x in (first, second)])
+    (x_first, key_first, state), (x_second, key_second, _) = calls
+    assert state == ("teacher",)
+    is_mirrored = np.stack([(np.asarray(x) == np.fliplr(image)).all(axis=(1, 2, 3)) for x in (x_first, x_second)])
     assert 10 < is_mirrored[0].sum() < 54
     assert (is_mirrored[0] != is_mirrored[1]).any()
     assert (jax.random.key_data(key_first) != jax.random.key_data(key_second)).any()
@@ -109,96 +117,102 @@ def test_each_example_of_a_batch_has_a_version_of_its_own_and_a_loss_sees_one(ke
 
 
 @pytest.fixture(scope="module")
-def small():
+def model_and_federation():
     return logistic_regression((4, 4, 1), 4), linear_groups(4, 2, examples=10)
 
 
-def run(method, small, numbers, simulate=fljax.simulate):
-    made = fljax.compose(method) if isinstance(method, str) else method
-    hyper = made.Hyper(lr=0.1, **numbers)
-    return simulate(made(small[0], WORK), hyper, small[1], jax.random.key(0), 2)
+def run(name_or_method, model_and_federation, numbers, simulate=fljax.simulate):
+    method = fljax.compose(name_or_method) if isinstance(name_or_method, str) else name_or_method
+    hyper = method.Hyper(lr=0.1, **numbers)
+    return simulate(method(model_and_federation[0], WORK), hyper, model_and_federation[1], jax.random.key(0), 2)
 
 
-def trained(*given):
+def train(*arguments):
     """The state of a run and what its rounds tell; nobody is tested."""
-    state, metrics = run(*given, simulate)
+    state, metrics = run(*arguments, simulate)
     return state, dict(metrics)
 
 
 @pytest.mark.slow
-def test_examples_that_are_never_changed_are_those_of_the_method_with_other_random_numbers_alone(small):
+def test_examples_that_are_never_changed_are_those_of_the_method_with_other_random_numbers_alone(model_and_federation):
     """The network draws nothing, so that a flip with probability 0 and a crop without a border leave training alone."""
-    plain = trained("fedavg", small, {})
-    still = trained("fedavg+flip+crop+cutout", small, {"flip_rate": 0.0, "crop_padding": 0, "cutout_size": 0})
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), plain, still)
-    other = trained("fedavg+flip", small, {"flip_rate": 1.0})
-    assert not np.allclose(jax.tree.leaves(plain[0].server)[0], jax.tree.leaves(other[0].server)[0], atol=1e-3)
+    without_augmentation = train("fedavg", model_and_federation, {})
+    without_effect = train(
+        "fedavg+flip+crop+cutout", model_and_federation, {"flip_rate": 0.0, "crop_padding": 0, "cutout_size": 0}
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), without_augmentation, without_effect)
+    with_flips = train("fedavg+flip", model_and_federation, {"flip_rate": 1.0})
+    assert not np.allclose(
+        jax.tree.leaves(without_augmentation[0].server)[0], jax.tree.leaves(with_flips[0].server)[0], atol=1e-3
+    )
 
 
-def test_always_mirrored_is_training_on_mirrored_images_and_testing_on_those_there_are(small):
-    _, federation = small
+def test_always_mirrored_is_training_on_mirrored_images_and_testing_on_those_there_are(model_and_federation):
+    _, federation = model_and_federation
     pool = federation.train.pool
-    mirrored = federation._replace(train=federation.train._replace(pool=pool._replace(x=pool.x[:, :, ::-1])))
-    got = run("fedavg+flip", small, {"flip_rate": 1.0})
-    expected = run("fedavg", (small[0], mirrored), {})
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got, expected)
+    mirrored_federation = federation._replace(train=federation.train._replace(pool=pool._replace(x=pool.x[:, :, ::-1])))
+    actual = run("fedavg+flip", model_and_federation, {"flip_rate": 1.0})
+    expected = run("fedavg", (model_and_federation[0], mirrored_federation), {})
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), actual, expected)
 
 
 @pytest.mark.slow
-def test_all_that_a_loss_makes_of_an_example_is_made_of_one_version(small):
+def test_all_that_a_loss_makes_of_an_example_is_made_of_one_version(model_and_federation):
     """FedNTD's teacher answers to the image that its student sees."""
-    _, federation = small
+    _, federation = model_and_federation
     pool = federation.train.pool
-    mirrored = federation._replace(train=federation.train._replace(pool=pool._replace(x=pool.x[:, :, ::-1])))
-    got = trained("fedntd+flip", small, {"flip_rate": 1.0})
-    expected = trained("fedntd", (small[0], mirrored), {})
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got, expected)
+    mirrored_federation = federation._replace(train=federation.train._replace(pool=pool._replace(x=pool.x[:, :, ::-1])))
+    actual = train("fedntd+flip", model_and_federation, {"flip_rate": 1.0})
+    expected = train("fedntd", (model_and_federation[0], mirrored_federation), {})
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), actual, expected)
 
 
 @pytest.mark.parametrize(
     "order", ["fedavg+sam+flip", *slow("fedavg+dp_sgd+flip", "fedavg+flip+dp_sgd", "ifca+flip+prox")]
 )
-def test_other_terms_see_changed_examples_whatever_the_order(small, order):
-    _, federation = small
+def test_other_terms_see_changed_examples_whatever_the_order(model_and_federation, order):
+    _, federation = model_and_federation
     pool = federation.train.pool
-    mirrored = federation._replace(train=federation.train._replace(pool=pool._replace(x=pool.x[:, :, ::-1])))
+    mirrored_federation = federation._replace(train=federation.train._replace(pool=pool._replace(x=pool.x[:, :, ::-1])))
     numbers = {"example_noise": 0.0} if "dp_sgd" in order else {}
-    method, rest = order.split("+")[0], [part for part in order.split("+")[1:] if part != "flip"]
-    got = trained(order, small, {"flip_rate": 1.0, **numbers})
+    method, other_bricks = order.split("+")[0], [part for part in order.split("+")[1:] if part != "flip"]
+    actual = train(order, model_and_federation, {"flip_rate": 1.0, **numbers})
     if method == "ifca":  # which chooses clusters by the examples as they are
-        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(got[1]) if leaf.dtype == jnp.float32)
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(actual[1]) if leaf.dtype == jnp.float32)
     else:
-        expected = trained("+".join([method, *rest]), (small[0], mirrored), numbers)
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got, expected)
+        expected = train("+".join([method, *other_bricks]), (model_and_federation[0], mirrored_federation), numbers)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), actual, expected)
 
 
 @pytest.mark.slow
 def test_black_is_added_before_pixels_are_scaled(key, image):
-    seen = []
+    inputs = []
     model = mlp((4, 5, 2), (), 2)
-    spy = model._replace(apply=lambda params, x, key: (seen.append(x), model.apply(params, x, key))[1])
-    loss = fljax.client.training_loss(normalized(spy, "centred"))
+    recording_model = model._replace(apply=lambda params, x, key: (inputs.append(x), model.apply(params, x, key))[1])
+    loss = fljax.client.training_loss(normalized(recording_model, "centred"))
     batch = Batch(jnp.asarray(image)[None], jnp.zeros(1, jnp.int32), jnp.ones(1))
     augmented(cutout)(loss, SimpleNamespace(cutout_size=20))(model.init(key), batch, key, None)
-    np.testing.assert_array_equal(seen[0], np.full((1, 4, 5, 2), -1, np.float32))
+    np.testing.assert_array_equal(inputs[0], np.full((1, 4, 5, 2), -1, np.float32))
 
 
-def test_a_change_of_ones_own(small):
+def test_a_change_of_ones_own(model_and_federation):
     def brighter(key, x, hyper):
         return x * jax.random.uniform(key, (), minval=0.5, maxval=1.5)
 
-    made = fljax.fedavg + fljax.rounds.Brick("brighter", "augment", brighter, "images are brighter or darker")
-    plain, own = trained("fedavg", small, {}), trained(made, small, {})
-    assert not np.allclose(jax.tree.leaves(plain[0].server)[0], jax.tree.leaves(own[0].server)[0], atol=1e-4)
-    for wrong, message in (
+    method = fljax.fedavg + fljax.rounds.Brick("brighter", "augment", brighter, "images are brighter or darker")
+    without_change, with_change = train("fedavg", model_and_federation, {}), train(method, model_and_federation, {})
+    assert not np.allclose(
+        jax.tree.leaves(without_change[0].server)[0], jax.tree.leaves(with_change[0].server)[0], atol=1e-4
+    )
+    for wrong_augment, message in (
         (lambda key, x, hyper: x[1:], r"returned an example of shape \(3, 4, 1\) and type float32; return \(4, 4, 1\)"),
         (lambda key, x, hyper: x > 0, r"and type bool; return \(4, 4, 1\) and float32, those of its input"),
     ):
         with pytest.raises(ValueError, match=message):
-            run(fljax.fedavg + fljax.rounds.Brick("wrong", "augment", wrong, "-"), small, {})
+            run(fljax.fedavg + fljax.rounds.Brick("wrong", "augment", wrong_augment, "-"), model_and_federation, {})
 
 
-def test_what_has_no_rows_of_pixels_or_no_training_is_refused(small):
+def test_what_has_no_rows_of_pixels_or_no_training_is_refused(model_and_federation):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(40, 6)).astype(np.float32), rng.integers(4, size=40)
     table = fljax.federation_from_arrays(x, y, np.repeat(np.arange(4), 10))
@@ -208,4 +222,4 @@ def test_what_has_no_rows_of_pixels_or_no_training_is_refused(small):
     with pytest.raises(ValueError, match="has no slot 'augment' for flip"):
         fljax.compose("fedsgd+flip")
     with pytest.raises(ValueError, match=r"flip_rate=1.5 is out of its range; choose flip_rate in \[0, 1\]"):
-        run("fedavg+flip", small, {"flip_rate": 1.5})
+        run("fedavg+flip", model_and_federation, {"flip_rate": 1.5})

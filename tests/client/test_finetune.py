@@ -21,38 +21,40 @@ def data():
     return ClientData(Examples(jnp.zeros((N_POOL, 1)), jnp.arange(N_POOL)), jnp.asarray(index), jnp.asarray(SIZES))
 
 
-def adapted(key, data, loss, n_steps, batch_size):
+def adapted_params(key, data, loss, n_steps, batch_size):
     def run(key, data):
         return adapt(key, tree.everyone(jnp.zeros(N_POOL), 4), data, loss, optax.sgd(1.0), n_steps, batch_size).params
 
     return np.asarray(jax.jit(run)(key, data))
 
 
-def meets(params, batch, key):
+def counting_loss(params, batch, key):
     """Each step adds 1 to the parameters of the examples that it meets."""
     return -(params[batch.y] * batch.weight).sum(), params
 
 
 def test_no_example_is_met_twice_before_all_have_been_and_passes_differ(key, data):
-    firsts = []
+    first_batches = []
     for n_passes in (0, 1):
         # After whole passes of the client with seven examples in four batches, the first batch of the next.
-        found = adapted(key, data, meets, 4 * n_passes + 1, 2)
-        firsts.append(found[0, :7] - n_passes)
-        assert sorted(firsts[-1]) == [0] * 5 + [1, 1]
-        assert (found[0, 7:] == 0).all()
-        assert found[1].sum() == 2 * n_passes * 3 + 2  # two batches a pass, of two examples and one
-        assert np.ptp(found[1, 7:10]) <= 1
-    assert (firsts[0] != firsts[1]).any()
+        n_meetings = adapted_params(key, data, counting_loss, 4 * n_passes + 1, 2)
+        first_batches.append(n_meetings[0, :7] - n_passes)
+        assert sorted(first_batches[-1]) == [0] * 5 + [1, 1]
+        assert (n_meetings[0, 7:] == 0).all()
+        assert n_meetings[1].sum() == 2 * n_passes * 3 + 2  # two batches a pass, of two examples and one
+        assert np.ptp(n_meetings[1, 7:10]) <= 1
+    assert (first_batches[0] != first_batches[1]).any()
     np.testing.assert_array_equal(
-        adapted(key, data, meets, 3, None)[3], np.isin(np.arange(N_POOL), [*range(10, 18)]) * 3
+        adapted_params(key, data, counting_loss, 3, None)[3], np.isin(np.arange(N_POOL), [*range(10, 18)]) * 3
     )
 
 
 def test_who_has_no_example_or_comes_to_no_finite_loss_keeps_its_start(key, data):
-    def falls(params, batch, key):
+    def falling_loss(params, batch, key):
         return params.sum() + jnp.where((params[0] < -2.5) & (batch.y[0] < 7), jnp.inf, 0.0), params
 
-    found = adapted(key, data, falls, 3, 2)
-    np.testing.assert_array_equal(found[:, 0], [0, -3, 0, -3])  # the first client's loss is infinite after three steps
-    np.testing.assert_array_equal(adapted(key, data, falls, 2, 2)[:, 0], [-2, -2, 0, -2])
+    params_after = adapted_params(key, data, falling_loss, 3, 2)
+    np.testing.assert_array_equal(
+        params_after[:, 0], [0, -3, 0, -3]
+    )  # the first client's loss is infinite after three steps
+    np.testing.assert_array_equal(adapted_params(key, data, falling_loss, 2, 2)[:, 0], [-2, -2, 0, -2])

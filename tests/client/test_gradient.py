@@ -25,31 +25,33 @@ from tests.slow import slow
 def gradients(model, batch_size):
     """Of one model for all five clients, compiled once."""
 
-    def found(key, params, data):
+    def compute(key, params, data):
         keys = jax.random.split(key, 5)
         return client_gradients(keys, tree.everyone(params, 5), data, training_loss(model), batch_size)
 
-    return jax.jit(found)
+    return jax.jit(compute)
 
 
 @pytest.mark.parametrize("batch_size", [3, 64, None, *slow(1)])
 def test_equals_numpy_whatever_the_batch(key, model, ragged, batch_size):
     params = jax.jit(model.init)(key)
-    sent = jax.device_get(gradients(model, batch_size)(key, params, ragged).params)
-    wide = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+    actual = jax.device_get(gradients(model, batch_size)(key, params, ragged).params)
+    float64_params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
     for i in range(5):
         rows = rows_of(ragged, i)
-        expected = oracle.gradient(wide, np.asarray(ragged.pool.x, np.float64)[rows], np.asarray(ragged.pool.y)[rows])
-        mine = jax.tree.map(lambda leaf, i=i: leaf[i], sent)
-        chex.assert_trees_all_close(mine, expected, rtol=1e-5, atol=1e-6)
+        expected = oracle.gradient(
+            float64_params, np.asarray(ragged.pool.x, np.float64)[rows], np.asarray(ragged.pool.y)[rows]
+        )
+        gradient = jax.tree.map(lambda leaf, i=i: leaf[i], actual)
+        chex.assert_trees_all_close(gradient, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_non_finite_gradient_is_zero_and_not_ok(key, model, ragged):
     index = np.array(ragged.index)
     index[1, 0] = ragged.pool.y.shape[0] - 1
-    sent = jax.device_get(gradients(model, 3)(key, jax.jit(model.init)(key), ragged._replace(index=index)))
-    np.testing.assert_array_equal(sent.ok, [True, False, True, True, True])
-    assert all(np.all(leaf[1] == 0) for leaf in jax.tree.leaves(sent.params))
+    gradient = jax.device_get(gradients(model, 3)(key, jax.jit(model.init)(key), ragged._replace(index=index)))
+    np.testing.assert_array_equal(gradient.ok, [True, False, True, True, True])
+    assert all(np.all(leaf[1] == 0) for leaf in jax.tree.leaves(gradient.params))
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
@@ -61,10 +63,10 @@ def test_gradients_of_narrow_parameters_are_summed_in_float32(key, dtype):
     def loss(params, batch, key):
         return (params.astype(jnp.float32) * slope).sum(), params
 
-    sent = client_gradients(jax.random.split(key, 1), jnp.ones((1, 3), dtype), data, loss, 10)
-    assert bool(sent.ok[0])
-    assert sent.params.dtype == dtype
-    np.testing.assert_allclose(sent.params[0].astype(np.float32), slope, rtol=4e-3)
+    gradient = client_gradients(jax.random.split(key, 1), jnp.ones((1, 3), dtype), data, loss, 10)
+    assert bool(gradient.ok[0])
+    assert gradient.params.dtype == dtype
+    np.testing.assert_allclose(gradient.params[0].astype(np.float32), slope, rtol=4e-3)
 
 
 def test_sizes_and_counts_that_are_none_are_refused(key, model, ragged):
@@ -80,11 +82,11 @@ def test_sizes_and_counts_that_are_none_are_refused(key, model, ragged):
 
 
 def test_squares_of_narrow_parameters_are_summed_in_float32():
-    wide = np.random.default_rng(0).normal(size=500) * 50
-    params = {"fc": {"w": jnp.asarray(wide, jnp.float16)}}
-    kept = np.asarray(params["fc"]["w"], np.float64)
-    np.testing.assert_allclose(tree.squared_norm(params), (kept**2).sum(), rtol=1e-5)  # beyond float16
-    np.testing.assert_allclose(tree.dot(params, params), (kept**2).sum(), rtol=1e-5)
+    numbers = np.random.default_rng(0).normal(size=500) * 50
+    params = {"fc": {"w": jnp.asarray(numbers, jnp.float16)}}
+    rounded = np.asarray(params["fc"]["w"], np.float64)
+    np.testing.assert_allclose(tree.squared_norm(params), (rounded**2).sum(), rtol=1e-5)  # beyond float16
+    np.testing.assert_allclose(tree.dot(params, params), (rounded**2).sum(), rtol=1e-5)
     assert tree.squared_norm(params).dtype == jnp.float32
 
 
@@ -98,6 +100,6 @@ def test_the_variance_of_narrow_gradients_is_that_of_float32(key, dtype):
         return (slope * params["w"].sum()).astype(jnp.float32), params
 
     keys, models = jax.random.split(key, 1), {"w": jnp.ones((1, 500), dtype)}
-    wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), models)
-    found, expected = (gradient_variance(keys, each, data, loss, 2) for each in (models, wide))
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    float32_models = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), models)
+    actual, expected = (gradient_variance(keys, some_models, data, loss, 2) for some_models in (models, float32_models))
+    np.testing.assert_allclose(actual, expected, rtol=1e-4)

@@ -41,7 +41,7 @@ def _init(model):
     return jax.jit(model.init)
 
 
-def started(model, key):
+def start_params(model, key):
     return jax.device_get(_init(model)(key))
 
 
@@ -62,7 +62,7 @@ def trainer(model, work, lr=0.1, momentum=None, mu=None):
     return jax.jit(train)
 
 
-def same_batches(key, data, i, work):
+def batches_of_client(key, data, i, work):
     """The batches of client i, as the library draws them, without the filling."""
     batches, size = [], np.asarray(data.size)[i]
     for key_epoch in jax.random.split(key, work.epochs):
@@ -77,17 +77,17 @@ def same_batches(key, data, i, work):
 @pytest.mark.parametrize("momentum", [None, 0.9])
 def test_equals_numpy(key, model, ragged, momentum):
     work, keys = Work(epochs=3, batch_size=4), keys_of(key)
-    trained = trainer(model, work, momentum=momentum)(keys, started(model, key), ragged)
+    trained = trainer(model, work, momentum=momentum)(keys, start_params(model, key), ragged)
     for i in range(5):
-        batches = same_batches(keys[i], ragged, i, work)
-        expected = oracle.local_sgd(as_float64(started(model, key)), batches, 0.1, momentum or 0.0)
+        batches = batches_of_client(keys[i], ragged, i, work)
+        expected = oracle.local_sgd(as_float64(start_params(model, key)), batches, 0.1, momentum or 0.0)
         chex.assert_trees_all_close(row(trained.params, i), expected, rtol=1e-5, atol=1e-6)
     assert trained.ok.all()
 
 
 @pytest.mark.slow
 def test_bfloat16_parameters_are_trained_with_momentum(key, model, ragged):
-    work, start = Work(epochs=2, batch_size=4), started(model, key)
+    work, start = Work(epochs=2, batch_size=4), start_params(model, key)
 
     @jax.jit
     def train(params, momentum):  # traced, as every number of a method is
@@ -97,24 +97,24 @@ def test_bfloat16_parameters_are_trained_with_momentum(key, model, ragged):
     with jax.numpy_dtype_promotion("standard"):
         trained = train(jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), start), jnp.float32(0.9))
     assert {leaf.dtype for leaf in jax.tree.leaves(trained.params)} == {jnp.dtype("bfloat16")}
-    exact = trainer(model, work, momentum=0.9)(keys_of(key), start, ragged)
-    chex.assert_trees_all_close(as_float64(trained.params), as_float64(exact.params), atol=0.05)
+    expected = trainer(model, work, momentum=0.9)(keys_of(key), start, ragged)
+    chex.assert_trees_all_close(as_float64(trained.params), as_float64(expected.params), atol=0.05)
 
 
 def test_proximal_equals_numpy(key, model, ragged):
     work, keys = Work(epochs=2, batch_size=4), keys_of(key)
-    trained = trainer(model, work, mu=0.7)(keys, started(model, key), ragged)
+    trained = trainer(model, work, mu=0.7)(keys, start_params(model, key), ragged)
     for i in range(5):
-        batches = same_batches(keys[i], ragged, i, work)
-        expected = oracle.local_sgd(as_float64(started(model, key)), batches, 0.1, mu=0.7)
+        batches = batches_of_client(keys[i], ragged, i, work)
+        expected = oracle.local_sgd(as_float64(start_params(model, key)), batches, 0.1, mu=0.7)
         chex.assert_trees_all_close(row(trained.params, i), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_reported_loss_is_the_mean_over_examples(key, model, ragged):
     work, keys = Work(epochs=1, batch_size=4), keys_of(key)
-    trained = trainer(model, work)(keys, started(model, key), ragged)
-    params, total = as_float64(started(model, key)), 0.0
-    for x, y in same_batches(keys[0], ragged, 0, work):
+    trained = trainer(model, work)(keys, start_params(model, key), ragged)
+    params, total = as_float64(start_params(model, key)), 0.0
+    for x, y in batches_of_client(keys[0], ragged, 0, work):
         total += oracle.training_loss(params, x, y) * len(y)
         params = oracle.local_sgd(params, [(x, y)], 0.1)
     np.testing.assert_allclose(trained.loss[0], total / 7, rtol=1e-5)
@@ -123,28 +123,28 @@ def test_reported_loss_is_the_mean_over_examples(key, model, ragged):
 @pytest.mark.parametrize(("at_once", "n_devices"), [(3, 2), (5, 1), *slow_rows((1, 2), (3, 1), (None, 2))])
 def test_chunks_and_devices_change_nothing(key, model, ragged, at_once, n_devices):
     def run(at_once, n_devices):
-        start = tree.everyone(started(model, key), 5)
+        start = tree.everyone(start_params(model, key), 5)
         work = Work(2, 4, at_once)
         with over_devices(jax.devices()[:n_devices]):
             train = jax.jit(lambda k, d: train_clients(k, start, d, training_loss(model), optax.sgd(0.1), work))
             return jax.device_get(train(keys_of(key), ragged))
 
-    one_by_one = trainer(model, Work(2, 4))(keys_of(key), started(model, key), ragged)
-    chex.assert_trees_all_close(run(at_once, n_devices), jax.device_get(one_by_one), rtol=1e-5, atol=1e-6)
+    expected = trainer(model, Work(2, 4))(keys_of(key), start_params(model, key), ragged)
+    chex.assert_trees_all_close(run(at_once, n_devices), jax.device_get(expected), rtol=1e-5, atol=1e-6)
 
 
 def test_permuting_clients_permutes_results(key, model, ragged):
-    order, start = np.asarray([3, 0, 4, 1, 2]), started(model, key)
+    order, start = np.asarray([3, 0, 4, 1, 2]), start_params(model, key)
     train = trainer(model, Work(2, 4, 2))
-    moved = ragged._replace(index=np.asarray(ragged.index)[order], size=np.asarray(ragged.size)[order])
-    a, b = jax.device_get((train(keys_of(key)[order], start, moved), train(keys_of(key), start, ragged)))
+    permuted_data = ragged._replace(index=np.asarray(ragged.index)[order], size=np.asarray(ragged.size)[order])
+    a, b = jax.device_get((train(keys_of(key)[order], start, permuted_data), train(keys_of(key), start, ragged)))
     chex.assert_trees_all_close(a, row(b, order), rtol=1e-6, atol=1e-7)
 
 
 def test_capacity_never_matters(key, model, ragged):
-    longer = ragged._replace(index=np.pad(ragged.index, ((0, 0), (0, 9)), constant_values=2**30))
-    train, given = trainer(model, Work(2, 4)), (keys_of(key), started(model, key))
-    chex.assert_trees_all_equal(train(*given, longer), train(*given, ragged))
+    longer_data = ragged._replace(index=np.pad(ragged.index, ((0, 0), (0, 9)), constant_values=2**30))
+    train, arguments = trainer(model, Work(2, 4)), (keys_of(key), start_params(model, key))
+    chex.assert_trees_all_equal(train(*arguments, longer_data), train(*arguments, ragged))
 
 
 def test_steps_are_the_clients_own():
@@ -160,16 +160,18 @@ def test_useful_steps_by_hand(ragged, at_once, n_devices):
     steps = -(-size // batch_size)
     chunk = min(at_once or 1, -(-5 // n_devices))
     share = -(-5 // (n_devices * chunk)) * chunk  # clients of the first device
-    executed = 0
-    for of_device in (steps[:share], steps[share:]):
-        ordered = np.sort(of_device)[::-1]
-        executed += sum(
-            len(part) * part.max() for i in range(0, len(ordered), chunk) if (part := ordered[i : i + chunk]).size
+    n_executed = 0
+    for steps_of_device in (steps[:share], steps[share:]):
+        sorted_steps = np.sort(steps_of_device)[::-1]
+        n_executed += sum(
+            len(part) * part.max()
+            for i in range(0, len(sorted_steps), chunk)
+            if (part := sorted_steps[i : i + chunk]).size
         )
     with over_devices(jax.devices()[:n_devices]):
-        got = jax.jit(lambda data: useful_steps(data, Work(2, batch_size, at_once)))(ragged)
-    assert float(got) == pytest.approx(steps.sum() / executed)
-    assert at_once not in (1, None) or float(got) == 1  # on a CPU no client waits for another
+        actual = jax.jit(lambda data: useful_steps(data, Work(2, batch_size, at_once)))(ragged)
+    assert float(actual) == pytest.approx(steps.sum() / n_executed)
+    assert at_once not in (1, None) or float(actual) == 1  # on a CPU no client waits for another
 
 
 @pytest.mark.parametrize(
@@ -188,14 +190,14 @@ def test_ragged_partitions_waste_little(partition, at_once, least):
 def test_each_epoch_sees_every_example_once(key):
     index, size = np.arange(100, 130, dtype=np.int32), np.int32(23)
     order = order_of(key, index, size)
-    seen = []
+    all_rows = []
     for step in range(6):
         rows, weight = rows_of(order, size, np.int32(step), 4)
-        seen += np.asarray(rows)[np.asarray(weight) > 0].tolist()
-    assert sorted(seen) == list(range(100, 123))
-    assert seen != list(range(100, 123))
-    other = order_of(jax.random.key(1), index, size)
-    assert not np.array_equal(np.asarray(order)[:23], np.asarray(other)[:23])
+        all_rows += np.asarray(rows)[np.asarray(weight) > 0].tolist()
+    assert sorted(all_rows) == list(range(100, 123))
+    assert all_rows != list(range(100, 123))
+    other_order = order_of(jax.random.key(1), index, size)
+    assert not np.array_equal(np.asarray(order)[:23], np.asarray(other_order)[:23])
 
 
 @pytest.mark.parametrize("capacity", [40, 513, 5000, *slow(512)])
@@ -213,38 +215,38 @@ def test_every_step_of_every_epoch_draws_for_itself(key, ragged, work):
     """Each step adds its draw to the first parameter, and the square of it to the second."""
 
     def loss(params, batch, key):
-        drawn = jax.random.uniform(key, (), jnp.float32)
-        return -params @ jnp.stack([drawn, drawn**2]), params
+        number = jax.random.uniform(key, (), jnp.float32)
+        return -params @ jnp.stack([number, number**2]), params
 
     start = jnp.zeros((5, 2))
     train = jax.jit(lambda keys: train_clients(keys, start, ragged, loss, optax.sgd(1.0), work).params)
-    mean, square = np.asarray(train(keys_of(key))).T / n_steps(np.asarray(ragged.size), work)
-    several = np.asarray(ragged.size) > (2 if work.epochs == 1 else 0)
-    assert (square - mean**2 > 1e-3)[several].all()
+    mean, mean_square = np.asarray(train(keys_of(key))).T / n_steps(np.asarray(ragged.size), work)
+    has_several_steps = np.asarray(ragged.size) > (2 if work.epochs == 1 else 0)
+    assert (mean_square - mean**2 > 1e-3)[has_several_steps].all()
     assert len(set(mean.tolist())) == 5
 
 
 def test_a_client_without_examples_stays_as_it_started(key, model, ragged):
     data = ragged._replace(size=np.where(np.arange(5) == 2, 0, ragged.size).astype(np.int32))
-    trained = trainer(model, Work(2, 4))(keys_of(key), started(model, key), data)
-    chex.assert_trees_all_equal(row(trained.params, 2), started(model, key))
+    trained = trainer(model, Work(2, 4))(keys_of(key), start_params(model, key), data)
+    chex.assert_trees_all_equal(row(trained.params, 2), start_params(model, key))
     assert trained.ok[2]
     assert trained.loss[2] == 0
 
 
 def test_a_non_finite_client_comes_back_as_it_started(key, model, ragged):
-    poisoned = ragged._replace(index=np.array(ragged.index))
-    poisoned.index[2, 0] = ragged.pool.y.shape[0] - 1  # a row of NaN
-    train, given = trainer(model, Work(2, 4)), (keys_of(key), started(model, key))
-    bad, good = train(*given, poisoned), train(*given, ragged)
-    np.testing.assert_array_equal(bad.ok, [True, True, False, True, True])
-    chex.assert_trees_all_equal(row(bad.params, 2), started(model, key))
-    others = [0, 1, 3, 4]
-    chex.assert_trees_all_equal(row(bad.params, others), row(good.params, others))
+    data_with_nan = ragged._replace(index=np.array(ragged.index))
+    data_with_nan.index[2, 0] = ragged.pool.y.shape[0] - 1  # a row of NaN
+    train, arguments = trainer(model, Work(2, 4)), (keys_of(key), start_params(model, key))
+    trained_with_nan, trained = train(*arguments, data_with_nan), train(*arguments, ragged)
+    np.testing.assert_array_equal(trained_with_nan.ok, [True, True, False, True, True])
+    chex.assert_trees_all_equal(row(trained_with_nan.params, 2), start_params(model, key))
+    other_clients = [0, 1, 3, 4]
+    chex.assert_trees_all_equal(row(trained_with_nan.params, other_clients), row(trained.params, other_clients))
 
 
 def test_a_diverging_learning_rate_is_caught(key, model, ragged):
-    trained = trainer(model, Work(4, 4), lr=1e38)(keys_of(key), started(model, key), ragged)
+    trained = trainer(model, Work(4, 4), lr=1e38)(keys_of(key), start_params(model, key), ragged)
     # The client with one example may fit it in one step, dead units and all; those with several cannot.
     assert not np.asarray(trained.ok)[np.asarray(ragged.size) > 1].any()
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(trained.params))
@@ -256,39 +258,39 @@ def test_a_loss_that_is_no_number_is_no_result_though_the_parameters_are(key, ra
 
     start, data = jnp.zeros((5, 2)), ragged._replace(size=jnp.ones(5, jnp.int32))
     trained = jax.jit(lambda keys: train_clients(keys, start, data, loss, optax.sgd(1.0), Work(1, 2)))(keys_of(key))
-    fits = np.asarray(ragged.pool.x)[np.asarray(ragged.index)[:, 0]].sum(axis=(1, 2, 3)) >= 0
-    assert 0 < fits.sum() < 5
-    np.testing.assert_array_equal(trained.ok, fits)
-    np.testing.assert_array_equal(trained.params, np.where(fits, -1.0, 0.0)[:, None] * np.ones(2))
+    is_finite = np.asarray(ragged.pool.x)[np.asarray(ragged.index)[:, 0]].sum(axis=(1, 2, 3)) >= 0
+    assert 0 < is_finite.sum() < 5
+    np.testing.assert_array_equal(trained.ok, is_finite)
+    np.testing.assert_array_equal(trained.params, np.where(is_finite, -1.0, 0.0)[:, None] * np.ones(2))
 
 
 def test_weight_decay_enters_the_gradient_after_its_clip_and_before_the_momentum():
     lr, momentum, decay, max_norm = 0.1, 0.5, 0.3, 2.0
     numbers = {"lr_of": lambda round: lr, "momentum": momentum, "weight_decay": decay, "max_norm": max_norm}
     optimizer = local_optimizer(SimpleNamespace(**numbers), Work(1, 4), jnp.int32(0))
-    params, wanted, velocity = jnp.asarray([4.0, -2.0]), np.array([4.0, -2.0]), np.zeros(2)
+    params, expected, velocity = jnp.asarray([4.0, -2.0]), np.array([4.0, -2.0]), np.zeros(2)
     state = optimizer.init(params)
     for gradient in (np.array([3.0, 4.0]), np.array([0.1, -0.2])):  # longer than the norm, and shorter
         updates, state = optimizer.update(jnp.asarray(gradient, jnp.float32), state, params)
         params = optax.apply_updates(params, updates)
-        velocity = momentum * velocity + gradient * min(1, max_norm / np.linalg.norm(gradient)) + decay * wanted
-        wanted = wanted - lr * velocity
-        np.testing.assert_allclose(params, wanted, rtol=1e-6)
+        velocity = momentum * velocity + gradient * min(1, max_norm / np.linalg.norm(gradient)) + decay * expected
+        expected = expected - lr * velocity
+        np.testing.assert_allclose(params, expected, rtol=1e-6)
 
 
 def test_numbers_of_numpy_are_work(key, model, ragged):
     work = Work(np.int64(1), np.int32(4))
-    trained = trainer(model, work)(keys_of(key), started(model, key), ragged)
-    chex.assert_trees_all_equal(trained, trainer(model, Work(1, 4))(keys_of(key), started(model, key), ragged))
+    trained = trainer(model, work)(keys_of(key), start_params(model, key), ragged)
+    chex.assert_trees_all_equal(trained, trainer(model, Work(1, 4))(keys_of(key), start_params(model, key), ragged))
 
 
 @pytest.mark.parametrize("batch_size", [64, None])
 def test_a_full_batch_is_gradient_descent(key, model, ragged, batch_size):
-    trained = trainer(model, Work(2, batch_size))(keys_of(key), started(model, key), ragged)
+    trained = trainer(model, Work(2, batch_size))(keys_of(key), start_params(model, key), ragged)
     for i, size in enumerate(ragged.size):
         rows = np.asarray(ragged.index)[i, :size]
-        whole = (np.asarray(ragged.pool.x, np.float64)[rows], np.asarray(ragged.pool.y)[rows])
-        expected = oracle.local_sgd(as_float64(started(model, key)), [whole] * 2, 0.1)
+        full_batch = (np.asarray(ragged.pool.x, np.float64)[rows], np.asarray(ragged.pool.y)[rows])
+        expected = oracle.local_sgd(as_float64(start_params(model, key)), [full_batch] * 2, 0.1)
         chex.assert_trees_all_close(row(trained.params, i), expected, rtol=1e-5, atol=1e-6)
 
 
@@ -304,17 +306,17 @@ def test_work_out_of_range_is_refused(key, model, ragged, field, value):
     work = Work(1, 4)._replace(**{field: value})
     with pytest.raises(ValueError, match=rf"{field}={value} is not a positive whole number"):
         train_clients(
-            keys_of(key), tree.everyone(started(model, key), 5), ragged, training_loss(model), optax.sgd(0.1), work
+            keys_of(key), tree.everyone(start_params(model, key), 5), ragged, training_loss(model), optax.sgd(0.1), work
         )
 
 
 @partial(jax.jit, static_argnums=0)
-def _by_hand(optimizer, kernel, x, y):
+def _step_by_hand(optimizer, kernel, x, y):
     """One step of ``optimizer`` on the mean squared error of a linear model, the kernel as it is."""
-    value, gradient = jax.value_and_grad(lambda w: jnp.square(x @ w - y).mean())(kernel)
+    loss, gradient = jax.value_and_grad(lambda w: jnp.square(x @ w - y).mean())(kernel)
     optimizer = optax.with_extra_args_support(optimizer)
     with jax.numpy_dtype_promotion("standard"):
-        updates, _ = optimizer.update(gradient, optimizer.init(kernel), kernel, value=value)
+        updates, _ = optimizer.update(gradient, optimizer.init(kernel), kernel, value=loss)
     return optax.apply_updates(kernel, updates)
 
 
@@ -343,34 +345,34 @@ def test_an_optimizer_sees_the_rows_and_columns_of_narrow_kernels(optimizer):
     train = jax.jit(lambda keys, start: train_clients(keys, start, data, loss, optimizer, Work(1, 6)))
     with jax.numpy_dtype_promotion("standard"):
         trained = jax.device_get(train(jax.random.split(jax.random.key(0), 1), kernel[None]))
-    np.testing.assert_allclose(trained.params[0], _by_hand(optimizer, kernel, x, y), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(trained.params[0], _step_by_hand(optimizer, kernel, x, y), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw"])
 def test_adam_trains_parameters_of_float16(ragged, optimizer):
     model = mlp((3, 3, 1), (6,), 4, dtype=jnp.float16)
     hyper = fedavg.Hyper(lr=0.01)
-    start = jax.tree.map(lambda leaf: leaf.astype(jnp.float16), started(model, jax.random.key(0)))
+    start = jax.tree.map(lambda leaf: leaf.astype(jnp.float16), start_params(model, jax.random.key(0)))
 
     @jax.jit
     def train(keys, start):
-        tuner = local_optimizer(hyper, Work(1, 4, optimizer=optimizer), jnp.int32(0))
-        return train_clients(keys, tree.everyone(start, 5), ragged, training_loss(model), tuner, Work(3, 4))
+        float16_adam = local_optimizer(hyper, Work(1, 4, optimizer=optimizer), jnp.int32(0))
+        return train_clients(keys, tree.everyone(start, 5), ragged, training_loss(model), float16_adam, Work(3, 4))
 
     with jax.numpy_dtype_promotion("standard"):
         trained = train(keys_of(jax.random.key(1)), start)
     assert np.asarray(trained.ok).all()
-    moved = np.asarray(trained.params["fc2"]["kernel"], np.float32) - np.asarray(start["fc2"]["kernel"], np.float32)
-    assert 0.005 < np.abs(moved).max() < 0.5
+    change = np.asarray(trained.params["fc2"]["kernel"], np.float32) - np.asarray(start["fc2"]["kernel"], np.float32)
+    assert 0.005 < np.abs(change).max() < 0.5
 
 
 def test_running_statistics_of_two_axes_are_left_as_they_lie():
     class Counts(nn.Module):
         @nn.compact
         def __call__(self, x, train):
-            seen = self.variable("batch_stats", "seen", jnp.zeros, (16, 2))
+            count = self.variable("batch_stats", "seen", jnp.zeros, (16, 2))
             if train and not self.is_initializing():
-                seen.value = seen.value + 1
+                count.value = count.value + 1
             return nn.Dense(2)(x)
 
     model = from_linen(Counts(), (24,))
@@ -388,7 +390,7 @@ def test_running_statistics_of_two_axes_are_left_as_they_lie():
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("change", "message"),
     [
         ({"start": "one"}, r"\['fc1'\]\['bias'\] has shape \(6,\) for 5 clients; .* fljax.tree.everyone\(params, 5\)"),
         ({"key": "one"}, r"an array has shape \(\) for 5 clients"),
@@ -408,9 +410,9 @@ def test_running_statistics_of_two_axes_are_left_as_they_lie():
         ({"own": "four"}, r"the row of a ModelTable has shape \(4,\) for 5 clients"),
     ],
 )
-def test_arguments_that_are_not_for_every_client_are_refused(key, model, ragged, change, why):
-    params = started(model, key)
-    words = {
+def test_arguments_that_are_not_for_every_client_are_refused(key, model, ragged, change, message):
+    params = start_params(model, key)
+    wrong_values = {
         "start": {"one": params, "table": ModelTable(params, np.zeros(5, np.int32))},
         "key": {"one": key, "three": jax.random.split(key, 3), "numbers": jnp.arange(5, dtype=jnp.int32), "none": None},
         "optimizer": {"sgd": "sgd"},
@@ -418,51 +420,53 @@ def test_arguments_that_are_not_for_every_client_are_refused(key, model, ragged,
         "data": {"all": fljax.Federation(ragged, None, ragged, None, None)},
         "own": {"one": params, "four": tree.everyone(params, 4)},
     }
-    usual = {"start": tree.everyone(params, 5), "key": keys_of(key), "optimizer": optax.sgd(0.1), "own": ()}
-    usual |= {"loss": training_loss(model), "data": ragged}
-    given = usual | {name: words[name][word] for name, word in change.items()}
-    own = given["own"] if given["own"] == () else (given["own"],)
+    right_arguments = {"start": tree.everyone(params, 5), "key": keys_of(key), "optimizer": optax.sgd(0.1), "own": ()}
+    right_arguments |= {"loss": training_loss(model), "data": ragged}
+    arguments = right_arguments | {name: wrong_values[name][word] for name, word in change.items()}
+    state = arguments["own"] if arguments["own"] == () else (arguments["own"],)
     for at_once in (1, 3):
-        with pytest.raises(ValueError, match=why):
+        with pytest.raises(ValueError, match=message):
             train_clients(
-                given["key"],
-                given["start"],
-                given["data"],
-                given["loss"],
-                given["optimizer"],
+                arguments["key"],
+                arguments["start"],
+                arguments["data"],
+                arguments["loss"],
+                arguments["optimizer"],
                 Work(1, 4, at_once),
-                *own,
+                *state,
             )
 
 
 @pytest.mark.parametrize("wrap", [lambda loss: loss, lambda loss: proximal(loss, 0.1)], ids=["loss", "proximal"])
 def test_a_loss_without_its_params_is_refused(key, model, ragged, wrap):
-    alone = wrap(lambda params, batch, key, *own: tree.squared_norm(params))
-    start, keys = tree.everyone(started(model, key), 5), keys_of(key)
+    loss_without_params = wrap(lambda params, batch, key, *state: tree.squared_norm(params))
+    start, keys = tree.everyone(start_params(model, key), 5), keys_of(key)
     with pytest.raises(ValueError, match=r"^a loss returned an array of shape \(\); return a pair \(loss, params\)"):
-        train_clients(keys, start, ragged, alone, optax.sgd(0.1), Work(1, 4), start)
+        train_clients(keys, start, ragged, loss_without_params, optax.sgd(0.1), Work(1, 4), start)
     with pytest.raises(ValueError, match=r"^a loss returned an array of shape \(\); return a pair \(loss, params\)"):
-        client_gradients(keys, start, ragged, lambda params, batch, key: alone(params, batch, key, params), 4)
-    each = lambda params, batch, key: (batch.weight, params)  # noqa: E731
+        client_gradients(
+            keys, start, ragged, lambda params, batch, key: loss_without_params(params, batch, key, params), 4
+        )
+    losses = lambda params, batch, key: (batch.weight, params)  # noqa: E731
     with pytest.raises(
         ValueError, match=r"^a loss returned an array of shape \(4,\); return one number, the batch's mean"
     ):
-        client_gradients(keys, start, ragged, each, 4)
+        client_gradients(keys, start, ragged, losses, 4)
 
 
 @pytest.mark.parametrize("at_once", [1, *slow(3)])
 def test_data_of_numpy_are_trained_on(key, model, ragged, at_once):
-    data, start = jax.tree.map(np.asarray, ragged), tree.everyone(started(model, key), 5)
+    data, start = jax.tree.map(np.asarray, ragged), tree.everyone(start_params(model, key), 5)
     trained = train_clients(
         keys_of(key), start, data, training_loss(model), optax.sgd(0.1), Work(3, 4, at_once=at_once)
     )
-    expected = trainer(model, Work(3, 4))(keys_of(key), started(model, key), ragged)
+    expected = trainer(model, Work(3, 4))(keys_of(key), start_params(model, key), ragged)
     chex.assert_trees_all_close(trained, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_work_is_no_pair_of_numbers(key, model, ragged):
     with pytest.raises(ValueError, match=r"^work is \(1, 4\), not a Work; give one, as fljax.Work\("):
-        train_clients(keys_of(key), tree.everyone(started(model, key), 5), ragged, max, optax.sgd(0.1), (1, 4))
+        train_clients(keys_of(key), tree.everyone(start_params(model, key), 5), ragged, max, optax.sgd(0.1), (1, 4))
 
 
 def test_a_finished_optimizer_is_refused_with_what_to_give():
@@ -486,7 +490,7 @@ def test_the_error_of_an_optimizer_of_ones_own_is_its_own(key, model, ragged):
 
 
 def trained_by(optimizer, key, model, ragged):
-    start = tree.everyone(started(model, key), 5)
+    start = tree.everyone(start_params(model, key), 5)
     return train_clients(keys_of(key), start, ragged, training_loss(model), optimizer, Work(1, 4))
 
 
@@ -505,7 +509,7 @@ def test_an_effort_of_nothing_or_of_more_than_all_is_refused(key, effort):
 
 def test_data_of_no_client_are_refused():
     pool = Examples(np.zeros((3, 2), np.float32), np.zeros(3, np.int32))
-    nobody = fljax.ClientData(pool, np.zeros((0, 1), np.int32), np.zeros(0, np.int32))
+    empty_data = fljax.ClientData(pool, np.zeros((0, 1), np.int32), np.zeros(0, np.int32))
     model = fljax.MODELS["logistic_regression"]((2,), 2)
     with pytest.raises(ValueError, match="data has 0 clients"):
-        fljax.client_loss(model, tree.everyone(model.init(jax.random.key(0)), 0), nobody)
+        fljax.client_loss(model, tree.everyone(model.init(jax.random.key(0)), 0), empty_data)

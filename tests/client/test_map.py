@@ -28,9 +28,9 @@ def test_every_client_gets_its_own_rows(key, ragged, at_once, n_devices):
     rows = {"w": jax.random.normal(key, (5, 3))}
     expected = (ragged.index.sum(axis=1), ragged.size, jax.random.key_data(keys), rows["w"] * 2, ragged.pool.y[:1])
     with over_devices(jax.devices()[:n_devices]):
-        out = jax.jit(lambda d, k, r: map_clients(describe, d, k, r, at_once=at_once))(ragged, keys, rows)
-    for got, want in zip(out[:-1], expected[:-1], strict=True):
-        np.testing.assert_array_equal(got, want)
+        actual = jax.jit(lambda d, k, r: map_clients(describe, d, k, r, at_once=at_once))(ragged, keys, rows)
+    for actual_rows, expected_rows in zip(actual[:-1], expected[:-1], strict=True):
+        np.testing.assert_array_equal(actual_rows, expected_rows)
 
 
 @pytest.mark.parametrize("n_clients", [1, 2, 3, 4, 9])
@@ -46,7 +46,7 @@ def test_any_number_of_clients_spreads_over_two_devices(key, ragged, n_clients):
 
 
 @pytest.mark.parametrize(
-    ("n_clients", "weights", "capacity", "on_a_cpu"),
+    ("n_clients", "weights", "capacity", "chunk_on_cpu"),
     [
         (MANY, (SMALL_MODEL,), 4, AT_ONCE),
         (MANY, (2, SMALL_MODEL // 2), SMALL_SPLIT // 9, AT_ONCE),
@@ -57,7 +57,7 @@ def test_any_number_of_clients_spreads_over_two_devices(key, ragged, n_clients):
     ],
 )
 @pytest.mark.parametrize("shared", [True, False])
-def test_many_small_clients_go_side_by_side(ragged, n_clients, weights, capacity, on_a_cpu, shared):
+def test_many_small_clients_go_side_by_side(ragged, n_clients, weights, capacity, chunk_on_cpu, shared):
     data = jax.eval_shape(
         lambda d: ClientData(d.pool, jnp.zeros((n_clients, capacity), jnp.int32), jnp.zeros(n_clients, jnp.int32)),
         ragged,  # whose inputs have 9 numbers
@@ -66,7 +66,7 @@ def test_many_small_clients_go_side_by_side(ragged, n_clients, weights, capacity
     models = ModelTable(rows, jax.ShapeDtypeStruct((n_clients,), jnp.int32)) if shared else rows
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), n_clients))
     if jax.default_backend() == "cpu":
-        assert _chunk(data, (keys, models), None) == on_a_cpu
+        assert _chunk(data, (keys, models), None) == chunk_on_cpu
         assert _chunk(data, (keys,), None) == 1  # nothing is known of a model
     assert _chunk(data, (keys, models), 3) == 3
 
@@ -77,17 +77,17 @@ def test_many_small_clients_train_as_they_do_one_by_one(key):
     data = ClientData(pool, jnp.asarray(rng.integers(90, size=(MANY, 6)), jnp.int32), jnp.asarray(sizes))
     model = logistic_regression((3,), 2)
 
-    def trained(at_once):
+    def train(at_once):
         work = Work(2, 4, at_once)
         start, keys = jax.vmap(model.init)(jax.random.split(key, MANY)), jax.random.split(key, MANY)
         return train_clients(keys, start, data, training_loss(model), optax.sgd(0.1), work)
 
-    got, alone = jax.jit(trained, static_argnums=0)(None), jax.jit(trained, static_argnums=0)(1)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got, alone)
+    actual, expected = jax.jit(train, static_argnums=0)(None), jax.jit(train, static_argnums=0)(1)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), actual, expected)
     if jax.default_backend() == "cpu":
-        longest = longest_beside(data, alone.params)
+        sizes_of_chunks = longest_beside(data, expected.params)
         order = np.argsort(-sizes, kind="stable").reshape(-1, AT_ONCE)
-        np.testing.assert_array_equal(longest[order], np.repeat(sizes[order[:, :1]], AT_ONCE, axis=1))
+        np.testing.assert_array_equal(sizes_of_chunks[order], np.repeat(sizes[order[:, :1]], AT_ONCE, axis=1))
         np.testing.assert_array_equal(longest_beside(data), sizes)
 
 
@@ -95,19 +95,19 @@ def test_many_small_clients_train_as_they_do_one_by_one(key):
 def test_assigned_models_are_looked_up(key, ragged, at_once):
     centers = {"w": jax.random.normal(key, (3, 4))}
     label = jnp.asarray([2, 0, 0, 1, 2])
-    out = map_clients(lambda pool, i, s, p: p["w"], ragged, ModelTable(centers, label), at_once=at_once)
-    np.testing.assert_array_equal(out, centers["w"][label])
+    actual = map_clients(lambda pool, i, s, p: p["w"], ragged, ModelTable(centers, label), at_once=at_once)
+    np.testing.assert_array_equal(actual, centers["w"][label])
 
 
 def test_one_shared_model_stays_unbatched(key, ragged):
     params = {"w": jnp.ones((4, 2))}
     shapes = []
 
-    def look(pool, index, size, params):
+    def record_shape(pool, index, size, params):
         shapes.append(params["w"].shape)
         return params["w"] @ jnp.ones(2)
 
-    jaxpr = jax.make_jaxpr(lambda d: map_clients(look, d, tree.everyone(params, 5), at_once=5))(ragged)
+    jaxpr = jax.make_jaxpr(lambda d: map_clients(record_shape, d, tree.everyone(params, 5), at_once=5))(ragged)
     assert shapes == [(4, 2)]
     assert "f32[5,4,2]" not in str(jaxpr)  # five copies of the model would be
 
@@ -117,24 +117,24 @@ def test_labels_that_the_server_computes_are_no_exchange_between_devices():
     pool = Examples(np.ones((24, 3), np.float32), np.zeros(24, np.int32))
     data = ClientData(pool, np.arange(24, dtype=np.int32).reshape(12, 2), np.full(12, 2, np.int32))
 
-    def labelled(data, score):
+    def labels_of_clients(data, score):
         order = jnp.argsort(score)
         label = jnp.cumsum(order)[order] % 3
         return map_clients(lambda pool, index, size, label: label, data, label), label
 
     with over_devices() as mesh:
         assert mesh is not None
-        given = replicated((data, np.arange(12, dtype=np.float32)[::-1].copy()), mesh)
-        program = jax.jit(labelled).lower(*given).compile()
-        np.testing.assert_array_equal(*program(*given))
+        arguments = replicated((data, np.arange(12, dtype=np.float32)[::-1].copy()), mesh)
+        program = jax.jit(labels_of_clients).lower(*arguments).compile()
+        np.testing.assert_array_equal(*program(*arguments))
     assert collectives(program, mesh.size) == []
 
 
 def test_a_row_by_itself_is_that_of_all_clients_models():
     params = {"own": jnp.arange(6.0).reshape(3, 2), "shared": jnp.ones((1, 2))}
     rows = jnp.array([2, 0, -1, 1])  # -1, of a client of no cluster, stands for the same model in both
-    alone = [jax.jit(tree.row)(params, row) for row in rows]
-    jax.tree.map(np.testing.assert_array_equal, tree.stack(alone), tree.stacked(ModelTable(params, rows)))
+    models = [jax.jit(tree.row)(params, row) for row in rows]
+    jax.tree.map(np.testing.assert_array_equal, tree.stack(models), tree.stacked(ModelTable(params, rows)))
 
 
 @pytest.mark.parametrize("at_once", [0, 1.5, "2", True])

@@ -22,22 +22,22 @@ def expected_loss(params, data, i):
 
 
 @cache
-def _drawn(model):
+def _draw_models(model):
     return jax.jit(lambda key: jax.vmap(model.init)(jax.random.split(key, 5)))
 
 
 @pytest.fixture
-def personal(key, model):
-    return jax.device_get(_drawn(model)(key))
+def personal_models(key, model):
+    return jax.device_get(_draw_models(model)(key))
 
 
 @pytest.fixture
-def centers(personal):
-    return rows(personal, [0, 1, 2])
+def centers(personal_models):
+    return rows(personal_models, [0, 1, 2])
 
 
-def rows(params, which):
-    return jax.tree.map(lambda leaf: leaf[which], params)
+def rows(params, index):
+    return jax.tree.map(lambda leaf: leaf[index], params)
 
 
 @pytest.mark.parametrize("n_devices", [2, *slow(1)])
@@ -62,10 +62,10 @@ def test_shared_cluster_and_personal_models_agree(model, ragged, centers, n_devi
     np.testing.assert_allclose(by_cluster, by_client, rtol=1e-5, atol=1e-5)
 
 
-def test_personal_losses_equal_numpy(model, ragged, personal):
-    expected = [expected_loss(rows(personal, i), ragged, i) for i in range(5)]
-    found = jax.jit(lambda models: client_loss(model, models, ragged))(personal)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+def test_personal_losses_equal_numpy(model, ragged, personal_models):
+    expected = [expected_loss(rows(personal_models, i), ragged, i) for i in range(5)]
+    actual = jax.jit(lambda models: client_loss(model, models, ragged))(personal_models)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
 def test_a_client_without_examples_has_loss_zero(model, ragged, centers):
@@ -73,18 +73,18 @@ def test_a_client_without_examples_has_loss_zero(model, ragged, centers):
     np.testing.assert_array_equal(jax.jit(lambda data: cross_loss(model, centers, data))(data), 0)
 
 
-def test_a_leaf_of_one_row_belongs_to_all(model, ragged, personal):
-    first, *_ = model.layers
-    every, of_first = np.arange(5, dtype=np.int32), rows(personal[first], [0])
-    shared = ModelTable(personal | {first: of_first}, every)
-    copied = personal | {first: rows(personal[first], [0] * 5)}
+def test_a_leaf_of_one_row_belongs_to_all(model, ragged, personal_models):
+    layer, *_ = model.layers
+    all_clients, first_layer = np.arange(5, dtype=np.int32), rows(personal_models[layer], [0])
+    shared = ModelTable(personal_models | {layer: first_layer}, all_clients)
+    copied_models = personal_models | {layer: rows(personal_models[layer], [0] * 5)}
     losses = jax.jit(lambda models: client_loss(model, models, ragged))
-    of_copied = losses(copied)
-    np.testing.assert_allclose(losses(shared), of_copied, rtol=1e-6)
-    one = ModelTable(rows(personal, [0]), every)  # nothing but leaves of one row
-    np.testing.assert_allclose(losses(one), losses(tree.everyone(rows(personal, 0), 5)), rtol=1e-6)
-    few = ModelTable(rows(personal, slice(3)) | {first: of_first}, np.int32([2, 0, 1, 1, 2]))
-    np.testing.assert_allclose(losses(few), losses(rows(copied, few.row)), rtol=1e-5)
+    expected = losses(copied_models)
+    np.testing.assert_allclose(losses(shared), expected, rtol=1e-6)
+    one_model = ModelTable(rows(personal_models, [0]), all_clients)  # nothing but leaves of one row
+    np.testing.assert_allclose(losses(one_model), losses(tree.everyone(rows(personal_models, 0), 5)), rtol=1e-6)
+    three_models = ModelTable(rows(personal_models, slice(3)) | {layer: first_layer}, np.int32([2, 0, 1, 1, 2]))
+    np.testing.assert_allclose(losses(three_models), losses(rows(copied_models, three_models.row)), rtol=1e-5)
 
 
 def test_centers_are_stacked_and_data_is_a_split(model, ragged, centers):
@@ -97,13 +97,13 @@ def test_centers_are_stacked_and_data_is_a_split(model, ragged, centers):
 
 
 @pytest.mark.parametrize(
-    ("scores", "given"),
+    ("scores", "returned"),
     [(lambda w: w, r"an array \(1,\)"), (lambda w: w[0], r"an array \(\)"), (lambda w: (w,), "a tuple")],
 )
-def test_a_score_has_a_row_for_each_example(ragged, centers, scores, given):
+def test_a_score_has_a_row_for_each_example(ragged, centers, scores, returned):
     models = tree.everyone(rows(centers, 0), 5)
     with pytest.raises(
-        ValueError, match=rf"^a score returned {given} for one example; return \(batch, scores\), as losses"
+        ValueError, match=rf"^a score returned {returned} for one example; return \(batch, scores\), as losses"
     ):
         client_sums(lambda params, batch: scores(batch.weight), models, ragged)
 
@@ -118,16 +118,24 @@ def test_one_model_is_not_one_for_each_client(key, model, ragged):
 
 
 @pytest.mark.slow
-def test_data_and_models_of_numpy_are_measured(model, ragged, personal, centers):
+def test_data_and_models_of_numpy_are_measured(model, ragged, personal_models, centers):
     data = jax.tree.map(np.asarray, ragged)
-    np.testing.assert_allclose(client_loss(model, personal, data), client_loss(model, personal, ragged), rtol=1e-6)
+    np.testing.assert_allclose(
+        client_loss(model, personal_models, data), client_loss(model, personal_models, ragged), rtol=1e-6
+    )
     np.testing.assert_allclose(cross_loss(model, centers, data), cross_loss(model, centers, ragged), rtol=1e-6)
 
 
 @pytest.mark.parametrize("n_models", [3, 5])
-def test_a_client_that_holds_none_of_the_models_has_loss_zero(model, ragged, personal, n_models):
+def test_a_client_that_holds_none_of_the_models_has_loss_zero(model, ragged, personal_models, n_models):
     """Whether the models are fewer than the clients or not: a lookup would take the last model, or the nearest."""
-    models = rows(personal, slice(n_models))
-    found = client_loss(model, ModelTable(models, np.int32([-1, 2, n_models, 0, -1])), ragged)
-    expected = [0, expected_loss(rows(personal, 2), ragged, 1), 0, expected_loss(rows(personal, 0), ragged, 3), 0]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    models = rows(personal_models, slice(n_models))
+    actual = client_loss(model, ModelTable(models, np.int32([-1, 2, n_models, 0, -1])), ragged)
+    expected = [
+        0,
+        expected_loss(rows(personal_models, 2), ragged, 1),
+        0,
+        expected_loss(rows(personal_models, 0), ragged, 3),
+        0,
+    ]
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
