@@ -44,10 +44,12 @@ def test_a_network_is_told_whether_it_trains_by_whatever_name(key, call):
     model = from_linen(network(call), (8,))
     assert model.layers == ("Dense_0",)
     params, x = jax.device_get(jax.jit(model.init)(key)), np.ones((4, 8), np.float32)
-    evaluated, trained = jax.jit(lambda params, x: [model.apply(params, x, mode)[0] for mode in (None, key)])(params, x)
-    np.testing.assert_allclose(evaluated, x @ params["Dense_0"]["kernel"], rtol=1e-5)
-    assert np.ptp(np.asarray(evaluated), axis=0).max() == 0
-    assert np.ptp(np.asarray(trained), axis=0).max() > 0  # dropout is on
+    outputs_in_evaluation, outputs_in_training = jax.jit(
+        lambda params, x: [model.apply(params, x, mode)[0] for mode in (None, key)]
+    )(params, x)
+    np.testing.assert_allclose(outputs_in_evaluation, x @ params["Dense_0"]["kernel"], rtol=1e-5)
+    assert np.ptp(np.asarray(outputs_in_evaluation), axis=0).max() == 0
+    assert np.ptp(np.asarray(outputs_in_training), axis=0).max() > 0  # dropout is on
 
 
 def test_a_network_of_a_batch_alone_needs_no_switch(key):
@@ -136,10 +138,10 @@ def test_an_nnx_module_is_made_by_a_function(make):
 
 
 def test_a_network_of_tokens_says_so():
-    cure = "takes whole numbers, such as tokens, not float32: give it input_dtype=jnp.int32, .*uint8 are pixels"
-    with pytest.raises(ValueError, match=f"Net {cure}"):
+    advice = "takes whole numbers, such as tokens, not float32: give it input_dtype=jnp.int32, .*uint8 are pixels"
+    with pytest.raises(ValueError, match=f"Net {advice}"):
         from_linen(network(reads), (8,))
-    with pytest.raises(ValueError, match=f"Reads {cure}"):
+    with pytest.raises(ValueError, match=f"Reads {advice}"):
         from_nnx(Reads, (8,))
     with pytest.raises(ValueError, match="Net cannot be called with a batch"):  # with no kind of number
         from_linen(network(reads_two), (8,))
@@ -155,12 +157,12 @@ def test_a_network_of_tokens_is_given_int32_alone(model, key):
     check_subjects(algorithm, federation, key)
     outputs, _ = model.apply(model.init(key), minibatch(federation.train.pool, jnp.arange(3), jnp.ones(3)).x, None)
     assert outputs.shape == (3, 3)
-    for given, said in (
+    for wrong_tokens, message in (
         (tokens.astype(np.uint8), "uint8, which is treated as pixels and scaled"),
         (tokens / 7, "float32"),
     ):
-        with pytest.raises(ValueError, match=f"network takes int32 tokens, but the examples are {said}; give int32"):
-            check_subjects(algorithm, fljax.federation_from_arrays(given, y, client), key)
+        with pytest.raises(ValueError, match=f"network takes int32 tokens, but the examples are {message}; give int32"):
+            check_subjects(algorithm, fljax.federation_from_arrays(wrong_tokens, y, client), key)
     with pytest.raises(ValueError, match="tokens, which have no scale; leave normalize at 'unit'"):
         fljax.normalized(model, "centred")
     assert fljax.normalized(model, "unit") is model

@@ -33,26 +33,28 @@ def operands(size, kernel, channels, out_channels, stack=()):
     return rng.normal(size=x).astype(np.float32), rng.normal(size=w).astype(np.float32)
 
 
-def close(actual, expected):
+def assert_close(actual, expected):
     # Sums of hundreds of float32 products in another order: 1e-5 of the largest entry.
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5 * max(1.0, float(np.abs(expected).max())))
 
 
-def same_value_and_gradients(fast, slow, *args):
-    (out, gradients), (expected, expected_gradients) = jax.device_get(value_and_gradients(fast, slow, *args))
-    assert out.shape == expected.shape
-    close(out, expected)
+def same_value_and_gradients(convolve, expected_convolve, *args):
+    (actual, gradients), (expected, expected_gradients) = jax.device_get(
+        value_and_gradients(convolve, expected_convolve, *args)
+    )
+    assert actual.shape == expected.shape
+    assert_close(actual, expected)
     for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
-        close(gradient, expected_gradient)
+        assert_close(gradient, expected_gradient)
 
 
-def value_and_gradients(fast, slow, *args):
+def value_and_gradients(convolve, expected_convolve, *args):
     @jax.jit  # both in one program
-    def both(args):
-        made = [jax.vjp(f, *args) for f in (fast, slow)]
-        return [(out, vjp(jnp.cos(jnp.arange(out.size, dtype=jnp.float32)).reshape(out.shape))) for out, vjp in made]
+    def outputs_and_gradients(args):
+        vjps = [jax.vjp(f, *args) for f in (convolve, expected_convolve)]
+        return [(out, vjp(jnp.cos(jnp.arange(out.size, dtype=jnp.float32)).reshape(out.shape))) for out, vjp in vjps]
 
-    return both(args)
+    return outputs_and_gradients(args)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_two_vmaps_over_a_gradient_inside_scan():
 
         return jax.vmap(jax.vmap(client))(x, w)
 
-    close(*jax.device_get(jax.jit(lambda: (train(conv), train(native)))()))
+    assert_close(*jax.device_get(jax.jit(lambda: (train(conv), train(native)))()))
 
 
 @pytest.mark.parametrize("strides", [1, 2])
@@ -165,13 +167,13 @@ def test_a_jitted_function_that_was_traced_to_count_runs_as_ever():
 
 def test_halved_forms_add_their_parts_in_float32():
     """In bfloat16 each part is rounded once, and their sum once more; columns are rounded once in all."""
-    x, w = (one.astype(jnp.bfloat16) for one in operands((9, 11), (7, 7), 6, 6))
+    x, w = (operand.astype(jnp.bfloat16) for operand in operands((9, 11), (7, 7), 6, 6))
     window = Window.of(x.shape, w.shape, 1, "SAME")
     g = x[..., ::-1]  # as many features as channels
 
     def error(f, *operands):
-        exact = f(window, *(one.astype(jnp.float32) for one in operands))
-        return float(jnp.abs(f(window, *operands).astype(jnp.float32) - exact).mean())
+        expected = f(window, *(operand.astype(jnp.float32) for operand in operands))
+        return float(jnp.abs(f(window, *operands).astype(jnp.float32) - expected).mean())
 
     assert error(conv_forms._forward_halved, x, w) < 1.8 * error(conv_forms.forward_matrix, x, w)
     assert error(conv_forms._input_gradient_halved, w, g) < 1.8 * error(conv_forms._input_gradient_matrix, w, g)
@@ -196,14 +198,14 @@ def test_what_a_matrix_form_lays_out_is_the_least(shape, kernel, halved):
     def size(make, *args):
         return jax.eval_shape(lambda: make(window, *args)).size
 
-    both = size(conv_forms._image_shifts, x) + size(conv_forms._gradient_shifts, g)
+    size_of_halves = size(conv_forms._image_shifts, x) + size(conv_forms._gradient_shifts, g)
     columns = [size(conv_forms._columns, x), size(conv_forms._columns, g), size(conv_forms._columns, x)]
-    assert tuple(both < n for n in columns) == halved
+    assert tuple(size_of_halves < n for n in columns) == halved
     assert tuple(conv_forms._halves_pay(window, turn, channels, features) for turn in range(3)) == halved
 
 
 @pytest.mark.parametrize(
-    ("n_images", "side", "pairs", "part"),
+    ("n_images", "side", "pairs", "n_images_of_part"),
     [
         (20, 16, (32, 64), 5),  # 5 images have 1,280 pixels
         (50, 30, (32, 64), 1),
@@ -212,9 +214,9 @@ def test_what_a_matrix_form_lays_out_is_the_least(shape, kernel, halved):
         (20, 16, (4, 8), 20),  # a small kernel
     ],
 )
-def test_a_large_kernels_gradient_is_taken_over_parts_of_few_pixels(n_images, side, pairs, part):
+def test_a_large_kernels_gradient_is_taken_over_parts_of_few_pixels(n_images, side, pairs, n_images_of_part):
     window = Window.of((n_images, side, side, pairs[0]), (3, 3, *pairs), 1, "SAME")
-    assert conv_forms._part(window, n_images, pairs[0] * pairs[1]) == part
+    assert conv_forms._part(window, n_images, pairs[0] * pairs[1]) == n_images_of_part
 
 
 def test_the_sum_over_parts_is_the_weight_gradient(monkeypatch):
@@ -225,13 +227,13 @@ def test_the_sum_over_parts_is_the_weight_gradient(monkeypatch):
     monkeypatch.setattr(conv_forms, "_MOST_PIXELS", 250)
     monkeypatch.setattr(conv_forms, "_FEWEST_PIXELS", 100)
     assert conv_forms._part(window, 6, 16 * 32) == 2
-    found = jax.jit(lambda g, x: conv_forms._weight_gradient(window, g, x))(g, x)
-    by_tap = np.zeros(w.shape)
+    actual = jax.jit(lambda g, x: conv_forms._weight_gradient(window, g, x))(g, x)
+    expected = np.zeros(w.shape)
     (top, bottom), (left, right) = window.padding
-    padded = np.pad(x.astype(float), ((0, 0), (top, bottom), (left, right), (0, 0)))
+    padded_x = np.pad(x.astype(float), ((0, 0), (top, bottom), (left, right), (0, 0)))
     for i, j in itertools.product(range(3), range(3)):
-        by_tap[i, j] = np.einsum("bhwc,bhwo->co", padded[:, i : i + 19 : 2, j : j + 19 : 2], g)
-    close(found, by_tap)
+        expected[i, j] = np.einsum("bhwc,bhwo->co", padded_x[:, i : i + 19 : 2, j : j + 19 : 2], g)
+    assert_close(actual, expected)
 
 
 def test_second_derivative():
@@ -240,7 +242,7 @@ def test_second_derivative():
     def curvature(convolve):
         return jax.grad(lambda w: jnp.square(jax.grad(lambda x: jnp.sin(convolve(x, w)).sum())(x)).sum())(w)
 
-    close(*jax.device_get(jax.jit(lambda: (curvature(conv), curvature(native)))()))
+    assert_close(*jax.device_get(jax.jit(lambda: (curvature(conv), curvature(native)))()))
 
 
 @pytest.mark.parametrize(
@@ -253,8 +255,8 @@ def test_every_convolution_in_a_loop_is_in_the_fast_layout(channels, padding, n_
     def gradients_of(convolve):
         return jax.vmap(jax.grad(lambda x, w: jnp.square(convolve(x, w, padding=padding)).sum(), (0, 1)))
 
-    for ours, theirs in zip(gradients_of(conv)(x, w), gradients_of(native)(x, w), strict=True):
-        close(ours, theirs)
+    for actual, expected in zip(gradients_of(conv)(x, w), gradients_of(native)(x, w), strict=True):
+        assert_close(actual, expected)
     text = jax.jit(gradients_of(conv)).lower(x, w).as_text()
     layouts = [line for line in text.splitlines() if "stablehlo.convolution" in line]
     assert len(layouts) == n_convolutions
@@ -303,22 +305,24 @@ def test_block_equals_flax(channels, kernel, size):
     same_value_and_gradients_of_trees(lambda p, x: block.apply({"params": p}, x), slow, params, x)
 
 
-def same_value_and_gradients_of_trees(fast, slow, params, x):
+def same_value_and_gradients_of_trees(convolve, expected_convolve, params, x):
     names = sorted(params)
 
-    def flat(f):
+    def with_leaves(f):
         return lambda x, *leaves: f(dict(zip(names, leaves, strict=True)), x)
 
-    same_value_and_gradients(flat(fast), flat(slow), x, *(params[name] for name in names))
+    same_value_and_gradients(
+        with_leaves(convolve), with_leaves(expected_convolve), x, *(params[name] for name in names)
+    )
 
 
 @pytest.mark.parametrize("strides", [1, 2])
 def test_conv_module_equals_flax(key, strides):
     x, kernel = operands((7, 6), (3, 3), 3, 5)
-    ours, theirs = Conv(5, (3, 3), strides), nn.Conv(5, (3, 3), strides)
+    own_module, flax_module = Conv(5, (3, 3), strides), nn.Conv(5, (3, 3), strides)
     params = {"kernel": kernel, "bias": np.arange(5, dtype=np.float32)}
-    for module in (ours, theirs):
+    for module in (own_module, flax_module):
         assert jax.tree.map(np.shape, jax.eval_shape(module.init, key, x)["params"]) == jax.tree.map(np.shape, params)
     same_value_and_gradients_of_trees(
-        lambda p, x: ours.apply({"params": p}, x), lambda p, x: theirs.apply({"params": p}, x), params, x
+        lambda p, x: own_module.apply({"params": p}, x), lambda p, x: flax_module.apply({"params": p}, x), params, x
     )

@@ -46,20 +46,20 @@ MODELS = {
 }
 
 
-def given_to_lapack(jaxpr):
+def lapack_n_axes(jaxpr):
     """Numbers of axes of what its operations are given."""
     for equation in jaxpr.eqns:
         if equation.primitive.name in LAPACK:
             yield equation.invars[0].aval.ndim
         for inner in jaxprs_in_params(equation.params):
-            yield from given_to_lapack(inner)
+            yield from lapack_n_axes(inner)
 
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_lapack_is_given_one_matrix_at_a_time(kind):
     keys = jax.random.split(jax.random.key(0), (2, 3))
-    of_all = jax.vmap(jax.vmap(MODELS[kind]().init))  # a sweep's points, and the models of each
-    axes = list(given_to_lapack(jax.make_jaxpr(of_all)(keys).jaxpr))
+    init_all = jax.vmap(jax.vmap(MODELS[kind]().init))  # a sweep's points, and the models of each
+    axes = list(lapack_n_axes(jax.make_jaxpr(init_all)(keys).jaxpr))
     assert len(axes) >= 2
     assert set(axes) == {2}
 
@@ -67,9 +67,9 @@ def test_lapack_is_given_one_matrix_at_a_time(kind):
 @pytest.mark.parametrize("kind", MODELS)
 def test_each_is_as_by_itself(kind):
     model, keys = MODELS[kind](), jax.random.split(jax.random.key(0), 3)
-    together = jax.jit(jax.vmap(model.init))(keys)
-    alone = jax.jit(model.init)(keys[1])
-    jax.tree.map(np.testing.assert_array_equal, tree.row(together, 1), alone)
+    stacked = jax.jit(jax.vmap(model.init))(keys)
+    expected = jax.jit(model.init)(keys[1])
+    jax.tree.map(np.testing.assert_array_equal, tree.row(stacked, 1), expected)
 
 
 def test_other_networks_are_drawn_all_at_once():
@@ -93,5 +93,5 @@ print(all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(made)))
 @pytest.mark.slow
 def test_first_models_of_several_layers_are_made():
     """On two cores the two layers would wait for each other for ever."""
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=300)
-    assert done.stdout == "True\n", done.stderr[-500:]
+    process = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=300)
+    assert process.stdout == "True\n", process.stderr[-500:]

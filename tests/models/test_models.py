@@ -102,22 +102,22 @@ def test_counts_per_layer():
     assert tree.size(params[vgg16().layers[3]]) == 147_584
     params = jax.eval_shape(resnet18().init, jax.random.key(0))
     counts = [tree.size(params[name]) for name in resnet18().layers]
-    pairs = [first + second for first, second in zip(counts[1:9:2], counts[2:9:2], strict=True)]
-    assert (counts[0], pairs, counts[9]) == (1_856, [147_968, 525_568, 2_099_712, 8_393_728], 5_130)
+    sums_of_pairs = [first + second for first, second in zip(counts[1:9:2], counts[2:9:2], strict=True)]
+    assert (counts[0], sums_of_pairs, counts[9]) == (1_856, [147_968, 525_568, 2_099_712, 8_393_728], 5_130)
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_layers_name_the_trainable_subtrees_in_the_order_in_which_data_meets_them(name):
-    model, met = MODELS[name](), []
+    model, called_layers = MODELS[name](), []
 
-    def note(call, arguments, keywords, context):
-        met.extend(context.module.path[:1])
+    def note_layer(call, arguments, keywords, context):
+        called_layers.extend(context.module.path[:1])
         return call(*arguments, **keywords)
 
-    with nn.intercept_methods(note):
+    with nn.intercept_methods(note_layer):
         params, _ = tree.split_statistics(jax.eval_shape(lambda key: model.init(key), jax.random.key(0)))
     assert set(model.layers) == set(params)
-    assert model.layers == tuple(dict.fromkeys(layer for layer in met if layer in params))
+    assert model.layers == tuple(dict.fromkeys(layer for layer in called_layers if layer in params))
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
@@ -131,24 +131,24 @@ def test_dropout_only_in_training_mode(key):
     params, x = jax.jit(model.init)(key), np.random.default_rng(0).normal(size=(4, 12, 12, 1)).astype(np.float32)
 
     @jax.jit
-    def evaluated(params):
-        logits, same = model.apply(params, x, None)
-        assert same is params
+    def logits_in_evaluation(params):
+        logits, params_after = model.apply(params, x, None)
+        assert params_after is params
         return logits
 
     logits = jax.jit(lambda key: model.apply(params, x, key)[0])
-    assert not np.allclose(logits(key), evaluated(params))
+    assert not np.allclose(logits(key), logits_in_evaluation(params))
     assert not np.allclose(logits(key), logits(jax.random.key(1)))
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn", *slow(*sorted(set(MODELS) - {"mlp", "cnn"}))])
 def test_bfloat16_computation_keeps_float32_parameters(key, name):
     shape, arguments = SMALL[name]
-    model, exact = (MODELS[name](input_shape=shape, dtype=t, **arguments) for t in (jnp.bfloat16, jnp.float32))
+    model, float32_model = (MODELS[name](input_shape=shape, dtype=t, **arguments) for t in (jnp.bfloat16, jnp.float32))
     params, x = jax.jit(model.init)(key), examples(name, 4)
     gradient = jax.eval_shape(jax.grad(lambda params: model.apply(params, x, key)[0].sum()), params)
     assert {leaf.dtype for leaf in jax.tree.leaves((params, gradient))} == {jnp.dtype("float32")}
-    logits, expected = (jax.jit(m.apply)(params, x, None)[0] for m in (model, exact))
+    logits, expected = (jax.jit(some_model.apply)(params, x, None)[0] for some_model in (model, float32_model))
     assert logits.dtype == jnp.float32
     # Each layer rounds to 2^-9 = 0.2 %, and up to twenty of them stand one after another.
     error = float(np.linalg.norm(np.asarray(logits) - expected) / np.linalg.norm(expected))
@@ -185,27 +185,31 @@ def test_a_modules_own_initialiser_is_used_without_asking(key):
 
     params = jax.jit(from_linen(Net(), (4,), ("fc",)).init)(key)
     np.testing.assert_array_equal(params["fc"]["kernel"], np.full((4, 3), 0.5, np.float32))
-    wide = nn.Sequential([nn.Dense(1000, kernel_init=nn.initializers.he_normal())])
-    kernel = np.asarray(jax.jit(from_linen(wide, (9,)).init)(key)["layers_0"]["kernel"])
+    wide_layer = nn.Sequential([nn.Dense(1000, kernel_init=nn.initializers.he_normal())])
+    kernel = np.asarray(jax.jit(from_linen(wide_layer, (9,)).init)(key)["layers_0"]["kernel"])
     assert kernel.std() == pytest.approx((2 / 9) ** 0.5, rel=0.05)  # 0.471; LeCun's, that was drawn before, is 0.333
 
 
 def test_a_shift_makes_the_deviations_of_a_gaussian_smaller_and_tests_are_of_its_mean(key):
-    plain, shifted = (variational((4,), 3, 2, (3,), (), shift) for shift in (0.0, 5.0))
-    params, x = jax.jit(plain.init)(key), np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
-    (mu, sigma), (same, smaller) = (jax.jit(model.halves.encode)(params, x) for model in (plain, shifted))
-    np.testing.assert_array_equal(same, mu)
-    np.testing.assert_allclose(smaller, np.log1p(np.exp(np.log(np.expm1(sigma)) - 5)), rtol=1e-4)
-    tested, of_mean = jax.jit(lambda: (plain.apply(params, x, None)[0], plain.halves.classify(params, mu)))()
-    np.testing.assert_allclose(tested, of_mean, atol=1e-6)
+    without_shift, with_shift = (variational((4,), 3, 2, (3,), (), shift) for shift in (0.0, 5.0))
+    params, x = jax.jit(without_shift.init)(key), np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
+    (mu, sigma), (shifted_mu, shifted_sigma) = (
+        jax.jit(model.halves.encode)(params, x) for model in (without_shift, with_shift)
+    )
+    np.testing.assert_array_equal(shifted_mu, mu)
+    np.testing.assert_allclose(shifted_sigma, np.log1p(np.exp(np.log(np.expm1(sigma)) - 5)), rtol=1e-4)
+    logits, logits_of_mean = jax.jit(
+        lambda: (without_shift.apply(params, x, None)[0], without_shift.halves.classify(params, mu))
+    )()
+    np.testing.assert_allclose(logits, logits_of_mean, atol=1e-6)
 
 
 @pytest.mark.parametrize("norm", ["group", "batch", "untracked", "none"])
 def test_norms_against_flax(key, norm):
-    seen = np.float32(0.01 * np.random.default_rng(0).normal(size=(4, 5, 5, 64)) + 0.02)  # so that epsilon counts
+    inputs = np.float32(0.01 * np.random.default_rng(0).normal(size=(4, 5, 5, 64)) + 0.02)  # so that epsilon counts
     shift = np.linspace(-0.02, 0.04, 64, dtype=np.float32)
-    block, x = ConvNorm(64, norm, kernel=1, relu=False), seen + shift
-    variables = jax.jit(lambda key: block.init(key, seen, True))(key)
+    block, x = ConvNorm(64, norm, kernel=1, relu=False), inputs + shift
+    variables = jax.jit(lambda key: block.init(key, inputs, True))(key)
     params = variables["params"] | {"kernel": np.eye(64, dtype=np.float32)[None, None], "bias": shift}
     if norm != "none":
         scale, bias = np.linspace(0.5, 2, 64, dtype=np.float32), np.linspace(-1, 1, 64, dtype=np.float32)
@@ -215,19 +219,19 @@ def test_norms_against_flax(key, norm):
         "batch": nn.BatchNorm(use_running_average=False, momentum=0.9),
         "untracked": nn.BatchNorm(use_running_average=False),
     }
-    apply = jax.jit(lambda variables: block.apply(variables, seen, True, mutable=["batch_stats"]))
-    out, updated = apply({**variables, "params": params})
+    apply = jax.jit(lambda variables: block.apply(variables, inputs, True, mutable=["batch_stats"]))
+    actual, updated = apply({**variables, "params": params})
     if norm == "none":
-        np.testing.assert_allclose(out, x, rtol=1e-5)
+        np.testing.assert_allclose(actual, x, rtol=1e-5)
         return
 
     @jax.jit
-    def theirs(params):
-        begun = {**flax[norm].init(key, x), "params": params}
-        return flax[norm].apply(begun, x, mutable=["batch_stats"])
+    def flax_norm(params):
+        variables_of_flax = {**flax[norm].init(key, x), "params": params}
+        return flax[norm].apply(variables_of_flax, x, mutable=["batch_stats"])
 
-    expected, stats = theirs(params["norm"])
-    np.testing.assert_allclose(out, expected, atol=5e-5)
+    expected, stats = flax_norm(params["norm"])
+    np.testing.assert_allclose(actual, expected, atol=5e-5)
     if norm == "batch":
         jax.tree.map(
             lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5),
@@ -240,15 +244,15 @@ def test_norms_against_flax(key, norm):
 def test_running_statistics_move_in_training_and_serve_in_evaluation(key):
     model = fedbabu_cnn((16, 16, 3), norm="batch")
     params, x = model.init(key), jax.random.normal(key, (4, 16, 16, 3))
-    _, trained = model.apply(params, x, key)
-    assert jax.tree.structure(trained) == jax.tree.structure(params)
-    same = jax.tree.map(lambda a, b: bool((a == b).all()), trained, params)
-    assert all(jax.tree.leaves({k: v for k, v in same.items() if k != tree.STATISTICS}))
-    assert not any(jax.tree.leaves(same[tree.STATISTICS]))
-    whole, _ = model.apply(trained, x, None)
-    half, unchanged = model.apply(trained, x[:2], None)
-    np.testing.assert_allclose(half, whole[:2], atol=1e-5)  # an image's logits do not depend on its batch
-    assert unchanged is trained
+    _, params_after = model.apply(params, x, key)
+    assert jax.tree.structure(params_after) == jax.tree.structure(params)
+    is_equal = jax.tree.map(lambda a, b: bool((a == b).all()), params_after, params)
+    assert all(jax.tree.leaves({k: v for k, v in is_equal.items() if k != tree.STATISTICS}))
+    assert not any(jax.tree.leaves(is_equal[tree.STATISTICS]))
+    logits, _ = model.apply(params_after, x, None)
+    logits_of_half, params_in_evaluation = model.apply(params_after, x[:2], None)
+    np.testing.assert_allclose(logits_of_half, logits[:2], atol=1e-5)  # an image's logits do not depend on its batch
+    assert params_in_evaluation is params_after
 
 
 @pytest.mark.slow
@@ -291,8 +295,8 @@ def test_strided_windows_are_centred_where_those_of_a_single_pixel_are(kernel):
     x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 8, 8, 1)), jnp.float32)
     block = ConvNorm(1, "none", strides=2, kernel=kernel, use_bias=False, relu=False)
     identity = jnp.zeros((kernel, kernel, 1, 1)).at[kernel // 2, kernel // 2].set(1.0)
-    found = jax.jit(lambda x: block.apply({"params": {"kernel": identity}}, x, False))(x)
-    np.testing.assert_allclose(found, x[:, ::2, ::2], rtol=1e-6)
+    actual = jax.jit(lambda x: block.apply({"params": {"kernel": identity}}, x, False))(x)
+    np.testing.assert_allclose(actual, x[:, ::2, ::2], rtol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(7,), (7, 2, 3)], ids=["text", "series"])
@@ -302,32 +306,32 @@ def test_an_lstm_is_its_equations(key, shape):
     rng = np.random.default_rng(0)
     x = rng.integers(11, size=(6, 7)) if len(shape) == 1 else rng.normal(size=(6, *shape))
     x = x.astype(np.int32 if len(shape) == 1 else np.float32)
-    begun = jax.device_get(jax.jit(model.init)(key))
-    params = jax.tree.map(lambda leaf: (leaf + 0.3 * rng.normal(size=leaf.shape)).astype(np.float32), begun)
-    own = as_float64(params)
-    steps = own["embed"]["embedding"][x] if len(shape) == 1 else x.reshape(6, 7, -1).astype(np.float64)
+    start = jax.device_get(jax.jit(model.init)(key))
+    params = jax.tree.map(lambda leaf: (leaf + 0.3 * rng.normal(size=leaf.shape)).astype(np.float32), start)
+    float64_params = as_float64(params)
+    steps = float64_params["embed"]["embedding"][x] if len(shape) == 1 else x.reshape(6, 7, -1).astype(np.float64)
     for layer in ("lstm1", "lstm2"):
-        gates, told = own[layer], []
+        gates, outputs = float64_params[layer], []
         h = c = np.zeros((6, len(gates["recurrent_kernel"])))
         for t in range(7):
-            driven = steps[:, t] @ gates["input"]["kernel"] + gates["input"]["bias"]
-            i, f, g, o = np.split(driven + h @ gates["recurrent_kernel"], 4, axis=1)
+            from_input = steps[:, t] @ gates["input"]["kernel"] + gates["input"]["bias"]
+            i, f, g, o = np.split(from_input + h @ gates["recurrent_kernel"], 4, axis=1)
             i, f, o = (1 / (1 + np.exp(-gate)) for gate in (i, f, o))
             c = f * c + i * np.tanh(g)
             h = o * np.tanh(c)
-            told.append(h)
-        steps = np.stack(told, axis=1)
-    expected = steps[:, -1] @ own["fc"]["kernel"] + own["fc"]["bias"]
+            outputs.append(h)
+        steps = np.stack(outputs, axis=1)
+    expected = steps[:, -1] @ float64_params["fc"]["kernel"] + float64_params["fc"]["bias"]
     np.testing.assert_allclose(jax.jit(model.apply)(params, x, None)[0], expected, rtol=1e-5, atol=1e-5)
 
 
 def test_fasttext_is_the_mean_of_the_words_that_are_there(key):
     model = fasttext((5,), n_classes=3, vocabulary=7, embedding=4)
     params, x = jax.jit(model.init)(key), np.array([[0, 0, 3, 6, 3], [1, 2, 3, 4, 5], [0, 0, 0, 0, 0]], np.int32)
-    own = as_float64(params)
-    table = own["embed"]["embedding"]
+    float64_params = as_float64(params)
+    table = float64_params["embed"]["embedding"]
     mean = np.stack([(2 * table[3] + table[6]) / 3, table[1:6].mean(axis=0), np.zeros(4)])
-    expected = mean @ own["fc"]["kernel"] + own["fc"]["bias"]
+    expected = mean @ float64_params["fc"]["kernel"] + float64_params["fc"]["bias"]
     np.testing.assert_allclose(jax.jit(model.apply)(params, x, None)[0], expected, rtol=1e-5, atol=1e-6)
     with pytest.raises(ValueError, match=r"input_shape=\(5, 2\): give \(length,\)"):
         fasttext((5, 2))
@@ -360,30 +364,32 @@ def test_an_lstm_of_no_layers_is_refused():
 def test_the_gradients_of_a_recurrence_are_those_of_flaxs_cell(key, times):
     """Once, and of the gradient's own square: what Per-FedAvg differentiates twice."""
     width, x = 3, jax.random.normal(key, (4, 6, 2))
-    own, cell = LSTM(width), nn.RNN(nn.OptimizedLSTMCell(width))
-    params = jax.tree.map(lambda leaf: leaf + 0.3, own.init(key, x, True)["params"])
+    own_lstm, cell = LSTM(width), nn.RNN(nn.OptimizedLSTMCell(width))
+    params = jax.tree.map(lambda leaf: leaf + 0.3, own_lstm.init(key, x, True)["params"])
 
-    def as_flax(params):
-        kernels, of_h = (
+    def flax_params(params):
+        kernels, recurrent_kernels = (
             dict(zip("ifgo", jnp.split(part, 4, axis=-1), strict=True))
             for part in (params["input"]["kernel"], params["recurrent_kernel"])
         )
         bias = dict(zip("ifgo", jnp.split(params["input"]["bias"], 4), strict=True))
         return {f"i{n}": {"kernel": kernels[n]} for n in "ifgo"} | {
-            f"h{n}": {"kernel": of_h[n], "bias": bias[n]} for n in "ifgo"
+            f"h{n}": {"kernel": recurrent_kernels[n], "bias": bias[n]} for n in "ifgo"
         }
 
-    def of_own(params):
-        return (own.apply({"params": params}, x, True) ** 2).sum()
+    def loss_of_own(params):
+        return (own_lstm.apply({"params": params}, x, True) ** 2).sum()
 
-    def of_flax(params):
-        return (cell.apply({"params": {"cell": as_flax(params)}}, x) ** 2).sum()
+    def loss_of_flax(params):
+        return (cell.apply({"params": {"cell": flax_params(params)}}, x) ** 2).sum()
 
-    def twice(f):
+    def squared_gradient(f):
         return lambda params: tree.squared_norm(jax.grad(f)(params))
 
-    fs = (of_own, of_flax) if times == 1 else (twice(of_own), twice(of_flax))
-    own_gradient, flax_gradient = (jax.jit(jax.grad(f))(params) for f in fs)
+    losses = (
+        (loss_of_own, loss_of_flax) if times == 1 else (squared_gradient(loss_of_own), squared_gradient(loss_of_flax))
+    )
+    own_gradient, flax_gradient = (jax.jit(jax.grad(f))(params) for f in losses)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), own_gradient, flax_gradient)
 
 
@@ -392,16 +398,18 @@ def test_an_lstm_is_differentiated_forwards_where_a_run_is(key):
     """See the FAQ: a test of the models as it stands, a step of training by its gradient."""
     model = lstm((3, 2), 2, (3,))
     params, x = jax.jit(model.init)(key), jax.random.normal(key, (4, 3, 2))
-    along = jax.tree.map(jnp.ones_like, params)
+    direction = jax.tree.map(jnp.ones_like, params)
 
-    def tested(params):
+    def logits(params):
         return model.apply(params, x, None)[0]
 
-    def stepped(params):
+    def gradient_vector(params):
         gradient = jax.grad(lambda params: jnp.square(model.apply(params, x, key)[0]).sum())(params)
         return ravel_pytree(gradient)[0]
 
-    for f in (tested, stepped):
-        forwards = jax.jit(lambda params, f=f: jax.jvp(f, (params,), (along,))[1])(params)
-        ends = (jax.jit(f)(jax.tree.map(lambda leaf, step=step: leaf + step, params)) for step in (1e-2, -1e-2))
-        np.testing.assert_allclose(forwards, np.subtract(*ends) / 2e-2, rtol=0.02, atol=0.02)
+    for f in (logits, gradient_vector):
+        forward_derivative = jax.jit(lambda params, f=f: jax.jvp(f, (params,), (direction,))[1])(params)
+        outputs_at_ends = (
+            jax.jit(f)(jax.tree.map(lambda leaf, step=step: leaf + step, params)) for step in (1e-2, -1e-2)
+        )
+        np.testing.assert_allclose(forward_derivative, np.subtract(*outputs_at_ends) / 2e-2, rtol=0.02, atol=0.02)

@@ -62,17 +62,17 @@ def test_an_nnx_module_is_its_arrays(key):
     assert params["batch_stats"]["bn"]["mean"].shape == (8,)
     module = make_nnx(nnx.Rngs(key))
     module.eval()
-    outputs, same = NNX.apply(params, X, None)
-    assert same is params
+    outputs, params_after = NNX.apply(params, X, None)
+    assert params_after is params
     np.testing.assert_allclose(outputs, module(X), rtol=1e-6)
     module.train()
     module(X)
-    trained, updated = NNX.apply(params, X, key)
+    training_outputs, updated = NNX.apply(params, X, key)
     np.testing.assert_allclose(updated["batch_stats"]["bn"]["mean"], module.bn.mean.get_value(), rtol=1e-6)
     np.testing.assert_allclose(updated["batch_stats"]["bn"]["var"], module.bn.var.get_value(), rtol=1e-6)
-    other, _ = NNX.apply(params, X, jax.random.key(1))
-    assert np.abs(np.asarray(trained) - other).max() > 0.01  # another key, other units dropped
-    np.testing.assert_array_equal(trained, NNX.apply(params, X, key)[0])
+    other_outputs, _ = NNX.apply(params, X, jax.random.key(1))
+    assert np.abs(np.asarray(training_outputs) - other_outputs).max() > 0.01  # another key, other units dropped
+    np.testing.assert_array_equal(training_outputs, NNX.apply(params, X, key)[0])
     jax.tree.map(np.testing.assert_array_equal, tree.split_statistics(updated)[0], tree.split_statistics(params)[0])
 
 
@@ -84,19 +84,19 @@ def in_plain_flax(name, folder, client, x):
         return Linen().apply({"params": params, "batch_stats": statistics}, x, training=False)
     module = make_nnx(nnx.Rngs(7))
     module.eval()
-    lines = re.findall(r"^        (stored, held.*?)\n\n", fljax.export_models.__doc__, re.MULTILINE | re.DOTALL)[0]
-    code = textwrap.dedent(f"        {lines}").replace("models/client_3", str(folder / f"client_{client}"))
+    example = re.findall(r"^        (stored, held.*?)\n\n", fljax.export_models.__doc__, re.MULTILINE | re.DOTALL)[0]
+    code = textwrap.dedent(f"        {example}").replace("models/client_3", str(folder / f"client_{client}"))
     exec(code, {"nnx": nnx, "load_file": load_file, "module": module})
     return module(x)
 
 
 def test_an_exported_nnx_model_is_the_same_in_plain_flax(key, tmp_path):
     @jax.jit
-    def made(key):
+    def train_once(key):
         trained = NNX.apply(NNX.init(key), X, key)[1]  # with other running statistics than at the beginning
         return trained, NNX.apply(trained, X, None)[0]
 
-    trained, logits = jax.device_get(made(key))
+    trained, logits = jax.device_get(train_once(key))
     models = fljax.ModelTable(jax.tree.map(lambda leaf: leaf[None], trained), np.zeros(1, np.int32))
     fljax.export_models(models, tmp_path)
     np.testing.assert_allclose(in_plain_flax("nnx", tmp_path, 0, X), logits, rtol=1e-6)
@@ -166,8 +166,8 @@ def test_what_fails_in_one_of_the_modes_is_refused_at_once():
             assert x.shape[1] == 5
             return nn.Dense(2)(x)
 
-    for module, why in ((Noisy(), "noise"), (ByBatch(), "batch_stats"), (Odd(), "range"), (Sure(), "")):
-        text = f"{type(module).__name__} cannot be called with a batch .*{why}.*test_own_networks.py, line [0-9]+"
+    for module, reason in ((Noisy(), "noise"), (ByBatch(), "batch_stats"), (Odd(), "range"), (Sure(), "")):
+        text = f"{type(module).__name__} cannot be called with a batch .*{reason}.*test_own_networks.py, line [0-9]+"
         with pytest.raises(ValueError, match=text):
             from_linen(module, (4,))
     with pytest.raises(ValueError, match=r"module is None, not a Module; give a flax\.linen module"):
@@ -190,19 +190,19 @@ def federation():
 
 
 @pytest.mark.parametrize(
-    ("first", "said"),
+    ("other_init", "message"),
     [
         (mlp((3, 3, 1), (7,), 4).init, r'"kernel" in "/fc1", .* \(9, 5\), .* \(9, 7\)'),
         (lambda key: {"fc1": {"bias": jnp.zeros(5)}}, '"kernel" in scope "/fc1"'),
     ],
 )
-def test_a_warm_start_from_another_network_is_refused_in_a_sentence(key, federation, first, said):
+def test_a_warm_start_from_another_network_is_refused_in_a_sentence(key, federation, other_init, message):
     """Before anything is compiled, by what flax found, without its address and its traceback."""
     model = mlp((3, 3, 1), (5,), 4)
-    warm = model._replace(init=lambda key: model.init(key) | {"fc1": first(key)["fc1"]})
-    with pytest.raises(ValueError, match=f"params or examples do not fit this network: .*{said}") as refused:
-        fljax.simulate(fljax.fedavg(warm, fljax.Work(1, 8)), fljax.fedavg.Hyper(), federation, key, n_rounds=1)
-    assert "http" not in str(refused.value)
+    warm_model = model._replace(init=lambda key: model.init(key) | {"fc1": other_init(key)["fc1"]})
+    with pytest.raises(ValueError, match=f"params or examples do not fit this network: .*{message}") as error:
+        fljax.simulate(fljax.fedavg(warm_model, fljax.Work(1, 8)), fljax.fedavg.Hyper(), federation, key, n_rounds=1)
+    assert "http" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -221,15 +221,15 @@ def test_own_networks_train_under_every_kind_of_method_and_are_the_same_in_plain
     key, federation, name, method, tmp_path
 ):
     model = {"linen": LINEN, "nnx": NNX}[name]
-    more = {"n_clusters": 2} if method == "ifca" else {}
-    algorithm = fljax.ALGORITHMS[method](model, fljax.Work(4, 8), **more)
+    choices = {"n_clusters": 2} if method == "ifca" else {}
+    algorithm = fljax.ALGORITHMS[method](model, fljax.Work(4, 8), **choices)
     hyper = algorithm_hyper(method)
     state, metrics = fljax.simulate(algorithm, hyper, federation, key, 8, evaluate_every=8)
     assert metrics["ok"].all()
     assert float(metrics["accuracy_macro"][-1]) > 0.6  # four classes
     if method == "fedbn":
-        own = [path for path, _ in jax.tree_util.tree_leaves_with_path(state.clients)]
-        assert len(own) == 4  # scale, bias, mean and variance of each client's own
+        normalisation = [path for path, _ in jax.tree_util.tree_leaves_with_path(state.clients)]
+        assert len(normalisation) == 4  # scale, bias, mean and variance of each client's own
     models, x = fljax.deployed(algorithm, hyper, state, federation, key), federation.test.pool.x
     fljax.export_models(models, tmp_path)
     predict = jax.jit(algorithm.predict)
@@ -237,8 +237,8 @@ def test_own_networks_train_under_every_kind_of_method_and_are_the_same_in_plain
         rows = np.asarray(federation.test.index)[client, : int(federation.test.size[client])]
         logits = in_plain_flax(name, tmp_path, client, x)
         np.testing.assert_allclose(logits, predict(fljax.client_model(models, client), x), rtol=1e-5)
-        right = np.mean(np.argmax(logits[rows], axis=1) == np.asarray(federation.test.pool.y)[rows])
-        assert float(right) == pytest.approx(float(metrics["client_accuracy"][-1, client]), abs=1e-6)
+        accuracy = np.mean(np.argmax(logits[rows], axis=1) == np.asarray(federation.test.pool.y)[rows])
+        assert float(accuracy) == pytest.approx(float(metrics["client_accuracy"][-1, client]), abs=1e-6)
 
 
 def algorithm_hyper(method):
@@ -278,7 +278,7 @@ def with_own_word_for_key(params, x, rng):
 
 
 @pytest.mark.parametrize(
-    ("apply", "expected", "keyed"),
+    ("apply", "expected", "expected_with_key"),
     [
         (by_keyword, 3.0, 3.0),
         (by_default, 3.0, 3.0),
@@ -288,10 +288,12 @@ def with_own_word_for_key(params, x, rng):
         (lambda params, x, key=None: with_key(params, x, 1.0, key), 3.0, 103.0),
     ],
 )
-def test_only_what_asks_for_the_key_gets_it(apply, expected, keyed, key):
+def test_only_what_asks_for_the_key_gets_it(apply, expected, expected_with_key, key):
     model = from_functions(lambda key: {"fc": jnp.ones((3, 1))}, apply)
-    for given, wanted in ((None, expected), (key, keyed)):
-        np.testing.assert_array_equal(model.apply(model.init(key), jnp.ones((1, 3)), given)[0], [[wanted]])
+    for key_or_none, expected_output in ((None, expected), (key, expected_with_key)):
+        np.testing.assert_array_equal(
+            model.apply(model.init(key), jnp.ones((1, 3)), key_or_none)[0], [[expected_output]]
+        )
 
 
 def test_a_function_that_does_not_hash_is_a_network_too():
@@ -307,10 +309,10 @@ def test_a_function_that_does_not_hash_is_a_network_too():
 
 
 def test_what_a_function_needs_besides_is_named():
-    def bent(params, x, key, *, bend, width=3):
+    def apply_with_bend(params, x, key, *, bend, width=3):
         return x
 
-    for apply, name in ((with_key, "scale"), (bent, "bend"), (lambda params, x, rng, more: x, "more")):
+    for apply, name in ((with_key, "scale"), (apply_with_bend, "bend"), (lambda params, x, rng, more: x, "more")):
         with pytest.raises(ValueError, match=f"apply needs {name} besides params, x and key"):
             from_functions(lambda key: {"fc": jnp.ones((3, 1))}, apply)
 
@@ -324,10 +326,12 @@ def test_only_a_named_subtree_is_trained_and_sent(key, federation):
     state, metrics = simulate(algorithm, fljax.fedavg.Hyper(lr=0.1), federation, key, 2)
     assert set(state.server) == {"fc2"}
     np.testing.assert_array_equal(metrics["uplink"], 8 * 4 + 4)
-    whole, part = jax.jit(
-        lambda server: [one.apply(given, X, None)[0] for one, given in ((network, base | server), (model, server))]
+    expected, actual = jax.jit(
+        lambda server: [
+            some_model.apply(params, X, None)[0] for some_model, params in ((network, base | server), (model, server))
+        ]
     )(state.server)
-    np.testing.assert_allclose(part, whole, rtol=1e-6)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
     with pytest.raises(ValueError, match="name one or more"):
         only_trained(network, base, ("fc3",))
     with pytest.raises(ValueError, match="other shapes"):
@@ -362,9 +366,9 @@ def test_adapters_of_any_kernel_are_inputs_by_rank_by_outputs(key, layer, shape,
     b = jax.random.normal(key, (2, outputs))
     x = jax.random.normal(key, (3, *shape))
     kernel = base["one"]["kernel"]
-    changed = base | {"one": base["one"] | {"kernel": kernel + (pair["a"] @ b).reshape(kernel.shape)}}
-    found = model.apply({"one": {"kernel": pair | {"b": b}}}, x, None)[0]
-    np.testing.assert_allclose(found, network.apply(changed, x, None)[0], rtol=1e-5, atol=1e-6)
+    changed_base = base | {"one": base["one"] | {"kernel": kernel + (pair["a"] @ b).reshape(kernel.shape)}}
+    actual = model.apply({"one": {"kernel": pair | {"b": b}}}, x, None)[0]
+    np.testing.assert_allclose(actual, network.apply(changed_base, x, None)[0], rtol=1e-5, atol=1e-6)
 
 
 def test_lora_begins_as_the_base_and_changes_kernels_by_a_product(key):
@@ -372,20 +376,23 @@ def test_lora_begins_as_the_base_and_changes_kernels_by_a_product(key):
     base = jax.device_get(jax.jit(network.init)(key))
     model = lora(network, base, rank=2, alpha=3.0)
     params = jax.device_get(jax.jit(model.init)(key))
-    adapted, plain = (jax.jit(lambda params, one=one: one.apply(params, X, None)[0]) for one in (model, network))
+    outputs_of_lora, outputs_of_network = (
+        jax.jit(lambda params, some_model=some_model: some_model.apply(params, X, None)[0])
+        for some_model in (model, network)
+    )
     assert tree.size(params) == 2 * (9 + 8) + 2 * (8 + 4)
-    np.testing.assert_array_equal(adapted(params), plain(base))
+    np.testing.assert_array_equal(outputs_of_lora(params), outputs_of_network(base))
     params["fc1"]["kernel"]["b"] = np.full((2, 8), 0.5, np.float32)
     product = params["fc1"]["kernel"]["a"] @ np.full((2, 8), 0.5, np.float32)
-    changed = base | {"fc1": base["fc1"] | {"kernel": base["fc1"]["kernel"] + np.float32(1.5) * product}}
-    np.testing.assert_allclose(adapted(params), plain(changed), rtol=1e-5)
-    for given, message in (
+    changed_base = base | {"fc1": base["fc1"] | {"kernel": base["fc1"]["kernel"] + np.float32(1.5) * product}}
+    np.testing.assert_allclose(outputs_of_lora(params), outputs_of_network(changed_base), rtol=1e-5)
+    for arguments, message in (
         ({"rank": 0}, "rank=0 is not positive"),
         ({"rank": 1.5}, "rank=1.5 is not a whole number"),
         ({"alpha": np.nan}, "alpha=nan is out of its range; choose a finite number"),
     ):
         with pytest.raises(ValueError, match=message):
-            lora(network, base, **given)
+            lora(network, base, **arguments)
     with pytest.raises(ValueError, match=r"^base is None, not a dict; give the network's parameters"):
         lora(network, None)
 

@@ -37,15 +37,15 @@ def batch_of(x):
 @pytest.mark.parametrize("train", [False, True])
 def test_the_network_sees_scaled_pixels(key, normalize, mean, std, train):
     model, x, mode = mlp((4, 4, 3), (6,)), pixels((4, 4, 3)), key if train else None
-    scaled = ((x / 255 - mean) / std).astype(np.float32)
+    scaled_x = ((x / 255 - mean) / std).astype(np.float32)
 
     @jax.jit
-    def both(seen, scaled):
+    def outputs(inputs, scaled_x):
         params = model.init(key)
-        return normalized(model, normalize).apply(params, seen, mode)[0], model.apply(params, scaled, mode)[0]
+        return normalized(model, normalize).apply(params, inputs, mode)[0], model.apply(params, scaled_x, mode)[0]
 
-    found, expected = both(batch_of(x), scaled)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    actual, expected = outputs(batch_of(x), scaled_x)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_whole_numbers_are_scaled_as_the_same_with_a_fraction(key):
@@ -74,48 +74,48 @@ def test_unit_is_the_model_itself_and_equal_arguments_one_object():
 @pytest.mark.parametrize("array", [np.array, jnp.array])
 def test_arrays_are_numbers_of_the_models_description(array):
     model = mlp((4, 4, 3), (6,))
-    exact = tuple(tuple(float(np.float32(value)) for value in part) for part in COLOUR)
-    assert normalized(model, tuple(array(part, np.float32) for part in COLOUR)) is normalized(model, exact)
-    other = normalized(model, (array(0.25), array(0.5)))
-    assert dict(other.about)["mean"] == 0.25
-    assert other.about != normalized(model, (array(0.5), array(0.5))).about
+    float_colour = tuple(tuple(float(np.float32(value)) for value in part) for part in COLOUR)
+    assert normalized(model, tuple(array(part, np.float32) for part in COLOUR)) is normalized(model, float_colour)
+    quarter = normalized(model, (array(0.25), array(0.5)))
+    assert dict(quarter.about)["mean"] == 0.25
+    assert quarter.about != normalized(model, (array(0.5), array(0.5))).about
     with pytest.raises(ValueError, match="deviation must be above 0"):
         normalized(model, (array(0.5), array(0.0)))
 
 
 def test_a_gaussian_body_sees_the_same(key):
     net = variational((4, 4, 1), latent=3, hidden=(5,), channels=())
-    scaled, x = normalized(net, "centred"), pixels((4, 4, 1))
+    scaled_net, x = normalized(net, "centred"), pixels((4, 4, 1))
 
     @jax.jit
-    def both(seen, pixels):
+    def representations(inputs, pixels):
         params = net.init(key)
-        found, expected = scaled.halves.encode(params, seen), net.halves.encode(params, pixels)
-        return found, expected, scaled.apply(params, seen, None)[0], net.halves.classify(params, found[0])
+        actual, expected = scaled_net.halves.encode(params, inputs), net.halves.encode(params, pixels)
+        return actual, expected, scaled_net.apply(params, inputs, None)[0], net.halves.classify(params, actual[0])
 
-    found, expected, logits, of_mean = both(batch_of(x), (2 * (x / 255) - 1).astype(np.float32))
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(logits, of_mean, atol=1e-5)
+    actual, expected, logits, logits_of_mean = representations(batch_of(x), (2 * (x / 255) - 1).astype(np.float32))
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(logits, logits_of_mean, atol=1e-5)
 
 
 def test_it_is_part_of_what_a_run_is():
     model = mlp((4, 4, 1), (6,))
-    plain, centred, mnist = (
-        static_choices(fedavg(normalized(model, how), Work(1, 8))) for how in ("unit", "centred", MNIST)
+    unit, centred, mnist = (
+        static_choices(fedavg(normalized(model, normalize), Work(1, 8))) for normalize in ("unit", "centred", MNIST)
     )
     assert (centred["model.mean"], centred["model.deviation"]) == (0.5, 0.5)
     assert (mnist["model.mean"], mnist["model.deviation"]) == MNIST
-    assert "model.mean" not in plain
+    assert "model.mean" not in unit
 
 
 @pytest.mark.slow
 def test_clients_side_by_side_see_what_one_sees(key):
     model, x = normalized(mnist_cnn((8, 8, 1)), (COLOUR[0][:1], 0.3)), pixels((8, 8, 1))
     params = jax.vmap(model.init)(jax.random.split(key, 2))
-    both = jax.vmap(model.apply, (0, None, None))(params, batch_of(x), None)[0]
+    stacked_logits = jax.vmap(model.apply, (0, None, None))(params, batch_of(x), None)[0]
     for i in range(2):
-        one = model.apply(jax.tree.map(lambda leaf, i=i: leaf[i], params), batch_of(x), None)[0]
-        np.testing.assert_allclose(both[i], one, rtol=1e-4, atol=1e-5)
+        logits = model.apply(jax.tree.map(lambda leaf, i=i: leaf[i], params), batch_of(x), None)[0]
+        np.testing.assert_allclose(stacked_logits[i], logits, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -181,10 +181,10 @@ def test_pytorch_is_uniform_in_one_over_the_root_of_fan_in(key):
         assert abs(kernel.mean()) < 0.1
         assert kernel.var() == pytest.approx(1 / 3, abs=0.04)
         assert np.std(layer["bias"]) > 0.2 * bound
-    spread = np.concatenate(
+    scaled_biases = np.concatenate(
         [np.ravel(layer["bias"]) * layer["kernel"][..., 0].size ** 0.5 for layer in params.values()]
     )
-    assert spread.var() == pytest.approx(1 / 3, abs=0.06)
+    assert scaled_biases.var() == pytest.approx(1 / 3, abs=0.06)
 
 
 def test_the_inputs_of_a_layer_of_heads_are_its_width_alone(key):
@@ -193,13 +193,13 @@ def test_the_inputs_of_a_layer_of_heads_are_its_width_alone(key):
         def __call__(self, x):
             return nn.Dense(3, name="head")(nn.MultiHeadDotProductAttention(8, name="attention")(x).mean(axis=1))
 
-    def query(init):
+    def deviations(init):
         model = from_linen(Attends(), (5, 64), init=init)
         params = jax.jit(model.init)(key)["attention"]
         return [np.asarray(params[name]["kernel"]).std() * 8 for name in ("query", "out")]  # (64, 8, 8), (8, 8, 64)
 
-    np.testing.assert_allclose(query("lecun"), 1, rtol=0.05)
-    np.testing.assert_allclose(query("pytorch"), 3**-0.5, rtol=0.05)
+    np.testing.assert_allclose(deviations("lecun"), 1, rtol=0.05)
+    np.testing.assert_allclose(deviations("pytorch"), 3**-0.5, rtol=0.05)
 
 
 @pytest.mark.slow

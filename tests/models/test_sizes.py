@@ -33,12 +33,14 @@ OTHER_IN_COLOUR = {"fedcr_cnn": 16, "lenet": 16, "variational_cnn": 1}
 
 
 def images():
-    grey = {(name, 1): SMALLEST.get(name, 1) for name in sorted({*MODELS} - READS_TOKENS)}
-    for (name, channels), least in (grey | {(name, 3): least for name, least in OTHER_IN_COLOUR.items()}).items():
-        for side in sorted({*SIDES, least, max(1, least - 1)}):
+    smallest_sides = {(name, 1): SMALLEST.get(name, 1) for name in sorted({*MODELS} - READS_TOKENS)}
+    for (name, channels), smallest_side in (
+        smallest_sides | {(name, 3): smallest_side for name, smallest_side in OTHER_IN_COLOUR.items()}
+    ).items():
+        for side in sorted({*SIDES, smallest_side, max(1, smallest_side - 1)}):
             # What costs is tracing: too small, just large enough and large are the three sides of the law.
-            rare = side not in (least - 1, least, max(SIDES))
-            yield pytest.param(name, side, channels, least, marks=[pytest.mark.slow] * rare)
+            is_slow = side not in (smallest_side - 1, smallest_side, max(SIDES))
+            yield pytest.param(name, side, channels, smallest_side, marks=[pytest.mark.slow] * is_slow)
 
 
 def trace(model, shape):
@@ -53,13 +55,15 @@ def trace(model, shape):
     return jax.eval_shape(jax.grad(loss, has_aux=True), params, x, jax.random.key(0))[1][0].shape
 
 
-@pytest.mark.parametrize(("name", "side", "channels", "least"), list(images()))
-def test_a_network_is_built_and_trains_or_says_which_images_it_needs(name, side, channels, least):
+@pytest.mark.parametrize(("name", "side", "channels", "smallest_side"), list(images()))
+def test_a_network_is_built_and_trains_or_says_which_images_it_needs(name, side, channels, smallest_side):
     shape = (side, side, channels)
-    if side >= least:
+    if side >= smallest_side:
         assert trace(MODELS[name](input_shape=shape, n_classes=7), shape) == (2, 7)
         return
-    with pytest.raises(ValueError, match=rf"input_shape=\({side}, {side}, .*height of at least {least} .*; choose "):
+    with pytest.raises(
+        ValueError, match=rf"input_shape=\({side}, {side}, .*height of at least {smallest_side} .*; choose "
+    ):
         MODELS[name](input_shape=shape)
 
 
@@ -136,8 +140,8 @@ def test_a_dtype_that_no_network_computes_in_is_named(name, dtype):
 def test_layers_of_ones_own_network_say_what_is_too_small():
     with pytest.raises(ValueError, match="no 2x2 window"):
         jax.eval_shape(relu_pool, jnp.ones((1, 1, 4, 2)), jnp.ones(2))
-    covered = jax.eval_shape(lambda x: relu_pool(x, jnp.ones(2), cover=True), jnp.ones((1, 1, 3, 2)))
-    assert covered.shape == (1, 1, 2, 2)
+    pooled = jax.eval_shape(lambda x: relu_pool(x, jnp.ones(2), cover=True), jnp.ones((1, 1, 3, 2)))
+    assert pooled.shape == (1, 1, 2, 2)
     net = ConvNet((4,), 5, "VALID", "each", (), 3, (0.0, 0.0), jnp.float32)
     for side, message in ((4, "smaller than the kernel"), (5, "no 2x2 window")):
         with pytest.raises(ValueError, match=message):
@@ -169,7 +173,7 @@ def test_one_number_in_place_of_a_tuple_is_named(model, name, value):
 
 
 @pytest.mark.parametrize(
-    ("model", "given", "why"),
+    ("model", "given", "message"),
     [
         (cnn, {"kernel": (3, 3)}, r"kernel=\(3, 3\): kernels are square"),
         (cnn, {"padding": 1}, "padding=1: give 'SAME', 'VALID' or"),
@@ -181,8 +185,8 @@ def test_one_number_in_place_of_a_tuple_is_named(model, name, value):
         (variational, {"input_shape": ()}, r"input_shape=\(\)"),
     ],
 )
-def test_what_is_no_number_or_padding_is_named(model, given, why):
-    with pytest.raises(ValueError, match=why):
+def test_what_is_no_number_or_padding_is_named(model, given, message):
+    with pytest.raises(ValueError, match=message):
         model(**given)
 
 
@@ -206,7 +210,7 @@ def test_numpys_whole_numbers_are_strides():
 )
 def test_lists_are_what_tuples_are(name, shape, numbers):
     """As a list, colour was grey to LeNet, and widths could not be hashed: each call another object, or a TypeError."""
-    as_lists = {argument: list(given) for argument, given in numbers.items()}
+    as_lists = {argument: list(widths) for argument, widths in numbers.items()}
     assert MODELS[name](input_shape=list(shape), **as_lists) is MODELS[name](input_shape=shape, **numbers)
 
 

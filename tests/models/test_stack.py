@@ -74,14 +74,14 @@ def norm(params):
     return np.sqrt(sum(np.square(leaf).sum() for leaf in jax.tree.leaves(params)))
 
 
-def assert_same_change(start, alone, stacked):
+def assert_same_change(start, single, row_of_stack):
     """Every leaf of ``alone - start`` and ``stacked - start`` is the same, to `TOLERANCE` of its norm."""
-    start, alone, stacked = map(as_float64, (start, alone, stacked))
-    change, error = jax.tree.map(np.subtract, alone, start), jax.tree.map(np.subtract, stacked, alone)
-    whole = norm(tree.split_statistics(change)[0])
-    assert whole > 1e-3 * norm(tree.split_statistics(start)[0])  # there was training
-    off = jax.tree.map(lambda e, c: norm(e) / max(norm(c), FLOOR * whole), error, change)
-    assert max(jax.tree.leaves(off)) <= TOLERANCE, off
+    start, single, row_of_stack = map(as_float64, (start, single, row_of_stack))
+    change, error = jax.tree.map(np.subtract, single, start), jax.tree.map(np.subtract, row_of_stack, single)
+    norm_of_change = norm(tree.split_statistics(change)[0])
+    assert norm_of_change > 1e-3 * norm(tree.split_statistics(start)[0])  # there was training
+    relative_errors = jax.tree.map(lambda e, c: norm(e) / max(norm(c), FLOOR * norm_of_change), error, change)
+    assert max(jax.tree.leaves(relative_errors)) <= TOLERANCE, relative_errors
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in LARGE else ()) for n in sorted(CASES)])
@@ -103,7 +103,7 @@ def test_a_client_equals_its_row_of_a_stack(name):
         stacked = jax.device_get(train(keys, start, data))
         for i in range(N_CLIENTS):
             row = slice(i, i + 1)
-            own = data._replace(index=data.index[row], size=data.size[row])
-            alone = jax.device_get(train(keys[row], tree.take(start, row), own))
-            assert alone.ok
-            assert_same_change(*(tree.take(p, j) for p, j in ((start, i), (alone.params, 0), (stacked.params, i))))
+            client_data = data._replace(index=data.index[row], size=data.size[row])
+            single = jax.device_get(train(keys[row], tree.take(start, row), client_data))
+            assert single.ok
+            assert_same_change(*(tree.take(p, j) for p, j in ((start, i), (single.params, 0), (stacked.params, i))))

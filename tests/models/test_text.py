@@ -36,8 +36,8 @@ def test_a_transformer_sees_the_past_alone_and_all_of_it(key):
     logits = model.apply(params, x, None)[0]
     assert logits.shape == (3, 11)
     for place in range(6):  # the last place sees every token
-        changed = model.apply(params, x.at[:, place].set((x[:, place] + 1) % 11), None)[0]
-        assert float(jnp.abs(changed - logits).max()) > 1e-6
+        changed_logits = model.apply(params, x.at[:, place].set((x[:, place] + 1) % 11), None)[0]
+        assert float(jnp.abs(changed_logits - logits).max()) > 1e-6
     with pytest.raises(ValueError, match="n_heads=3"):
         transformer(width=8, n_heads=3)
 
@@ -63,10 +63,10 @@ print(float(metrics["accuracy_micro"][-1]), np.bincount(labels).max() / len(labe
 def test_clients_learn_to_write_together_in_less_than_two_minutes():
     """In a process of its own, compiled as a user's programs are; counted are seconds of the processor."""
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([sys.executable, "-c", TOGETHER], env=environment, capture_output=True, text=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert done.returncode == 0, done.stderr[-2000:]
-    accuracy, most_frequent = map(float, done.stdout.split())
-    assert accuracy > 1.5 * most_frequent
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 120
+    usage_before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    process = subprocess.run([sys.executable, "-c", TOGETHER], env=environment, capture_output=True, text=True)
+    usage_after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert process.returncode == 0, process.stderr[-2000:]
+    accuracy, most_frequent_share = map(float, process.stdout.split())
+    assert accuracy > 1.5 * most_frequent_share
+    assert usage_after.ru_utime + usage_after.ru_stime - usage_before.ru_utime - usage_before.ru_stime < 120

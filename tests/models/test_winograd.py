@@ -18,12 +18,12 @@ from fljax.models.window import Window
 def switch(monkeypatch):
     """Turns it on, and on or off again: JAX keeps what a function was traced to."""
 
-    def to(wanted):
-        monkeypatch.setenv("FLJAX_WINOGRAD", wanted)
+    def set_switch(value):
+        monkeypatch.setenv("FLJAX_WINOGRAD", value)
         of_windows.cache_clear()
 
-    to("1")
-    yield to
+    set_switch("1")
+    yield set_switch
     of_windows.cache_clear()
 
 
@@ -41,16 +41,16 @@ def by_taps(window, x, w, g):
     (top, bottom), (left, right) = window.padding
     (height, width), (h, v) = window.size, window.out
     padded = np.pad(x.astype(float), ((0, 0), (top, bottom), (left, right), (0, 0)))
-    out, of_image, of_kernel = np.zeros(g.shape), np.zeros(padded.shape), np.zeros(w.shape)
+    output, image_gradient, kernel_gradient = np.zeros(g.shape), np.zeros(padded.shape), np.zeros(w.shape)
     for i, j in itertools.product(*map(range, window.kernel)):
-        seen = padded[:, i : i + h, j : j + v]
-        out += seen @ w[i, j].astype(float)
-        of_image[:, i : i + h, j : j + v] += g @ w[i, j].astype(float).T
-        of_kernel[i, j] = np.einsum("bhwc,bhwo->co", seen, g)
-    return out, of_image[:, top : top + height, left : left + width], of_kernel
+        window_pixels = padded[:, i : i + h, j : j + v]
+        output += window_pixels @ w[i, j].astype(float)
+        image_gradient[:, i : i + h, j : j + v] += g @ w[i, j].astype(float).T
+        kernel_gradient[i, j] = np.einsum("bhwc,bhwo->co", window_pixels, g)
+    return output, image_gradient[:, top : top + height, left : left + width], kernel_gradient
 
 
-def close(actual, expected, bound=1e-4):
+def assert_close(actual, expected, bound=1e-4):
     np.testing.assert_allclose(actual, expected, rtol=0, atol=bound * expected.std())
 
 
@@ -75,12 +75,12 @@ def test_value_and_gradients_are_sums_of_products(size, kernel, padding):
     g = rng.normal(size=(3, *window.out, 16)).astype(np.float32)
 
     @jax.jit
-    def both(x, w, g):
-        out, pull = jax.vjp(lambda x, w: conv(x, w, 1, padding), x, w)
-        return out, *pull(g)
+    def output_and_gradients(x, w, g):
+        output, vjp = jax.vjp(lambda x, w: conv(x, w, 1, padding), x, w)
+        return output, *vjp(g)
 
-    for found, expected in zip(both(x, w, g), by_taps(window, x, w, g), strict=True):
-        close(np.asarray(found), expected)
+    for actual, expected in zip(output_and_gradients(x, w, g), by_taps(window, x, w, g), strict=True):
+        assert_close(np.asarray(actual), expected)
 
 
 def test_clients_with_kernels_of_their_own_and_second_derivatives():
@@ -89,26 +89,26 @@ def test_clients_with_kernels_of_their_own_and_second_derivatives():
     w = 0.1 * rng.normal(size=(2, 3, 3, 16, 16)).astype(np.float32)
 
     def curvature(convolve):
-        def moved(x, w):
+        def squared_gradient(x, w):
             return jnp.square(jax.grad(lambda x: jnp.sin(convolve(x, w)).sum())(x)).sum()
 
-        return jax.jit(jax.vmap(jax.grad(moved, 1)))
+        return jax.jit(jax.vmap(jax.grad(squared_gradient, 1)))
 
     def native(x, w):
         return lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
     assert products(x[0], w[0]) == 1
-    close(*map(np.asarray, (curvature(conv)(x, w), curvature(native)(x, w))))
+    assert_close(*map(np.asarray, (curvature(conv)(x, w), curvature(native)(x, w))))
 
 
 def test_clients_with_one_kernel_are_one_batch():
     rng = np.random.default_rng(3)
     x, w = rng.normal(size=(2, 3, 8, 8, 16)).astype(np.float32), rng.normal(size=(3, 3, 16, 16)).astype(np.float32)
-    both = jax.vmap(conv, (0, None))
-    program = str(jax.make_jaxpr(both)(x, w))
+    conv_of_clients = jax.vmap(conv, (0, None))
+    program = str(jax.make_jaxpr(conv_of_clients)(x, w))
     assert (program.count("([0], [0]))"), "scan" in program) == (1, False)  # no loop over clients
-    together = jax.jit(both)(x, w)
-    close(np.asarray(together), np.stack([jax.jit(conv)(one, w) for one in x]), 1e-6)
+    actual = jax.jit(conv_of_clients)(x, w)
+    assert_close(np.asarray(actual), np.stack([jax.jit(conv)(client_x, w) for client_x in x]), 1e-6)
 
 
 def test_a_networks_gradient_is_the_same_with_it_and_without(switch):
@@ -117,15 +117,15 @@ def test_a_networks_gradient_is_the_same_with_it_and_without(switch):
     model = cnn((16, 16, 1), 3, (16, 16), 5, "SAME", "each", (8,), (0.0, 0.0))
     start = jax.jit(model.init)(jax.random.key(0))
 
-    def gradient(wanted):
-        switch(wanted)
+    def gradient(value):
+        switch(value)
         loss = jax.jit(jax.grad(lambda params: model.loss(model.apply(params, x, None)[0], y).mean()))
         return jax.tree.leaves(jax.device_get(loss(start)))
 
     pairs = list(zip(gradient("1"), gradient("0"), strict=True))
-    assert any((ours != theirs).any() for ours, theirs in pairs)  # it was used
-    for ours, theirs in pairs:
-        close(ours, theirs)
+    assert any((actual != expected).any() for actual, expected in pairs)  # it was used
+    for actual, expected in pairs:
+        assert_close(actual, expected)
 
 
 def products(x, w, **options):
