@@ -19,8 +19,8 @@ def _points(rng: np.random.Generator, cases: int, n: int) -> np.ndarray:
 
 
 def _distance(points: np.ndarray) -> np.ndarray:
-    squared = ((points[:, :, None] - points[:, None]) ** 2).sum(-1)
-    return np.sqrt(squared).astype(np.float32)
+    squared_distance = ((points[:, :, None] - points[:, None]) ** 2).sum(-1)
+    return np.sqrt(squared_distance).astype(np.float32)
 
 
 @pytest.fixture
@@ -34,8 +34,8 @@ def distances() -> Callable[..., np.ndarray]:
         if kind == "ties":  # points of a small grid: duplicates, and few distinct distances
             return _distance(rng.integers(0, 4, (cases, n, 2)).astype(float))
         if kind == "integers":  # no triangle inequality, exact in float32
-            whole = np.triu(rng.integers(0, 5, (cases, n, n)), 1)
-            return (whole + whole.transpose(0, 2, 1)).astype(np.float32)
+            upper = np.triu(rng.integers(0, 5, (cases, n, n)), 1)
+            return (upper + upper.transpose(0, 2, 1)).astype(np.float32)
         if kind == "equal":
             return np.broadcast_to(1 - np.eye(n, dtype=np.float32), (cases, n, n)).copy()
         raise ValueError(kind)

@@ -22,7 +22,7 @@ def models(rng, cases, n, d=7):
     return {"a": {"kernel": x[..., :6].reshape(cases, n, 2, 3), "bias": x[..., 6:]}}
 
 
-def flat(stacked, cases, n):
+def as_rows(stacked, cases, n):
     return np.concatenate([np.asarray(leaf).reshape(cases, n, -1) for leaf in jax.tree.leaves(stacked)], axis=-1)
 
 
@@ -31,14 +31,14 @@ def test_weighted_mean_equals_numpy_average(n):
     rng, cases = np.random.default_rng(n), 250
     stacked, weight = models(rng, cases, n), rng.integers(0, 5, (cases, n))
     weight[:, 0] += weight.sum(axis=1) == 0
-    poisoned = jax.tree.map(
+    with_nan = jax.tree.map(
         lambda leaf: np.where(weight.reshape(weight.shape + (1,) * (leaf.ndim - 2)) > 0, leaf, np.nan), stacked
     )
-    got = jax.vmap(weighted_mean)(poisoned, jnp.asarray(weight))
-    x = flat(stacked, cases, n)
+    actual = jax.vmap(weighted_mean)(with_nan, jnp.asarray(weight))
+    x = as_rows(stacked, cases, n)
     expected = np.stack([np.average(a, axis=0, weights=w) for a, w in zip(x, weight, strict=True)])
     np.testing.assert_allclose(
-        flat(jax.tree.map(lambda leaf: leaf[:, None], got), cases, 1)[:, 0], expected, rtol=RTOL, atol=1e-6
+        as_rows(jax.tree.map(lambda leaf: leaf[:, None], actual), cases, 1)[:, 0], expected, rtol=RTOL, atol=1e-6
     )
 
 
@@ -47,18 +47,20 @@ def test_cluster_mean_equals_numpy_and_keeps_empty_rows(n, n_clusters):
     rng, cases = np.random.default_rng(n), 260
     stacked, empty = models(rng, cases, n), models(rng, cases, n_clusters)
     weight, label = rng.integers(0, 4, (cases, n)), rng.integers(-1, n_clusters + 1, (cases, n))
-    counts = (weight > 0) & (label >= 0) & (label < n_clusters)
-    poisoned = jax.tree.map(
-        lambda leaf: np.where(counts.reshape(counts.shape + (1,) * (leaf.ndim - 2)), leaf, np.nan), stacked
+    is_counted = (weight > 0) & (label >= 0) & (label < n_clusters)
+    with_nan = jax.tree.map(
+        lambda leaf: np.where(is_counted.reshape(is_counted.shape + (1,) * (leaf.ndim - 2)), leaf, np.nan), stacked
     )
-    got = flat(jax.vmap(cluster_mean)(poisoned, jnp.asarray(weight), jnp.asarray(label), empty), cases, n_clusters)
-    x, expected = flat(stacked, cases, n), flat(empty, cases, n_clusters).copy()
+    actual = as_rows(
+        jax.vmap(cluster_mean)(with_nan, jnp.asarray(weight), jnp.asarray(label), empty), cases, n_clusters
+    )
+    x, expected = as_rows(stacked, cases, n), as_rows(empty, cases, n_clusters).copy()
     for case in range(cases):
         for k in range(n_clusters):
-            mine = counts[case] & (label[case] == k)
-            if mine.any():
-                expected[case, k] = np.average(x[case, mine], axis=0, weights=weight[case, mine])
-    np.testing.assert_allclose(got, expected, rtol=RTOL, atol=1e-6)
+            is_member = is_counted[case] & (label[case] == k)
+            if is_member.any():
+                expected[case, k] = np.average(x[case, is_member], axis=0, weights=weight[case, is_member])
+    np.testing.assert_allclose(actual, expected, rtol=RTOL, atol=1e-6)
 
 
 def test_hand_values():
@@ -79,9 +81,9 @@ def test_mix_equals_numpy_matmul_in_blocks(p):
     rng = np.random.default_rng(p)
     x, matrix = rng.normal(size=(300, p)).astype(np.float32), rng.random((40, 300)).astype(np.float32)
     matrix[:, 7], x[7] = 0, np.nan
-    got = mix(jnp.asarray(matrix), {"w": jnp.asarray(x)})["w"]
+    actual = mix(jnp.asarray(matrix), {"w": jnp.asarray(x)})["w"]
     np.testing.assert_allclose(
-        got, matrix.astype(float) @ np.nan_to_num(x), rtol=RTOL, atol=1e-4
+        actual, matrix.astype(float) @ np.nan_to_num(x), rtol=RTOL, atol=1e-4
     )  # 300 terms of size 1
 
 
@@ -90,24 +92,24 @@ def test_mix_equals_numpy_on_random_problems(n, rows):
     rng = np.random.default_rng(n)
     x, matrix = rng.normal(size=(260, n, 6)).astype(np.float32), rng.random((260, rows, n)).astype(np.float32)
     matrix /= matrix.sum(axis=2, keepdims=True)
-    unused = rng.random((260, n)) < 0.2
-    matrix = np.where(unused[:, None], 0, matrix)
-    poisoned = jnp.asarray(np.where(unused[..., None], np.nan, x))
-    got = jax.vmap(mix)(jnp.asarray(matrix), {"a": poisoned[..., :2], "b": {"w": poisoned[..., 2:]}})
+    is_unused = rng.random((260, n)) < 0.2
+    matrix = np.where(is_unused[:, None], 0, matrix)
+    with_nan = jnp.asarray(np.where(is_unused[..., None], np.nan, x))
+    actual = jax.vmap(mix)(jnp.asarray(matrix), {"a": with_nan[..., :2], "b": {"w": with_nan[..., 2:]}})
     expected = np.einsum("crn,cnd->crd", matrix.astype(float), x)
-    np.testing.assert_allclose(np.concatenate([got["a"], got["b"]["w"]], axis=-1), expected, rtol=RTOL, atol=1e-6)
+    np.testing.assert_allclose(np.concatenate([actual["a"], actual["b"]["w"]], axis=-1), expected, rtol=RTOL, atol=1e-6)
 
 
 def test_mix_layers_uses_each_layers_matrix_and_statistics_follow():
     x = jnp.arange(6.0).reshape(3, 2)
     stacked = {"a": {"w": x}, "b": {"w": x + 10}, "batch_stats": {"b": {"mean": x}}}
-    first, last = jnp.array([[1.0, 0, 0]]), jnp.array([[0, 0, 1.0]])
-    got = mix_layers({"a": first, "b": last}, stacked)
-    np.testing.assert_array_equal(got["a"]["w"], x[:1])
-    np.testing.assert_array_equal(got["b"]["w"], x[2:] + 10)
-    np.testing.assert_array_equal(got["batch_stats"]["b"]["mean"], x[2:])
+    takes_first, takes_last = jnp.array([[1.0, 0, 0]]), jnp.array([[0, 0, 1.0]])
+    actual = mix_layers({"a": takes_first, "b": takes_last}, stacked)
+    np.testing.assert_array_equal(actual["a"]["w"], x[:1])
+    np.testing.assert_array_equal(actual["b"]["w"], x[2:] + 10)
+    np.testing.assert_array_equal(actual["batch_stats"]["b"]["mean"], x[2:])
     with pytest.raises(ValueError, match="matrices are given for"):
-        mix_layers({"a": first}, stacked)
+        mix_layers({"a": takes_first}, stacked)
 
 
 def test_wrong_shapes_are_named():
@@ -127,24 +129,24 @@ def test_means_of_few_among_many_clusters_are_those_of_all(dtype):
     x, empty = (jnp.asarray(rng.normal(size=(rows, width)) * 9, dtype) for rows in (n, n_clusters))
     label = np.array([399, 0, 7, 399, 7, -1, 400, 250, 0, 31, 31, 8], np.int32)
     weight = np.array([1, 2, 0, 3, 0, 1, 1, 5, 2, 1, 0, 0], np.float32)  # nobody of clusters 7 and 8 counts
-    outside = np.isin(label, [-1, 400]) | (weight == 0)
-    poisoned = x if dtype == "int32" else jnp.where(outside[:, None], jnp.nan, x).astype(x.dtype)
-    got = cluster_mean(poisoned, weight, label, empty)
-    assert got.dtype == x.dtype
-    expected = jax.jit(aggregate._means_of_all)(poisoned, weight, label, empty)
-    np.testing.assert_allclose(*(np.asarray(one, np.float32) for one in (got, expected)), rtol=RTOL, atol=1e-6)
-    untouched = np.setdiff1d(np.arange(n_clusters), [399, 0, 250, 31])
-    np.testing.assert_array_equal(np.asarray(got)[untouched], np.asarray(empty)[untouched])
+    is_left_out = np.isin(label, [-1, 400]) | (weight == 0)
+    with_nan = x if dtype == "int32" else jnp.where(is_left_out[:, None], jnp.nan, x).astype(x.dtype)
+    actual = cluster_mean(with_nan, weight, label, empty)
+    assert actual.dtype == x.dtype
+    expected = jax.jit(aggregate._means_of_all)(with_nan, weight, label, empty)
+    np.testing.assert_allclose(*(np.asarray(means, np.float32) for means in (actual, expected)), rtol=RTOL, atol=1e-6)
+    other_clusters = np.setdiff1d(np.arange(n_clusters), [399, 0, 250, 31])
+    np.testing.assert_array_equal(np.asarray(actual)[other_clusters], np.asarray(empty)[other_clusters])
 
 
 def test_a_mean_costs_by_the_clients_and_not_by_clusters_that_have_none():
     x, label, weight = jnp.ones((20, 100)), jnp.arange(20, dtype=jnp.int32), jnp.ones(20)
 
-    def multiplied(n_clusters):
+    def n_operations(n_clusters):
         cost = jax.jit(cluster_mean).lower(x, weight, label, jnp.zeros((n_clusters, 100))).cost_analysis()
         return cost["flops"]
 
-    assert multiplied(5000) < 2 * multiplied(20)
+    assert n_operations(5000) < 2 * n_operations(20)
 
 
 def test_means_of_few_have_the_gradient_of_means_of_all():
@@ -154,11 +156,11 @@ def test_means_of_few_have_the_gradient_of_means_of_all():
     def total(means):
         return lambda x, w: jnp.square(means(x, w, label, empty)).sum()
 
-    of_few, of_all = (
+    actual, expected = (
         jax.jit(jax.grad(total(means), argnums=(0, 1)))(x, weight)
         for means in (inspect.unwrap(cluster_mean), aggregate._means_of_all)
     )
-    chex.assert_trees_all_close(of_few, of_all, rtol=1e-5, atol=1e-5)
+    chex.assert_trees_all_close(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 @given(st.integers(0, 10**6))
@@ -171,9 +173,9 @@ def test_symmetries(seed):
     np.testing.assert_array_equal(cluster_mean(x, 2 * weight, label, empty), mean)
     np.testing.assert_allclose(cluster_mean(x[order], weight[order], label[order], empty), mean, rtol=RTOL, atol=1e-6)
     np.testing.assert_array_equal(np.asarray(cluster_mean(x, weight, names[label], empty))[names], mean)
-    one = np.asarray(weighted_mean(x, weight))
-    assert (one >= x.min(axis=0) - 1e-6).all()
-    assert (one <= x.max(axis=0) + 1e-6).all()
+    mean_of_all = np.asarray(weighted_mean(x, weight))
+    assert (mean_of_all >= x.min(axis=0) - 1e-6).all()
+    assert (mean_of_all <= x.max(axis=0) + 1e-6).all()
 
 
 def test_compiles_once_in_scan_and_has_the_right_gradient(traced_once):
@@ -185,14 +187,16 @@ def test_compiles_once_in_scan_and_has_the_right_gradient(traced_once):
         lambda c, w: (c, cluster_mean(x, w, jnp.array([0, 0, 1, 1]), empty)), 0, np.ones((3, 4), np.float32)
     )
     np.testing.assert_array_equal(np.asarray(means)[2], [[1.5, 2.5, 3.5], [7.5, 8.5, 9.5]])
-    slope = jax.jit(jax.grad(lambda w: weighted_mean(x, w)[0]))(np.ones(4, np.float32))  # (x_i - mean) / sum of weights
-    np.testing.assert_allclose(slope, (x[:, 0] - 4.5) / 4, rtol=1e-6)
+    gradient = jax.jit(jax.grad(lambda w: weighted_mean(x, w)[0]))(
+        np.ones(4, np.float32)
+    )  # (x_i - mean) / sum of weights
+    np.testing.assert_allclose(gradient, (x[:, 0] - 4.5) / 4, rtol=1e-6)
 
 
 def test_low_precision_leaves_keep_their_dtype():
     x = {"w": jnp.ones((3, 2), jnp.bfloat16)}
-    got = weighted_mean(x, jnp.ones(3))
-    assert got["w"].dtype == jnp.bfloat16
+    actual = weighted_mean(x, jnp.ones(3))
+    assert actual["w"].dtype == jnp.bfloat16
     assert tree.n_rows(mix(jnp.ones((5, 3)), x)) == 5
 
 
@@ -201,16 +205,16 @@ def test_low_precision_means_are_rounded_once(dtype):
     """Sums of many examples are beyond float16, and in bfloat16 they have two digits."""
     rng = np.random.default_rng(0)
     x, weight = rng.normal(3, 1, (40, 500)).astype(dtype), rng.integers(1, 6000, 40).astype(np.float32)
-    exact = np.average(x.astype(np.float64), axis=0, weights=weight)
+    expected = np.average(x.astype(np.float64), axis=0, weights=weight)
     mean = np.asarray(weighted_mean(x, weight)).astype(np.float64)
-    np.testing.assert_allclose(mean, exact, rtol=0.51 * float(jnp.finfo(dtype).eps))
+    np.testing.assert_allclose(mean, expected, rtol=0.51 * float(jnp.finfo(dtype).eps))
 
 
 def test_a_client_that_is_not_finite_leaves_other_clusters_alone_once_it_has_no_weight():
     x = np.array([[1, 2], [3, 4], [np.nan, 6], [7, np.inf], [9, 10]], np.float32)
     weight, label, empty = jnp.array([1.0, 3, 1, 1, 1]), jnp.array([0, 0, 0, 1, 1]), jnp.zeros((2, 2))
-    got = cluster_mean(x, jnp.where(tree.all_finite(x), weight, 0), label, empty)
-    np.testing.assert_array_equal(got, [np.average(x[:2], axis=0, weights=[1, 3]), x[4]])
+    actual = cluster_mean(x, jnp.where(tree.all_finite(x), weight, 0), label, empty)
+    np.testing.assert_array_equal(actual, [np.average(x[:2], axis=0, weights=[1, 3]), x[4]])
 
 
 def test_a_fallback_of_other_shapes_or_leaves_is_refused():
@@ -227,9 +231,9 @@ def test_a_fallback_of_other_shapes_or_leaves_is_refused():
 
 def test_a_fallback_takes_the_dtype_of_the_models():
     x = jnp.ones((3, 2), jnp.bfloat16)
-    kept = weighted_mean(x, jnp.zeros(3), empty=jnp.array([1.5, 2.5]))
-    assert kept.dtype == jnp.bfloat16
-    assert kept.tolist() == [1.5, 2.5]
+    actual = weighted_mean(x, jnp.zeros(3), empty=jnp.array([1.5, 2.5]))
+    assert actual.dtype == jnp.bfloat16
+    assert actual.tolist() == [1.5, 2.5]
 
 
 def test_matrices_of_layers_with_different_rows_are_refused():

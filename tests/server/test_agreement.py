@@ -28,9 +28,9 @@ def purity_oracle(label, group):
     return contingency(label, group).max(axis=1).sum() / len(label)
 
 
-def churn_oracle(before, after):
-    table = contingency(before, after)
-    return 1 - table[linear_sum_assignment(-table)].sum() / len(before)
+def churn_oracle(label_before, label_after):
+    table = contingency(label_before, label_after)
+    return 1 - table[linear_sum_assignment(-table)].sum() / len(label_before)
 
 
 ORACLES = {
@@ -47,15 +47,15 @@ def labellings(cases, n, seed=0):
     """Pairs of labellings: unrelated, related, renamed, constant and all different."""
     rng = np.random.default_rng(seed + n)
     a, b = rng.integers(-1, 5, (2, cases, n))
-    related = rng.random((cases, n)) < 0.2
-    b = np.where(np.arange(cases)[:, None] % 2, b, np.where(related, b, a))
+    is_other = rng.random((cases, n)) < 0.2
+    b = np.where(np.arange(cases)[:, None] % 2, b, np.where(is_other, b, a))
     b[::7] = 3 - a[::7]
     a[::11], b[::13] = 2, np.arange(n)
     return a.astype(np.int32), b.astype(np.int32)
 
 
 @cache
-def many(measure):
+def vmapped(measure):
     return jax.jit(jax.vmap(measure))
 
 
@@ -63,19 +63,19 @@ def many(measure):
 @pytest.mark.parametrize(("n", "cases"), [SHAPES[2], *slow_rows(*SHAPES[:2], *SHAPES[3:])])
 def test_equals_its_oracle(measure, n, cases):
     a, b = labellings(cases, n)
-    got = many(measure)(a, b, np.ones((cases, n), bool))
+    actual = vmapped(measure)(a, b, np.ones((cases, n), bool))
     expected = [ORACLES[measure](x, y) for x, y in zip(a, b, strict=True)]
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 @parametrize
 def test_many_clients_are_sorted_and_not_compared_by_pairs(measure):
     a, b = labellings(8, MOST_BY_PAIRS + 44)
     where = np.random.default_rng(2).random(a.shape) < 0.8
-    bound = {"most_clusters": 6} if measure is churn else {}
+    options = {"most_clusters": 6} if measure is churn else {}
     for i in (1, 2, 7):  # unrelated, related, renamed
         x, y, w = a[i], b[i], where[i]
-        np.testing.assert_allclose(measure(x, y, w, **bound), ORACLES[measure](x[w], y[w]), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(measure(x, y, w, **options), ORACLES[measure](x[w], y[w]), rtol=1e-5, atol=1e-5)
 
 
 @parametrize
@@ -83,9 +83,9 @@ def test_masked_clients_never_matter(measure):
     a, b = labellings(CASES, N, 4)
     where = np.random.default_rng(9).random((CASES, N)) < 0.6
     where[:, 0] = True
-    got = many(measure)(a, b, where)
+    actual = vmapped(measure)(a, b, where)
     expected = [ORACLES[measure](x[w], y[w]) for x, y, w in zip(a, b, where, strict=True)]
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("measure", [adjusted_rand, normalized_mutual_info])
@@ -100,16 +100,16 @@ def test_keeps_its_digits_when_nearly_all_clients_are_together(measure):
 def test_no_client_counts(measure):
     a, b = labellings(CASES, N)
     expected = 0 if measure in (churn, raw_churn) else 1
-    assert (np.asarray(many(measure)(a, b, np.zeros((CASES, N), bool))) == expected).all()
+    assert (np.asarray(vmapped(measure)(a, b, np.zeros((CASES, N), bool))) == expected).all()
 
 
 @given(LABELS, LABELS, st.permutations(range(8)), st.permutations(range(5)))
 def test_order_of_clients_and_names_of_clusters(a, b, order, names):
-    moved_a = np.int32([a[i] for i in order])
-    moved_b = np.int32([names[b[i]] if b[i] >= 0 else -1 for i in order])
+    permuted_a = np.int32([a[i] for i in order])
+    renamed_b = np.int32([names[b[i]] if b[i] >= 0 else -1 for i in order])
     for measure in (adjusted_rand, normalized_mutual_info, purity, churn):
         value = measure(np.int32(a), np.int32(b))
-        np.testing.assert_allclose(measure(moved_a, moved_b), value, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(measure(permuted_a, renamed_b), value, rtol=1e-5, atol=1e-6)
 
 
 @given(LABELS, LABELS)
@@ -123,11 +123,15 @@ def test_symmetry_and_range(a, b):
 
 
 def test_churn_is_the_kindest_renaming():
-    before, after = np.int32([0, 0, 0, 1, 1, 2, 2, 2]), np.int32([1, 1, 2, 2, 0, 0, 0, 0])
-    moved = min(sum(names[x] != y for x, y in zip(before, after, strict=True)) for names in permutations(range(3)))
-    assert churn(before, after) == pytest.approx(moved / N)
-    assert churn(before, after, most_clusters=3) == pytest.approx(moved / N)
-    assert churn(before, after, most_clusters=2) == pytest.approx(5 / N)  # of the first two 2 and 1 are in place
+    label_before, label_after = np.int32([0, 0, 0, 1, 1, 2, 2, 2]), np.int32([1, 1, 2, 2, 0, 0, 0, 0])
+    n_moved = min(
+        sum(names[x] != y for x, y in zip(label_before, label_after, strict=True)) for names in permutations(range(3))
+    )
+    assert churn(label_before, label_after) == pytest.approx(n_moved / N)
+    assert churn(label_before, label_after, most_clusters=3) == pytest.approx(n_moved / N)
+    assert churn(label_before, label_after, most_clusters=2) == pytest.approx(
+        5 / N
+    )  # of the first two 2 and 1 are in place
 
 
 @given(LABELS, st.lists(st.booleans(), min_size=8, max_size=8))
@@ -140,17 +144,17 @@ def test_number_of_clusters(label, where):
 def test_one_trace_for_all_masks_and_inside_scan(measure, traced_once):
     a, b = labellings(CASES, N)
     where = np.random.default_rng(1).random((CASES, N)) < 0.7
-    traced = traced_once(lambda *given: jax.lax.scan(lambda c, one: (c, measure(*one)), 0, given)[1])
-    alone = np.asarray(many(measure)(a, b, where))
+    traced = traced_once(lambda *arguments: jax.lax.scan(lambda c, case: (c, measure(*case)), 0, arguments)[1])
+    expected = np.asarray(vmapped(measure)(a, b, where))
     for rows in (slice(0, 5), slice(5, 10)):
-        np.testing.assert_allclose(traced(a[rows], b[rows], where[rows]), alone[rows], rtol=1e-6)
+        np.testing.assert_allclose(traced(a[rows], b[rows], where[rows]), expected[rows], rtol=1e-6)
 
 
 @parametrize
 def test_of_no_client_everything_agrees(measure):
-    nobody = jnp.zeros(0, jnp.int32)
-    assert measure(nobody, nobody) == (0 if measure in (churn, raw_churn) else 1)
-    assert n_clusters(nobody) == 0
+    empty_label = jnp.zeros(0, jnp.int32)
+    assert measure(empty_label, empty_label) == (0 if measure in (churn, raw_churn) else 1)
+    assert n_clusters(empty_label) == 0
 
 
 def test_errors_name_the_field():

@@ -26,9 +26,9 @@ example_shares, lowest_loss, mixture_weights, nearest_center, responsibilities, 
 def test_nearest_center_equals_scipy(n, k, d):
     rng = np.random.default_rng(n)
     x, centers = rng.integers(-3, 4, (260, n, d)), rng.integers(-3, 4, (260, k, d))  # many exact ties
-    got = jax.vmap(nearest_center)(x.astype(np.float32), centers.astype(np.float32))
+    actual = jax.vmap(nearest_center)(x.astype(np.float32), centers.astype(np.float32))
     expected = [cdist(a, b, "sqeuclidean").argmin(axis=1) for a, b in zip(x, centers, strict=True)]
-    np.testing.assert_array_equal(got, expected)
+    np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (2, 2), (10, 3), (10, 8)])
@@ -37,9 +37,9 @@ def test_lowest_loss_equals_nanargmin(n, k):
     loss = rng.integers(0, 3, (260, n, k)).astype(np.float32)
     loss[rng.random(loss.shape) < 0.2] = np.nan
     expected = np.where(np.isnan(loss).all(axis=-1), 0, np.nanargmin(np.where(np.isnan(loss), 9, loss), axis=-1))
-    got = lowest_loss(loss)
-    np.testing.assert_array_equal(got, expected)
-    assert got.dtype == np.int32
+    actual = lowest_loss(loss)
+    np.testing.assert_array_equal(actual, expected)
+    assert actual.dtype == np.int32
 
 
 def test_ties_nan_and_equal_centers_go_to_the_lowest_index():
@@ -47,8 +47,8 @@ def test_ties_nan_and_equal_centers_go_to_the_lowest_index():
     assert lowest_loss(loss).tolist() == [1, 0, 0, 1]
     center = {"w": np.full((3, 200), 0.1, np.float32), "batch_stats": {"w": np.full((3, 1), np.nan, np.float32)}}
     assert nearest_center(center, center).tolist() == [0, 0, 0]
-    spoilt = np.float32([[np.nan] * 3, [1] * 3])
-    assert nearest_center(np.ones((2, 3), np.float32), spoilt).tolist() == [1, 1]
+    centers_with_nan = np.float32([[np.nan] * 3, [1] * 3])
+    assert nearest_center(np.ones((2, 3), np.float32), centers_with_nan).tolist() == [1, 1]
 
 
 @given(st.integers(0, 10**6))
@@ -61,9 +61,9 @@ def test_assignment_ignores_a_common_loss_and_follows_renaming(seed):
 
 def test_fedsoft_by_hand():
     loss = np.float32([[[1, 2, 3], [1, 2, 3], [5, 2, 3], [np.nan, np.nan, 0]]])
-    got = example_shares(loss, np.int32([[1, 1, 1, 0]]))  # 2 votes for 0, 1 vote for 1; the padding votes for nobody
-    raw = np.array([2 / 3, 1 / 3, 1e-4])
-    np.testing.assert_allclose(np.asarray(got)[0], raw / raw.sum(), rtol=1e-6)
+    actual = example_shares(loss, np.int32([[1, 1, 1, 0]]))  # 2 votes for 0, 1 vote for 1; the padding votes for nobody
+    votes = np.array([2 / 3, 1 / 3, 1e-4])
+    np.testing.assert_allclose(np.asarray(actual)[0], votes / votes.sum(), rtol=1e-6)
     share = np.float32([[0.5, 0.5], [0.25, 0.75], [np.nan, np.nan]])
     np.testing.assert_allclose(soft_weights(share, np.int32([10, 20, 0])), [[0.5, 0.5, 0], [0.25, 0.75, 0]], rtol=1e-6)
     np.testing.assert_array_equal(soft_weights(share, np.zeros(3, np.int32)), np.zeros((2, 3)))
@@ -73,13 +73,13 @@ def test_fedsoft_by_hand():
 def test_fedsoft_equals_numpy(examples, k):
     rng = np.random.default_rng(k)
     loss, weight = rng.random((350, 3, examples, k)).astype(np.float32), rng.integers(0, 2, (350, 3, examples))
-    poisoned = np.where(weight[..., None] > 0, loss, np.nan)
-    got = example_shares(poisoned, weight)
+    with_nan = np.where(weight[..., None] > 0, loss, np.nan)
+    actual = example_shares(with_nan, weight)
     votes = (np.eye(k)[loss.argmin(axis=-1)] * weight[..., None]).sum(axis=2)
     share = np.where(votes > 0, votes / np.maximum(weight.sum(axis=-1), 1)[..., None], 1e-4)
-    np.testing.assert_allclose(got, share / share.sum(axis=-1, keepdims=True), rtol=1e-5)
+    np.testing.assert_allclose(actual, share / share.sum(axis=-1, keepdims=True), rtol=1e-5)
     size = rng.integers(1, 9, (350, 3))
-    np.testing.assert_allclose(np.asarray(jax.vmap(soft_weights)(got, size)).sum(axis=-1), 1, rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(jax.vmap(soft_weights)(actual, size)).sum(axis=-1), 1, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("examples", "learners"), [(4, 2), *slow_rows((1, 1), (9, 3))])
@@ -88,29 +88,31 @@ def test_fedem_equals_numpy(examples, learners):
     loss = 5 * rng.random((350, 3, examples, learners)).astype(np.float32)
     mixture = rng.dirichlet(np.ones(learners), (350, 3)).astype(np.float32)
     weight = rng.integers(0, 2, (350, 3, examples))
-    raw = mixture[:, :, None] * np.exp(-loss.astype(float))
+    unnormalised = mixture[:, :, None] * np.exp(-loss.astype(float))
     q = np.asarray(responsibilities(loss, mixture))
-    np.testing.assert_allclose(q, raw / raw.sum(axis=-1, keepdims=True), rtol=1e-5)
-    got = mixture_weights(np.where(weight[..., None] > 0, q, np.float32(np.nan)), weight, mixture)
-    counted = weight.sum(axis=-1)[..., None]
-    expected = np.where(counted > 0, (np.asarray(q) * weight[..., None]).sum(axis=2) / np.maximum(counted, 1), mixture)
-    np.testing.assert_allclose(got, expected, rtol=1e-5)
+    np.testing.assert_allclose(q, unnormalised / unnormalised.sum(axis=-1, keepdims=True), rtol=1e-5)
+    actual = mixture_weights(np.where(weight[..., None] > 0, q, np.float32(np.nan)), weight, mixture)
+    n_counted = weight.sum(axis=-1)[..., None]
+    expected = np.where(
+        n_counted > 0, (np.asarray(q) * weight[..., None]).sum(axis=2) / np.maximum(n_counted, 1), mixture
+    )
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
 def test_fedem_edges():
     mixture = np.float32([[0.25, 0.75, 0.0]])
-    equal = responsibilities(np.full((1, 2, 3), 7, np.float32), mixture)
-    np.testing.assert_allclose(equal, np.broadcast_to(mixture[:, None], (1, 2, 3)), rtol=1e-6)
+    of_equal_losses = responsibilities(np.full((1, 2, 3), 7, np.float32), mixture)
+    np.testing.assert_allclose(of_equal_losses, np.broadcast_to(mixture[:, None], (1, 2, 3)), rtol=1e-6)
     q = np.asarray(responsibilities(np.float32([[[np.nan, 900, 0], [np.nan, np.inf, 0]]]), mixture))
     np.testing.assert_allclose(q[0], [[0, 1, 0], [0.25, 0.75, 0]], atol=1e-6)
-    slope = jax.jit(jax.grad(lambda loss: responsibilities(loss, mixture)[0, 0, 0]))
-    assert np.isfinite(slope(np.float32([[[1, 2, np.nan]]]))).all()
+    gradient = jax.jit(jax.grad(lambda loss: responsibilities(loss, mixture)[0, 0, 0]))
+    assert np.isfinite(gradient(np.float32([[[1, 2, np.nan]]]))).all()
 
 
 def test_one_program_and_inside_scan(traced_once):
-    once, weight = traced_once(assign.example_shares), np.ones((2, 3), np.float32)
+    traced, weight = traced_once(assign.example_shares), np.ones((2, 3), np.float32)
     for value, floor in ((1, 1e-4), (0, 1e-3)):
-        once(np.full((2, 3, 2), value, np.float32), weight, floor)
+        traced(np.full((2, 3, 2), value, np.float32), weight, floor)
     centers = np.float32([[0], [1]])
     _, label = jax.lax.scan(lambda c, x: (c, nearest_center(x, centers)), 0, np.float32([[[0.2]], [[0.9]]]))
     assert np.asarray(label)[:, 0].tolist() == [0, 1]

@@ -20,22 +20,22 @@ def cosines(rng, cases, n, d=3):
     return (x @ x.transpose(0, 2, 1)).astype(np.float32)
 
 
-def halves(n):
+def bipartitions(n):
     """Every bipartition of n clients, client 0 on the first side."""
-    return [np.array((False, *rest)) for rest in itertools.product([False, True], repeat=n - 1) if any(rest)]
+    return [np.array((False, *sides)) for sides in itertools.product([False, True], repeat=n - 1) if any(sides)]
 
 
 def optimum(similarity):
     """min over bipartitions of the largest similarity across, by brute force."""
-    return min(similarity[np.ix_(side, ~side)].max() for side in halves(len(similarity)))
+    return min(similarity[np.ix_(side, ~side)].max() for side in bipartitions(len(similarity)))
 
 
 @cache
-def many(function, linkage="single"):
+def vmapped(function, linkage="single"):
     return jax.jit(jax.vmap(lambda similarity, label, where: function(similarity, label, linkage, where)))
 
 
-def everyone(cases, n):
+def one_cluster(cases, n):
     """One cluster, and a mask of all."""
     return np.zeros((cases, n), np.int32), np.ones((cases, n), bool)
 
@@ -50,7 +50,7 @@ def test_single_linkage_finds_the_optimum(n, cases, tied):
     similarity = cosines(np.random.default_rng(n), cases, n)
     if tied:
         similarity = np.round(similarity * 2) / 2
-    side, cross = map(np.asarray, many(best_bipartition)(similarity, *everyone(cases, n)))
+    side, cross = map(np.asarray, vmapped(best_bipartition)(similarity, *one_cluster(cases, n)))
     for case in range(cases):
         assert not side[case][0]
         assert side[case].any()
@@ -61,31 +61,35 @@ def test_single_linkage_finds_the_optimum(n, cases, tied):
 def test_every_cluster_is_split_by_itself():
     rng = np.random.default_rng(1)
     similarity, label = cosines(rng, CASES, N), rng.integers(-1, 3, (CASES, N)).astype(np.int32)
-    given = similarity, label, np.ones((CASES, N), bool)
-    side, cross = map(np.asarray, many(best_bipartition)(*given))
-    after = np.asarray(many(bipartition)(*given))
+    arguments = similarity, label, np.ones((CASES, N), bool)
+    side, cross = map(np.asarray, vmapped(best_bipartition)(*arguments))
+    next_label = np.asarray(vmapped(bipartition)(*arguments))
     for case in range(CASES):
         for cluster in range(-1, 3):
-            member = np.flatnonzero(label[case] == cluster)
-            inside = similarity[case][np.ix_(member, member)]
-            if cluster < 0 or len(member) < 2:
-                assert not side[case][member].any()
-                assert np.isposinf(cross[case][member]).all()
-                assert len(set(after[case][member])) <= 1
+            members = np.flatnonzero(label[case] == cluster)
+            similarity_inside = similarity[case][np.ix_(members, members)]
+            if cluster < 0 or len(members) < 2:
+                assert not side[case][members].any()
+                assert np.isposinf(cross[case][members]).all()
+                assert len(set(next_label[case][members])) <= 1
             else:
-                one = side[case][member]
-                assert inside[np.ix_(one, ~one)].max() == optimum(inside) == cross[case][member[0]]
-                assert len(set(after[case][member])) == 2
-        assert ((after[case] < 0) == (label[case] < 0)).all()
+                members_side = side[case][members]
+                assert (
+                    similarity_inside[np.ix_(members_side, ~members_side)].max()
+                    == optimum(similarity_inside)
+                    == cross[case][members[0]]
+                )
+                assert len(set(next_label[case][members])) == 2
+        assert ((next_label[case] < 0) == (label[case] < 0)).all()
 
 
 @pytest.mark.parametrize(("n", "cases"), [(N, CASES), *slow_rows((4, 300), (12, 700))])
 def test_complete_linkage_equals_scikit_learn(n, cases, renumber):
     similarity = cosines(np.random.default_rng(n), cases, n)
-    got = np.asarray(many(bipartition, "complete")(similarity, *everyone(cases, n)))
+    actual = np.asarray(vmapped(bipartition, "complete")(similarity, *one_cluster(cases, n)))
     oracle = AgglomerativeClustering(n_clusters=2, metric="precomputed", linkage="complete")
     for case in range(cases):
-        assert got[case].tolist() == renumber(oracle.fit_predict(-similarity[case]))
+        assert actual[case].tolist() == renumber(oracle.fit_predict(-similarity[case]))
 
 
 @pytest.mark.parametrize("linkage", ["single", "complete"])
@@ -93,19 +97,19 @@ def test_both_find_two_groups_with_a_positive_gap(linkage):
     rng = np.random.default_rng(3)
     group = rng.integers(0, 2, (CASES, N))
     group[:, 0], group[:, 1] = 0, 1
-    same = group[:, :, None] == group[:, None]
+    is_same_group = group[:, :, None] == group[:, None]
     noise = rng.uniform(0, 0.4, (CASES, N, N))
-    similarity = np.where(same, 0.5, -0.5) + (noise + noise.transpose(0, 2, 1)) / 2
-    got = np.asarray(many(bipartition, linkage)(similarity.astype(np.float32), *everyone(CASES, N)))
-    assert (got == (group != group[:, :1])).all()
+    similarity = np.where(is_same_group, 0.5, -0.5) + (noise + noise.transpose(0, 2, 1)) / 2
+    actual = np.asarray(vmapped(bipartition, linkage)(similarity.astype(np.float32), *one_cluster(CASES, N)))
+    assert (actual == (group != group[:, :1])).all()
 
 
 def test_masked_clients_never_matter(renumber):
     rng = np.random.default_rng(4)
     similarity, where = cosines(rng, CASES, N), rng.random((CASES, N)) < 0.6
-    poisoned = np.where(where[:, :, None] & where[:, None], similarity, np.nan)
-    given = poisoned, np.zeros((CASES, N), np.int32), where
-    label, (side, cross) = jax.device_get((many(bipartition)(*given), many(best_bipartition)(*given)))
+    with_nan = np.where(where[:, :, None] & where[:, None], similarity, np.nan)
+    arguments = with_nan, np.zeros((CASES, N), np.int32), where
+    label, (side, cross) = jax.device_get((vmapped(bipartition)(*arguments), vmapped(best_bipartition)(*arguments)))
     assert (label[~where] == -1).all()
     assert not side[~where].any()
     assert np.isposinf(cross[~where]).all()
@@ -141,10 +145,10 @@ def test_the_acceptance_test_per_cluster():
     st.lists(st.booleans(), min_size=8, max_size=8),
 )
 def test_a_split_never_merges(label, side, accept):
-    after = split(np.int32(label), np.array(side), np.array(accept)).tolist()
+    next_label = split(np.int32(label), np.array(side), np.array(accept)).tolist()
     for i, j in itertools.combinations(range(8), 2):
-        together = label[i] == label[j] >= 0 and (side[i] and accept[i]) == (side[j] and accept[j])
-        assert (after[i] == after[j] >= 0) == together
+        is_together = label[i] == label[j] >= 0 and (side[i] and accept[i]) == (side[j] and accept[j])
+        assert (next_label[i] == next_label[j] >= 0) == is_together
 
 
 @given(st.integers(0, 10_000), st.permutations(range(8)), st.sampled_from(["single", "complete"]))
@@ -153,9 +157,9 @@ def test_permutation_renaming_and_scale(seed, order, linkage):
     similarity, label = cosines(rng, 1, 8)[0], rng.integers(0, 3, 8).astype(np.int32)
     order = np.array(order)
     expected = canonical(np.asarray(bipartition(similarity, label, linkage))[order]).tolist()
-    moved = np.float32(0.25) * similarity[np.ix_(order, order)]
-    renamed = np.int32(7 - label[order])
-    assert bipartition(moved, renamed, linkage).tolist() == expected
+    permuted = np.float32(0.25) * similarity[np.ix_(order, order)]
+    renamed_label = np.int32(7 - label[order])
+    assert bipartition(permuted, renamed_label, linkage).tolist() == expected
 
 
 def test_recursion_inside_scan_refines_until_all_are_alone(traced_once):
@@ -166,18 +170,18 @@ def test_recursion_inside_scan_refines_until_all_are_alone(traced_once):
         return label, label
 
     traced = traced_once(lambda label: jax.lax.scan(step, label, length=8))
-    last, path = traced(np.zeros(8, np.int32))
-    assert traced(np.arange(8, dtype=np.int32))[0].tolist() == last.tolist() == list(range(8))
+    last_label, labels = traced(np.zeros(8, np.int32))
+    assert traced(np.arange(8, dtype=np.int32))[0].tolist() == last_label.tolist() == list(range(8))
     label = np.zeros(8, np.int32)
-    for after in np.asarray(path):
+    for label_in_scan in np.asarray(labels):
         label = bipartition(similarity, label)
-        assert after.tolist() == label.tolist()
+        assert label_in_scan.tolist() == label.tolist()
 
 
 def test_gradient_is_that_of_the_closest_pair():
     similarity = np.float32([[1, 0.5, -0.5], [0.5, 1, 0.25], [-0.5, 0.25, 1]])
-    slope = jax.jit(jax.grad(lambda s: best_bipartition(s, jnp.zeros(3, jnp.int32)).cross[0]))
-    gradient = np.asarray(slope(similarity))
+    gradient_of = jax.jit(jax.grad(lambda s: best_bipartition(s, jnp.zeros(3, jnp.int32)).cross[0]))
+    gradient = np.asarray(gradient_of(similarity))
     assert (gradient != 0).tolist() == [[False, False, False], [False, False, True], [False, True, False]]
     assert gradient.sum() == 1
 

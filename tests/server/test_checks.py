@@ -77,10 +77,10 @@ SHAPES = {
 
 @pytest.mark.parametrize("message", SHAPES)
 def test_shapes_that_do_not_fit_are_refused(message):
-    with pytest.raises(ValueError) as caught:  # noqa: PT011  # the message is looked at below
+    with pytest.raises(ValueError) as error:  # noqa: PT011  # the message is looked at below
         SHAPES[message]()
-    assert str(caught.value).startswith(message)
-    assert "\n" not in str(caught.value).partition("\n---")[0]  # what JAX adds about its frames is not of the message
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value).partition("\n---")[0]  # what JAX adds about its frames is not of the message
 
 
 NUMBERS = {
@@ -119,9 +119,9 @@ NUMBERS = {
 
 @pytest.mark.parametrize("message", NUMBERS)
 def test_numbers_out_of_their_range_are_refused(message):
-    with pytest.raises(ValueError) as caught:  # noqa: PT011  # the message is looked at below
+    with pytest.raises(ValueError) as error:  # noqa: PT011  # the message is looked at below
         NUMBERS[message]()
-    assert str(caught.value).startswith(message)
+    assert str(error.value).startswith(message)
 
 
 OF_MATRICES = {
@@ -152,34 +152,34 @@ def test_whole_numbers_and_short_floats_are_taken_as_they_are():
     a, b, c = server.spectral_labels(affinity, 2).tolist()
     assert a == b != c
     with jax.enable_x64(True):
-        long = jnp.array([[-3], [-1], [2]])
-        assert long.dtype == jnp.int64
-        assert server.coordinate_median(long).tolist() == [-1]
-        assert server.trimmed_mean(long, 0.34).tolist() == [-1]
+        int64_x = jnp.array([[-3], [-1], [2]])
+        assert int64_x.dtype == jnp.int64
+        assert server.coordinate_median(int64_x).tolist() == [-1]
+        assert server.trimmed_mean(int64_x, 0.34).tolist() == [-1]
 
 
 def test_traced_numbers_and_masks_for_weights_pass():
-    assert jax.jit(lambda most: server.clip_norm(X, most))(-1.0).shape == X.shape
+    assert jax.jit(lambda max_norm: server.clip_norm(X, max_norm))(-1.0).shape == X.shape
     assert server.geometric_median(X, jnp.array([True, False, False])).tolist() == X[0].tolist()
 
 
 def test_what_is_static_is_a_whole_number_that_is_known():
-    swapped = r"^n_clusters of type .* is not a whole number; choose n_clusters >= 1$"
-    with pytest.raises(ValueError, match=swapped):
+    message = r"^n_clusters of type .* is not a whole number; choose n_clusters >= 1$"
+    with pytest.raises(ValueError, match=message):
         server.spectral_labels(KEY, jnp.ones((30, 30)), 2)
     for call in (server.kmeans, server.robust_kmeans):
         with pytest.raises(ValueError, match=r"^n_clusters=.*Tracer.* is not a whole number; choose n_clusters >= 1"):
             jax.jit(lambda n, call=call: call(KEY, X, n).label)(2)
 
 
-@pytest.mark.parametrize("of_two", [server.adjusted_rand, server.normalized_mutual_info, server.purity, server.churn])
-def test_labels_are_no_text(of_two):
+@pytest.mark.parametrize("measure", [server.adjusted_rand, server.normalized_mutual_info, server.purity, server.churn])
+def test_labels_are_no_text(measure):
     names = np.array(["a", "b", "b"])
     with pytest.raises(
         ValueError, match=r"^\w+ has dtype <U1; give numbers, of names np.unique\(..., return_inverse=True"
     ):
-        of_two(names, names)
-    assert of_two(*[np.unique(names, return_inverse=True)[1]] * 2) in (0, 1)
+        measure(names, names)
+    assert measure(*[np.unique(names, return_inverse=True)[1]] * 2) in (0, 1)
 
 
 OF_LABELS = {
@@ -258,9 +258,9 @@ ONE_NUMBER = {
 def test_two_numbers_in_place_of_one_are_refused(name):
     """Of as many numbers as there are columns each column would have its own, without a word."""
     for call in ONE_NUMBER[name]:
-        for given in (call, jax.jit(call)):
+        for function in (call, jax.jit(call)):
             with pytest.raises(ValueError, match=rf"^{name} has shape \(2,\); expected \(\), one number for all"):
-                given(jnp.array([1.0, 2.0]))
+                function(jnp.array([1.0, 2.0]))
 
 
 OF_LAYERS = {

@@ -7,29 +7,29 @@ from fljax.server.curvature import STRAIGHT, LossCurve, new_curve, observe, peri
 WINDOW, AFTER = 5, 3
 
 
-def watched(losses, window=WINDOW, after=AFTER):
+def curves_of(losses, window=WINDOW, after=AFTER):
     curves = [new_curve(window, after)]
     for loss in losses:
         curves.append(observe(curves[-1], jnp.float32(loss)))
     return curves[1:]
 
 
-def brute_radius(losses, window=WINDOW):
+def expected_radius(losses, window=WINDOW):
     """(rounds,) NaN before the radius is defined, inf where the curve does not bend upwards; float64."""
-    smooth = np.array([np.mean(losses[max(0, t + 1 - window) : t + 1]) for t in range(len(losses))])
+    smoothed = np.array([np.mean(losses[max(0, t + 1 - window) : t + 1]) for t in range(len(losses))])
     radius = np.full(len(losses), np.nan)
     for t in range(window + 1, len(losses)):
-        slope, before = smooth[t] - smooth[t - 1], smooth[t - 1] - smooth[t - 2]
-        bend = slope - before
-        radius[t] = (1 + slope**2) ** 1.5 / bend if bend > 1e-12 else np.inf
+        difference, difference_before = smoothed[t] - smoothed[t - 1], smoothed[t - 1] - smoothed[t - 2]
+        second_difference = difference - difference_before
+        radius[t] = (1 + difference**2) ** 1.5 / second_difference if second_difference > 1e-12 else np.inf
     return radius
 
 
-def brute_ends(radius, rule, after=AFTER):
+def expected_ends(radius, rule, after=AFTER):
     ends = np.zeros(len(radius), bool)
     for t in range(len(radius) - after):
-        least = np.isfinite(radius[t]) and all(radius[t] < radius[t + j] for j in range(1, after + 1))
-        ends[t + after] = least and (rule == "formula" or (t > 0 and radius[t - 1] > radius[t]))
+        is_least = np.isfinite(radius[t]) and all(radius[t] < radius[t + j] for j in range(1, after + 1))
+        ends[t + after] = is_least and (rule == "formula" or (t > 0 and radius[t - 1] > radius[t]))
     return ends
 
 
@@ -40,21 +40,21 @@ def test_the_end_of_the_period_equals_brute_force(rule):
     for _ in range(5):
         # Eighths: their differences are exact in float32, so that straight is straight.
         losses = np.cumsum(-rng.integers(0, 40, 30) * 0.97 ** np.arange(30)).round() / 8 + 100
-        curves, radius = watched(losses), brute_radius(losses)
-        ours = np.array([float(curve.radii[-1]) for curve in curves])
-        defined = np.isfinite(radius)
-        np.testing.assert_allclose(ours[defined], radius[defined], rtol=1e-5)
-        np.testing.assert_array_equal(ours[np.isnan(radius)], 0)
-        np.testing.assert_array_equal(ours[np.isinf(radius)], np.float32(STRAIGHT))
+        curves, radius = curves_of(losses), expected_radius(losses)
+        actual = np.array([float(curve.radii[-1]) for curve in curves])
+        is_defined = np.isfinite(radius)
+        np.testing.assert_allclose(actual[is_defined], radius[is_defined], rtol=1e-5)
+        np.testing.assert_array_equal(actual[np.isnan(radius)], 0)
+        np.testing.assert_array_equal(actual[np.isinf(radius)], np.float32(STRAIGHT))
         ends = np.array([bool(period_ended(curve, rule)) for curve in curves])
-        np.testing.assert_array_equal(ends, brute_ends(radius, rule))
+        np.testing.assert_array_equal(ends, expected_ends(radius, rule))
         n_ended += ends.sum()
     assert n_ended > 3
 
 
 def test_the_formula_fires_at_once_on_a_convex_decay_and_the_minimum_does_not():
     losses = 2 * np.exp(-0.1 * np.arange(25))
-    formula, minimum = ([bool(period_ended(c, rule)) for c in watched(losses)] for rule in ("formula", "minimum"))
+    formula, minimum = ([bool(period_ended(c, rule)) for c in curves_of(losses)] for rule in ("formula", "minimum"))
     # s + 2 losses for the first radius, t_obv more to see it grow: the 10th round, for a trial in the 11th.
     assert formula.index(True) == WINDOW + 2 + AFTER - 1
     assert not any(minimum)
@@ -62,7 +62,7 @@ def test_the_formula_fires_at_once_on_a_convex_decay_and_the_minimum_does_not():
 
 def test_the_minimum_is_found_at_the_bend_of_a_falling_then_flat_loss():
     losses = np.concatenate([np.linspace(3, 1, 17), np.full(13, 1.0)])  # steps of 1/8; flat from round 17 on
-    ends = [bool(period_ended(c, "minimum")) for c in watched(losses, window=3)]
+    ends = [bool(period_ended(c, "minimum")) for c in curves_of(losses, window=3)]
     # The mean of three bends in rounds 17 to 19, the most sharply where it has become flat.
     np.testing.assert_array_equal(np.flatnonzero(ends), [19 + AFTER])
 
@@ -82,7 +82,7 @@ def test_a_minimum_is_below_what_is_before_and_after_it(radii, minimum, formula)
 
 
 def test_a_straight_loss_never_bends():
-    curves = watched(4 - np.arange(20) / 8)
+    curves = curves_of(4 - np.arange(20) / 8)
     np.testing.assert_array_equal(curves[-1].radii, np.float32(STRAIGHT))
     assert all(np.isfinite(curve.radii).all() for curve in curves)
     assert not any(period_ended(curve, "formula") for curve in curves)

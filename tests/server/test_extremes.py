@@ -69,15 +69,15 @@ def test_nobody_is_refused(call):
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.int32])
 def test_a_linkage_of_more_nodes_than_the_type_counts(dtype):
     # In bfloat16 whole numbers end at 256, and three clients at mean height 3.5 are none of int32's.
-    place = np.random.default_rng(0).permutation(300).astype(np.float32) * 2
-    place[150:] += 900
-    distance = np.abs(place[:, None] - place[None])
+    position = np.random.default_rng(0).permutation(300).astype(np.float32) * 2
+    position[150:] += 900
+    distance = np.abs(position[:, None] - position[None])
     rounded = np.asarray(jnp.asarray(distance, dtype).astype(jnp.float32))
-    ours = np.asarray(linkage(jnp.asarray(distance, dtype), "complete"))
-    theirs = scipy_tree.linkage(squareform(rounded, checks=False), "complete")
-    np.testing.assert_allclose(ours[:, 2], theirs[:, 2], rtol=1e-5)
-    assert ours.dtype == np.float32
-    assert ours[-1, 3] == 300
+    actual = np.asarray(linkage(jnp.asarray(distance, dtype), "complete"))
+    expected = scipy_tree.linkage(squareform(rounded, checks=False), "complete")
+    np.testing.assert_allclose(actual[:, 2], expected[:, 2], rtol=1e-5)
+    assert actual.dtype == np.float32
+    assert actual[-1, 3] == 300
     assert linkage(jnp.array([[0, 1, 4], [1, 0, 3], [4, 3, 0]]), "average").tolist()[1][2] == 3.5
 
 
@@ -86,11 +86,11 @@ def test_distances_of_numbers_whose_squares_leave_their_type(dtype):
     x = np.random.default_rng(1).integers(0, 200, (5, 7)).astype(dtype)
     x = x * np.array(300, dtype) if dtype != np.uint8 else x
     x = np.where(np.isfinite(x), x, 0).astype(dtype)
-    exact = x.astype(np.float64)
-    np.testing.assert_allclose(pairwise_cosine(x), cosine_similarity(exact), atol=1e-5)
-    np.testing.assert_allclose(pairwise_l2(x), euclidean_distances(exact), rtol=1e-4, atol=1e-2)
+    float64_x = x.astype(np.float64)
+    np.testing.assert_allclose(pairwise_cosine(x), cosine_similarity(float64_x), atol=1e-5)
+    np.testing.assert_allclose(pairwise_l2(x), euclidean_distances(float64_x), rtol=1e-4, atol=1e-2)
     np.testing.assert_allclose(
-        cross_squared_l2(x, x[:2]), np.square(exact[:, None] - exact[None, :2]).sum(-1), rtol=1e-5
+        cross_squared_l2(x, x[:2]), np.square(float64_x[:, None] - float64_x[None, :2]).sum(-1), rtol=1e-5
     )
 
 
@@ -98,8 +98,8 @@ def test_models_of_several_types():
     rng = np.random.default_rng(2)
     a, b = rng.normal(size=(6, 3)).astype(np.float32), 1e3 * rng.normal(size=(6, 4)).astype(np.float32)
     models = {"a": jnp.asarray(a, jnp.bfloat16), "b": jnp.asarray(b)}
-    exact = np.concatenate([np.asarray(models["a"].astype(jnp.float32)), b], axis=1).astype(np.float64)
-    np.testing.assert_allclose(pairwise_l2(models), euclidean_distances(exact), rtol=1e-4)
+    float64_x = np.concatenate([np.asarray(models["a"].astype(jnp.float32)), b], axis=1).astype(np.float64)
+    np.testing.assert_allclose(pairwise_l2(models), euclidean_distances(float64_x), rtol=1e-4)
     chosen = krum({"a": jnp.asarray(b[:, :2], jnp.float16)}, 1)["a"]
     assert any((chosen == row).all() for row in jnp.asarray(b[:, :2], jnp.float16))  # one of them, and not their mean
 
@@ -123,39 +123,39 @@ def test_a_trimmed_mean_whose_sum_leaves_float16():
     np.testing.assert_array_equal(trimmed_mean(x, 0.1), x[0])
 
 
-@pytest.mark.parametrize("bad", [np.nan, 1e20, 1e38])
+@pytest.mark.parametrize("far_value", [np.nan, 1e20, 1e38])
 @pytest.mark.parametrize("center", ["median", "trimmed"])
-def test_one_client_far_out_does_not_mix_the_clusters(key, bad, center):
+def test_one_client_far_out_does_not_mix_the_clusters(key, far_value, center):
     rng = np.random.default_rng(3)
     group = np.arange(40) % 4
     x = (10 * np.eye(4)[group] + rng.normal(size=(40, 4))).astype(np.float32)
-    x[5] = bad
-    found = robust_kmeans(key, x, 4, center)
-    assert found.label[5] == -1
-    assert adjusted_rand_score(np.delete(group, 5), np.delete(np.asarray(found.label), 5)) == 1
-    assert np.isfinite(found.inertia)
+    x[5] = far_value
+    clustering = robust_kmeans(key, x, 4, center)
+    assert clustering.label[5] == -1
+    assert adjusted_rand_score(np.delete(group, 5), np.delete(np.asarray(clustering.label), 5)) == 1
+    assert np.isfinite(clustering.inertia)
 
 
 @pytest.mark.slow
 def test_nan_of_those_that_do_not_count():
     losses = jnp.array([[1.0], [2.0], [3.0], [jnp.nan]])
-    member = jnp.array([True, True, True, False])
-    together = member[:, None] & member[None, :]
-    clean = gaussian_rewards(losses[:3], jnp.ones((3, 1), bool), jnp.ones((3, 3), bool))
-    np.testing.assert_array_equal(gaussian_rewards(losses, jnp.ones((4, 1), bool), together)[:3], clean)
+    is_member = jnp.array([True, True, True, False])
+    is_peer = is_member[:, None] & is_member[None, :]
+    expected_rewards = gaussian_rewards(losses[:3], jnp.ones((3, 1), bool), jnp.ones((3, 3), bool))
+    np.testing.assert_array_equal(gaussian_rewards(losses, jnp.ones((4, 1), bool), is_peer)[:3], expected_rewards)
     reward = np.random.default_rng(4).random((4, 4)).astype(np.float32)
-    expected = row_affinity(reward[:3, :3], member[:3], 1.0)
+    expected = row_affinity(reward[:3, :3], is_member[:3], 1.0)
     for row, column in ((3, slice(None)), (slice(None), 3)):
-        spoilt = reward.copy()
-        spoilt[row, column] = np.nan
-        np.testing.assert_allclose(row_affinity(spoilt, member, 1.0)[:3, :3], expected, rtol=1e-6)
+        with_nan = reward.copy()
+        with_nan[row, column] = np.nan
+        np.testing.assert_allclose(row_affinity(with_nan, is_member, 1.0)[:3, :3], expected, rtol=1e-6)
 
 
 def test_halves_that_have_nothing_in_common():
     similarity = jnp.array([[1.0, 0.5, -jnp.inf], [0.5, 1.0, -jnp.inf], [-jnp.inf, -jnp.inf, 1.0]])
-    found = best_bipartition(similarity, jnp.array([0, 0, 0]))
-    assert found.side.tolist() == [False, False, True]
-    np.testing.assert_array_equal(found.cross, [-jnp.inf] * 3)
+    split = best_bipartition(similarity, jnp.array([0, 0, 0]))
+    assert split.side.tolist() == [False, False, True]
+    np.testing.assert_array_equal(split.cross, [-jnp.inf] * 3)
     np.testing.assert_array_equal(best_bipartition(similarity, jnp.array([0, 1, 2])).cross, [jnp.inf] * 3)
 
 
@@ -173,16 +173,16 @@ def test_weights_of_float64_keep_their_digits():
 def test_a_point_that_does_not_count_may_be_nan():
     x, label = jnp.array([[0.0], [1.0], [4.0], [5.0], [jnp.nan]]), jnp.array([0, 0, 1, 1, -1])
     # (s_1 + s_2) / |c_1 - c_2| is 1 over 4, each s of slope 1/2 and the distance of slope -1/2 or 1/2 in each point.
-    score, slope = jax.value_and_grad(davies_bouldin)(x, label, 2)
+    score, gradient = jax.value_and_grad(davies_bouldin)(x, label, 2)
     assert score == 0.25
-    np.testing.assert_allclose(slope[:, 0], [-0.09375, 0.15625, -0.15625, 0.09375, 0], atol=1e-6)
+    np.testing.assert_allclose(gradient[:, 0], [-0.09375, 0.15625, -0.15625, 0.09375, 0], atol=1e-6)
 
 
 @pytest.mark.parametrize("loss", [0.7, 100.3])
 def test_clients_of_equal_losses_are_all_rewarded(loss):
     """Of seven such losses the mean of float32 is another number."""
-    losses, everyone = jnp.full((7, 2), loss, jnp.float32), jnp.ones((7, 7), bool)
-    np.testing.assert_array_equal(gaussian_rewards(losses, jnp.ones((7, 2), bool), everyone), 1)
+    losses, is_peer = jnp.full((7, 2), loss, jnp.float32), jnp.ones((7, 7), bool)
+    np.testing.assert_array_equal(gaussian_rewards(losses, jnp.ones((7, 2), bool), is_peer), 1)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.float16])
@@ -198,25 +198,27 @@ def test_davies_bouldin_of_as_many_points_as_the_type_does_not_count(dtype):
 def test_a_geometric_median_of_narrow_types_is_that_of_float32(dtype):
     x = np.random.default_rng(7).integers(0, 20, (9, 3)).astype(np.float32)
     x[4] = 250
-    exact = geometric_median(jnp.asarray(x))
-    found = geometric_median({"a": jnp.asarray(x, dtype), "b": jnp.asarray(x)})
-    assert found["a"].dtype == dtype
-    both = geometric_median({"a": jnp.asarray(x), "b": jnp.asarray(x)})
-    wanted = both["a"].astype(dtype) if dtype == jnp.bfloat16 else np.round(exact)
-    np.testing.assert_array_equal(found["a"], wanted)
-    np.testing.assert_allclose(found["b"], exact, rtol=1e-3)
+    float32_median = geometric_median(jnp.asarray(x))
+    actual = geometric_median({"a": jnp.asarray(x, dtype), "b": jnp.asarray(x)})
+    assert actual["a"].dtype == dtype
+    median_of_float32 = geometric_median({"a": jnp.asarray(x), "b": jnp.asarray(x)})
+    expected = median_of_float32["a"].astype(dtype) if dtype == jnp.bfloat16 else np.round(float32_median)
+    np.testing.assert_array_equal(actual["a"], expected)
+    np.testing.assert_allclose(actual["b"], float32_median, rtol=1e-3)
 
 
 def test_a_radius_beyond_the_type_of_the_distances():
-    place = np.array([0, 200, 100], np.uint8)
-    distance = jnp.asarray(np.abs(place[:, None].astype(int) - place[None]).astype(np.uint8))
+    position = np.array([0, 200, 100], np.uint8)
+    distance = jnp.asarray(np.abs(position[:, None].astype(int) - position[None]).astype(np.uint8))
     assert dbscan(distance, 300, 2).tolist() == [0, 0, 0]  # 300 is 44 in a uint8
 
 
 def test_more_clusters_than_a_uint8_counts():
-    new = np.arange(300) % 256
-    kept = inherit(jnp.arange(300.0), jnp.asarray(np.zeros(300, np.uint8)), jnp.asarray(new.astype(np.uint8)))
-    np.testing.assert_array_equal(kept, [0.0] * 256 + [*range(256, 300)])
+    new_label = np.arange(300) % 256
+    inherited = inherit(
+        jnp.arange(300.0), jnp.asarray(np.zeros(300, np.uint8)), jnp.asarray(new_label.astype(np.uint8))
+    )
+    np.testing.assert_array_equal(inherited, [0.0] * 256 + [*range(256, 300)])
 
 
 def test_divergence_of_certain_outputs_in_float16():
@@ -231,56 +233,63 @@ def test_a_tensor_without_channels():
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.float16])
 def test_a_matrix_of_numbers_whose_differences_or_sums_leave_their_type(dtype):
-    place = np.concatenate([np.arange(20) % 5, 100 + np.arange(20) % 7])
-    distance, group = np.abs(place[:, None] - place[None]), np.repeat([0, 1], 20)
+    position = np.concatenate([np.arange(20) % 5, 100 + np.arange(20) % 7])
+    distance, group = np.abs(position[:, None] - position[None]), np.repeat([0, 1], 20)
     if dtype == np.float16:
         distance = distance * 300  # of which two hundred leave float16
-    given, label = jnp.asarray(distance.astype(dtype)), jnp.asarray(group)
+    typed_distance, label = jnp.asarray(distance.astype(dtype)), jnp.asarray(group)
     np.testing.assert_allclose(
-        silhouette(given, label), silhouette_score(distance, group, metric="precomputed"), rtol=1e-5
+        silhouette(typed_distance, label), silhouette_score(distance, group, metric="precomputed"), rtol=1e-5
     )
-    across = distance[group[:, None] != group[None]].min() - distance[:20, :20].max(initial=distance[20:, 20:].max())
-    assert float(distance_gap(given, label)) == across
+    gap = distance[group[:, None] != group[None]].min() - distance[:20, :20].max(initial=distance[20:, 20:].max())
+    assert float(distance_gap(typed_distance, label)) == gap
     squares = np.square(distance[:15, :15] % 16)
-    theirs = np.corrcoef(distance[:15, :15][np.triu_indices(15, 1)], squares[np.triu_indices(15, 1)])[0, 1]
+    expected_correlation = np.corrcoef(distance[:15, :15][np.triu_indices(15, 1)], squares[np.triu_indices(15, 1)])[
+        0, 1
+    ]
     np.testing.assert_allclose(
-        pairwise_correlation(given[:15, :15], jnp.asarray(squares.astype(dtype))), theirs, rtol=1e-4
+        pairwise_correlation(typed_distance[:15, :15], jnp.asarray(squares.astype(dtype))),
+        expected_correlation,
+        rtol=1e-4,
     )
-    similar = (distance.max() - distance).astype(dtype)
-    exact, alike = similar.astype(float), group[:, None] == group[None]
-    assert float(separation_gap(jnp.asarray(similar), label)) == exact[alike].min() - exact[~alike].max()
-    assert adjusted_rand_score(group, bipartition(jnp.asarray(similar), jnp.zeros(40, jnp.int32))) == 1
+    similarity = (distance.max() - distance).astype(dtype)
+    float64_similarity, is_same_group = similarity.astype(float), group[:, None] == group[None]
+    assert (
+        float(separation_gap(jnp.asarray(similarity), label))
+        == float64_similarity[is_same_group].min() - float64_similarity[~is_same_group].max()
+    )
+    assert adjusted_rand_score(group, bipartition(jnp.asarray(similarity), jnp.zeros(40, jnp.int32))) == 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", ["float32", *slow("float64")])
-def test_wide_models_of_several_types_in_64_bits(key, first):
+@pytest.mark.parametrize("dtype_a", ["float32", *slow("float64")])
+def test_wide_models_of_several_types_in_64_bits(key, dtype_a):
     rng = np.random.default_rng(8)
     a, b = rng.normal(size=(2, 6, 200_000))
     a[:3], b[:3] = a[:3] + 1, b[:3] + 1
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
-        second = "float64" if first == "float32" else "float32"
-        models = {"a": jnp.asarray(a, first), "b": jnp.asarray(b, second)}
-        exact = np.concatenate([np.asarray(models["a"], np.float64), np.asarray(models["b"], np.float64)], axis=1)
-        two = jax.tree.map(lambda leaf: leaf[:2], models)
-        np.testing.assert_allclose(pairwise_l2(models), euclidean_distances(exact), rtol=1e-9, atol=1e-6)
-        np.testing.assert_allclose(pairwise_cosine(models), cosine_similarity(exact), atol=1e-9)
-        squares = euclidean_distances(exact, exact[:2]) ** 2
-        np.testing.assert_allclose(cross_squared_l2(models, two), squares, rtol=1e-9, atol=1e-6)
-        alone = exact[:, :200_000].astype(np.float32)
+        dtype_b = "float64" if dtype_a == "float32" else "float32"
+        models = {"a": jnp.asarray(a, dtype_a), "b": jnp.asarray(b, dtype_b)}
+        float64_x = np.concatenate([np.asarray(models["a"], np.float64), np.asarray(models["b"], np.float64)], axis=1)
+        two_models = jax.tree.map(lambda leaf: leaf[:2], models)
+        np.testing.assert_allclose(pairwise_l2(models), euclidean_distances(float64_x), rtol=1e-9, atol=1e-6)
+        np.testing.assert_allclose(pairwise_cosine(models), cosine_similarity(float64_x), atol=1e-9)
+        squares = euclidean_distances(float64_x, float64_x[:2]) ** 2
+        np.testing.assert_allclose(cross_squared_l2(models, two_models), squares, rtol=1e-9, atol=1e-6)
+        float32_x = float64_x[:, :200_000].astype(np.float32)
         np.testing.assert_allclose(
-            cross_squared_l2(alone, exact[:2, :200_000]),
-            euclidean_distances(alone, exact[:2, :200_000]) ** 2,
+            cross_squared_l2(float32_x, float64_x[:2, :200_000]),
+            euclidean_distances(float32_x, float64_x[:2, :200_000]) ** 2,
             atol=1e-2,
         )
-        scaled = MinMaxScaler().fit_transform(exact.T).T
-        expected = np.abs(scaled[:, None] - scaled[None]).mean(axis=-1)
+        scaled_x = MinMaxScaler().fit_transform(float64_x.T).T
+        expected = np.abs(scaled_x[:, None] - scaled_x[None]).mean(axis=-1)
         np.testing.assert_allclose(model_discrepancy(models), expected, atol=1e-6)
         assert kmeans(key, models, 2, n_init=3).label.tolist() == [0, 0, 0, 1, 1, 1]
-        found = robust_kmeans(key, models, 2, n_init=1, n_steps=0)
-        own = np.concatenate([found.centers["a"], found.centers["b"]], axis=1)[found.label]
-        np.testing.assert_allclose(found.inertia, np.square(exact - own).sum(), rtol=1e-9)
-        assert krum(models, 1)["a"].dtype == first
+        clustering = robust_kmeans(key, models, 2, n_init=1, n_steps=0)
+        assigned_centers = np.concatenate([clustering.centers["a"], clustering.centers["b"]], axis=1)[clustering.label]
+        np.testing.assert_allclose(clustering.inertia, np.square(float64_x - assigned_centers).sum(), rtol=1e-9)
+        assert krum(models, 1)["a"].dtype == dtype_a
         assert np.isfinite(geometric_median(models, n_steps=2)["b"]).all()
 
 
@@ -288,8 +297,8 @@ def test_medians_and_trimmed_means_of_whole_numbers_are_rounded_as_means_are():
     x = jnp.array([[1, -3], [2, -2], [2, -2]])
     np.testing.assert_array_equal(trimmed_mean(x, 0.0), np.round(np.mean(x, axis=0)))
     np.testing.assert_array_equal(weighted_mean(x, jnp.ones(3)), np.round(np.mean(x, axis=0)))
-    of_two = jnp.array([[3, -3], [4, -4]])
-    np.testing.assert_array_equal(coordinate_median(of_two), np.round(np.median(of_two, axis=0)))
+    two_rows = jnp.array([[3, -3], [4, -4]])
+    np.testing.assert_array_equal(coordinate_median(two_rows), np.round(np.median(two_rows, axis=0)))
 
 
 def test_an_update_with_inf_is_clipped_to_nothing_and_one_with_nan_stays_nan():
@@ -304,15 +313,15 @@ def test_a_point_with_a_label_past_the_clusters_may_be_nan():
 
 def test_points_with_nan_are_left_out_of_kmeans_by_a_mask(key):
     x = jnp.array([[0.0], [0.5], [5.0], [5.5], [jnp.nan]])
-    found = kmeans(key, x, 2, where=all_finite(x))
-    assert found.label.tolist() == [0, 0, 1, 1, -1]
-    np.testing.assert_array_equal(found.centers, [[0.25], [5.25]])
+    clustering = kmeans(key, x, 2, where=all_finite(x))
+    assert clustering.label.tolist() == [0, 0, 1, 1, -1]
+    np.testing.assert_array_equal(clustering.centers, [[0.25], [5.25]])
 
 
 def test_rewards_leave_the_callers_arrays_alone():
-    taken, together = np.ones((3, 1), bool), np.array([[True, True, False]] * 3)
-    gaussian_rewards(jnp.array([[1.0], [2.0], [3.0]]), taken, together)  # pyright: ignore[reportArgumentType]
-    assert taken.all()
+    is_taken, is_peer = np.ones((3, 1), bool), np.array([[True, True, False]] * 3)
+    gaussian_rewards(jnp.array([[1.0], [2.0], [3.0]]), is_taken, is_peer)  # pyright: ignore[reportArgumentType]
+    assert is_taken.all()
 
 
 OP_BY_OP = {

@@ -23,18 +23,18 @@ def clients_of(rng, n_groups, gamma, n=12, n_dimensions=6):
     (n,) of its distribution's length, or by exactly that where the error is at right angles to the client's gradient.
     """
     group = np.concatenate([np.arange(n_groups), rng.integers(0, n_groups, n - n_groups)])
-    true = rng.normal(size=(n_groups, n_dimensions)) * rng.exponential(size=(n_groups, 1))
-    true -= np.bincount(group) @ true / n
-    length = np.linalg.norm(true, axis=1)[group]
+    group_gradients = rng.normal(size=(n_groups, n_dimensions)) * rng.exponential(size=(n_groups, 1))
+    group_gradients -= np.bincount(group) @ group_gradients / n
+    norms = np.linalg.norm(group_gradients, axis=1)[group]
     error = rng.normal(size=(n, n_dimensions))
     if rng.random() < 0.5:  # turned as far as an error of that length can turn it
-        along = true[group] / length[:, None]
-        across = error - (error * along).sum(1, keepdims=True) * along
-        across /= np.linalg.norm(across, axis=1, keepdims=True)
+        direction = group_gradients[group] / norms[:, None]
+        normal = error - (error * direction).sum(1, keepdims=True) * direction
+        normal /= np.linalg.norm(normal, axis=1, keepdims=True)
         angle = np.arcsin(gamma)[:, None]
-        return length[:, None] * np.cos(angle) * (np.cos(angle) * along + np.sin(angle) * across), group
-    error *= (gamma * length * rng.random(n) / np.linalg.norm(error, axis=1))[:, None]
-    return true[group] + error, group
+        return norms[:, None] * np.cos(angle) * (np.cos(angle) * direction + np.sin(angle) * normal), group
+    error *= (gamma * norms * rng.random(n) / np.linalg.norm(error, axis=1))[:, None]
+    return group_gradients[group] + error, group
 
 
 @given(st.integers(0, 10_000), st.sampled_from([1, 2, 3, 4, 6]), st.sampled_from([0.0, 0.05, 0.2, 0.5, 0.9]))
@@ -47,18 +47,18 @@ def test_clients_whose_gradients_err_so_much_keep_the_bounds(seed, n_groups, gam
         gradient = gradient + error * (gamma * np.linalg.norm(gradient[0]) / np.linalg.norm(error, axis=1))[:, None]
     else:
         gradient, group = clients_of(rng, n_groups, gamma)
-    alpha, same = cosines(gradient), group[:, None] == group[None, :]
+    alpha, is_same_group = cosines(gradient), group[:, None] == group[None, :]
     bound = np.asarray(intra_bound(jnp.asarray(gamma)[:, None], jnp.asarray(gamma)[None, :]))
-    assert (alpha >= bound - 1e-5)[same].all()
-    floor = float(intra_bound(jnp.float32(gamma.max())))
-    np.testing.assert_allclose(floor, 1 - 2 * gamma.max() ** 2, rtol=1e-5, atol=1e-6)
-    assert alpha[same].min() >= floor - 1e-5
+    assert (alpha >= bound - 1e-5)[is_same_group].all()
+    lower_bound = float(intra_bound(jnp.float32(gamma.max())))
+    np.testing.assert_allclose(lower_bound, 1 - 2 * gamma.max() ** 2, rtol=1e-5, atol=1e-6)
+    assert alpha[is_same_group].min() >= lower_bound - 1e-5
     if n_groups == 1:
         return
     cross = best_bipartition(jnp.asarray(alpha, jnp.float32), jnp.zeros(12, jnp.int32)).cross[0]
-    assert cross <= cross_bound(jnp.float32(floor), n_groups) + 1e-5
+    assert cross <= cross_bound(jnp.float32(lower_bound), n_groups) + 1e-5
     if n_groups == 2:
-        assert alpha[~same].max() <= -bound[~same].min() + 1e-5
+        assert alpha[~is_same_group].max() <= -bound[~is_same_group].min() + 1e-5
 
 
 @given(st.integers(0, 10_000), st.sampled_from([2, 3]), st.floats(0.01, 0.9))
@@ -72,22 +72,22 @@ def test_a_split_across_which_gamma_is_below_its_limit_is_right(seed, n_groups, 
 
 def test_the_bounds_are_reached():
     # Two distributions that pull against each other; clients turned by 30 degrees (gamma 1/2) to either side.
-    turned = np.deg2rad([30, -30, 150, 210])
-    alpha = cosines(np.stack([np.cos(turned), np.sin(turned)], axis=1))
+    angles = np.deg2rad([30, -30, 150, 210])
+    alpha = cosines(np.stack([np.cos(angles), np.sin(angles)], axis=1))
     gap = separation_gap(jnp.asarray(alpha), jnp.asarray([0, 0, 1, 1]))
     h = intra_bound(jnp.float32(0.5))
     np.testing.assert_allclose([alpha[0, 1], alpha[0, 2], gap], [h, cross_bound(h, 2), 2 * h], atol=1e-6)
     # Four distributions within a plane, 60 degrees apart but for the two ends: no better bipartition than one angle.
-    place = np.deg2rad([0, 60, 120, 180])
-    exact = cosines(np.stack([np.cos(place), np.sin(place)], axis=1))
-    cross = best_bipartition(jnp.asarray(exact, jnp.float32), jnp.zeros(4, jnp.int32)).cross[0]
+    angles_in_plane = np.deg2rad([0, 60, 120, 180])
+    cosines_in_plane = cosines(np.stack([np.cos(angles_in_plane), np.sin(angles_in_plane)], axis=1))
+    cross = best_bipartition(jnp.asarray(cosines_in_plane, jnp.float32), jnp.zeros(4, jnp.int32)).cross[0]
     np.testing.assert_allclose([cross, cross_bound(jnp.float32(1), 4)], 0.5, rtol=1e-6)
 
 
 def test_bounds_by_hand():
     # arcsin 0.6 + arcsin 0.8 is a right angle.
-    gamma, other = jnp.asarray([0.0, 0.6, 0.6, 1.0, 0.2]), jnp.asarray([0.0, 0.8, 0.6, 0.0, 1.5])
-    np.testing.assert_allclose(intra_bound(gamma, other), [1, 0, 0.28, -1, -1], atol=1e-6)
+    gamma, other_gamma = jnp.asarray([0.0, 0.6, 0.6, 1.0, 0.2]), jnp.asarray([0.0, 0.8, 0.6, 0.0, 1.5])
+    np.testing.assert_allclose(intra_bound(gamma, other_gamma), [1, 0, 0.28, -1, -1], atol=1e-6)
     np.testing.assert_allclose(intra_bound(gamma[:3]), [1, 0.28, 0.28], rtol=1e-6)
     # cos(90 degrees - arccos 0.8) = sin(arccos 0.8) = 0.6; below cos(60 degrees) = 0.5 nothing is promised for k = 4.
     h = jnp.asarray([1.0, 0.8, 0.5, 0.49, -1.0])

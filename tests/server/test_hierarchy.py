@@ -31,8 +31,8 @@ def test_whole_steps_reach_zero_exactly():
 @pytest.mark.parametrize("level", [1.0, 0.9, 0.7, 0.5, 0.31, 0.0])
 def test_a_cut_at_a_level_equals_scipy(points, dendrogram, level):
     tree = scipy_linkage(pdist(points), "average")
-    theirs = fcluster(tree, level * tree[-1, 2], "distance")
-    assert float(adjusted_rand(cut_at(dendrogram, level), jnp.asarray(theirs))) == 1
+    expected = fcluster(tree, level * tree[-1, 2], "distance")
+    assert float(adjusted_rand(cut_at(dendrogram, level), jnp.asarray(expected))) == 1
 
 
 def test_one_is_one_group_and_just_below_two(dendrogram):
@@ -42,20 +42,22 @@ def test_one_is_one_group_and_just_below_two(dendrogram):
 
 
 def test_next_split_passes_over_levels_that_change_nothing(dendrogram):
-    label, steps, seen = jnp.zeros(14, jnp.int32), jnp.int32(0), []
+    label, steps, numbers_of_groups = jnp.zeros(14, jnp.int32), jnp.int32(0), []
     for _ in range(40):
-        new, new_steps, differs = next_split(dendrogram, label, steps, jnp.float32(0.03))
+        next_label, new_steps, differs = next_split(dendrogram, label, steps, jnp.float32(0.03))
         if not differs:
             break
-        lower = [cut_at(dendrogram, threshold(jnp.int32(n), jnp.float32(0.03))) for n in range(steps + 1, new_steps)]
-        assert all((between == label).all() for between in lower)
+        labels_between = [
+            cut_at(dendrogram, threshold(jnp.int32(n), jnp.float32(0.03))) for n in range(steps + 1, new_steps)
+        ]
+        assert all((label_between == label).all() for label_between in labels_between)
         # Only refines: whoever is together now was together before.
-        together = np.asarray(new)[:, None] == np.asarray(new)[None]
-        assert (~together | (np.asarray(label)[:, None] == np.asarray(label)[None])).all()
-        label, steps = new, new_steps
-        seen.append(int(label.max()) + 1)
+        is_together = np.asarray(next_label)[:, None] == np.asarray(next_label)[None]
+        assert (~is_together | (np.asarray(label)[:, None] == np.asarray(label)[None])).all()
+        label, steps = next_label, new_steps
+        numbers_of_groups.append(int(label.max()) + 1)
     np.testing.assert_array_equal(label, np.arange(14))
-    assert seen == sorted(set(seen))
+    assert numbers_of_groups == sorted(set(numbers_of_groups))
 
 
 @jax.jit
@@ -73,13 +75,13 @@ def test_the_next_split_is_that_of_going_step_by_step(step, seed):
     levels, groups = map(np.asarray, levels_and_groups(tree, jnp.arange(int(1 / step) + 3), step))
     label, steps = np.zeros(9, np.int32), 0
     while levels[steps] > 0:
-        wanted = steps + 1
-        while levels[wanted] > 0 and (groups[wanted] == label).all():
-            wanted += 1
-        new, steps, differs = next_split(tree, label, jnp.int32(steps), step)
-        assert (int(steps), bool(differs)) == (wanted, bool((groups[wanted] != label).any()))
-        np.testing.assert_array_equal(new, groups[wanted])
-        label, steps = np.asarray(new), int(steps)
+        expected_steps = steps + 1
+        while levels[expected_steps] > 0 and (groups[expected_steps] == label).all():
+            expected_steps += 1
+        next_label, steps, differs = next_split(tree, label, jnp.int32(steps), step)
+        assert (int(steps), bool(differs)) == (expected_steps, bool((groups[expected_steps] != label).any()))
+        np.testing.assert_array_equal(next_label, groups[expected_steps])
+        label, steps = np.asarray(next_label), int(steps)
 
 
 @pytest.mark.parametrize("step", [1e-7, 1e-9, 1e-30])
@@ -90,14 +92,16 @@ def test_a_tiny_step_is_as_soon_at_the_next_split(dendrogram, step):
     assert bool(differs) == (step > 1e-10)
     assert 0 < steps <= 2**31 - 1
     if step == 1e-7:
-        apart, steps, differs = next_split(dendrogram, jnp.arange(14), jnp.int32(10_000_000 - 5), jnp.float32(step))
+        label_apart, steps, differs = next_split(
+            dendrogram, jnp.arange(14), jnp.int32(10_000_000 - 5), jnp.float32(step)
+        )
         assert (int(steps), bool(differs)) == (10_000_000, False)
-        np.testing.assert_array_equal(apart, np.arange(14))
+        np.testing.assert_array_equal(label_apart, np.arange(14))
 
 
 def test_without_a_step_nothing_is_ever_split(dendrogram):
-    together = jnp.zeros(14, jnp.int32)
-    label, steps, differs = jax.jit(next_split)(dendrogram, together, jnp.int32(0), jnp.float32(0))
+    one_group = jnp.zeros(14, jnp.int32)
+    label, steps, differs = jax.jit(next_split)(dendrogram, one_group, jnp.int32(0), jnp.float32(0))
     np.testing.assert_array_equal(label, 0)
     assert (int(steps), bool(differs)) == (0, False)
 
@@ -110,24 +114,24 @@ def test_a_lone_client_has_nothing_to_split():
 
 def test_levels_beside_clients_that_do_not_count(points):
     """A merge at height inf is none of the hierarchy: levels are shares of the largest finite height."""
-    there, step = np.arange(16) < 14, jnp.float32(0.2)
-    apart = jnp.asarray(np.pad(squareform(pdist(points)), (0, 2), constant_values=np.nan), jnp.float32)
-    dendrogram, tree = linkage(apart, "average", jnp.asarray(there)), scipy_linkage(pdist(points), "average")
+    is_counted, step = np.arange(16) < 14, jnp.float32(0.2)
+    distance = jnp.asarray(np.pad(squareform(pdist(points)), (0, 2), constant_values=np.nan), jnp.float32)
+    dendrogram, tree = linkage(distance, "average", jnp.asarray(is_counted)), scipy_linkage(pdist(points), "average")
     for level in (1.0, 0.7, 0.5, 0.31, 0.0):
-        found = np.asarray(cut_at(dendrogram, level, jnp.asarray(there)))
-        assert adjusted_rand_score(fcluster(tree, level * tree[-1, 2], "distance"), found[there]) == 1
-        np.testing.assert_array_equal(found[~there], -1)
-    together = jnp.where(jnp.asarray(there), 0, -1)
-    label, steps, differs = next_split(dendrogram, together, jnp.int32(0), step, jnp.asarray(there))
-    theirs = fcluster(tree, (1 - 0.2 * int(steps)) * tree[-1, 2], "distance")
+        actual = np.asarray(cut_at(dendrogram, level, jnp.asarray(is_counted)))
+        assert adjusted_rand_score(fcluster(tree, level * tree[-1, 2], "distance"), actual[is_counted]) == 1
+        np.testing.assert_array_equal(actual[~is_counted], -1)
+    one_group = jnp.where(jnp.asarray(is_counted), 0, -1)
+    label, steps, differs = next_split(dendrogram, one_group, jnp.int32(0), step, jnp.asarray(is_counted))
+    expected = fcluster(tree, (1 - 0.2 * int(steps)) * tree[-1, 2], "distance")
     assert differs
-    assert adjusted_rand_score(theirs, np.asarray(label)[there]) == 1
-    assert max(theirs) > 1
+    assert adjusted_rand_score(expected, np.asarray(label)[is_counted]) == 1
+    assert max(expected) > 1
 
 
 def test_levels_of_clusters_that_are_kept_apart():
-    place = jnp.array([0.0, 1.0, 5.0, 6.0])
-    dendrogram = linkage(jnp.abs(place[:, None] - place[None]), "average", within=jnp.array([0, 0, 1, 1]))
+    position = jnp.array([0.0, 1.0, 5.0, 6.0])
+    dendrogram = linkage(jnp.abs(position[:, None] - position[None]), "average", within=jnp.array([0, 0, 1, 1]))
     assert cut_at(dendrogram, 1.0).tolist() == [0, 0, 1, 1]
     assert cut_at(dendrogram, 0.5).tolist() == [0, 1, 2, 3]
 

@@ -22,11 +22,11 @@ def draws(x, n_probes, n_draws=20, where=None):
 
 def numpy_hopkins(rng, x, n_probes):
     """One draw, written from the definition."""
-    probe = rng.permutation(len(x))[:n_probes]
-    apart = np.linalg.norm(x[:, None] - x[None], axis=-1) + np.diag(np.full(len(x), np.inf))
-    places = rng.uniform(x.min(axis=0), x.max(axis=0), (n_probes, x.shape[1]))
-    z = np.linalg.norm(places[:, None] - x[None], axis=-1).min(axis=1).sum()
-    return z / (z + apart[probe].min(axis=1).sum())
+    probes = rng.permutation(len(x))[:n_probes]
+    distance = np.linalg.norm(x[:, None] - x[None], axis=-1) + np.diag(np.full(len(x), np.inf))
+    uniform_points = rng.uniform(x.min(axis=0), x.max(axis=0), (n_probes, x.shape[1]))
+    uniform_sum = np.linalg.norm(uniform_points[:, None] - x[None], axis=-1).min(axis=1).sum()
+    return uniform_sum / (uniform_sum + distance[probes].min(axis=1).sum())
 
 
 @pytest.mark.parametrize("kind", ["uniform", "blobs", "line"])
@@ -39,19 +39,19 @@ def test_same_distribution_as_numpy(kind, n, n_probes):
         "blobs": 10 * rng.integers(0, 2, (n, 1)) + rng.random((n, 3)),
         "line": np.arange(n)[:, None] * np.ones((1, 3)),
     }[kind].astype(np.float32)
-    ours = draws(np.broadcast_to(x, (1000, n, x.shape[1])), n_probes, n_draws=1)
-    theirs = np.array([numpy_hopkins(rng, x.astype(float), n_probes) for _ in range(1000)])
-    error = np.hypot(ours.std(), theirs.std()) / np.sqrt(1000)
-    assert abs(ours.mean() - theirs.mean()) <= 5 * error
-    assert abs(ours.std() - theirs.std()) <= 5 * error + 1e-6
+    actual = draws(np.broadcast_to(x, (1000, n, x.shape[1])), n_probes, n_draws=1)
+    expected = np.array([numpy_hopkins(rng, x.astype(float), n_probes) for _ in range(1000)])
+    error = np.hypot(actual.std(), expected.std()) / np.sqrt(1000)
+    assert abs(actual.mean() - expected.mean()) <= 5 * error
+    assert abs(actual.std() - expected.std()) <= 5 * error + 1e-6
 
 
 def test_uniform_is_half_and_blobs_are_near_one():
     rng = np.random.default_rng(0)
-    uniform, group = rng.random((50, 200, 2)).astype(np.float32), rng.integers(0, 2, (50, 200, 1))
-    assert abs(draws(uniform, 20).mean() - 0.5) < 0.05  # edges of the box make it a little more than a half
-    blobs = (100 * group + rng.normal(size=(50, 200, 2))).astype(np.float32)
-    assert draws(blobs, 20).min() > 0.95
+    uniform_x, group = rng.random((50, 200, 2)).astype(np.float32), rng.integers(0, 2, (50, 200, 1))
+    assert abs(draws(uniform_x, 20).mean() - 0.5) < 0.05  # edges of the box make it a little more than a half
+    blobs_x = (100 * group + rng.normal(size=(50, 200, 2))).astype(np.float32)
+    assert draws(blobs_x, 20).min() > 0.95
 
 
 def test_hand_value():
@@ -76,25 +76,27 @@ def test_edges(n):
 def test_masked_points_never_matter():
     rng = np.random.default_rng(0)
     x, where = rng.random((400, 12, 3)).astype(np.float32), rng.random((400, 12)) < 0.5
-    first, second = (draws(np.where(where[..., None], x, fill), 4, 5, where) for fill in (np.nan, 1e9))
-    np.testing.assert_array_equal(first, second)
-    assert ((first >= 0) & (first <= 1)).all()
+    with_nan, with_large_numbers = (draws(np.where(where[..., None], x, fill), 4, 5, where) for fill in (np.nan, 1e9))
+    np.testing.assert_array_equal(with_nan, with_large_numbers)
+    assert ((with_nan >= 0) & (with_nan <= 1)).all()
 
 
 @given(st.integers(0, 10**6), st.floats(1e-3, 1e3))
 def test_scale_and_shift_change_nothing(seed, scale):
     x, key = np.random.default_rng(seed).random((10, 4)).astype(np.float32), jax.random.key(seed)
-    got, scaled, moved = (np.asarray(hopkins(key, given, 3, 5)) for given in (x, x * np.float32(scale), x + 1))
-    np.testing.assert_allclose(scaled, got, rtol=1e-4)  # distances of shrunken floats
-    np.testing.assert_allclose(moved, got, rtol=1e-3)
+    statistic, of_scaled, of_shifted = (
+        np.asarray(hopkins(key, points, 3, 5)) for points in (x, x * np.float32(scale), x + 1)
+    )
+    np.testing.assert_allclose(of_scaled, statistic, rtol=1e-4)  # distances of shrunken floats
+    np.testing.assert_allclose(of_shifted, statistic, rtol=1e-3)
 
 
 def test_one_program_inside_scan_and_for_pytrees(traced_once):
     x, keys = np.random.default_rng(0).random((8, 6)).astype(np.float32), jax.random.split(jax.random.key(0), 3)
-    step = lambda c, given: (c, hopkins(given[0], x, 3, 4, given[1]))  # noqa: E731
-    once = traced_once(lambda keys, where: jax.lax.scan(step, 0, (keys, where))[1])
-    everybody = np.ones((3, 8), bool)
-    out = np.asarray(once(keys, everybody))
-    assert (np.asarray(once(keys, everybody & (np.arange(8) > 3))) != out).all()
+    step = lambda c, arguments: (c, hopkins(arguments[0], x, 3, 4, arguments[1]))  # noqa: E731
+    traced = traced_once(lambda keys, where: jax.lax.scan(step, 0, (keys, where))[1])
+    is_counted = np.ones((3, 8), bool)
+    statistics = np.asarray(traced(keys, is_counted))
+    assert (np.asarray(traced(keys, is_counted & (np.arange(8) > 3))) != statistics).all()
     stacked = {"a": x[:, :2], "b": x[:, 2:].reshape(8, 2, 2), "batch_stats": {"a": np.full(8, np.nan, np.float32)}}
-    np.testing.assert_allclose(hopkins(keys[0], stacked, 3, 4), out[0], rtol=1e-6)
+    np.testing.assert_allclose(hopkins(keys[0], stacked, 3, 4), statistics[0], rtol=1e-6)

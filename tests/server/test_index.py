@@ -28,21 +28,21 @@ def test_the_page_runs():
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_function_is_on_the_page_and_has_an_example_that_runs(name):
-    page, own = inspect.getdoc(server) or "", inspect.getdoc(getattr(server, name)) or ""
+    page, docstring = inspect.getdoc(server) or "", inspect.getdoc(getattr(server, name)) or ""
     assert f"`{name}`" in page
-    assert own
-    if ">>>" in own:
-        assert not failures(own, name)
+    assert docstring
+    if ">>>" in docstring:
+        assert not failures(docstring, name)
     else:
         assert re.search(rf">>> .*\b{name}\(", page)
 
 
 def test_the_page_names_nothing_else():
-    named = set(re.findall(r"`(\w+)`", inspect.getdoc(server) or ""))
-    assert named - {"jit", "vmap", "scan"} == set(FUNCTIONS)
+    names = set(re.findall(r"`(\w+)`", inspect.getdoc(server) or ""))
+    assert names - {"jit", "vmap", "scan"} == set(FUNCTIONS)
 
 
 def test_every_module_is_reached_from_the_page():
-    inner = {"blocks", "checks", "entry", "gram", "order_statistics"}  # what the other modules are made of
-    modules = {path.stem for path in Path(server.__file__).parent.glob("*.py")} - inner - {"__init__"}
+    private = {"blocks", "checks", "entry", "gram", "order_statistics"}  # what the other modules are made of
+    modules = {path.stem for path in Path(server.__file__).parent.glob("*.py")} - private - {"__init__"}
     assert {inspect.getmodule(getattr(server, name)).__name__.split(".")[-1] for name in FUNCTIONS} == modules

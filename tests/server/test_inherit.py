@@ -11,13 +11,15 @@ def test_every_cluster_takes_the_row_of_its_first_member():
     rng = np.random.default_rng(0)
     for _ in range(200):
         n = int(rng.integers(1, 9))
-        old, new = rng.integers(0, n, n), rng.integers(-1, n, n)
+        old_label, new_label = rng.integers(0, n, n), rng.integers(-1, n, n)
         rows = {"w": jnp.asarray(rng.normal(size=(n, 2)), jnp.float32)}
-        taken = np.asarray(jax.jit(inherit)(rows, jnp.asarray(old, jnp.int32), jnp.asarray(new, jnp.int32))["w"])
+        inherited = np.asarray(
+            jax.jit(inherit)(rows, jnp.asarray(old_label, jnp.int32), jnp.asarray(new_label, jnp.int32))["w"]
+        )
         for cluster in range(n):
-            members = np.flatnonzero(new == cluster)
-            source = old[members[0]] if len(members) else cluster
-            np.testing.assert_array_equal(taken[cluster], rows["w"][source])
+            members = np.flatnonzero(new_label == cluster)
+            source = old_label[members[0]] if len(members) else cluster
+            np.testing.assert_array_equal(inherited[cluster], rows["w"][source])
 
 
 def test_who_was_in_no_cluster_brings_no_row():

@@ -34,13 +34,13 @@ def inertia_of(x, label):
 
 
 @partial(jax.jit, static_argnums=(1, 2))
-def _solved(x, k, n_init, more):
+def _solve(x, k, n_init, options):
     keys = jax.random.split(jax.random.key(0), len(x))
-    return jax.vmap(lambda key, x, m: kmeans(key, x, k, n_init=n_init, **m))(keys, x, more)
+    return jax.vmap(lambda key, x, m: kmeans(key, x, k, n_init=n_init, **m))(keys, x, options)
 
 
-def solve(x, k, n_init=20, **more):
-    return jax.device_get(_solved(x, k, n_init, more))
+def solve(x, k, n_init=20, **options):
+    return jax.device_get(_solve(x, k, n_init, options))
 
 
 def partitions(n, k):
@@ -59,23 +59,25 @@ def partitions(n, k):
 def test_reaches_the_optimum_of_nearly_all_problems(n, k, d):
     x = blobs(130, n, d, 3, spread=1.5)
     x[::5] = np.round(x[::5])
-    got = solve(x, k)
-    every = partitions(n, k)
-    best = np.array([min(inertia_of(a, label) for label in every) for a in x])
-    reached = [inertia_of(a, label) for a, label in zip(x, np.asarray(got.label), strict=True)]
-    np.testing.assert_allclose(got.inertia, reached, rtol=1e-5, atol=1e-5)
-    missed = np.asarray(got.inertia) > best * (1 + 1e-5) + 1e-5  # Lloyd ends in a local optimum now and then
-    assert missed.mean() <= 0.02
-    assert (np.asarray(got.inertia) <= best * 1.05 + 1e-5).all()
+    clusterings = solve(x, k)
+    labellings = partitions(n, k)
+    least_inertia = np.array([min(inertia_of(a, label) for label in labellings) for a in x])
+    inertias = [inertia_of(a, label) for a, label in zip(x, np.asarray(clusterings.label), strict=True)]
+    np.testing.assert_allclose(clusterings.inertia, inertias, rtol=1e-5, atol=1e-5)
+    is_worse = (
+        np.asarray(clusterings.inertia) > least_inertia * (1 + 1e-5) + 1e-5
+    )  # Lloyd ends in a local optimum now and then
+    assert is_worse.mean() <= 0.02
+    assert (np.asarray(clusterings.inertia) <= least_inertia * 1.05 + 1e-5).all()
 
 
 @pytest.mark.parametrize(("n", "d"), [(40, 2), *slow_rows((30, 100))])
 def test_as_good_as_scikit_learn(n, d):
     x = blobs(25, n, d, 4, spread=1.0)
-    got = solve(x, 4)
-    theirs = np.array([scikit_learn(a, 4) for a in x])
-    assert (np.asarray(got.inertia) <= theirs * 1.01).all()  # both are local optima, the best of 20
-    assert np.asarray(got.inertia).mean() <= theirs.mean() * 1.001
+    clusterings = solve(x, 4)
+    expected = np.array([scikit_learn(a, 4) for a in x])
+    assert (np.asarray(clusterings.inertia) <= expected * 1.01).all()  # both are local optima, the best of 20
+    assert np.asarray(clusterings.inertia).mean() <= expected.mean() * 1.001
 
 
 @pytest.mark.parametrize("d", [40, *slow(2)])
@@ -84,59 +86,59 @@ def test_separated_groups_are_found_and_labels_canonical(d, renumber):
     group = rng.integers(0, 3, (150, 14))
     group[:, :3] = [2, 0, 1]
     x = 50 * np.eye(3, d)[group] if d > 2 else 50 * np.array([[0, 0], [0, 1], [1, 0]])[group]
-    noisy = (x + 1000 + rng.normal(size=x.shape)).astype(np.float32)
-    got = solve(noisy, 3, where=np.ones((150, 14), bool))
+    noisy_x = (x + 1000 + rng.normal(size=x.shape)).astype(np.float32)
+    clusterings = solve(noisy_x, 3, where=np.ones((150, 14), bool))
     for case in range(150):
-        assert got.label[case].tolist() == renumber(group[case])
+        assert clusterings.label[case].tolist() == renumber(group[case])
         for k in range(3):
-            mine = np.asarray(got.label[case]) == k
+            is_member = np.asarray(clusterings.label[case]) == k
             np.testing.assert_allclose(
-                got.centers[case, k], (x + 1000)[case][mine].mean(axis=0), atol=4
+                clusterings.centers[case, k], (x + 1000)[case][is_member].mean(axis=0), atol=4
             )  # 4 sd of the noise
 
 
 @jax.jit
-def of_four(x):
+def inertia_gradient(x):
     """Two clusters of four points, and the slope of the inertia."""
 
     def inertia(x):
-        found = kmeans(jax.random.key(0), x, 2)
-        return found.inertia, found
+        clustering = kmeans(jax.random.key(0), x, 2)
+        return clustering.inertia, clustering
 
-    slope, found = jax.grad(inertia, has_aux=True)(x)
-    return found, slope
+    gradient, clustering = jax.grad(inertia, has_aux=True)(x)
+    return clustering, gradient
 
 
 def test_hand_values():
     x = np.float32([[0, 0], [0, 0.5], [0.5, 0], [1, 1]])  # three near the origin and one apart
-    got = of_four(x)[0]
-    assert got.label.tolist() == [0, 0, 0, 1]
-    np.testing.assert_allclose(got.centers, [[1 / 6, 1 / 6], [1, 1]], rtol=1e-6)
-    np.testing.assert_allclose(got.inertia, 1 / 3, rtol=1e-5)
+    clustering = inertia_gradient(x)[0]
+    assert clustering.label.tolist() == [0, 0, 0, 1]
+    np.testing.assert_allclose(clustering.centers, [[1 / 6, 1 / 6], [1, 1]], rtol=1e-6)
+    np.testing.assert_allclose(clustering.inertia, 1 / 3, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.uint8, bool])
 def test_centers_of_whole_numbers_are_means(kind):
     x = np.float32([[0, 0], [0, 0], [0, 1], [1, 1]])
-    whole, exact = (kmeans(jax.random.key(0), jnp.asarray(one), 2) for one in (x.astype(kind), x))
-    assert whole.centers.dtype == np.float32
-    np.testing.assert_array_equal(whole.label, exact.label)
-    np.testing.assert_allclose(whole.centers, exact.centers, rtol=1e-6)
+    of_whole_numbers, of_floats = (kmeans(jax.random.key(0), jnp.asarray(points), 2) for points in (x.astype(kind), x))
+    assert of_whole_numbers.centers.dtype == np.float32
+    np.testing.assert_array_equal(of_whole_numbers.label, of_floats.label)
+    np.testing.assert_allclose(of_whole_numbers.centers, of_floats.centers, rtol=1e-6)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("d", [30, *slow(1)])
 def test_equal_points_few_points_and_one_cluster(d):
     key = jax.random.key(0)
-    equal = jax.device_get(kmeans(key, np.full((6, d), 2.5, np.float32), 5, where=np.ones(6, bool)))
-    assert (equal.label.tolist(), float(equal.inertia)) == ([0] * 6, 0.0)
-    np.testing.assert_array_equal(equal.centers, np.full((5, d), 2.5))
-    place = np.arange(6, dtype=np.float32)[:, None] * np.ones((1, d), np.float32)
-    few = jax.device_get(kmeans(key, place, 5, where=np.arange(6) < 3))
-    assert (few.label.tolist(), float(few.inertia)) == ([0, 1, 2, -1, -1, -1], 0.0)
-    np.testing.assert_allclose(few.centers[3:], 1, rtol=1e-6)  # the overall mean
-    one = jax.device_get(kmeans(key, place[:4], 1))
-    np.testing.assert_allclose((one.inertia, one.centers[0, 0]), (5 * d, 1.5), rtol=1e-5)
+    of_equal_points = jax.device_get(kmeans(key, np.full((6, d), 2.5, np.float32), 5, where=np.ones(6, bool)))
+    assert (of_equal_points.label.tolist(), float(of_equal_points.inertia)) == ([0] * 6, 0.0)
+    np.testing.assert_array_equal(of_equal_points.centers, np.full((5, d), 2.5))
+    positions = np.arange(6, dtype=np.float32)[:, None] * np.ones((1, d), np.float32)
+    of_few_points = jax.device_get(kmeans(key, positions, 5, where=np.arange(6) < 3))
+    assert (of_few_points.label.tolist(), float(of_few_points.inertia)) == ([0, 1, 2, -1, -1, -1], 0.0)
+    np.testing.assert_allclose(of_few_points.centers[3:], 1, rtol=1e-6)  # the overall mean
+    one_cluster = jax.device_get(kmeans(key, positions[:4], 1))
+    np.testing.assert_allclose((one_cluster.inertia, one_cluster.centers[0, 0]), (5 * d, 1.5), rtol=1e-5)
 
 
 def test_every_cluster_is_used_where_points_are_distinct():
@@ -145,40 +147,44 @@ def test_every_cluster_is_used_where_points_are_distinct():
 
 
 def test_seeds_are_drawn_in_proportion_to_their_squared_distance():
-    """One draw a seed, its luck on a grid: as often as k-means++ says, and never a point that does not count."""
-    place, where = jnp.float32([0, 50, 1, 3, 90]), jnp.array([True, False, True, True, False])
+    """One random number a seed, on a grid: as often as k-means++ says, and never a point that does not count."""
+    position, where = jnp.float32([0, 50, 1, 3, 90]), jnp.array([True, False, True, True, False])
     share = np.arange(1, 1001, dtype=np.float32) / 1000  # 1.0 with it
-    luck = np.stack([np.full_like(share, 0.2), share], axis=1)[..., None]
-    seeds_of = lambda luck: plus_plus(luck, lambda i: (place[i][:, None] - place[None]) ** 2, where)  # noqa: E731
-    seeds = np.asarray(jax.jit(jax.vmap(seeds_of))(luck))
-    assert (seeds[:, 0] == 0).all()  # the first third of the luck
-    often = np.bincount(seeds[:, 1], minlength=5)
-    assert (often[[0, 1, 4]] == 0).all()
-    np.testing.assert_allclose(often[[2, 3]], [100, 900], atol=1)  # where the luck is on the edge
+    draws = np.stack([np.full_like(share, 0.2), share], axis=1)[..., None]
+    seeds_of = lambda draws: plus_plus(draws, lambda i: (position[i][:, None] - position[None]) ** 2, where)  # noqa: E731
+    seeds = np.asarray(jax.jit(jax.vmap(seeds_of))(draws))
+    assert (seeds[:, 0] == 0).all()  # the first third of the numbers
+    counts = np.bincount(seeds[:, 1], minlength=5)
+    assert (counts[[0, 1, 4]] == 0).all()
+    np.testing.assert_allclose(counts[[2, 3]], [100, 900], atol=1)  # where a number is on the edge
 
 
 @pytest.mark.parametrize("d", [40, *slow(2)])
 def test_masked_points_never_matter(d):
     x, where = blobs(150, 14, d, 3), np.random.default_rng(1).random((150, 14)) < 0.6
     where[0] = False
-    got = solve(np.where(where[..., None], x, np.nan), 3, where=where)
-    assert (np.asarray(got.label)[~where] == -1).all()
-    assert (np.asarray(got.label)[where] >= 0).all()
-    assert np.isfinite(got.centers).all()
+    clusterings = solve(np.where(where[..., None], x, np.nan), 3, where=where)
+    assert (np.asarray(clusterings.label)[~where] == -1).all()
+    assert (np.asarray(clusterings.label)[where] >= 0).all()
+    assert np.isfinite(clusterings.centers).all()
     for case in range(0, 150, 15):
-        kept = x[case][where[case]]
-        if len(kept) > 3:
-            best = scikit_learn(kept, 3, 10)
-            np.testing.assert_allclose(got.inertia[case], best, rtol=1e-3)  # well separated: both are optimal
+        counted_points = x[case][where[case]]
+        if len(counted_points) > 3:
+            expected = scikit_learn(counted_points, 3, 10)
+            np.testing.assert_allclose(
+                clusterings.inertia[case], expected, rtol=1e-3
+            )  # well separated: both are optimal
 
 
 def test_models_cluster_as_their_flat_parameters():
     x = blobs(1, 12, 50, 3)[0]
     stacked = {"a": {"w": x[:, :48].reshape(12, 6, 8)}, "b": {"w": x[:, 48:]}, "batch_stats": {"a": {"m": x[:, :1]}}}
-    flat, whole = (jax.device_get(kmeans(jax.random.key(1), models, 3)) for models in (x, stacked))
-    np.testing.assert_array_equal(flat.label, whole.label)
-    np.testing.assert_allclose(whole.centers["a"]["w"].reshape(3, 48), flat.centers[:, :48], rtol=1e-5, atol=1e-6)
-    assert whole.centers["batch_stats"]["a"]["m"].shape == (3, 1)
+    of_flat, of_models = (jax.device_get(kmeans(jax.random.key(1), models, 3)) for models in (x, stacked))
+    np.testing.assert_array_equal(of_flat.label, of_models.label)
+    np.testing.assert_allclose(
+        of_models.centers["a"]["w"].reshape(3, 48), of_flat.centers[:, :48], rtol=1e-5, atol=1e-6
+    )
+    assert of_models.centers["batch_stats"]["a"]["m"].shape == (3, 1)
 
 
 @given(st.integers(0, 10**6))
@@ -186,26 +192,28 @@ def test_symmetries_and_local_optimality(seed):
     rng = np.random.default_rng(seed)
     x, order, key = rng.normal(size=(15, 3)).astype(np.float32), rng.permutation(15), jax.random.key(seed)
     solve = lambda x: kmeans(key, x, 3, n_init=200)  # noqa: E731  # restarts enough to reach the optimum
-    got = solve(x)
-    distance = ((x[:, None] - np.asarray(got.centers)) ** 2).sum(axis=-1)
-    np.testing.assert_allclose(distance[np.arange(15), got.label], distance.min(axis=1), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(got.inertia, distance.min(axis=1).sum(), rtol=1e-5)
-    np.testing.assert_allclose(solve(x[order]).inertia, got.inertia, rtol=0.05)  # other draws
-    np.testing.assert_array_equal(solve(4 * x).label, got.label)
+    clustering = solve(x)
+    distance = ((x[:, None] - np.asarray(clustering.centers)) ** 2).sum(axis=-1)
+    np.testing.assert_allclose(distance[np.arange(15), clustering.label], distance.min(axis=1), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(clustering.inertia, distance.min(axis=1).sum(), rtol=1e-5)
+    np.testing.assert_allclose(solve(x[order]).inertia, clustering.inertia, rtol=0.05)  # other draws
+    np.testing.assert_array_equal(solve(4 * x).label, clustering.label)
 
 
 def test_zero_steps_return_the_seeding_and_others_are_lloyds(renumber):
     x = blobs(1, 200, 2, 6, spread=1)[0]
-    ours = np.mean([kmeans(jax.random.key(i), x, 6, n_init=1, n_steps=0).inertia for i in range(40)])
-    theirs = []
+    actual = np.mean([kmeans(jax.random.key(i), x, 6, n_init=1, n_steps=0).inertia for i in range(40)])
+    expected = []
     for i in range(40):
         seeds, _ = kmeans_plusplus(x, 6, random_state=i)
-        theirs.append(inertia_of(x, ((x[:, None] - seeds) ** 2).sum(axis=-1).argmin(axis=1)))
-    assert ours <= 1.1 * np.mean(theirs)  # greedy seeding as scikit-learn's; the means of 40 differ by a few per cent
+        expected.append(inertia_of(x, ((x[:, None] - seeds) ** 2).sum(axis=-1).argmin(axis=1)))
+    assert actual <= 1.1 * np.mean(
+        expected
+    )  # greedy seeding as scikit-learn's; the means of 40 differ by a few per cent
     # The draws of the only restart: of three for each seed the one that lowers the sum most is kept.
-    luck = 1 - jax.random.uniform(jax.random.key(0), (6, 3))
-    apart = jnp.asarray(((x[:, None] - x) ** 2).sum(axis=-1))
-    seeds = x[plus_plus(luck, lambda i: apart[i], jnp.ones(200, bool))]
+    draws = 1 - jax.random.uniform(jax.random.key(0), (6, 3))
+    squared_distance = jnp.asarray(((x[:, None] - x) ** 2).sum(axis=-1))
+    seeds = x[plus_plus(draws, lambda i: squared_distance[i], jnp.ones(200, bool))]
     label = np.array(renumber(((x[:, None] - seeds) ** 2).sum(axis=-1).argmin(axis=1)))
     assert kmeans(jax.random.key(0), x, 6, n_init=1, n_steps=0).label.tolist() == label.tolist()
     for n_steps in (1, 2):
@@ -218,41 +226,42 @@ def test_zero_steps_return_the_seeding_and_others_are_lloyds(renumber):
 @pytest.mark.slow
 def test_restarts_one_after_another_are_those_side_by_side():
     """As a CPU runs them, and an accelerator."""
-    x, everyone = jnp.asarray(np.random.default_rng(0).normal(size=(40, 3)), jnp.float32), jnp.ones(40, bool)
+    x, is_counted = jnp.asarray(np.random.default_rng(0).normal(size=(40, 3)), jnp.float32), jnp.ones(40, bool)
 
     @jax.jit
-    def both(x):
-        geometry = _direct(x, everyone, 4)
-        found = [
-            _best_restart(jax.random.key(0), geometry, everyone, 4, 5, jnp.int32(100), one) for one in (False, True)
+    def restarts(x):
+        geometry = _direct(x, is_counted, 4)
+        inertias = [
+            _best_restart(jax.random.key(0), geometry, is_counted, 4, 5, jnp.int32(100), in_loop)
+            for in_loop in (False, True)
         ]
-        return jnp.stack(found)
+        return jnp.stack(inertias)
 
-    side_by_side, one_after_another = both(x)
+    side_by_side, one_after_another = restarts(x)
     assert len(set(side_by_side.tolist())) == 4
     np.testing.assert_array_equal(side_by_side, one_after_another)
 
 
 def test_gradient_with_labels_held():
     x = np.float32([[0, 0], [2, 0], [10, 0], [14, 0]])
-    for padded in (x, np.pad(x, ((0, 0), (0, 6)))):
-        slope = np.asarray(of_four(padded)[1])  # 2 (x_i - mean)
-        np.testing.assert_allclose(slope[:, 0], [-2, 2, -4, 4], rtol=1e-5)
+    for padded_x in (x, np.pad(x, ((0, 0), (0, 6)))):
+        gradient = np.asarray(inertia_gradient(padded_x)[1])  # 2 (x_i - mean)
+        np.testing.assert_allclose(gradient[:, 0], [-2, 2, -4, 4], rtol=1e-5)
 
 
 def test_one_program_and_inside_scan(traced_once):
     """Under `scan` as alone, and traced once for all keys, points, masks and numbers of steps."""
     x, where = blobs(3, 10, 4, 2), np.arange(10) > np.int32([-1, 2, 3])[:, None]
     keys, steps = jax.random.split(jax.random.key(0), 3), np.int32([5, 50, 100])
-    once = traced_once(
-        lambda *given: jax.lax.scan(
-            lambda c, one: (c, kmeans(*one[:2], 2, n_init=3, n_steps=one[2], where=one[3]).label), 0, given
+    traced = traced_once(
+        lambda *arguments: jax.lax.scan(
+            lambda c, case: (c, kmeans(*case[:2], 2, n_init=3, n_steps=case[2], where=case[3]).label), 0, arguments
         )
     )
-    for moved in (np.arange(3), np.array([1, 2, 0])):
-        _, label = once(keys[moved], x[moved], steps[moved], where[moved])
-        alone = [kmeans(keys[i], x[i], 2, n_init=3, n_steps=steps[i], where=where[i]).label for i in moved]
-        np.testing.assert_array_equal(label, alone)
+    for order in (np.arange(3), np.array([1, 2, 0])):
+        _, label = traced(keys[order], x[order], steps[order], where[order])
+        expected = [kmeans(keys[i], x[i], 2, n_init=3, n_steps=steps[i], where=where[i]).label for i in order]
+        np.testing.assert_array_equal(label, expected)
 
 
 def test_bad_arguments_are_named():

@@ -18,8 +18,8 @@ def array(values, dtype=jnp.int32):
 @pytest.mark.parametrize("n", [1, 2, 9, 40])
 def test_canonical_numbers_by_first_appearance(n, renumber):
     label = np.random.default_rng(n).integers(-2, 6, (300, n))
-    got = jax.vmap(canonical)(array(label))
-    assert got.tolist() == [renumber(row) for row in label]
+    actual = jax.vmap(canonical)(array(label))
+    assert actual.tolist() == [renumber(row) for row in label]
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, MOST_BY_PAIRS, MOST_BY_PAIRS + 1, 2 * MOST_BY_PAIRS])
@@ -27,36 +27,36 @@ def test_canonical_numbers_by_first_appearance(n, renumber):
 def test_rank_of_any_number_is_that_of_the_rest_by_plain_python(n, n_labels, renumber):
     rng = np.random.default_rng(n + n_labels)
     label, where = rng.integers(-n_labels, n_labels, n), rng.random(n) < 0.7
-    got = np.asarray(jax.jit(rank)(array(label), array(where, bool)))
-    assert got[where].tolist() == renumber(label[where] + n_labels)
-    assert (got[~where] == n).all()
+    actual = np.asarray(jax.jit(rank)(array(label), array(where, bool)))
+    assert actual[where].tolist() == renumber(label[where] + n_labels)
+    assert (actual[~where] == n).all()
 
 
 @given(LABELS, MASKS)
 def test_canonical_of_a_mask_is_that_of_the_rest(label, where):
-    got = np.asarray(canonical(array(label), array(where, bool)))
-    kept = [x for x, w in zip(label, where, strict=True) if w]
+    actual = np.asarray(canonical(array(label), array(where, bool)))
+    counted_label = [x for x, w in zip(label, where, strict=True) if w]
     number: dict[int, int] = {}
-    expected = [number.setdefault(x, len(number)) if x >= 0 else -1 for x in kept]
-    assert got[np.array(where)].tolist() == expected
-    assert (got[~np.array(where)] == -1).all()
+    expected = [number.setdefault(x, len(number)) if x >= 0 else -1 for x in counted_label]
+    assert actual[np.array(where)].tolist() == expected
+    assert (actual[~np.array(where)] == -1).all()
 
 
 @given(LABELS, st.permutations(range(6)))
 def test_canonical_ignores_names_and_is_idempotent(label, names):
-    once = canonical(array(label))
-    renamed = [names[x] if x >= 0 else x for x in label]
-    assert canonical(array(renamed)).tolist() == once.tolist() == canonical(once).tolist()
+    canonical_label = canonical(array(label))
+    renamed_label = [names[x] if x >= 0 else x for x in label]
+    assert canonical(array(renamed_label)).tolist() == canonical_label.tolist() == canonical(canonical_label).tolist()
 
 
 @given(LABELS, MASKS)
 def test_noise_to_singletons(label, where):
-    got = noise_to_singletons(array(label), array(where, bool)).tolist()
+    actual = noise_to_singletons(array(label), array(where, bool)).tolist()
     for i in range(8):
-        assert (got[i] >= 0) == where[i]
+        assert (actual[i] >= 0) == where[i]
         for j in range(i):
-            together = label[i] == label[j] and label[i] >= 0
-            assert not (where[i] and where[j]) or (got[i] == got[j]) == together
+            is_together = label[i] == label[j] and label[i] >= 0
+            assert not (where[i] and where[j]) or (actual[i] == actual[j]) == is_together
 
 
 def test_errors_name_the_field():

@@ -54,29 +54,29 @@ def shared_size(names, shared, params, boundary="tensors"):
     ],
 )
 def test_prefix_in_forward_order(boundary, shared, kernels, biases):
-    got = select_layers(LAYERS, shared, ONE, ZERO, boundary)
-    assert [int(got[name]["kernel"].all()) for name in LAYERS] == [1] * kernels + [0] * (3 - kernels)
-    assert [int(got[name]["bias"].all()) for name in LAYERS] == [1] * biases + [0] * (3 - biases)
-    expected = sum(leaf.sum() for name in LAYERS for leaf in got[name].values())
+    actual = select_layers(LAYERS, shared, ONE, ZERO, boundary)
+    assert [int(actual[name]["kernel"].all()) for name in LAYERS] == [1] * kernels + [0] * (3 - kernels)
+    assert [int(actual[name]["bias"].all()) for name in LAYERS] == [1] * biases + [0] * (3 - biases)
+    expected = sum(leaf.sum() for name in LAYERS for leaf in actual[name].values())
     assert int(shared_size(LAYERS, shared, ONE, boundary)) == int(expected)
 
 
-def covered(shared, boundary, net):
+def n_covered(shared, boundary, params):
     """Scalars that a prefix covers, by counting in exact arithmetic: kernel before bias, output channels in order."""
     shared = min(max(shared, Fraction(0)), Fraction(3))
     if boundary == "nearest-half":
         shared = Fraction((2 * shared + Fraction(1, 2)).__floor__(), 2)
-    whole, total = int(shared), 0
-    rest = Fraction(0) if boundary == "floor" else shared - whole
-    for place, name in enumerate(LAYERS):
-        for tensor, leaf in enumerate((net[name]["kernel"], net[name]["bias"])):
+    n_whole, total = int(shared), 0
+    share_of_next = Fraction(0) if boundary == "floor" else shared - n_whole
+    for index, name in enumerate(LAYERS):
+        for tensor, leaf in enumerate((params[name]["kernel"], params[name]["bias"])):
             channels = leaf.shape[-1]
-            if place < whole:
+            if index < n_whole:
                 total += leaf.size
-            elif place == whole and boundary == "unit-fraction":
-                total += leaf.size // channels * int(rest * channels)
-            elif place == whole:
-                total += leaf.size * (tensor < int(rest * 2))
+            elif index == n_whole and boundary == "unit-fraction":
+                total += leaf.size // channels * int(share_of_next * channels)
+            elif index == n_whole:
+                total += leaf.size * (tensor < int(share_of_next * 2))
     return total
 
 
@@ -84,9 +84,9 @@ def covered(shared, boundary, net):
 def test_prefix_sizes_equal_counting(boundary):
     # Steps of 1/40 meet every boundary of 2 tensors and of 2, 4 and 10 channels exactly, as float32 does not.
     steps = np.random.default_rng(0).integers(-20, 140, 300)
-    of_every = jax.jit(jax.vmap(lambda shared: layers.shared_size(LAYERS, shared, ONE, boundary)))
-    got = of_every((steps / 40).astype(np.float32))
-    assert got.tolist() == [covered(Fraction(int(step), 40), boundary, ONE) for step in steps]
+    sizes_of = jax.jit(jax.vmap(lambda shared: layers.shared_size(LAYERS, shared, ONE, boundary)))
+    actual = sizes_of((steps / 40).astype(np.float32))
+    assert actual.tolist() == [n_covered(Fraction(int(step), 40), boundary, ONE) for step in steps]
 
 
 @pytest.mark.parametrize("n", [1, 7, *slow(2)])
@@ -94,27 +94,27 @@ def test_layer_choices_equal_numpy(n):
     rng = np.random.default_rng(n)
     mask = rng.random((350, n, 3)) < 0.5
     values = rng.normal(size=(2, 350, n, 3)).astype(np.float32)
-    poisoned = [
-        {name: {"w": np.where(used[..., i], side[..., i], np.float32(np.nan))} for i, name in enumerate(LAYERS)}
-        for side, used in zip(values, (mask, ~mask), strict=True)
+    with_nan = [
+        {name: {"w": np.where(is_used[..., i], side[..., i], np.float32(np.nan))} for i, name in enumerate(LAYERS)}
+        for side, is_used in zip(values, (mask, ~mask), strict=True)
     ]
-    got = jax.jit(jax.vmap(lambda mask, a, b: where_layers(LAYERS, mask, a, b)))(mask, *poisoned)
+    actual = jax.jit(jax.vmap(lambda mask, a, b: where_layers(LAYERS, mask, a, b)))(mask, *with_nan)
     expected = np.where(mask, values[0], values[1])
     for i, name in enumerate(LAYERS):
-        np.testing.assert_array_equal(got[name]["w"], expected[..., i])
+        np.testing.assert_array_equal(actual[name]["w"], expected[..., i])
 
 
 def test_due_layers_equal_python():
     rng = np.random.default_rng(0)
     rounds, interval = rng.integers(0, 500, 1000), rng.integers(1, 30, (1000, 2, 3))
-    got = jax.jit(jax.vmap(due_layers))(rounds, interval)
-    np.testing.assert_array_equal(got, np.mod(rounds[:, None, None], interval) == 0)
+    actual = jax.jit(jax.vmap(due_layers))(rounds, interval)
+    np.testing.assert_array_equal(actual, np.mod(rounds[:, None, None], interval) == 0)
 
 
 def test_unit_fraction_shares_output_channels():
-    got = select_layers(LAYERS, 1.5, ONE, ZERO, "unit-fraction")  # half of conv1's 4 channels
-    np.testing.assert_array_equal(got["conv1"]["bias"], [1, 1, 0, 0])
-    np.testing.assert_array_equal(got["conv1"]["kernel"].sum(axis=(0, 1, 2)), [18, 18, 0, 0])
+    actual = select_layers(LAYERS, 1.5, ONE, ZERO, "unit-fraction")  # half of conv1's 4 channels
+    np.testing.assert_array_equal(actual["conv1"]["bias"], [1, 1, 0, 0])
+    np.testing.assert_array_equal(actual["conv1"]["kernel"].sum(axis=(0, 1, 2)), [18, 18, 0, 0])
     assert int(shared_size(LAYERS, 1.5, ONE, "unit-fraction")) == 20 + 36 + 2
     assert (
         int(shared_size(LAYERS, 2.1, ONE, "unit-fraction")) == 20 + 76 + 5
@@ -130,13 +130,13 @@ def test_published_prefix_of_four_layers():
 
 
 def test_selection_never_mixes_and_statistics_follow_their_layer():
-    first = select_layers(LAYERS, 1.0, ONE, NAN)
-    assert np.isfinite(first["conv2"]["kernel"]).all()
-    assert np.isnan(first["conv1"]["kernel"]).all()
-    assert np.isnan(first["batch_stats"]["conv1"]["mean"]).all()
+    first_layer = select_layers(LAYERS, 1.0, ONE, NAN)
+    assert np.isfinite(first_layer["conv2"]["kernel"]).all()
+    assert np.isnan(first_layer["conv1"]["kernel"]).all()
+    assert np.isnan(first_layer["batch_stats"]["conv1"]["mean"]).all()
     assert np.isfinite(select_layers(LAYERS, 2.0, ONE, NAN)["batch_stats"]["conv1"]["mean"]).all()
-    whole = select_layers(LAYERS, 3.0, ONE, NAN)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(whole))
+    all_layers = select_layers(LAYERS, 3.0, ONE, NAN)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(all_layers))
 
 
 @pytest.mark.parametrize("boundary", ["tensors", "floor", "unit-fraction", "nearest-half"])
@@ -145,16 +145,16 @@ def test_one_program_for_every_fraction_and_monotone(boundary, traced_once):
     sizes = [int(size(np.float32(s))) for s in np.linspace(0, 3, 61)]
     assert sizes == sorted(sizes)
     assert (sizes[0], sizes[-1]) == (0, 146)
-    of_both = jax.jit(jax.vmap(lambda shared: layers.select_layers(LAYERS, shared, ONE, NAN, boundary)))
-    batch = jax.device_get(of_both(np.float32([0, 3])))
+    select_batch = jax.jit(jax.vmap(lambda shared: layers.select_layers(LAYERS, shared, ONE, NAN, boundary)))
+    batch = jax.device_get(select_batch(np.float32([0, 3])))
     assert np.isnan(batch["fc"]["bias"][0]).all()
     assert np.isfinite(batch["fc"]["bias"][1]).all()
 
 
 def test_stacked_models_broadcast():
     stacked = jax.tree.map(lambda leaf: np.stack([leaf, 2 * leaf]), ONE)
-    got = select_layers(LAYERS, 1.25, stacked, jax.tree.map(np.zeros_like, stacked), "unit-fraction")
-    np.testing.assert_array_equal(got["conv1"]["bias"], [[1, 0, 0, 0], [2, 0, 0, 0]])
+    actual = select_layers(LAYERS, 1.25, stacked, jax.tree.map(np.zeros_like, stacked), "unit-fraction")
+    np.testing.assert_array_equal(actual["conv1"]["bias"], [[1, 0, 0, 0], [2, 0, 0, 0]])
 
 
 def test_nested_layers_put_biases_last_in_their_submodule():
@@ -173,12 +173,14 @@ def test_layers_at_different_intervals():
     np.testing.assert_array_equal(due(np.int32(4), interval), [[1, 0, 1], [1, 1, 0]])
     np.testing.assert_array_equal(due(np.int32(3), interval), np.ones((2, 3)))
     stacked = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), ONE)
-    stale = jax.tree.map(lambda leaf: leaf * np.float32(np.nan), stacked)
-    of_clients = np.asarray(due(np.int32(4), interval))[[1, 0]]
-    got = jax.device_get(jax.jit(lambda mask, *sides: where_layers(LAYERS, mask, *sides))(of_clients, stacked, stale))
-    np.testing.assert_array_equal(np.isfinite(got["conv1"]["bias"]).all(axis=1), [True, False])
-    np.testing.assert_array_equal(np.isfinite(got["fc"]["kernel"]).all(axis=(1, 2)), [False, True])
-    np.testing.assert_array_equal(np.isfinite(got["batch_stats"]["conv1"]["mean"]).all(axis=1), [True, False])
+    with_nan = jax.tree.map(lambda leaf: leaf * np.float32(np.nan), stacked)
+    is_due = np.asarray(due(np.int32(4), interval))[[1, 0]]
+    actual = jax.device_get(
+        jax.jit(lambda mask, *models: where_layers(LAYERS, mask, *models))(is_due, stacked, with_nan)
+    )
+    np.testing.assert_array_equal(np.isfinite(actual["conv1"]["bias"]).all(axis=1), [True, False])
+    np.testing.assert_array_equal(np.isfinite(actual["fc"]["kernel"]).all(axis=(1, 2)), [False, True])
+    np.testing.assert_array_equal(np.isfinite(actual["batch_stats"]["conv1"]["mean"]).all(axis=1), [True, False])
 
 
 def test_bad_names_are_refused():
@@ -195,10 +197,10 @@ def test_bad_names_are_refused():
     [lambda *sides: where_layers(LAYERS, np.ones((2, 3), bool), *sides), partial(layers.select_layers, LAYERS, 1.0)],
 )
 def test_models_of_other_shapes_or_layers_are_refused(choose):
-    one, two = (jax.tree.map(lambda leaf, n=n: np.stack(n * [leaf]), ONE) for n in (1, 2))
+    one_model, two_models = (jax.tree.map(lambda leaf, n=n: np.stack(n * [leaf]), ONE) for n in (1, 2))
     with pytest.raises(ValueError, match=r"^on_true\[.*\] has shape \(1, .*; expected \(2, .*to go with on_false"):
-        choose(one, two)
+        choose(one_model, two_models)
     with pytest.raises(
         ValueError, match=r"^on_true has the leaves .*; expected .*\['fc'\]\['kernel'\], those of on_false"
     ):
-        choose({name: layer for name, layer in two.items() if name != "fc"}, two)
+        choose({name: layer for name, layer in two_models.items() if name != "fc"}, two_models)

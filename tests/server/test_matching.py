@@ -57,7 +57,7 @@ def run_conv(params, x):
     return x @ params["out"]["kernel"] + params["out"]["bias"]
 
 
-def shuffled(rng, params, layers, widths):
+def with_shuffled_units(rng, params, layers, widths):
     orders = tuple(rng.permutation(width).astype(np.int32) for width in widths)
     return jax.device_get(_permuted(params, orders, layers)), orders
 
@@ -74,30 +74,32 @@ def test_permuted_copies_are_recovered_and_compute_the_same(seed):
             (conv(rng), CONV, (4, 3, 6), run_conv, (7, 8, 8, 1)),
         ):
             x = _normal(rng, *shape)
-            moved, _ = shuffled(rng, params, layers, widths)
-            computed = jax.jit(run)
-            np.testing.assert_allclose(computed(moved, x), computed(params, x), rtol=1e-4, atol=1e-5)  # another order
-            matched = jax.jit(match, static_argnums=2)(moved, params, layers)
+            permuted, _ = with_shuffled_units(rng, params, layers, widths)
+            run_jitted = jax.jit(run)
+            np.testing.assert_allclose(
+                run_jitted(permuted, x), run_jitted(params, x), rtol=1e-4, atol=1e-5
+            )  # another order
+            matched = jax.jit(match, static_argnums=2)(permuted, params, layers)
             jax.tree.map(np.testing.assert_array_equal, matched, params)
 
 
 @pytest.mark.parametrize("widths", [(3, 1, 2, 2), *slow((3, 5, 4, 2), (2, 9, 6, 3))])
 def test_assignment_equals_scipy(widths):
     rng = np.random.default_rng(1)
-    own, reference = dense(rng, 350, widths=widths), dense(rng, 350, widths=widths)
-    got = jax.device_get(jax.jit(jax.vmap(lambda a, b: match_units(a, b, DENSE)))(own, reference))
+    params, reference = dense(rng, 350, widths=widths), dense(rng, 350, widths=widths)
+    actual = jax.device_get(jax.jit(jax.vmap(lambda a, b: match_units(a, b, DENSE)))(params, reference))
     for case in range(350):
         order = np.arange(widths[0])
         for layer, name in enumerate(DENSE[:-1]):
             rows = [
-                np.vstack([side[name]["kernel"][case], side[name]["bias"][case]]).T.astype(float)
-                for side in (own, reference)
+                np.vstack([some_params[name]["kernel"][case], some_params[name]["bias"][case]]).T.astype(float)
+                for some_params in (params, reference)
             ]
             rows[0] = np.hstack([rows[0][:, :-1][:, order], rows[0][:, -1:]])
             cost = ((rows[1][:, None] - rows[0][None]) ** 2).sum(axis=-1)
-            order = np.asarray(got[layer][case])
-            best = cost[linear_sum_assignment(cost)].sum()
-            np.testing.assert_allclose(cost[np.arange(len(cost)), order].sum(), best, rtol=1e-5)
+            order = np.asarray(actual[layer][case])
+            least_cost = cost[linear_sum_assignment(cost)].sum()
+            np.testing.assert_allclose(cost[np.arange(len(cost)), order].sum(), least_cost, rtol=1e-5)
             assert sorted(order) == list(range(len(cost)))
 
 
@@ -106,17 +108,17 @@ def test_mean_of_permuted_copies_is_the_copy_and_distance_is_zero():
     rng = np.random.default_rng(2)
     models = [dense(rng), dense(rng)]
     label = np.array([0, 1, 0, 1, 0, -1, 0])
-    clients = [shuffled(rng, models[k], DENSE, (5, 4))[0] for k in label]
+    clients = [with_shuffled_units(rng, models[k], DENSE, (5, 4))[0] for k in label]
     stacked = jax.tree.map(lambda leaf: leaf.at[5:].set(jnp.nan), tree.stack(clients))
     empty = tree.stack([models[0], models[1], models[0]])
-    got = matched_mean(stacked, jnp.array([1, 2, 3, 4, 5, 6, 0]), jnp.asarray(label), empty, DENSE)
-    for k, first in enumerate((0, 1)):  # in the order of the first member
-        expected = clients[first]
-        jax.tree.map(lambda a, b, k=k: np.testing.assert_allclose(a[k], b, rtol=1e-5, atol=1e-6), got, expected)
-    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[2], b[2]), got, empty)
-    apart = matched_squared_l2(tree.take(stacked, jnp.arange(5)), empty, DENSE)
-    assert lowest_loss(apart).tolist() == [0, 1, 0, 1, 0]
-    np.testing.assert_array_equal(apart[jnp.arange(5), label[:5]], 0)
+    actual = matched_mean(stacked, jnp.array([1, 2, 3, 4, 5, 6, 0]), jnp.asarray(label), empty, DENSE)
+    for k, first_member in enumerate((0, 1)):  # in the order of the first member
+        expected = clients[first_member]
+        jax.tree.map(lambda a, b, k=k: np.testing.assert_allclose(a[k], b, rtol=1e-5, atol=1e-6), actual, expected)
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[2], b[2]), actual, empty)
+    squared_distance = matched_squared_l2(tree.take(stacked, jnp.arange(5)), empty, DENSE)
+    assert lowest_loss(squared_distance).tolist() == [0, 1, 0, 1, 0]
+    np.testing.assert_array_equal(squared_distance[jnp.arange(5), label[:5]], 0)
 
 
 @pytest.mark.slow
@@ -125,29 +127,32 @@ def test_clients_near_a_common_start_need_no_matching():
     start = dense(rng)
     stacked = jax.tree.map(lambda leaf: leaf[None] + 1e-3 * _normal(rng, 6, *leaf.shape), start)
     weight, label, empty = jnp.arange(1.0, 7), jnp.array([0, 0, 1, 1, 0, 1]), tree.broadcast(start, 2)
-    got = jax.jit(matched_mean, static_argnums=4)(stacked, weight, label, empty, DENSE)
-    jax.tree.map(np.testing.assert_array_equal, got, cluster_mean(stacked, weight, label, empty))
-    slope = jax.grad(lambda x: tree.squared_norm(matched_mean(x, weight, label, empty, DENSE)))(stacked)
-    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(slope))
+    actual = jax.jit(matched_mean, static_argnums=4)(stacked, weight, label, empty, DENSE)
+    jax.tree.map(np.testing.assert_array_equal, actual, cluster_mean(stacked, weight, label, empty))
+    gradient = jax.grad(lambda x: tree.squared_norm(matched_mean(x, weight, label, empty, DENSE)))(stacked)
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 
 @pytest.mark.slow
 def test_matching_lowers_the_spread():
     rng = np.random.default_rng(4)
     base = dense(rng)
-    copies = [shuffled(rng, base, DENSE, (5, 4))[0] for _ in range(6)]
-    noisy = lambda leaf: leaf + np.float32(0.1) * _normal(rng, *leaf.shape)  # noqa: E731
-    clients = [jax.tree.map(noisy, copy) for copy in copies]
+    copies = [with_shuffled_units(rng, base, DENSE, (5, 4))[0] for _ in range(6)]
+    add_noise = lambda leaf: leaf + np.float32(0.1) * _normal(rng, *leaf.shape)  # noqa: E731
+    clients = [jax.tree.map(add_noise, copy) for copy in copies]
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *clients)
 
     @jax.jit
     def spreads(stacked, base):
-        empty, one, weight = tree.broadcast(base, 1), jnp.zeros(6, jnp.int32), jnp.ones(6)
-        means = matched_mean(stacked, weight, one, empty, DENSE), cluster_mean(stacked, weight, one, empty)
+        empty, one_cluster, weight = tree.broadcast(base, 1), jnp.zeros(6, jnp.int32), jnp.ones(6)
+        means = (
+            matched_mean(stacked, weight, one_cluster, empty, DENSE),
+            cluster_mean(stacked, weight, one_cluster, empty),
+        )
         return [matched_squared_l2(mean, empty, DENSE)[0, 0] for mean in means]
 
-    with_matching, plain = spreads(stacked, base)
-    assert with_matching < 0.2 * plain
+    with_matching, without_matching = spreads(stacked, base)
+    assert with_matching < 0.2 * without_matching
 
 
 def test_unfit_models_are_refused():
@@ -176,23 +181,25 @@ def test_unfit_models_are_refused():
 def test_inside_scan_and_one_program(traced_once):
     rng = np.random.default_rng(6)
     batch, reference = dense(rng, 3), dense(rng)
-    _, out = jax.lax.scan(lambda c, params: (c, match_units(params, reference, DENSE)), 0, batch)
-    alone = match_units(tree.take(batch, 2), reference, DENSE)
-    np.testing.assert_array_equal(out[0][2], alone[0])
-    once = traced_once(lambda params: match(params, reference, DENSE))
-    assert optax.tree.norm(once(tree.take(batch, 0))) != optax.tree.norm(once(tree.take(batch, 1)))
+    _, orders = jax.lax.scan(lambda c, params: (c, match_units(params, reference, DENSE)), 0, batch)
+    expected = match_units(tree.take(batch, 2), reference, DENSE)
+    np.testing.assert_array_equal(orders[0][2], expected[0])
+    traced = traced_once(lambda params: match(params, reference, DENSE))
+    assert optax.tree.norm(traced(tree.take(batch, 0))) != optax.tree.norm(traced(tree.take(batch, 1)))
 
 
-def swept(units, weight, n_sweeps):
+def expected_sweeps(units, weight, n_sweeps):
     """(members, units, fan in) in the order that each has after sweeps over the means of the others, by SciPy."""
-    placed = units.copy()
+    ordered = units.copy()
     for k in range(n_sweeps):
         for i in range(len(units)):
-            rest = np.arange(i) if k == 0 else np.delete(np.arange(len(units)), i)
-            if len(rest):
-                others = np.average(placed[rest], axis=0, weights=weight[rest])
-                placed[i] = units[i][linear_sum_assignment(np.square(others[:, None] - units[i][None]).sum(-1))[1]]
-    return placed
+            other_members = np.arange(i) if k == 0 else np.delete(np.arange(len(units)), i)
+            if len(other_members):
+                mean_of_others = np.average(ordered[other_members], axis=0, weights=weight[other_members])
+                ordered[i] = units[i][
+                    linear_sum_assignment(np.square(mean_of_others[:, None] - units[i][None]).sum(-1))[1]
+                ]
+    return ordered
 
 
 def test_sweeps_match_members_to_the_others_as_scipy_does():
@@ -206,15 +213,18 @@ def test_sweeps_match_members_to_the_others_as_scipy_does():
 
     @jax.jit
     @jax.vmap
-    def moved(stacked, weight):
+    def matched_layer(stacked, weight):
         return matched_members(stacked, weight, jnp.asarray(label), tree.take(stacked, np.arange(4)), names, 2)["fc1"]
 
-    got = moved(stacked, weight)
-    rows = [np.concatenate([np.moveaxis(s["kernel"], 2, 3), s["bias"][..., None]], -1) for s in (got, stacked["fc1"])]
-    for case, (found, units) in enumerate(zip(*rows, strict=True)):
+    matched = matched_layer(stacked, weight)
+    rows = [
+        np.concatenate([np.moveaxis(layer["kernel"], 2, 3), layer["bias"][..., None]], -1)
+        for layer in (matched, stacked["fc1"])
+    ]
+    for case, (actual, units) in enumerate(zip(*rows, strict=True)):
         for k in range(3):
-            member = np.flatnonzero((label == k) & (weight[case] > 0))
-            np.testing.assert_array_equal(found[member], swept(units[member], weight[case, member], 2))
+            members = np.flatnonzero((label == k) & (weight[case] > 0))
+            np.testing.assert_array_equal(actual[members], expected_sweeps(units[members], weight[case, members], 2))
 
 
 def test_who_is_nearly_all_of_a_cluster_stays_in_order():
@@ -227,16 +237,19 @@ def test_who_is_nearly_all_of_a_cluster_stays_in_order():
 
     @jax.jit
     @jax.vmap
-    def moved(stacked):
-        weight, together = jnp.asarray([1e7, 1.0]), jnp.zeros(2, jnp.int32)
-        return matched_members(stacked, weight, together, tree.take(stacked, np.arange(1)), names, 2)["fc1"]
+    def matched_layer(stacked):
+        weight, one_cluster = jnp.asarray([1e7, 1.0]), jnp.zeros(2, jnp.int32)
+        return matched_members(stacked, weight, one_cluster, tree.take(stacked, np.arange(1)), names, 2)["fc1"]
 
-    got = moved(stacked)
-    rows = [np.concatenate([np.moveaxis(s["kernel"], 2, 3), s["bias"][..., None]], -1) for s in (got, stacked["fc1"])]
-    for found, units in zip(*rows, strict=True):
-        np.testing.assert_array_equal(found[0], units[0])
+    matched = matched_layer(stacked)
+    rows = [
+        np.concatenate([np.moveaxis(layer["kernel"], 2, 3), layer["bias"][..., None]], -1)
+        for layer in (matched, stacked["fc1"])
+    ]
+    for actual, units in zip(*rows, strict=True):
+        np.testing.assert_array_equal(actual[0], units[0])
         order = linear_sum_assignment(np.square(units[0][:, None] - units[1][None]).sum(-1))[1]
-        np.testing.assert_array_equal(found[1], units[1][order])
+        np.testing.assert_array_equal(actual[1], units[1][order])
 
 
 @pytest.mark.slow
@@ -256,19 +269,22 @@ def test_no_member_alone_can_lower_the_spread_after_enough_sweeps():
     stacked, empty = tree.stack(clients), tree.broadcast(clients[0], 2)
 
     def rows(sweeps):
-        moved = matched_members(stacked, jnp.asarray(weight), jnp.asarray(label), empty, names, sweeps)["fc1"]
-        return np.concatenate([np.moveaxis(np.asarray(moved["kernel"]), 1, 2), moved["bias"][..., None]], axis=2)
+        matched = matched_members(stacked, jnp.asarray(weight), jnp.asarray(label), empty, names, sweeps)["fc1"]
+        return np.concatenate([np.moveaxis(np.asarray(matched["kernel"]), 1, 2), matched["bias"][..., None]], axis=2)
 
     def spread(units):
         means = [np.average(units[label == k], axis=0, weights=weight[label == k]) for k in (0, 1)]
-        return sum(w * np.square(own - means[k]).sum() for w, own, k in zip(weight, units, label, strict=True))
+        return sum(
+            w * np.square(member_units - means[k]).sum()
+            for w, member_units, k in zip(weight, units, label, strict=True)
+        )
 
-    found = [spread(rows(sweeps)) for sweeps in (1, 2, 4, 8)]
-    assert all(later <= before + 1e-5 for before, later in itertools.pairwise(found))
-    assert found[1] < found[0] - 1e-3
+    spreads = [spread(rows(sweeps)) for sweeps in (1, 2, 4, 8)]
+    assert all(next_spread <= spread_before + 1e-5 for spread_before, next_spread in itertools.pairwise(spreads))
+    assert spreads[1] < spreads[0] - 1e-3
     units = rows(8)
     for i in range(len(label)):
-        rest = (label == label[i]) & (np.arange(len(label)) != i)
-        others = np.average(units[rest], axis=0, weights=weight[rest])
-        _, order = linear_sum_assignment(np.square(others[:, None] - units[i][None]).sum(-1))
+        is_other_member = (label == label[i]) & (np.arange(len(label)) != i)
+        mean_of_others = np.average(units[is_other_member], axis=0, weights=weight[is_other_member])
+        _, order = linear_sum_assignment(np.square(mean_of_others[:, None] - units[i][None]).sum(-1))
         np.testing.assert_array_equal(order, np.arange(6))

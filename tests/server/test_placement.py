@@ -43,27 +43,29 @@ def density(models):
     return dbscan(1 - pairwise_cosine(models), 0.4, 2)
 
 
-def on_spread(made, models):
-    """What ``made`` is of models spread over all devices, and its exchanges."""
+def on_spread(function, models):
+    """What ``function`` is of models spread over all devices, and its exchanges."""
     with over_devices() as mesh:
         assert mesh is not None
-        place = NamedSharding(mesh, PartitionSpec("clients"))
+        sharding = NamedSharding(mesh, PartitionSpec("clients"))
         # A constraint, for arguments cannot be spread unevenly.
-        program = jax.jit(lambda models: made(jax.lax.with_sharding_constraint(models, place))).lower(models).compile()
+        program = (
+            jax.jit(lambda models: function(jax.lax.with_sharding_constraint(models, sharding))).lower(models).compile()
+        )
         return program(models), collectives(program, mesh.size)
 
 
 def times(exchanges):
-    return sum(one.times for one in exchanges)
+    return sum(exchange.times for exchange in exchanges)
 
 
-@pytest.mark.parametrize(("made", "most"), [(tree, 20), (halves, 4), (density, 4)])
-def test_clusters_of_spread_models_are_found_without_an_exchange_a_step(made, most):
+@pytest.mark.parametrize(("function", "n_most"), [(tree, 20), (halves, 4), (density, 4)])
+def test_clusters_of_spread_models_are_found_without_an_exchange_a_step(function, n_most):
     """Left to XLA they are 284, 288 and 14 exchanges, for it spreads what is computed of spread rows."""
     models = np.random.default_rng(0).normal(size=(N, 40)).astype(np.float32)
-    found, exchanges = on_spread(made, models)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), jax.jit(made)(models), found)
-    assert 0 < times(exchanges) <= most  # the models themselves are spread
+    actual, exchanges = on_spread(function, models)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), jax.jit(function)(models), actual)
+    assert 0 < times(exchanges) <= n_most  # the models themselves are spread
 
 
 @pytest.mark.parametrize(("n_clusters", "dtype"), [(1, "float32"), (3, "float32"), (1, "bfloat16")])
@@ -77,14 +79,14 @@ def test_a_mean_of_spread_models_is_one_exchange(n_clusters, dtype):
     def means(models):
         return inspect.unwrap(cluster_mean)(models, weight, label, empty)
 
-    found, exchanges = on_spread(means, models)
-    exact, close = np.asarray(models, np.float64), 1e-2 if dtype == "bfloat16" else 1e-5
+    spread_means, exchanges = on_spread(means, models)
+    float64_models, tolerance = np.asarray(models, np.float64), 1e-2 if dtype == "bfloat16" else 1e-5
     weight = np.asarray(weight, np.float64)
     for cluster in range(n_clusters):
         rows = (np.asarray(label) == cluster) & (weight > 0)
-        expected = np.average(exact[rows], axis=0, weights=weight[rows])
-        for ours in (jax.jit(means)(models), found):
-            np.testing.assert_allclose(ours[cluster].astype(float), expected, rtol=close, atol=close)
+        expected = np.average(float64_models[rows], axis=0, weights=weight[rows])
+        for actual in (jax.jit(means)(models), spread_means):
+            np.testing.assert_allclose(actual[cluster].astype(float), expected, rtol=tolerance, atol=tolerance)
     assert times(exchanges) <= (2 if dtype == "bfloat16" else 1)
 
 
@@ -99,13 +101,15 @@ def test_k_means_and_close_distances_of_spread_models_have_no_exchange_a_step(n)
     """Left to XLA they are up to eight a step of Lloyd's algorithm and ten of the second look at close pairs."""
     models = np.random.default_rng(0).normal(size=(n, 40)).astype(np.float32)
 
-    def both(models):
+    def labels_and_distances(models):
         return kmeans(jax.random.key(0), models, 3, n_init=4).label, pairwise_l2(in_tight_pairs(models))
 
-    found, exchanges = on_spread(both, models)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4), jax.jit(both)(models), found)
+    actual, exchanges = on_spread(labels_and_distances, models)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4), jax.jit(labels_and_distances)(models), actual
+    )
     assert exchanges
-    assert not any(one.in_loop for one in exchanges)
+    assert not any(exchange.in_loop for exchange in exchanges)
 
 
 WIDE = 2 * blocks.width(N) + 5
@@ -129,9 +133,9 @@ WALKS = {
 def test_a_walk_over_columns_of_spread_models_has_no_exchange_a_step(name, n):
     """Left to XLA they are hundreds: a median has one in each step of a loop over bits within that over columns."""
     models = np.random.default_rng(0).normal(size=(n, WIDE)).astype(np.float32)
-    found, exchanges = on_spread(WALKS[name], models)
-    np.testing.assert_allclose(found, jax.jit(WALKS[name])(models), rtol=2e-5, atol=1e-5)
-    assert {one.times for one in exchanges} <= {1}
+    actual, exchanges = on_spread(WALKS[name], models)
+    np.testing.assert_allclose(actual, jax.jit(WALKS[name])(models), rtol=2e-5, atol=1e-5)
+    assert {exchange.times for exchange in exchanges} <= {1}
 
 
 @pytest.mark.parametrize("name", ["mix", *slow("pairwise_cosine", "model_discrepancy", "coordinate_median")])
@@ -146,8 +150,10 @@ def test_gradients_of_a_mean_of_spread_models_are_those_of_one_device(n, width):
     """A sum over devices has a transpose of its own, which must not count a device's part twice."""
     models = np.random.default_rng(0).normal(size=(n, width)).astype(np.float32)
     weight = jnp.arange(n, dtype=jnp.float32)
-    of_both = jax.grad(lambda models, weight: jnp.square(weighted_mean(models, weight)).sum(), (0, 1))
-    made = lambda models: of_both(models, weight)  # noqa: E731
+    gradient = jax.grad(lambda models, weight: jnp.square(weighted_mean(models, weight)).sum(), (0, 1))
+    gradient_of_models = lambda models: gradient(models, weight)  # noqa: E731
     jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7), made(models), on_spread(made, models)[0]
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7),
+        gradient_of_models(models),
+        on_spread(gradient_of_models, models)[0],
     )

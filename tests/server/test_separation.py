@@ -48,15 +48,15 @@ def problems(distances):
 
     def make(measure, cases, n):
         rng = np.random.default_rng(n)
-        first = np.concatenate([distances(k, cases // 2, n) for k in ("blobs", "ties")])
+        matrices = np.concatenate([distances(k, cases // 2, n) for k in ("blobs", "ties")])
         if measure is pairwise_correlation:
-            second = first + 2 * np.roll(first, 1, axis=0)
-            second[::9] = 7.0  # constant
+            others = matrices + 2 * np.roll(matrices, 1, axis=0)
+            others[::9] = 7.0  # constant
         else:
-            second = rng.integers(-1, 3, (cases, n)).astype(np.int32)
-            second[::9] = 1
-            second[::13] = np.arange(n)
-        return first, second
+            others = rng.integers(-1, 3, (cases, n)).astype(np.int32)
+            others[::9] = 1
+            others[::13] = np.arange(n)
+        return matrices, others
 
     return make
 
@@ -64,59 +64,63 @@ def problems(distances):
 @parametrize
 @pytest.mark.parametrize(("n", "cases"), [SHAPES[2], *slow_rows(*SHAPES[:2], *SHAPES[3:])])
 def test_equals_its_oracle(measure, n, cases, problems):
-    first, second = problems(measure, cases, n)
-    got = jax.jit(jax.vmap(measure))(jnp.asarray(first), jnp.asarray(second))
-    expected = [ORACLES[measure](x, y) for x, y in zip(first, second, strict=True)]
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+    matrices, others = problems(measure, cases, n)
+    actual = jax.jit(jax.vmap(measure))(jnp.asarray(matrices), jnp.asarray(others))
+    expected = [ORACLES[measure](x, y) for x, y in zip(matrices, others, strict=True)]
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 @parametrize
 def test_masked_clients_never_matter(measure, problems):
-    first, second = problems(measure, 200, 9)
+    matrices, others = problems(measure, 200, 9)
     where = np.random.default_rng(5).random((200, 9)) < 0.7
     where[:, 0] = True
     pair = where[:, :, None] & where[:, None]
-    poisoned = np.where(pair, first, np.nan), np.where(pair, second, np.nan) if second.ndim == 3 else second
-    got = jax.jit(jax.vmap(measure))(*map(jnp.asarray, poisoned), jnp.asarray(where))
+    with_nan = np.where(pair, matrices, np.nan), np.where(pair, others, np.nan) if others.ndim == 3 else others
+    actual = jax.jit(jax.vmap(measure))(*map(jnp.asarray, with_nan), jnp.asarray(where))
     for case, mask in enumerate(where):
-        b = second[case][np.ix_(mask, mask)] if second.ndim == 3 else second[case][mask]
-        expected = ORACLES[measure](first[case][np.ix_(mask, mask)], b)
-        np.testing.assert_allclose(got[case], expected, rtol=1e-5, atol=1e-5)
+        other = others[case][np.ix_(mask, mask)] if others.ndim == 3 else others[case][mask]
+        expected = ORACLES[measure](matrices[case][np.ix_(mask, mask)], other)
+        np.testing.assert_allclose(actual[case], expected, rtol=1e-5, atol=1e-5)
 
 
 @given(st.integers(0, 10_000), st.permutations(range(7)), st.permutations(range(3)), st.sampled_from([0.25, 8.0]))
 def test_permutation_renaming_and_scale(seed, order, names, scale):
     rng = np.random.default_rng(seed)
-    place, label = rng.normal(size=(7, 2)), rng.integers(0, 3, 7)
-    distance = np.linalg.norm(place[:, None] - place[None], axis=-1).astype(np.float32)
+    position, label = rng.normal(size=(7, 2)), rng.integers(0, 3, 7)
+    distance = np.linalg.norm(position[:, None] - position[None], axis=-1).astype(np.float32)
     order = np.array(order)
-    moved = jnp.asarray(scale * distance[np.ix_(order, order)])
-    renamed = jnp.asarray(np.array(names)[label[order]])
-    before, label = jnp.asarray(distance), jnp.asarray(label)
-    np.testing.assert_allclose(silhouette(moved, renamed), silhouette(before, label), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(distance_gap(moved, renamed), scale * distance_gap(before, label), rtol=1e-6)
-    np.testing.assert_allclose(pairwise_correlation(before, 3 - scale * before), -1, rtol=1e-5)
+    permuted = jnp.asarray(scale * distance[np.ix_(order, order)])
+    renamed_label = jnp.asarray(np.array(names)[label[order]])
+    distances_before, label = jnp.asarray(distance), jnp.asarray(label)
+    np.testing.assert_allclose(
+        silhouette(permuted, renamed_label), silhouette(distances_before, label), rtol=1e-5, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        distance_gap(permuted, renamed_label), scale * distance_gap(distances_before, label), rtol=1e-6
+    )
+    np.testing.assert_allclose(pairwise_correlation(distances_before, 3 - scale * distances_before), -1, rtol=1e-5)
 
 
 @parametrize
 def test_one_trace_for_all_masks_and_inside_scan(measure, problems, traced_once):
-    first, second = (jnp.asarray(x) for x in problems(measure, 4, 9))
+    matrices, others = (jnp.asarray(x) for x in problems(measure, 4, 9))
     where = jnp.asarray(np.random.default_rng(1).random((4, 9)) < 0.8)
     traced = traced_once(lambda *x: measure(*x))
-    alone = [traced(*x) for x in zip(first, second, where, strict=True)]
-    _, scanned = jax.lax.scan(lambda c, x: (c, measure(*x)), 0, (first, second, where))
-    np.testing.assert_allclose(scanned, alone, rtol=1e-5, atol=1e-6)
+    expected = [traced(*x) for x in zip(matrices, others, where, strict=True)]
+    _, actual = jax.lax.scan(lambda c, x: (c, measure(*x)), 0, (matrices, others, where))
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 @parametrize
 @pytest.mark.parametrize("n", [7, *slow(1)])
 def test_gradients_are_finite(measure, n, problems):
-    first, second = (jnp.asarray(x[2]) for x in problems(measure, 8, n))
-    gradient = jax.grad(lambda x: jnp.nan_to_num(measure(x, second), posinf=0.0))(first)
+    matrix, other = (jnp.asarray(x[2]) for x in problems(measure, 8, n))
+    gradient = jax.grad(lambda x: jnp.nan_to_num(measure(x, other), posinf=0.0))(matrix)
     assert jnp.isfinite(gradient).all()
     step = 2e-3 * jnp.cos(jnp.arange(n * n, dtype=jnp.float32)).reshape(n, n)
     step = step + step.T
-    change = measure(first + step / 2, second) - measure(first - step / 2, second)
+    change = measure(matrix + step / 2, other) - measure(matrix - step / 2, other)
     if jnp.isfinite(change):
         np.testing.assert_allclose(change, (gradient * step).sum(), rtol=0.05, atol=1e-4)  # a finite difference
 

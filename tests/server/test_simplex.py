@@ -15,28 +15,34 @@ def value(a, i, h, v):
 def by_scipy(i, h, v):
     """SLSQP from the middle of the simplex, float64."""
     n = len(h)
-    slope = lambda a: 2 * (h @ (a @ h - h[i]) + a * v)  # noqa: E731
-    whole = {"type": "eq", "fun": lambda a: a.sum() - 1, "jac": lambda a: np.ones(n)}
+    gradient = lambda a: 2 * (h @ (a @ h - h[i]) + a * v)  # noqa: E731
+    sums_to_one = {"type": "eq", "fun": lambda a: a.sum() - 1, "jac": lambda a: np.ones(n)}
     return minimize(
-        value, np.full(n, 1 / n), (i, h, v), "SLSQP", lambda a, *_: slope(a), bounds=[(0, 1)] * n, constraints=whole,
+        value,
+        np.full(n, 1 / n),
+        (i, h, v),
+        "SLSQP",
+        lambda a, *_: gradient(a),
+        bounds=[(0, 1)] * n,
+        constraints=sums_to_one,
         options={"ftol": 1e-14, "maxiter": 1000},
-    ).x  # fmt: skip
+    ).x
 
 
 @pytest.mark.parametrize(
-    ("n", "d", "away", "variance"), [(6, 4, 0.0, 0.5), (12, 3, 30.0, 0.05), *slow_rows((20, 50, 1.0, 2.0))]
+    ("n", "d", "offset", "variance"), [(6, 4, 0.0, 0.5), (12, 3, 30.0, 0.05), *slow_rows((20, 50, 1.0, 2.0))]
 )
-def test_as_scipy(n, d, away, variance):
+def test_as_scipy(n, d, offset, variance):
     rng = np.random.default_rng(n)
-    h, v = rng.normal(size=(n, d)) + away, variance * rng.uniform(0.2, 2.0, n)
+    h, v = rng.normal(size=(n, d)) + offset, variance * rng.uniform(0.2, 2.0, n)
     weights = np.asarray(simplex_weights(jnp.asarray(h, jnp.float32), jnp.asarray(v, jnp.float32)), np.float64)
     np.testing.assert_allclose(weights.sum(1), 1, atol=1e-6)
     assert weights.min() >= 0
     scale = (np.square(h - h.mean(0)).sum(1) + v).mean()
     for i in range(n):
-        best = by_scipy(i, h, v)
-        assert value(weights[i], i, h, v) <= value(best, i, h, v) + 2e-5 * scale
-        np.testing.assert_allclose(weights[i], best, atol=5e-3)
+        expected = by_scipy(i, h, v)
+        assert value(weights[i], i, h, v) <= value(expected, i, h, v) + 2e-5 * scale
+        np.testing.assert_allclose(weights[i], expected, atol=5e-3)
 
 
 def test_of_estimates_of_one_thing_each_counts_by_its_precision():
@@ -57,12 +63,12 @@ def test_rows_that_may_not_be_taken_from_never_matter():
     weights = np.asarray(simplex_weights(h, v, jnp.asarray(where)))
     assert (weights[:, ~where] == 0).all()
     np.testing.assert_allclose(weights.sum(1), 1, atol=1e-6)
-    inside = np.asarray(simplex_weights(h[where], v[where]))
-    np.testing.assert_allclose(weights[np.ix_(where, where)], inside, atol=5e-3)
-    spoilt, no_number = h.copy(), v.copy()
-    spoilt[2], no_number[5] = np.nan, np.nan
-    again = np.asarray(simplex_weights(spoilt, no_number, jnp.asarray(where)))
-    np.testing.assert_array_equal(again[[0, 1, 3, 4, 5]], weights[[0, 1, 3, 4, 5]])
+    expected = np.asarray(simplex_weights(h[where], v[where]))
+    np.testing.assert_allclose(weights[np.ix_(where, where)], expected, atol=5e-3)
+    h_with_nan, v_with_nan = h.copy(), v.copy()
+    h_with_nan[2], v_with_nan[5] = np.nan, np.nan
+    weights_with_nan = np.asarray(simplex_weights(h_with_nan, v_with_nan, jnp.asarray(where)))
+    np.testing.assert_array_equal(weights_with_nan[[0, 1, 3, 4, 5]], weights[[0, 1, 3, 4, 5]])
     np.testing.assert_array_equal(simplex_weights(h, v, jnp.zeros(6, bool)), np.eye(6))
 
 
