@@ -51,8 +51,10 @@ def examples(federation, split, client):
     return np.asarray(data.pool.x)[rows], np.asarray(data.pool.y)[rows]
 
 
-def same(one, other):
-    return one[0].shape == other[0].shape and all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+def are_equal(examples_a, examples_b):
+    return examples_a[0].shape == examples_b[0].shape and all(
+        np.array_equal(a, b) for a, b in zip(examples_a, examples_b, strict=True)
+    )
 
 
 def test_nothing_that_changes_is_the_federation_itself(federation):
@@ -63,170 +65,192 @@ def test_nothing_that_changes_is_the_federation_itself(federation):
 
 @pytest.mark.parametrize("name", [name for name in DRIFTS if name != "none"])
 def test_every_drift_leaves_the_rounds_before_it_alone(federation, name):
-    made = drifting(federation, DRIFTS[name](start=3, changes=2, every=4))
-    assert changes(made) == (3, 7)
+    drifting_federation = drifting(federation, DRIFTS[name](start=3, changes=2, every=4))
+    assert changes(drifting_federation) == (3, 7)
     for round in (0, 2):
-        now = at(made, round)
+        of_round = at(drifting_federation, round)
         for i in range(9):
-            assert same(examples(now, "train", i), examples(federation, "train", i))
-            tested = examples(now, "test", i)
-            assert same(tested, examples(federation, "test", i)) or not now.there[i]
-    chex.assert_trees_all_equal(at(made, 0).group, federation.group)
-    rows = jax.tree.map(np.asarray, made.stages)
+            assert are_equal(examples(of_round, "train", i), examples(federation, "train", i))
+            test_examples = examples(of_round, "test", i)
+            assert are_equal(test_examples, examples(federation, "test", i)) or not of_round.there[i]
+    chex.assert_trees_all_equal(at(drifting_federation, 0).group, federation.group)
+    rows = jax.tree.map(np.asarray, drifting_federation.stages)
     for round, stage in ((2, 0), (3, 1), (6, 1), (7, 2), (99, 2)):
-        now, expected = at(made, round), jax.tree.map(lambda leaf, stage=stage: leaf[stage], rows)
-        chex.assert_trees_all_equal((now.group, now.there), (expected.group, expected.there))
+        of_round, expected = at(drifting_federation, round), jax.tree.map(lambda leaf, stage=stage: leaf[stage], rows)
+        chex.assert_trees_all_equal((of_round.group, of_round.there), (expected.group, expected.there))
         for split in SPLITS:
-            chex.assert_trees_all_equal(getattr(now, split)[1:], tuple(getattr(expected, split)))
-    assert jax.tree.map(jnp.shape, now) == jax.tree.map(jnp.shape, made._replace(stages=None))
+            chex.assert_trees_all_equal(getattr(of_round, split)[1:], tuple(getattr(expected, split)))
+    assert jax.tree.map(jnp.shape, of_round) == jax.tree.map(jnp.shape, drifting_federation._replace(stages=None))
     with pytest.raises(ValueError, match="changes over the rounds already"):
-        drifting(made, DRIFTS[name]())
+        drifting(drifting_federation, DRIFTS[name]())
 
 
 def test_labels_are_swapped_and_swapped_back(federation):
-    made = drifting(federation, swap_labels(classes=(1, 3), share=0.34, start=3, changes=2, every=4))
-    swapped = np.flatnonzero(np.asarray(at(made, 3).group) != np.asarray(federation.group))
-    assert len(swapped) == 3
-    assert len(set(np.asarray(federation.group)[swapped])) == 3  # of every group one
+    drifting_federation = drifting(federation, swap_labels(classes=(1, 3), share=0.34, start=3, changes=2, every=4))
+    swapped_clients = np.flatnonzero(np.asarray(at(drifting_federation, 3).group) != np.asarray(federation.group))
+    assert len(swapped_clients) == 3
+    assert len(set(np.asarray(federation.group)[swapped_clients])) == 3  # of every group one
     for split in SPLITS:
         for i in range(9):
-            (x, y), (new_x, new_y) = examples(federation, split, i), examples(at(made, 4), split, i)
+            (x, y), (new_x, new_y) = examples(federation, split, i), examples(at(drifting_federation, 4), split, i)
             np.testing.assert_array_equal(new_x, x)
-            np.testing.assert_array_equal(new_y, np.array([0, 3, 2, 1])[y] if i in swapped else y)
-            assert same(examples(at(made, 7), split, i), (x, y))
+            np.testing.assert_array_equal(new_y, np.array([0, 3, 2, 1])[y] if i in swapped_clients else y)
+            assert are_equal(examples(at(drifting_federation, 7), split, i), (x, y))
 
 
 def test_images_are_turned_further_at_each_change(federation):
-    made = drifting(federation, rotate_images(degrees=90, share=1.0, start=1, changes=2, every=1))
+    drifting_federation = drifting(federation, rotate_images(degrees=90, share=1.0, start=1, changes=2, every=1))
     for stage in (1, 2):
         for split in SPLITS:
             for i in (0, 8):
                 x, y = examples(federation, split, i)
-                new_x, new_y = examples(at(made, stage), split, i)
+                new_x, new_y = examples(at(drifting_federation, stage), split, i)
                 np.testing.assert_array_equal(new_x, rotate(x, 90.0 * stage))
                 np.testing.assert_array_equal(new_y, y)
-    assert made.train.pool is made.test.pool or federation.train.pool is not federation.test.pool
+    assert (
+        drifting_federation.train.pool is drifting_federation.test.pool
+        or federation.train.pool is not federation.test.pool
+    )
 
 
 def test_examples_alone_are_copied(federation):
     """Of ragged clients the tables are several times as wide as a client's examples are many."""
-    made = drifting(federation, rotate_images(start=1, changes=2, every=1, share=1.0))
-    each = sum(int(getattr(federation, split).size.sum()) for split in SPLITS)
-    assert len(made.train.pool.y) == len(federation.train.pool.y) + 2 * each
+    drifting_federation = drifting(federation, rotate_images(start=1, changes=2, every=1, share=1.0))
+    n_examples = sum(int(getattr(federation, split).size.sum()) for split in SPLITS)
+    assert len(drifting_federation.train.pool.y) == len(federation.train.pool.y) + 2 * n_examples
 
 
 def test_clients_that_move_have_the_data_of_another_group(federation):
-    made, group = drifting(federation, move(share=0.67, start=1, changes=2, every=1)), np.asarray(federation.group)
-    before = at(made, 0)
+    drifting_federation, group = (
+        drifting(federation, move(share=0.67, start=1, changes=2, every=1)),
+        np.asarray(federation.group),
+    )
+    of_last_round = at(drifting_federation, 0)
     for stage in (1, 2):
-        now, old = at(made, stage), np.asarray(before.group)
-        moved = np.asarray(now.group) != old
-        assert moved.sum() == 6
+        of_round, old_group = at(drifting_federation, stage), np.asarray(of_last_round.group)
+        is_moved = np.asarray(of_round.group) != old_group
+        assert is_moved.sum() == 6
         for i in range(9):
-            owner = [j for j in range(9) if same(examples(now, "train", i), examples(federation, "train", j))]
-            assert len(owner) == 1
-            assert now.group[i] == group[owner[0]]
-            assert same(examples(now, "test", i), examples(federation, "test", owner[0]))
-        before = now
-    fewest = at(drifting(federation, move(share=0.01, start=1)), 1)  # two, for one has nobody to exchange with
-    assert (np.asarray(fewest.group) != group).sum() == 2
+            owners = [
+                j for j in range(9) if are_equal(examples(of_round, "train", i), examples(federation, "train", j))
+            ]
+            assert len(owners) == 1
+            assert of_round.group[i] == group[owners[0]]
+            assert are_equal(examples(of_round, "test", i), examples(federation, "test", owners[0]))
+        of_last_round = of_round
+    with_fewest_moves = at(
+        drifting(federation, move(share=0.01, start=1)), 1
+    )  # two, for one has nobody to exchange with
+    assert (np.asarray(with_fewest_moves.group) != group).sum() == 2
 
 
 def test_who_is_not_there_takes_no_part_and_is_not_tested(federation, key):
     for drift, counts in ((arrive, [6, 6, 8, 9]), (leave, [9, 9, 7, 6])):
-        made = drifting(federation, drift(share=0.34, start=2, changes=2, every=1))
-        there = np.stack([np.asarray(at(made, round).there) for round in range(4)])
-        np.testing.assert_array_equal(there.sum(axis=1), counts)
-        _, metrics = fljax.simulate(fljax.fedavg(MODEL, WORK), fljax.fedavg.Hyper(lr=0.1), made, key, 4)
-        np.testing.assert_array_equal(metrics["active"], there)
-        np.testing.assert_array_equal(np.isfinite(metrics["client_accuracy"]), there)
+        drifting_federation = drifting(federation, drift(share=0.34, start=2, changes=2, every=1))
+        is_there = np.stack([np.asarray(at(drifting_federation, round).there) for round in range(4)])
+        np.testing.assert_array_equal(is_there.sum(axis=1), counts)
+        _, metrics = fljax.simulate(fljax.fedavg(MODEL, WORK), fljax.fedavg.Hyper(lr=0.1), drifting_federation, key, 4)
+        np.testing.assert_array_equal(metrics["active"], is_there)
+        np.testing.assert_array_equal(np.isfinite(metrics["client_accuracy"]), is_there)
         np.testing.assert_allclose(metrics["accuracy_macro"], np.nanmean(metrics["client_accuracy"], axis=1), rtol=1e-5)
 
 
 @pytest.fixture(scope="module")
-def changed(federation):
+def drifting_run(federation):
     """What a run of four rounds is given, whose labels are swapped from the third on."""
-    made = drifting(federation, swap_labels(share=0.5, start=2))
-    return fljax.ifca(MODEL, WORK, n_clusters=2), fljax.ifca.Hyper(lr=0.1), made, jax.random.key(0), 4
+    federation_of_run = drifting(federation, swap_labels(share=0.5, start=2))
+    return fljax.ifca(MODEL, WORK, n_clusters=2), fljax.ifca.Hyper(lr=0.1), federation_of_run, jax.random.key(0), 4
 
 
 @pytest.fixture(scope="module")
-def chunked(changed):
+def chunked_metrics(drifting_run):
     """The metrics of that run, in chunks of one round."""
-    return fljax.train(*changed, seconds_per_chunk=1e-9, compile="fast").metrics
+    return fljax.train(*drifting_run, seconds_per_chunk=1e-9, compile="fast").metrics
 
 
 @pytest.mark.slow
-def test_a_run_sees_each_round_as_it_is(changed, chunked):
+def test_a_run_sees_each_round_as_it_is(drifting_run, chunked_metrics):
     """Until the change a run is that of a federation which never changes."""
-    algorithm, hyper, made, key, n_rounds = changed
-    plain = made._replace(stages=made.stages._replace(begins=np.array([0, 9], np.int32)))
-    never = fljax.train(algorithm, hyper, plain, key, n_rounds, seconds_per_chunk=1e-9, compile="fast").metrics
+    algorithm, hyper, drifting_federation, key, n_rounds = drifting_run
+    unchanged = drifting_federation._replace(
+        stages=drifting_federation.stages._replace(begins=np.array([0, 9], np.int32))
+    )
+    metrics_without_change = fljax.train(
+        algorithm, hyper, unchanged, key, n_rounds, seconds_per_chunk=1e-9, compile="fast"
+    ).metrics
     for name in ("loss", "client_accuracy", "ari"):
-        np.testing.assert_array_equal(chunked[name][:2], never[name][:2])
-    assert (chunked["client_loss"][2] != never["client_loss"][2]).any()
+        np.testing.assert_array_equal(chunked_metrics[name][:2], metrics_without_change[name][:2])
+    assert (chunked_metrics["client_loss"][2] != metrics_without_change["client_loss"][2]).any()
 
 
 @pytest.mark.slow
-def test_chunks_of_a_changing_run_are_the_whole(changed, chunked):
-    _, metrics = fljax.simulate(*changed)
+def test_chunks_of_a_changing_run_are_the_whole(drifting_run, chunked_metrics):
+    _, metrics = fljax.simulate(*drifting_run)
     for name in ("loss", "client_accuracy", "ari"):
-        np.testing.assert_allclose(chunked[name], metrics[name], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(chunked_metrics[name], metrics[name], rtol=1e-5, atol=1e-6)
 
 
 def test_attackers_attack_in_every_stage(federation, model):
-    made = drifting(federation, move(share=1.0, start=1))
-    under = attacked(fljax.fedavg(model, WORK), made, label_flip(ids=(2, 7))).federation
+    drifting_federation = drifting(federation, move(share=1.0, start=1))
+    attacked_federation = attacked(fljax.fedavg(model, WORK), drifting_federation, label_flip(ids=(2, 7))).federation
     for round in (0, 1):
-        now = at(under, round)
-        np.testing.assert_array_equal(np.asarray(now.test.size) == 0, np.isin(np.arange(9), (2, 7)))
-        np.testing.assert_array_equal(examples(now, "train", 2)[1], 3 - examples(federation, "train", 2)[1])
-        assert same(examples(now, "train", 0), examples(at(made, round), "train", 0))
+        of_round = at(attacked_federation, round)
+        np.testing.assert_array_equal(np.asarray(of_round.test.size) == 0, np.isin(np.arange(9), (2, 7)))
+        np.testing.assert_array_equal(examples(of_round, "train", 2)[1], 3 - examples(federation, "train", 2)[1])
+        assert are_equal(examples(of_round, "train", 0), examples(at(drifting_federation, round), "train", 0))
 
 
 @pytest.mark.parametrize("start", [0, 1])
 def test_attackers_that_move_keep_their_poisoned_examples(start):
-    made = drifting(linear_groups(6, 2, examples=24, ragged=0.8, seed=5), move(share=1.0, start=1))
-    spy = fljax.fedavg(MODEL, WORK)._replace(exchange=None, round=lambda key, hyper, state, cohort: cohort.data)
-    under = attacked(spy, made, label_flip(ids=(0, 1), start=start))
-    now = at(under.federation, 1)
-    cohort = everyone(jax.random.key(0), jnp.int32(1), now.train)
-    data = under.algorithm.round(None, None, None, cohort)
+    drifting_federation = drifting(linear_groups(6, 2, examples=24, ragged=0.8, seed=5), move(share=1.0, start=1))
+    returns_data = fljax.fedavg(MODEL, WORK)._replace(
+        exchange=None, round=lambda key, hyper, state, cohort: cohort.data
+    )
+    attacked_run = attacked(returns_data, drifting_federation, label_flip(ids=(0, 1), start=start))
+    of_round = at(attacked_run.federation, 1)
+    cohort = everyone(jax.random.key(0), jnp.int32(1), of_round.train)
+    data = attacked_run.algorithm.round(None, None, None, cohort)
     for i in (0, 1):
-        rows, own = rows_of(data, i), examples(made, "train", i)
-        assert same((np.asarray(data.pool.x)[rows], 3 - np.asarray(data.pool.y)[rows]), own)
-        assert int(made.stages.train.size[1, i]) != len(rows)
+        rows, own_examples = rows_of(data, i), examples(drifting_federation, "train", i)
+        assert are_equal((np.asarray(data.pool.x)[rows], 3 - np.asarray(data.pool.y)[rows]), own_examples)
+        assert int(drifting_federation.stages.train.size[1, i]) != len(rows)
 
 
 @pytest.mark.slow
 def test_a_trigger_is_tested_on_who_is_there(federation, model, key):
-    made = drifting(federation, leave(start=1, share=0.6))
-    under = attacked(fljax.fedavg(model, WORK), made, backdoor(target=0, ids=(0,), width=2))
-    triggered, there = under.federation.triggered, at(under.federation, 1).there
-    without = triggered._replace(size=jnp.where(there, triggered.size, 0))
-    assert 0 < int(without.size.sum()) < int(triggered.size.sum())
-    found = [
-        fljax.simulate(under.algorithm, fljax.fedavg.Hyper(lr=0.1), under.federation._replace(triggered=one), key, 2)[1]
-        for one in (triggered, without)
+    drifting_federation = drifting(federation, leave(start=1, share=0.6))
+    attacked_run = attacked(fljax.fedavg(model, WORK), drifting_federation, backdoor(target=0, ids=(0,), width=2))
+    triggered, is_there = attacked_run.federation.triggered, at(attacked_run.federation, 1).there
+    triggered_of_present = triggered._replace(size=jnp.where(is_there, triggered.size, 0))
+    assert 0 < int(triggered_of_present.size.sum()) < int(triggered.size.sum())
+    results = [
+        fljax.simulate(
+            attacked_run.algorithm,
+            fljax.fedavg.Hyper(lr=0.1),
+            attacked_run.federation._replace(triggered=some_triggered),
+            key,
+            2,
+        )[1]
+        for some_triggered in (triggered, triggered_of_present)
     ]
-    np.testing.assert_array_equal(*(metrics["attack_success"][-1] for metrics in found))
+    np.testing.assert_array_equal(*(metrics["attack_success"][-1] for metrics in results))
 
 
 def test_parts_of_a_changing_federation_change_alike(federation):
-    made = drifting(federation, leave(share=0.5, start=1))
-    some = at(clients_of(made, np.array([1, 4, 6])), 1)
-    np.testing.assert_array_equal(some.there, np.asarray(at(made, 1).there)[[1, 4, 6]])
-    for place, i in enumerate((1, 4, 6)):
-        assert same(examples(some, "train", place), examples(at(made, 1), "train", i))
+    drifting_federation = drifting(federation, leave(share=0.5, start=1))
+    of_some_clients = at(clients_of(drifting_federation, np.array([1, 4, 6])), 1)
+    np.testing.assert_array_equal(of_some_clients.there, np.asarray(at(drifting_federation, 1).there)[[1, 4, 6]])
+    for row, i in enumerate((1, 4, 6)):
+        assert are_equal(examples(of_some_clients, "train", row), examples(at(drifting_federation, 1), "train", i))
     with_val = drifting(federation._replace(val=federation.train), leave(share=0.5, start=1))
-    judged = on_validation(with_val)
-    sizes = np.where(at(made, 1).there, federation.train.size, 0)
-    np.testing.assert_array_equal(at(judged, 1).test.size, sizes)
-    np.testing.assert_array_equal(judged.test.size, federation.train.size)
+    on_val = on_validation(with_val)
+    sizes = np.where(at(drifting_federation, 1).there, federation.train.size, 0)
+    np.testing.assert_array_equal(at(on_val, 1).test.size, sizes)
+    np.testing.assert_array_equal(on_val.test.size, federation.train.size)
 
 
 @pytest.mark.parametrize(
-    ("make", "why"),
+    ("make", "message"),
     [
         (lambda: swap_labels(share=1.5), "share=1.5 is out of its range"),
         (lambda: swap_labels(start=0), "start=0 is not positive"),
@@ -239,8 +263,8 @@ def test_parts_of_a_changing_federation_change_alike(federation):
         (lambda: "leave", r"^drift is 'leave', not a Drift; call one of fljax.drift, such as "),
     ],
 )
-def test_drifts_that_cannot_be_are_refused(federation, make, why):
-    with pytest.raises(ValueError, match=why):
+def test_drifts_that_cannot_be_are_refused(federation, make, message):
+    with pytest.raises(ValueError, match=message):
         drifting(federation, make())
 
 
@@ -267,19 +291,19 @@ def test_only_images_are_turned(federation):
 def test_what_changes_cost_by_hand():
     accuracy = np.array([0.5, 0.8, np.nan, 0.2, np.nan, 0.6, 0.79, 0.9, 0.4])
     ari = np.array([0, 1, 1, 0.5, 0.5, 0.5, 0.7, 0.8, 0.1])
-    first, second = after_changes({"accuracy_macro": accuracy, "ari": ari}, (2, 7))
+    first_change, second_change = after_changes({"accuracy_macro": accuracy, "ari": ari}, (2, 7))
     # Between the tests of rounds 4 and 6 (0.2, 0.6) round 5 counts as 0.4; round 3 as the first test after the change.
-    assert first[:3] == (3, 0.8, 0.2)
-    assert first.regret == pytest.approx(0.6 + 0.6 + 0.4 + 0.2 + 0.01)
-    assert first.recovered == 4
-    assert (first.ari_before, first.ari_after, first.ari_end) == (1, 1, 0.7)
-    assert (second.ari_before, second.ari_after, second.ari_end) == (0.7, 0.8, 0.1)
-    assert second.regret == pytest.approx(0.39)
-    assert second.recovered == 0
+    assert first_change[:3] == (3, 0.8, 0.2)
+    assert first_change.regret == pytest.approx(0.6 + 0.6 + 0.4 + 0.2 + 0.01)
+    assert first_change.recovered == 4
+    assert (first_change.ari_before, first_change.ari_after, first_change.ari_end) == (1, 1, 0.7)
+    assert (second_change.ari_before, second_change.ari_after, second_change.ari_end) == (0.7, 0.8, 0.1)
+    assert second_change.regret == pytest.approx(0.39)
+    assert second_change.recovered == 0
     assert after_changes({"accuracy_macro": accuracy[:7]}, (2, 7))[0].ari_end is None
     assert len(after_changes({"accuracy_macro": accuracy[:7]}, (2, 7))) == 1
-    assert change_rows({"a": [first]})[0]["algorithm"] == "a"
-    assert "0.8000" in changes_table({"a": [first, second]})
+    assert change_rows({"a": [first_change]})[0]["algorithm"] == "a"
+    assert "0.8000" in changes_table({"a": [first_change, second_change]})
     with pytest.raises(ValueError, match="measure='no' is not a metric"):
         after_changes({"accuracy_macro": accuracy}, (2,), measure="no")
     with pytest.raises(ValueError, match="tolerance=-1"):
@@ -291,7 +315,7 @@ def test_what_changes_cost_by_hand():
         after_changes({"accuracy_macro": accuracy}, (1.5,))
 
 
-def of_own(**fields):
+def own_drift(**fields):
     """A drift of one's own with one change, whose timeline has these fields."""
     return Drift("own", lambda federation: Timeline.of(2, 9)._replace(**fields), start=1, changes=1)
 
@@ -300,7 +324,7 @@ EACH = np.ones((2, 9), int)
 
 
 @pytest.mark.parametrize(
-    ("fields", "why"),
+    ("fields", "message"),
     [
         ({"owner": EACH[:1]}, r"own: owner of shape \(1, 9\) .*whole numbers of shape \(2, 9\), one row per stage"),
         ({"version": EACH[:, :8]}, r"own: version of shape \(2, 8\)"),
@@ -317,20 +341,22 @@ EACH = np.ones((2, 9), int)
         ),
     ],
 )
-def test_a_drift_of_ones_own_that_does_not_fit_is_refused(federation, fields, why):
-    with pytest.raises(ValueError, match=why):
-        drifting(federation, of_own(**fields))
+def test_a_drift_of_ones_own_that_does_not_fit_is_refused(federation, fields, message):
+    with pytest.raises(ValueError, match=message):
+        drifting(federation, own_drift(**fields))
 
 
 def test_a_version_beyond_the_pixels_of_bytes_is_refused(federation):
     """They would wrap round: 255 + 100 is 99."""
     pool = federation.train.pool._replace(x=jnp.full(federation.train.pool.x.shape, 255, jnp.uint8))
-    bytes_ = federation._replace(**{name: getattr(federation, name)._replace(pool=pool) for name in SPLITS})
-    swapped = EACH * np.array([[0], [1]])
+    uint8_federation = federation._replace(**{name: getattr(federation, name)._replace(pool=pool) for name in SPLITS})
+    version = EACH * np.array([[0], [1]])
     with pytest.raises(
         ValueError, match=r"own: version 1 returned x from 355\.0 to 355\.0; return values from 0 to 255, for uint8"
     ):
-        drifting(bytes_, of_own(version=swapped, versions=(lambda x, y: (x + 100.0, y),)))
-    made = drifting(bytes_, of_own(version=swapped.tolist(), versions=(lambda x, y: (x - 100.0, y),)))
-    assert (examples(at(made, 1), "train", 4)[0] == 155).all()
-    assert (examples(at(made, 0), "train", 4)[0] == 255).all()
+        drifting(uint8_federation, own_drift(version=version, versions=(lambda x, y: (x + 100.0, y),)))
+    drifting_federation = drifting(
+        uint8_federation, own_drift(version=version.tolist(), versions=(lambda x, y: (x - 100.0, y),))
+    )
+    assert (examples(at(drifting_federation, 1), "train", 4)[0] == 155).all()
+    assert (examples(at(drifting_federation, 0), "train", 4)[0] == 255).all()
