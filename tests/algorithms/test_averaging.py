@@ -171,7 +171,7 @@ def test_perfedavg_on_one_example_adapts_and_steps_on_it(key, model, federation,
     gradient = jax.jit(jax.grad(lambda w: loss(w, batch, key)[0]))(jax.tree.map(jnp.float32, theta))
     adapted_theta = oracle.local_sgd(theta, [example], 0.1)
     expected = jax.tree.map(
-        lambda w, stepped: w - stepped, adapted_theta, oracle.local_sgd(adapted_theta, [example], 1.0)
+        lambda w, next_w: w - next_w, adapted_theta, oracle.local_sgd(adapted_theta, [example], 1.0)
     )
     chex.assert_trees_all_close(gradient, expected, rtol=1e-4, atol=1e-6)
 
@@ -198,13 +198,13 @@ def test_the_hessian_goes_through_convolutions(key):
     params = model.init(key)
 
     @jax.jit
-    def gradient(w, part):
-        return jax.grad(lambda w: training_loss(model)(w, part, key)[0])(w)
+    def gradient(w, some_batch):
+        return jax.grad(lambda w: training_loss(model)(w, some_batch, key)[0])(w)
 
-    first, second, third = (jax.tree.map(lambda leaf, k=k: leaf[k::3], batch) for k in range(3))
-    g = gradient(jax.tree.map(lambda w, g: w - 0.1 * g, params, gradient(params, first)), second)
+    batch_1, batch_2, batch_3 = (jax.tree.map(lambda leaf, k=k: leaf[k::3], batch) for k in range(3))
+    g = gradient(jax.tree.map(lambda w, g: w - 0.1 * g, params, gradient(params, batch_1)), batch_2)
     gradient_up, gradient_down = (
-        gradient(jax.tree.map(lambda w, v, s=s: w + s * v, params, g), third) for s in (1e-3, -1e-3)
+        gradient(jax.tree.map(lambda w, v, s=s: w + s * v, params, g), batch_3) for s in (1e-3, -1e-3)
     )
     expected = jax.tree.map(
         lambda g, gradient_up, gradient_down: g - 0.1 * (gradient_up - gradient_down) / 2e-3,
@@ -230,14 +230,14 @@ def test_adapting_takes_exactly_so_many_steps(key, model, federation):
 
 
 def test_fine_tuning_for_no_epoch_is_fedavg(key, model, work, federation):
-    fine_tuned, averaged = fedavg_ft(model, work, ft_epochs=0), fedavg(model, work, weighting="size")
-    assert fine_tuned._replace(about=averaged.about) == averaged
+    fine_tuned, plain_fedavg = fedavg_ft(model, work, ft_epochs=0), fedavg(model, work, weighting="size")
+    assert fine_tuned._replace(about=plain_fedavg.about) == plain_fedavg
 
 
 @pytest.mark.parametrize(("ft_layers", "moves"), [("head", {"fc2"}), ("all", {"fc1", "fc2"})])
 def test_fine_tuning_moves_the_layers_it_is_told_to(key, model, work, federation, ft_layers, moves):
-    algorithm, averaged = fedavg_ft(model, work, ft_epochs=2, ft_layers=ft_layers), fedavg(model, work)
-    assert (algorithm.init, algorithm.round) == (averaged.init, averaged.round)
+    algorithm, plain_fedavg = fedavg_ft(model, work, ft_epochs=2, ft_layers=ft_layers), fedavg(model, work)
+    assert (algorithm.init, algorithm.round) == (plain_fedavg.init, plain_fedavg.round)
     hyper = fljax.fedavg_ft.Hyper(lr=0.1, ft_lr=0.3)
     state = jitted(algorithm.init)(key, hyper, federation.train)
     deployed = jitted(algorithm.deploy)(key, hyper, state, federation.train).params
@@ -249,11 +249,11 @@ def test_fine_tuning_moves_the_layers_it_is_told_to(key, model, work, federation
 @pytest.mark.slow
 def test_fine_tuning_helps_where_clients_disagree(key, model):
     federation = linear_groups(8, 2, examples=60)
-    fine_tuned = simulate(fedavg_ft(model, Work(2, 8), ft_epochs=5), fljax.fedavg_ft.Hyper(lr=0.2), federation, key, 5)[
-        1
-    ]
-    averaged = simulate(fedavg(model, Work(2, 8)), fljax.fedavg.Hyper(lr=0.2), federation, key, 5)[1]
-    assert fine_tuned["accuracy_macro"][-1] > averaged["accuracy_macro"][-1] + 0.2
+    fine_tuned_metrics = simulate(
+        fedavg_ft(model, Work(2, 8), ft_epochs=5), fljax.fedavg_ft.Hyper(lr=0.2), federation, key, 5
+    )[1]
+    fedavg_metrics = simulate(fedavg(model, Work(2, 8)), fljax.fedavg.Hyper(lr=0.2), federation, key, 5)[1]
+    assert fine_tuned_metrics["accuracy_macro"][-1] > fedavg_metrics["accuracy_macro"][-1] + 0.2
 
 
 @pytest.mark.slow
@@ -339,10 +339,10 @@ def test_a_server_that_steps_all_the_way_is_the_method_itself(key, name, model, 
 @pytest.mark.slow
 def test_clients_join_a_method_with_a_server_optimizer_as_they_join_the_method(key, model, work, federation):
     method = fljax.compose("ditto+momentum")
-    method_alone, stepped, hyper = ditto(model, work), method(model, work), method.Hyper(lr=0.1)
-    state = jitted(stepped.init)(key, hyper, federation.train)
+    method_alone, composed_method, hyper = ditto(model, work), method(model, work), method.Hyper(lr=0.1)
+    state = jitted(composed_method.init)(key, hyper, federation.train)
     state_alone = State(state.server.shared, state.clients)
-    joined = stepped.join(key, hyper, state, federation.train, jnp.int32(2))
+    joined = composed_method.join(key, hyper, state, federation.train, jnp.int32(2))
     chex.assert_trees_all_equal(joined, method_alone.join(key, hyper, state_alone, federation.train, jnp.int32(2)))
 
 

@@ -60,7 +60,7 @@ def through_body(w, x, feature_slope):
     return {"kernel": x.reshape(len(x), -1).T @ delta, "bias": delta.sum(0)}
 
 
-def stepped(w, layer, g):
+def with_layer_stepped(w, layer, g):
     return w | {layer: {name: w[layer][name] - LR * g[name] for name in g}}
 
 
@@ -180,9 +180,7 @@ def test_fedcac_without_critical_parameters_is_fedavg_whoever_takes_part(key, mo
 
 
 @pytest.mark.slow
-def test_fedcac_keeps_what_a_client_had_whose_training_fails_and_the_mean_where_nobody_comes(
-    key, model, work, federation
-):
+def test_fedcac_keeps_the_state_of_a_failed_client_and_the_mean_of_an_empty_round(key, model, work, federation):
     method, hyper = fedcac(model, work), as_traced(fedcac.Hyper(lr=0.1, tau=0.4))
     round, data = jitted(method.round), federation.train
     cohort = everyone(key, jnp.int32(0), data)
@@ -227,13 +225,13 @@ def test_fedas_in_numpy(key, model, federation, reference, align_epochs):  # noq
     chex.assert_trees_all_close(state.server["fc1"], body, rtol=1e-5, atol=1e-5)
 
 
-def test_fedass_trace_is_of_the_network_as_it_is_tested(key):
+def test_the_trace_of_fedas_is_of_the_network_in_evaluation(key):
     keys = []
     as_tested(lambda params, batch, key, *state: keys.append(key))({}, (), key)
     assert keys == [None]
 
 
-def test_fedass_alignment_leaves_what_fills_a_batch_up(key, model, federation):
+def test_the_alignment_of_fedas_ignores_the_filling_of_a_batch(key, model, federation):
     params, prototypes = model.init(key), jax.random.normal(key, (N_CLASSES, 6))
     x, y = federation.train.pool.x[:12], federation.train.pool.y[:12]
     loss = jax.jit(near_prototypes(model))
@@ -266,9 +264,9 @@ def test_fedpac_in_numpy(key, model, federation):
     federation = without_a_class(federation)
     reference = Reference(key, model, federation)  # noqa: F811
     lam, body, models = 0.8, reference.start["fc1"], reference.everyone()
-    prototypes, is_known, up, down = np.zeros((N_CLASSES, 6)), np.zeros(N_CLASSES, bool), [], []
+    prototypes, is_known, uplink, downlink = np.zeros((N_CLASSES, 6)), np.zeros(N_CLASSES, bool), [], []
     for cohort in reference.rounds():
-        up.append({})
+        uplink.append({})
         sent, class_means, variance, total, count = [], [], [], np.zeros((N_CLASSES, 6)), np.zeros(N_CLASSES)
         for i, k, size in cohort:
             (x, y), w = own_examples(reference, i), models[i] | {"fc1": body}
@@ -276,19 +274,22 @@ def test_fedpac_in_numpy(key, model, federation):
             class_means.append(((n / size)[:, None] * mean).ravel())
             variance.append((np.square(numpy_features(w, x)).sum(1).mean() - np.square(class_means[-1]).sum()) / size)
             for xb, yb in reference.batches(i, jax.random.fold_in(k, HEAD_PHASE), 3):
-                w = stepped(w, "fc2", oracle.gradient(w, xb, yb)["fc2"])
+                w = with_layer_stepped(w, "fc2", oracle.gradient(w, xb, yb)["fc2"])
             for xb, yb in reference.batches(i, k):
                 distance = (numpy_features(w, xb) - prototypes[yb]) * is_known[yb][:, None]
-                g, pull = oracle.gradient(w, xb, yb)["fc1"], through_body(w, xb, 2 * lam * distance / 6 / len(yb))
-                w = stepped(w, "fc1", {name: g[name] + pull[name] for name in g})
+                g, prototype_gradient = (
+                    oracle.gradient(w, xb, yb)["fc1"],
+                    through_body(w, xb, 2 * lam * distance / 6 / len(yb)),
+                )
+                w = with_layer_stepped(w, "fc1", {name: g[name] + prototype_gradient[name] for name in g})
             mean, n = mean_features(w, x, y)
             total, count = total + n[:, None] * mean, count + n
-            up[-1][i] = 130 + (n > 0).sum() * 13 + 1
+            uplink[-1][i] = 130 + (n > 0).sum() * 13 + 1
             sent.append(w)
         body = oracle.average(sent, [size for *_, size in cohort])["fc1"]
         prototypes = np.where(count[:, None] > 0, total / np.maximum(count, 1)[:, None], prototypes)
         is_known = is_known | (count > 0)
-        down.append({i: 130 + 6 * is_known.sum() for i, *_ in cohort})
+        downlink.append({i: 130 + 6 * is_known.sum() for i, *_ in cohort})
         for row, (i, *_) in enumerate(cohort):
             alpha = by_slsqp(row, np.stack(class_means), np.array(variance))
             heads = [{"fc2": w["fc2"]} for w in sent]
@@ -296,8 +297,8 @@ def test_fedpac_in_numpy(key, model, federation):
     algorithm, hyper = fedpac(model, WORK, head_epochs=3), fedpac.Hyper(lr=LR, lam=lam)
     deployed, state = run(algorithm, hyper, federation, key)
     metrics = rounds_of(algorithm, hyper, federation, key)[1]
-    assert_sent(metrics, "uplink", up)
-    assert_sent(metrics, "downlink", down)
+    assert_sent(metrics, "uplink", uplink)
+    assert_sent(metrics, "downlink", downlink)
     expected = jax.tree.map(lambda *leaves: np.stack(leaves), *[w | {"fc1": body} for w in models])
     chex.assert_trees_all_close(tree.split_statistics(deployed)[0], expected, rtol=2e-3, atol=2e-3)
     np.testing.assert_allclose(state.server["prototypes"]["mean"], prototypes, rtol=2e-3, atol=2e-3)

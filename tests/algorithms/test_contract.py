@@ -46,10 +46,10 @@ GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text())
 """What the runs below reported before methods were compositions: case -> metric -> two sums over the run."""
 
 
-def of(quick, cases=CASES):
-    """A test for each of the ``cases``; slow for those that are not in ``quick``."""
+def of(quick_names, cases=CASES):
+    """A test for each of the ``cases``; slow for those that are not in ``quick_names``."""
     # All tests of an algorithm go to one worker, whose compiled programs they share.
-    marks = {name: [pytest.mark.xdist_group(name), *[pytest.mark.slow] * (name not in quick)] for name in cases}
+    marks = {name: [pytest.mark.xdist_group(name), *[pytest.mark.slow] * (name not in quick_names)] for name in cases}
     return pytest.mark.parametrize("name", [pytest.param(name, marks=marks[name]) for name in cases])
 
 
@@ -60,12 +60,12 @@ COHORT, ROUNDS = 6, 4
 
 
 @pytest.fixture(scope="session")
-def padded(federation):
+def padded_federation(federation):
     """The federation with a pool that ends with a row of NaN, which no index points at."""
 
     def with_spare_row(data: ClientData) -> ClientData:
-        spare = jnp.full_like(data.pool.x[:1], jnp.nan)
-        return data._replace(pool=Examples(jnp.concatenate([data.pool.x, spare]), jnp.pad(data.pool.y, (0, 1))))
+        nan_row = jnp.full_like(data.pool.x[:1], jnp.nan)
+        return data._replace(pool=Examples(jnp.concatenate([data.pool.x, nan_row]), jnp.pad(data.pool.y, (0, 1))))
 
     return federation._replace(train=with_spare_row(federation.train), test=with_spare_row(federation.test))
 
@@ -84,21 +84,21 @@ def run(case, federation, key, *, chunks=(ROUNDS,), hyper=None):
     """(final state, metrics) on the host."""
     algorithm, case_hyper = case
     hyper = case_hyper if hyper is None else hyper
-    state, first, rows = jitted_init(algorithm)(split_key(key).init, hyper, federation.train), 0, []
+    state, n_done, rows = jitted_init(algorithm)(split_key(key).init, hyper, federation.train), 0, []
     for count in chunks:
         arguments = (hyper, federation, key, None, jnp.int32(1), jnp.int32(sum(chunks)), state)
-        state, metrics = run_chunk(algorithm, COHORT, 8, *arguments, jnp.int32(first), jnp.int32(count))
+        state, metrics = run_chunk(algorithm, COHORT, 8, *arguments, jnp.int32(n_done), jnp.int32(count))
         rows.append(jax.tree.map(lambda value, count=count: np.asarray(value[:count]), metrics))
-        first += count
+        n_done += count
     return jax.device_get(state), jax.tree.map(lambda *parts: np.concatenate(parts), *rows)
 
 
 @pytest.fixture(scope="session")
-def cohort(padded):
+def cohort(padded_federation):
     """Those of the first round, drawn once for all methods; how much of their work they do is a number, 1."""
-    cohort_of_first_round = jax.jit(lambda key: sample_cohort(key, jnp.int32(0), padded, COHORT, jnp.float32(0.2)))(
-        jax.random.key(0)
-    )
+    cohort_of_first_round = jax.jit(
+        lambda key: sample_cohort(key, jnp.int32(0), padded_federation, COHORT, jnp.float32(0.2))
+    )(jax.random.key(0))
     return cohort_of_first_round._replace(effort=np.ones(COHORT, np.float32))
 
 
@@ -112,9 +112,9 @@ def one_round(algorithm, hyper, federation, key, cohort):
     return state, next_state, metrics, algorithm.deploy(key, hyper, next_state, federation.train)
 
 
-def with_rows_of_nan(federation, rows):
+def with_rows_of_nan(federation, nan_rows):
     pool = federation.train.pool
-    return federation._replace(train=federation.train._replace(pool=pool._replace(x=pool.x.at[rows].set(jnp.nan))))
+    return federation._replace(train=federation.train._replace(pool=pool._replace(x=pool.x.at[nan_rows].set(jnp.nan))))
 
 
 @cache
@@ -125,11 +125,11 @@ def first_round(algorithm):
 
 
 @EACH
-def test_states_keep_their_structure(key, case, padded, cohort):
+def test_states_keep_their_structure(key, case, padded_federation, cohort):
     algorithm, hyper = case
-    before, after, metrics, deployed = first_round(algorithm).eval_shape(hyper, padded, key, cohort)
-    chex.assert_trees_all_equal_shapes_and_dtypes(before, after)
-    assert all(leaf.shape[0] == 8 for leaf in jax.tree.leaves(before.clients))
+    state, next_state, metrics, deployed = first_round(algorithm).eval_shape(hyper, padded_federation, key, cohort)
+    chex.assert_trees_all_equal_shapes_and_dtypes(state, next_state)
+    assert all(leaf.shape[0] == 8 for leaf in jax.tree.leaves(state.clients))
     assert all(value.shape in ((), (COHORT,)) for value in metrics.values())
     assert {"loss", "ok", "uplink", "downlink"} <= metrics.keys()
     assert deployed.row.shape == (8,)
@@ -137,32 +137,36 @@ def test_states_keep_their_structure(key, case, padded, cohort):
 
 
 @of(("fedavg", "perfedavg", "fedala"), [name for name in CASES if CASES[name].name != "fedgen"])
-def test_clients_take_full_batches(key, name, model, work, padded, cohort):
+def test_clients_take_full_batches(key, name, model, work, padded_federation, cohort):
     algorithm = CASES[name].make(model, work._replace(batch_size=None))
     hyper = as_traced(CASES[name].hyper)
-    before, after, *_ = jax.eval_shape(partial(one_round, algorithm), hyper, padded, key, cohort)
-    chex.assert_trees_all_equal_shapes_and_dtypes(before, after)
+    state, next_state, *_ = jax.eval_shape(partial(one_round, algorithm), hyper, padded_federation, key, cohort)
+    chex.assert_trees_all_equal_shapes_and_dtypes(state, next_state)
 
 
 @of(("fedavg",), ["fedavg", "fedsgd", "feddane", "scaffold", "fednova", "fedala", "fedcps", "moon", "ditto"])
-def test_a_full_batch_is_one_as_large_as_the_longest_client(key, name, model, work, padded):
-    longest = padded.train.index.shape[1]
+def test_a_full_batch_is_one_as_large_as_the_longest_client(key, name, model, work, padded_federation):
+    largest_size = padded_federation.train.index.shape[1]
     runs = [
-        run((CASES[name].make(model, work._replace(batch_size=size)), as_traced(CASES[name].hyper)), padded, key)
-        for size in (None, longest)
+        run(
+            (CASES[name].make(model, work._replace(batch_size=size)), as_traced(CASES[name].hyper)),
+            padded_federation,
+            key,
+        )
+        for size in (None, largest_size)
     ]
     chex.assert_trees_all_equal(*runs)
 
 
 @pytest.mark.slow
-def test_perfedavg_deals_out_a_full_batch(key, model, work, padded):
+def test_perfedavg_deals_out_a_full_batch(key, model, work, padded_federation):
     """In halves, as it deals out batches of twice the size; without adaptation, whose batches are not dealt out."""
-    longest = padded.train.index.shape[1]
-    assert longest % 2 == 0
+    largest_size = padded_federation.train.index.shape[1]
+    assert largest_size % 2 == 0
     hyper = as_traced(CASES["perfedavg"].hyper)
     runs = [
-        run((perfedavg(model, work._replace(batch_size=size), adapt_steps=0), hyper), padded, key)
-        for size in (None, longest // 2)
+        run((perfedavg(model, work._replace(batch_size=size), adapt_steps=0), hyper), padded_federation, key)
+        for size in (None, largest_size // 2)
     ]
     chex.assert_trees_all_equal(*runs)
 
@@ -179,7 +183,7 @@ def narrow(model):
 
 
 @NARROW
-def test_parameters_of_bfloat16_stay_so(key, name, model, work, padded):
+def test_parameters_of_bfloat16_stay_so(key, name, model, work, padded_federation):
     case = CASES[name]
     algorithm = case._replace(model=narrow(case.model or model)).make(model, work)
 
@@ -188,7 +192,7 @@ def test_parameters_of_bfloat16_stay_so(key, name, model, work, padded):
         return algorithm.deploy(key, as_traced(case.hyper), state, federation.train)
 
     with jax.numpy_dtype_promotion("standard"):  # a user's: our tests let no float32 number meet a bfloat16 array
-        leaves = tree.named_leaves(jax.eval_shape(deployed_models, key, padded).params)
+        leaves = tree.named_leaves(jax.eval_shape(deployed_models, key, padded_federation).params)
     layers = {*(case.model or model).layers}  # a method's own small networks beside them stay float32
     trained = {path: leaf for path, leaf in leaves.items() if layers & {*path} and "batch_stats" not in path}
     assert trained
@@ -196,10 +200,10 @@ def test_parameters_of_bfloat16_stay_so(key, name, model, work, padded):
 
 
 @EACH
-def test_every_method_counts_floats_of_each_participant(key, case, padded, cohort):
+def test_every_method_counts_floats_of_each_participant(key, case, padded_federation, cohort):
     algorithm, hyper = case
-    metrics = first_round(algorithm).eval_shape(hyper, padded, key, cohort)[2]
-    recorded = jax.eval_shape(partial(round_metrics, federation=padded), metrics, cohort)
+    metrics = first_round(algorithm).eval_shape(hyper, padded_federation, key, cohort)[2]
+    recorded = jax.eval_shape(partial(round_metrics, federation=padded_federation), metrics, cohort)
     assert recorded["uplink"].shape == recorded["downlink"].shape == recorded["loss"].shape == (COHORT,)
 
 
@@ -207,22 +211,22 @@ SENDING = [name for name in CASES if CASES[name].up is not None]
 """Cases that say what their first round sends."""
 
 
-def only(traced, wanted):
-    """The part of a traced program that the flat outputs ``wanted`` depend on, and which flat arguments it reads."""
+def only(traced, outputs):
+    """The part of a traced program that its flat ``outputs`` depend on, and which flat arguments it reads."""
     program = traced.jaxpr
     needed, is_read = dce_jaxpr(
-        program.jaxpr, [i in wanted for i in range(len(program.jaxpr.outvars))], instantiate=False
+        program.jaxpr, [i in outputs for i in range(len(program.jaxpr.outvars))], instantiate=False
     )
     return jax.jit(core.jaxpr_as_fun(core.ClosedJaxpr(needed, program.consts))), is_read
 
 
 @of(FIRST, SENDING)
-def test_counters_of_communication(key, name, case, padded, cohort):
+def test_counters_of_communication(key, name, case, padded_federation, cohort):
     algorithm, hyper = case
-    traced = first_round(algorithm).trace(hyper, padded, key, cohort)
+    traced = first_round(algorithm).trace(hyper, padded_federation, key, cohort)
     metrics = numbered(traced.out_info)[2]
     counters, is_read = only(traced, (metrics["uplink"], metrics["downlink"]))
-    sent = counters(*compress(jax.tree.leaves((hyper, padded, key, cohort)), is_read))
+    sent = counters(*compress(jax.tree.leaves((hyper, padded_federation, key, cohort)), is_read))
     # The outputs are in the order of the whole program's: by name.
     for floats, expected in zip(sent, (CASES[name].down, CASES[name].up), strict=True):
         assert (np.asarray(floats) >= 0).all()
@@ -235,10 +239,10 @@ ONE_STEP = ("fedsgd", "ifca-gradient")
 
 
 @of(FIRST, [name for name in CASES if name not in ONE_STEP])
-def test_participants_that_do_a_part_of_their_work_send_other_models(key, case, padded, cohort):
+def test_participants_that_do_a_part_of_their_work_send_other_models(key, case, padded_federation, cohort):
     """`fljax.rounds.effort` goes into what every method trains and deploys."""
     algorithm, hyper = case
-    arguments = hyper, padded, key, cohort
+    arguments = hyper, padded_federation, key, cohort
     traced = first_round(algorithm).trace(*arguments)
     *_, deployed = numbered(traced.out_info)
     assert only(traced, jax.tree.leaves(deployed.params))[1][numbered(arguments)[3].effort]
@@ -269,8 +273,8 @@ PER_PARTICIPANT |= {("fedcps", "downlink"), ("fedcps-personal", "downlink"), ("f
 
 
 @of(ENGINE, list(GOLDEN))
-def test_runs_are_those_of_methods_written_out(key, name, case, padded):
-    _, metrics = run(case, padded, key)
+def test_runs_are_those_of_methods_written_out(key, name, case, padded_federation):
+    _, metrics = run(case, padded_federation, key)
     for metric, expected in GOLDEN[name].items():
         if metric not in CHANGED.get(name, ()):
             # Another machine's sums of float32 are within 1e-4 after four rounds; another choice of a cluster is not.
@@ -282,17 +286,19 @@ def test_runs_are_those_of_methods_written_out(key, name, case, padded):
 
 
 @SOME
-def test_chunks_equal_the_whole_bit_for_bit(key, case, padded):
-    chex.assert_trees_all_equal(run(case, padded, key), run(case, padded, key, chunks=(1, 2, 1)))
+def test_chunks_equal_the_whole_bit_for_bit(key, case, padded_federation):
+    chex.assert_trees_all_equal(run(case, padded_federation, key), run(case, padded_federation, key, chunks=(1, 2, 1)))
 
 
 @SOME
-def test_new_numbers_do_not_recompile_and_do_matter(key, case, padded):
-    _, before = run(case, padded, key)
+def test_new_numbers_do_not_recompile_and_do_matter(key, case, padded_federation):
+    _, metrics = run(case, padded_federation, key)
     compiled = run_chunk._cache_size()
-    _, after = run(case, padded, key, hyper=jax.tree.map(lambda value: 0.7 * value, case[1]))
+    _, metrics_of_new_numbers = run(
+        case, padded_federation, key, hyper=jax.tree.map(lambda value: 0.7 * value, case[1])
+    )
     assert run_chunk._cache_size() == compiled
-    assert not np.array_equal(before["client_loss"], after["client_loss"])
+    assert not np.array_equal(metrics["client_loss"], metrics_of_new_numbers["client_loss"])
 
 
 IDLE = {
@@ -311,29 +317,35 @@ IDLE = {
 
 
 @EACH
-def test_every_number_is_read(key, name, case, padded, cohort):
+def test_every_number_is_read(key, name, case, padded_federation, cohort):
     algorithm, hyper = case
-    traced = first_round(algorithm).trace(hyper, padded, key, cohort)
+    traced = first_round(algorithm).trace(hyper, padded_federation, key, cohort)
     _, is_read = only(traced, range(len(jax.tree.leaves(traced.out_info))))
-    is_hyper_read = jax.tree.unflatten(jax.tree.structure((hyper, padded, key, cohort)), is_read)[0]
-    fields = {field: place for field, place in as_dict(is_hyper_read).items() if place is not None}
-    assert {field for field, place in fields.items() if not place} == IDLE.get(name, set())
+    is_hyper_read = jax.tree.unflatten(jax.tree.structure((hyper, padded_federation, key, cohort)), is_read)[0]
+    fields = {
+        field: is_read_or_none
+        for field, is_read_or_none in as_dict(is_hyper_read).items()
+        if is_read_or_none is not None
+    }
+    assert {field for field, is_read_or_none in fields.items() if not is_read_or_none} == IDLE.get(name, set())
 
 
 @SOME
-def test_padding_never_matters(key, case, padded):
+def test_padding_never_matters(key, case, padded_federation):
     def pointing_at_nan(data: ClientData) -> ClientData:
         is_example = jnp.arange(data.index.shape[1])[None] < data.size[:, None]
         return data._replace(index=jnp.where(is_example, data.index, data.pool.y.shape[0] - 1))
 
-    poisoned = padded._replace(train=pointing_at_nan(padded.train), test=pointing_at_nan(padded.test))
-    chex.assert_trees_all_equal(run(case, poisoned, key), run(case, padded, key))
+    federation_with_nan = padded_federation._replace(
+        train=pointing_at_nan(padded_federation.train), test=pointing_at_nan(padded_federation.test)
+    )
+    chex.assert_trees_all_equal(run(case, federation_with_nan, key), run(case, padded_federation, key))
 
 
 @SOME
-def test_a_client_of_nan_is_counted_and_spoils_nothing(key, case, padded):
+def test_a_client_of_nan_is_counted_and_spoils_nothing(key, case, padded_federation):
     nan_client = 2
-    state, metrics = run(case, with_rows_of_nan(padded, padded.train.index[nan_client, :1]), key)
+    state, metrics = run(case, with_rows_of_nan(padded_federation, padded_federation.train.index[nan_client, :1]), key)
     assert (metrics["ids"] == nan_client).any()
     np.testing.assert_array_equal(metrics["ok"], metrics["ids"] != nan_client)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.server))
@@ -341,9 +353,13 @@ def test_a_client_of_nan_is_counted_and_spoils_nothing(key, case, padded):
 
 
 @of(JOINING)
-def test_every_method_has_models_for_new_clients(key, name, case, padded):
+def test_every_method_has_models_for_new_clients(key, name, case, padded_federation):
     algorithm, hyper = case
-    state = jitted_init(algorithm)(key, hyper, padded.train) if name in AT_ONCE else run(case, padded, key)[0]
+    state = (
+        jitted_init(algorithm)(key, hyper, padded_federation.train)
+        if name in AT_ONCE
+        else run(case, padded_federation, key)[0]
+    )
     newcomers = linear_groups(3, 2, examples=24, seed=1, ragged=0.4)
 
     def evaluated(newcomers):
@@ -359,27 +375,29 @@ def test_every_method_has_models_for_new_clients(key, name, case, padded):
 
 
 @of(("ditto",))
-def test_vmap_over_numbers_equals_single_runs(key, case, padded):
+def test_vmap_over_numbers_equals_single_runs(key, case, padded_federation):
     algorithm, hyper = case
     hypers = jax.tree.map(lambda value: jnp.stack([value, value / 2]), hyper)
 
     def whole_run(hyper):
-        state = algorithm.init(split_key(key).init, hyper, padded.train)
-        arguments = (hyper, padded, key, None, jnp.int32(1), jnp.int32(2), state, jnp.int32(0), jnp.int32(2))
+        state = algorithm.init(split_key(key).init, hyper, padded_federation.train)
+        arguments = (hyper, padded_federation, key, None, jnp.int32(1), jnp.int32(2), state, jnp.int32(0), jnp.int32(2))
         return run_chunk(algorithm, COHORT, 8, *arguments)
 
     state, metrics = jax.device_get(jax.jit(jax.vmap(whole_run))(hypers))
-    for point in range(2):
-        single_run = run(case, padded, key, chunks=(2,), hyper=jax.tree.map(lambda value, p=point: value[p], hypers))
-        vmapped_run = jax.tree.map(lambda v, p=point: v[p], (state, {n: m[:, :2] for n, m in metrics.items()}))
+    for index in range(2):
+        single_run = run(
+            case, padded_federation, key, chunks=(2,), hyper=jax.tree.map(lambda value, p=index: value[p], hypers)
+        )
+        vmapped_run = jax.tree.map(lambda v, p=index: v[p], (state, {n: m[:, :2] for n, m in metrics.items()}))
         assert_close(vmapped_run, single_run)
 
 
 @of(("group_pfl",))
-def test_two_devices_equal_one(key, case, padded):
-    of_one = run(case, padded, key)
+def test_two_devices_equal_one(key, case, padded_federation):
+    of_one = run(case, padded_federation, key)
     with over_devices() as mesh:
-        of_two = run((case[0], replicated(case[1], mesh)), replicated(padded, mesh), replicated(key, mesh))
+        of_two = run((case[0], replicated(case[1], mesh)), replicated(padded_federation, mesh), replicated(key, mesh))
     assert_close(of_two, of_one)
 
 
@@ -398,7 +416,7 @@ def assert_close(actual, expected):
 
 
 @of(("group_pfl",))
-def test_permuting_clients_permutes_results(key, name, model, work, padded):
+def test_permuting_clients_permutes_results(key, name, model, work, padded_federation):
     if CASES[name].by_order:
         pytest.skip("a client's draws follow its id; its cohort is permuted below")
     # Full batches: the order of a client's examples, the one thing that follows its id, then does not matter.
@@ -415,10 +433,12 @@ def test_permuting_clients_permutes_results(key, name, model, work, padded):
     def permuted(data: ClientData) -> ClientData:
         return data._replace(index=data.index[order], size=data.size[order])
 
-    permuted_federation = padded._replace(
-        train=permuted(padded.train), test=permuted(padded.test), group=padded.group[order]
+    permuted_federation = padded_federation._replace(
+        train=permuted(padded_federation.train),
+        test=permuted(padded_federation.test),
+        group=padded_federation.group[order],
     )
-    in_order, in_other_order = with_everyone(padded), with_everyone(permuted_federation)
+    in_order, in_other_order = with_everyone(padded_federation), with_everyone(permuted_federation)
     np.testing.assert_allclose(
         in_other_order["client_loss"][:3, position], in_order["client_loss"][:3], rtol=1e-4, atol=1e-5
     )  # the server's sums over clients run in another order, for three rounds
@@ -427,15 +447,20 @@ def test_permuting_clients_permutes_results(key, name, model, work, padded):
 
 
 @of(("fedbn", "perfedavg"), [name for name in CASES if CASES[name].by_order])
-def test_the_order_of_a_cohort_does_not_matter(key, case, padded):
+def test_the_order_of_a_cohort_does_not_matter(key, case, padded_federation):
     algorithm, hyper = case
 
     @jax.jit
     def round_in_order(order):
         """The round whose participants come in that order, theirs in the order in which they are drawn."""
-        state, drawn = algorithm.init(key, hyper, padded.train), sample_cohort(key, jnp.int32(0), padded, 8, None)
-        data = drawn.data._replace(index=drawn.data.index[order], size=drawn.data.size[order])
-        cohort = drawn._replace(ids=drawn.ids[order], data=data, key=drawn.key[order])
+        state, cohort_in_order = (
+            algorithm.init(key, hyper, padded_federation.train),
+            sample_cohort(key, jnp.int32(0), padded_federation, 8, None),
+        )
+        data = cohort_in_order.data._replace(
+            index=cohort_in_order.data.index[order], size=cohort_in_order.data.size[order]
+        )
+        cohort = cohort_in_order._replace(ids=cohort_in_order.ids[order], data=data, key=cohort_in_order.key[order])
         rows, position = tree.take(state.clients, cohort.ids), jnp.argsort(order)
         next_state, metrics = algorithm.round(key, hyper, State(state.server, rows), cohort)
         return next_state.server, tree.take(next_state.clients, position), metrics["loss"][position]
@@ -453,18 +478,22 @@ ONE_EACH = [name for name in FIRST if fljax.compose(CASES[name].name).kind != "c
 
 
 @of(("fedper",), ONE_EACH)
-def test_private_gradients_of_no_length_tell_the_server_nothing_or_are_refused(key, name, model, work, padded):
+def test_private_gradients_clipped_to_nothing_tell_the_server_nothing_or_are_refused(
+    key, name, model, work, padded_federation
+):
     """What stays with clients is not protected."""
     numbers = CASES[name].numbers | {"example_clip": 1e-12, "example_noise": 0.0}
     private = CASES[name]._replace(name=f"{CASES[name].name}+dp_sgd", numbers=numbers)
-    pool = padded.train.pool
-    other_examples = padded._replace(
-        train=padded.train._replace(pool=Examples(1 - 3 * pool.x, (pool.y + jnp.arange(len(pool.y)) % 3 + 1) % 4))
+    pool = padded_federation.train.pool
+    other_examples = padded_federation._replace(
+        train=padded_federation.train._replace(
+            pool=Examples(1 - 3 * pool.x, (pool.y + jnp.arange(len(pool.y)) % 3 + 1) % 4)
+        )
     )
     try:
         states = [
             simulate(private.make(model, work), private.hyper, some_federation, key, 2)[0]
-            for some_federation in (padded, other_examples)
+            for some_federation in (padded_federation, other_examples)
         ]
     except ValueError as error:
         if re.search(REFUSED, str(error)) is None:

@@ -194,9 +194,11 @@ def test_uplink_of_the_cifar_lenet_falls_to_0_3734():
     groups, due = one_group(4), np.zeros((3, 4, 5), bool)
     due[..., [0, 1, 4]] = True
     due[0] = True
-    up = np.stack([layer_traffic(sizes, jnp.asarray(d), jnp.asarray(d), groups, jnp.arange(4))["uplink"] for d in due])
-    np.testing.assert_allclose((up.mean(axis=0) - 1) / 62_006, (3_722 + 58_284 / 3) / 62_006, rtol=1e-6)
-    assert round(float(up[:, 0].mean() - 1) / 62_006, 4) == 0.3734
+    uplink = np.stack(
+        [layer_traffic(sizes, jnp.asarray(d), jnp.asarray(d), groups, jnp.arange(4))["uplink"] for d in due]
+    )
+    np.testing.assert_allclose((uplink.mean(axis=0) - 1) / 62_006, (3_722 + 58_284 / 3) / 62_006, rtol=1e-6)
+    assert round(float(uplink[:, 0].mean() - 1) / 62_006, 4) == 0.3734
 
 
 def test_what_a_trial_costs():
@@ -252,7 +254,7 @@ def test_a_trial_in_numpy(key, model, federation):
     )
     starts = jax.device_get(jax.vmap(model.init)(jax.random.split(key, 16)))
     starts = jax.tree.map(lambda leaf: leaf.reshape(2, 8, *leaf.shape[1:]), starts)
-    participants = [place for place in range(8) if place not in (absent, overflowing)]
+    participants = [client for client in range(8) if client not in (absent, overflowing)]
     trained = [
         [oracle.local_sgd(as_float64(tree.take(tree.take(starts, s), i)), [data[i]], HYPER.lr) for i in participants]
         for s in range(2)
@@ -298,7 +300,7 @@ def test_a_trial_reads_the_validation_split_only_where_it_is_told_to(key, groups
     assert split_loss("val", None) == split_loss("train", groups.val)
 
 
-def test_after_a_rejection_the_loss_rests_and_after_a_trial_it_starts_afresh():
+def test_after_a_rejection_the_loss_is_not_observed_and_after_a_trial_it_starts_anew():
     watched, rule = Watch(new_curve(), jnp.int32(0)), HYPER.replace(pause=1.6)  # the nearest whole number of rounds
     for loss in (3.0, 2.0):
         watched = watch(rule, watched, jnp.float32(loss), jnp.bool_(False), jnp.bool_(False), AFTER)

@@ -24,14 +24,14 @@ LR, STEP, ALPHA, LOW, WARMUP, PAUSE, WINDOW, N_AFTER, EPOCHS = 0.2, 0.3, 3, 0.8,
 LAYERS = ("fc1", "fc2")
 
 
-def scaled(parts):
-    numbers = np.concatenate([np.ravel(part) for part in parts])
+def min_max_scaled(arrays):
+    numbers = np.concatenate([np.ravel(array) for array in arrays])
     width = numbers.max() - numbers.min()
     return (numbers - numbers.min()) / width if width else np.zeros_like(numbers)
 
 
-def apart(a, b, layers):
-    a, b = (scaled([leaf for name in layers for leaf in w[name].values()]) for w in (a, b))
+def distance_of_scaled(a, b, layers):
+    a, b = (min_max_scaled([leaf for name in layers for leaf in w[name].values()]) for w in (a, b))
     return np.abs(a - b).mean()
 
 
@@ -139,7 +139,7 @@ class Replay:
         for i in active:
             for j in active:
                 self.met[i, j] += 1
-                self.total[i, j] += apart(trained[i], trained[j], LAYERS)
+                self.total[i, j] += distance_of_scaled(trained[i], trained[j], LAYERS)
 
     def build(self):
         has_met = (self.met > 0) & ~np.eye(N, dtype=bool)
@@ -198,7 +198,9 @@ class Replay:
             }
             self.averaged[k] = np.where(due[k], t + 1, self.averaged[k])
             if full:
-                discrepancy = np.array([np.mean([apart(w, self.theta[k], (name,)) for w in sent]) for name in LAYERS])
+                discrepancy = np.array(
+                    [np.mean([distance_of_scaled(w, self.theta[k], (name,)) for w in sent]) for name in LAYERS]
+                )
                 self.interval[k] = np.where(
                     (discrepancy < LOW * discrepancy.mean()) | (discrepancy.mean() < 1e-6), ALPHA, 1
                 )

@@ -15,7 +15,7 @@ from fljax.models import mlp
 from tests import oracle
 from tests.algorithms.round_by_round import written_out
 from tests.algorithms.table import CASES
-from tests.algorithms.test_contract import ENGINE, FIRST, case, cohort, first_round, of, padded  # noqa: F401
+from tests.algorithms.test_contract import ENGINE, FIRST, case, cohort, first_round, of, padded_federation  # noqa: F401
 from tests.algorithms.test_oracles import WORK, Reference
 
 INSIDE_OTHERS = ("adacfl", "fedma", "fedma-retrain", "fedpac", "fesem_ma")
@@ -33,21 +33,21 @@ SOME = of(("fedavg", "ditto", "group_pfl", "fedtsdp", "scaffold", "fedala"), FIR
 
 
 @SOME
-def test_a_model_of_float32_draws_and_computes_as_without(key, name, case, padded, cohort):  # noqa: F811
+def test_a_model_of_float32_draws_and_computes_as_without(key, name, case, padded_federation, cohort):  # noqa: F811
     algorithm, hyper = case
-    structures = first_round(algorithm).eval_shape(hyper, padded, key, cohort)
+    structures = first_round(algorithm).eval_shape(hyper, padded_federation, key, cohort)
     with jax.enable_x64(True):
         chex.assert_trees_all_equal_shapes_and_dtypes(
-            first_round(algorithm).eval_shape(hyper, padded, key, cohort), structures
+            first_round(algorithm).eval_shape(hyper, padded_federation, key, cohort), structures
         )
-        text = written_out(algorithm, hyper, padded)
+        text = written_out(algorithm, hyper, padded_federation)
     assert "bit_width=64" not in text  # other random numbers
     if name not in INSIDE_OTHERS:
         assert not re.findall(r"\S*f64\[\d.*", text)  # numbers without a shape are those of Python
 
 
 @SOME
-def test_parameters_of_float64_stay_so(key, name, model, work, padded, cohort):  # noqa: F811
+def test_parameters_of_float64_stay_so(key, name, model, work, padded_federation, cohort):  # noqa: F811
     original = CASES[name].model or model
 
     def init(key):
@@ -56,8 +56,10 @@ def test_parameters_of_float64_stay_so(key, name, model, work, padded, cohort): 
 
     with jax.enable_x64(True):
         algorithm = CASES[name]._replace(model=original._replace(init=init)).make(model, work)
-        before, after, _, deployed = first_round(algorithm).eval_shape(CASES[name].hyper, padded, key, cohort)
-    chex.assert_trees_all_equal_shapes_and_dtypes(before, after)
+        state, next_state, _, deployed = first_round(algorithm).eval_shape(
+            CASES[name].hyper, padded_federation, key, cohort
+        )
+    chex.assert_trees_all_equal_shapes_and_dtypes(state, next_state)
     leaves = tree.named_leaves(deployed.params)  # a method's own small networks and statistics beside them are float32
     layers = {leaf.dtype for path, leaf in leaves.items() if {*original.layers} & {*path} and "batch_stats" not in path}
     assert layers == {jnp.dtype("float64")}
@@ -93,7 +95,7 @@ def test_a_whole_run_is_the_same(key, model, work, federation):
 
 
 @pytest.mark.parametrize("name", ["fedala", "fedgwc", "fedcac", "fedsgd"])
-def test_losses_of_float64_go_where_float32_is_kept(key, name, work, padded, cohort):  # noqa: F811
+def test_losses_of_float64_go_where_float32_is_kept(key, name, work, padded_federation, cohort):  # noqa: F811
     """Of a network that computes in float64 too."""
 
     def apply(params, x):
@@ -105,5 +107,5 @@ def test_losses_of_float64_go_where_float32_is_kept(key, name, work, padded, coh
             apply,
         )
         algorithm = CASES[name]._replace(model=model).make(model, work)
-        before, after, *_ = first_round(algorithm).eval_shape(CASES[name].hyper, padded, key, cohort)
-    chex.assert_trees_all_equal_shapes_and_dtypes(before, after)
+        state, next_state, *_ = first_round(algorithm).eval_shape(CASES[name].hyper, padded_federation, key, cohort)
+    chex.assert_trees_all_equal_shapes_and_dtypes(state, next_state)

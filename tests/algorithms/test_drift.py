@@ -118,7 +118,7 @@ def test_scaffold_of_equal_steps_with_everyone_in_numpy(key, quadratics):
     np.testing.assert_allclose(state.clients["fc"]["w"], controls, rtol=1e-4, atol=1e-4)
 
 
-def test_a_client_without_examples_keeps_its_control_and_counts_for_none_of_scaffolds_means(key, quadratics):
+def test_scaffold_leaves_out_a_client_without_examples(key, quadratics):
     """In the first round, where all controls are 0 and clients take plain steps."""
     federation = quadratics.federation
     size = federation.train.size.at[1].set(0)

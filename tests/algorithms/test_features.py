@@ -52,26 +52,26 @@ from tests.slow import slow
 def test_fedproto_in_numpy(key, model, federation, reference):  # noqa: F811
     """Half of the clients a round: features are pulled to the prototypes of those who came before."""
     models, lam = reference.everyone(), 3.0
-    mean, is_known, up, down = np.zeros((4, 6)), np.zeros(4), [], []
+    mean, is_known, uplink, downlink = np.zeros((4, 6)), np.zeros(4), [], []
     for cohort in reference.rounds():
         total, count = np.zeros((4, 6)), np.zeros(4)
-        up, down = [*up, {}], [*down, {i: 6 * is_known.sum() for i, *_ in cohort}]
+        uplink, downlink = [*uplink, {}], [*downlink, {i: 6 * is_known.sum() for i, *_ in cohort}]
         for i, k, _ in cohort:
             for x, y in reference.batches(i, k):
                 g, h = oracle.gradient(models[i], x, y), numpy_features(models[i], x)
                 feature_slope = 2 * lam * (h - mean[y]) * is_known[y, None] / h.size * (h > 0)
-                pull = {"kernel": x.reshape(len(x), -1).T @ feature_slope, "bias": feature_slope.sum(0)}
-                g |= {"fc1": {name: g["fc1"][name] + pull[name] for name in pull}}
+                prototype_gradient = {"kernel": x.reshape(len(x), -1).T @ feature_slope, "bias": feature_slope.sum(0)}
+                g |= {"fc1": {name: g["fc1"][name] + prototype_gradient[name] for name in prototype_gradient}}
                 models[i] = oracle.combine(lambda w, g: w - LR * g, models[i], g)
             x, y = examples_of(federation.train, i)
             np.add.at(total, y, numpy_features(models[i], x))
             np.add.at(count, y, 1)
-            up[-1][i] = len(np.unique(y)) * 7
+            uplink[-1][i] = len(np.unique(y)) * 7
         mean = np.where(count[:, None] > 0, total / np.maximum(count, 1)[:, None], mean)
         is_known = np.maximum(is_known, count > 0)
     state, metrics = rounds_of(fedproto(model, WORK), fedproto.Hyper(lr=LR, lam=lam), federation, key)
-    assert_sent(metrics, "uplink", up)
-    assert_sent(metrics, "downlink", down)
+    assert_sent(metrics, "uplink", uplink)
+    assert_sent(metrics, "downlink", downlink)
     assert_models(state.clients, models)
     np.testing.assert_allclose(state.server["mean"], mean, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(state.server["known"], is_known)
@@ -105,12 +105,12 @@ def test_a_classs_prototype_is_the_mean_over_those_who_came_and_have_it(weightin
 def test_feddistill_in_numpy(key, model, federation, reference):  # noqa: F811
     """Each learns what the others put out on average for an example's class, never what it put out itself."""
     method, gamma, models = fljax.ALGORITHMS["feddistill"], 0.7, reference.everyone()
-    total, count, up, down = np.zeros((8, 4, 4)), np.zeros((8, 4)), [], []
+    total, count, uplink, downlink = np.zeros((8, 4, 4)), np.zeros((8, 4)), [], []
     for cohort in reference.rounds():
-        old_tables, up, down = (total.copy(), count.copy()), [*up, {}], [*down, {}]
+        old_tables, uplink, downlink = (total.copy(), count.copy()), [*uplink, {}], [*downlink, {}]
         for i, k, _ in cohort:
             sum_of_others, n_others = (np.delete(table, i, 0).sum(0) for table in old_tables)
-            teacher, down[-1][i] = sum_of_others / np.maximum(n_others, 1)[:, None], 4 * (n_others > 0).sum()
+            teacher, downlink[-1][i] = sum_of_others / np.maximum(n_others, 1)[:, None], 4 * (n_others > 0).sum()
             for x, y in reference.batches(i, k):
                 g, target = oracle.gradient(models[i], x, y), teacher[y].ravel()  # of an example for each class
                 if target.any():
@@ -122,10 +122,10 @@ def test_feddistill_in_numpy(key, model, federation, reference):  # noqa: F811
             p = softmax(oracle.forward(models[i], x)[0], axis=1)
             for c in np.unique(y):
                 total[i, c], count[i, c] = p[y == c].mean(0), 1
-            up[-1][i] = 4 * count[i].sum()
+            uplink[-1][i] = 4 * count[i].sum()
     state, metrics = rounds_of(method(model, WORK), method.Hyper(lr=LR, gamma=gamma), federation, key)
-    assert_sent(metrics, "uplink", up)
-    assert_sent(metrics, "downlink", down)
+    assert_sent(metrics, "uplink", uplink)
+    assert_sent(metrics, "downlink", downlink)
     assert_models(state.clients["w"], models)
     np.testing.assert_allclose(state.server["taught"]["total"], total.sum(0), rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(state.clients["taught"]["count"], count)
@@ -136,20 +136,22 @@ def test_newcomers_to_feddistill_are_taught_by_all_others_in_every_round(key, mo
     method, newcomers = fljax.ALGORITHMS["feddistill"], linear_groups(3, 2, examples=24, seed=1)
     algorithm, hyper = method(model, Work(1, 64)), method.Hyper(lr=0.5, gamma=1.0)
     state = simulate(algorithm, hyper, federation, key, 2, evaluate_every=2)[0]
-    taught = jax.tree.map(np.asarray, state.server["taught"])
+    teacher_sums = jax.tree.map(np.asarray, state.server["taught"])
     # Newcomers begin with the first model of all, here with one full batch a round.
     start, data, n_rounds = as_float64(model.init(split_key(key).init)), newcomers.train, 3
     models = jax.jit(new_models, static_argnums=0)(algorithm, as_traced(hyper), state, data, key, jnp.int32(n_rounds))
     for i in range(3):
         w, rows = start, rows_of(data, i)
         x, y = np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.y)[rows]
-        target = (taught["total"] / np.maximum(taught["count"], 1)[:, None])[y].ravel()  # of an example for each class
+        target = (teacher_sums["total"] / np.maximum(teacher_sums["count"], 1)[:, None])[
+            y
+        ].ravel()  # of an example for each class
         for _ in range(n_rounds):
             g, h = oracle.gradient(w, x, y), oracle.gradient(w, np.repeat(x, 4, 0), np.tile(range(4), len(x)), target)
             w = oracle.combine(lambda w, g, h: w - 0.5 * (g + h), w, g, h)
         trained_model = jax.tree.map(lambda leaf, i=i: leaf[i], models.params)
         chex.assert_trees_all_close(trained_model, jax.tree.map(np.float32, w), rtol=1e-4, atol=1e-5)
-    assert (taught["count"] > 0).all()
+    assert (teacher_sums["count"] > 0).all()
 
 
 def test_fedrod_in_numpy(key, model, federation):
@@ -271,8 +273,8 @@ def test_feddbe_in_numpy(key, model, federation, reference, kappa):  # noqa: F81
                 delta = (delta / delta.sum(1, keepdims=True) - np.eye(4)[y]) / len(y)
                 feature_gradient = delta @ w["fc2"]["kernel"].T
                 running = (1 - rate) * running + rate * h.mean(0)
-                pull = kappa * (running - consensus) / 6 * rate / len(y)
-                body_gradient = (feature_gradient + pull) * (h > 0)
+                mean_gradient = kappa * (running - consensus) / 6 * rate / len(y)
+                body_gradient = (feature_gradient + mean_gradient) * (h > 0)
                 g = {
                     "fc1": {"kernel": x.reshape(len(x), -1).T @ body_gradient, "bias": body_gradient.sum(0)},
                     "fc2": {"kernel": (h + biases[i]).T @ delta, "bias": delta.sum(0)},
@@ -510,15 +512,15 @@ def test_fedcps_loss_and_predictions_in_numpy(key, model, federation):
 
     def logits(scores):
         personal = softmax(scores, axis=1)[:, 0]
-        own, others = personal * h @ w["fc2"]["kernel"], (1 - personal) * h @ w[GLOBAL]["kernel"]
-        return own + w["fc2"]["bias"] + others + w[GLOBAL]["bias"]
+        from_own, from_global = personal * h @ w["fc2"]["kernel"], (1 - personal) * h @ w[GLOBAL]["kernel"]
+        return from_own + w["fc2"]["bias"] + from_global + w[GLOBAL]["bias"]
 
     gumbel = np.asarray(jax.random.gumbel(jax.random.split(key)[1], scores.shape))
     cross_entropy = -log_softmax(logits(scores + gumbel), axis=1)[np.arange(9), y]
     features = [numpy_features(as_float64(w_of_one), x).astype(np.float32) for w_of_one in (params, received)]
     value_of_discrepancy = jax.jit(discrepancy)(*features, np.ones(9, np.float32))
-    batch, own = Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(9)), (received, context_of(params["fc2"]))
-    value, _ = jax.jit(gated(model, fedcp.Hyper(lam=3.0)))(params, batch, key, *own)
+    batch, state = Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(9)), (received, context_of(params["fc2"]))
+    value, _ = jax.jit(gated(model, fedcp.Hyper(lam=3.0)))(params, batch, key, *state)
     np.testing.assert_allclose(value, cross_entropy.mean() + 3 * float(value_of_discrepancy), rtol=1e-5)
     np.testing.assert_allclose(jax.jit(algorithm.predict)(params, x), logits(scores), rtol=1e-4, atol=1e-5)
 

@@ -97,35 +97,41 @@ def test_fedcps_in_numpy(key, model, federation, reference, mode):  # noqa: F811
         (reference.x[rows[:n]], reference.y[rows[:n]]) for rows, n in zip(reference.index, reference.size, strict=True)
     ]
 
-    def nearest(i):
+    def best_cluster(i):
         return int(np.argmin([oracle.training_loss(theta, *data[i]) for theta in centers]))
 
     def train(i, k):
         """A client's cluster, its noise, its lambda, and its model by that."""
-        j, key_beside = nearest(i), jax.random.fold_in(jax.random.fold_in(k, BESIDE_TRAINING), 1)
+        j, key_beside = best_cluster(i), jax.random.fold_in(jax.random.fold_in(k, BESIDE_TRAINING), 1)
         theta, order = centers[j], shuffled(jax.random.split(key_beside)[0], reference.index[i], reference.size[i])
         order = np.split(np.asarray(order)[: reference.size[i]], range(8, reference.size[i], 8))
-        slopes = [jax.tree.leaves(oracle.gradient(theta, reference.x[b], reference.y[b])) for b in order]
-        noise = np.array([np.concatenate([leaf.ravel() for leaf in slope]) for slope in slopes]).var(0).mean()
+        gradients = [jax.tree.leaves(oracle.gradient(theta, reference.x[b], reference.y[b])) for b in order]
+        noise = np.array([np.concatenate([leaf.ravel() for leaf in gradient]) for gradient in gradients]).var(0).mean()
         noise, share = noise / size[i] ** 2, 1.0
         if mode == "per_client" and distances[i] and mean_distances[j]:
             share = max(distances[i] / mean_distances[j], 0.1)
-        pull = min(strength * noise / tau2[j] / share, 1 / LR) if tau2[j] else 0.0
-        return j, noise, pull, oracle.local_sgd(theta, reference.batches(i, k), LR, mu=pull), key_beside
+        lambda_of_client = min(strength * noise / tau2[j] / share, 1 / LR) if tau2[j] else 0.0
+        return (
+            j,
+            noise,
+            lambda_of_client,
+            oracle.local_sgd(theta, reference.batches(i, k), LR, mu=lambda_of_client),
+            key_beside,
+        )
 
     def running_mean(old, new):
         return memory * old + (1 - memory) * new if old else new
 
     for cohort in reference.rounds(4, None):
-        members, pulls, drift, old_label = [[], []], [], {}, label.copy()
+        members, lambdas, drift, old_label = [[], []], [], {}, label.copy()
         for i, k, _ in cohort:
-            label[i], noise, pull, models[i], key_beside = train(i, k)
+            label[i], noise, lambda_of_client, models[i], key_beside = train(i, k)
             theta = centers[label[i]]
             free_w = oracle.local_sgd(theta, reference.batches(i, key_beside, 1), LR)  # an epoch
             drift[i] = noise if mode == "relative" else squared_distance(free_w, theta)
             distances[i] = squared_distance(models[i], theta)
             members[label[i]].append(i)
-            pulls.append(pull)
+            lambdas.append(lambda_of_client)
         n_changed.append(((old_label >= 0) & (label != old_label)).sum())
         body = oracle.average([models[i] for i, *_ in cohort], [1.0] * len(cohort))["fc1"]
         for j, ids in enumerate(members):
@@ -136,12 +142,12 @@ def test_fedcps_in_numpy(key, model, federation, reference, mode):  # noqa: F811
                 mean_distances[j] = running_mean(mean_distances[j], np.mean([distances[i] for i in ids]))
                 centers[j] = oracle.average([models[i] for i in ids], [1.0] * len(ids))
         centers = [theta | {"fc1": body} for theta in centers]
-    assert 0 < min(pulls) < max(pulls) < 1 / LR
+    assert 0 < min(lambdas) < max(lambdas) < 1 / LR
     state, metrics = simulate(
         cluster_algorithm._replace(init=lambda *_: first_state), hyper, federation, key, 3, participation=0.5
     )
     assert n_changed == [1, 2, 1]
-    np.testing.assert_allclose(metrics["lambda"][-1], pulls, rtol=1e-3)
+    np.testing.assert_allclose(metrics["lambda"][-1], lambdas, rtol=1e-3)
     np.testing.assert_array_equal(metrics["n_changed"], n_changed)
     assert (state.server.quiet, state.server.round) == (0, 3)
     np.testing.assert_allclose(state.server.spread.tau2, tau2, rtol=1e-3)
@@ -150,7 +156,7 @@ def test_fedcps_in_numpy(key, model, federation, reference, mode):  # noqa: F811
     key_of = [jax.random.fold_in(key, i) for i in range(8)]
     state = state._replace(clients=state.clients._replace(label=np.int32(1 - label)))  # all choose anew
     for algorithm, expected in (
-        (cluster_algorithm, [centers[nearest(i)] for i in range(8)]),
+        (cluster_algorithm, [centers[best_cluster(i)] for i in range(8)]),
         (fresh_algorithm, [train(i, key_of[i])[3] for i in range(8)]),
     ):
         deployed = jitted(algorithm.deploy)(key, hyper, state, federation.train)
@@ -613,10 +619,10 @@ def test_gradient_variance_equals_numpy(key, model, federation):
 
 def test_fresh_examples_are_the_clients_own_without_repetition(key, federation):
     data = federation.train
-    fresh = jax.device_get(jax.jit(fresh_examples, static_argnums=2)(jax.random.split(key, 8), data, 10))
+    fresh_data = jax.device_get(jax.jit(fresh_examples, static_argnums=2)(jax.random.split(key, 8), data, 10))
     for i in range(8):
-        n, client_rows = int(fresh.size[i]), set(rows_of(data, i).tolist())
-        fresh_rows = np.asarray(fresh.index[i, :n]).tolist()
+        n, client_rows = int(fresh_data.size[i]), set(rows_of(data, i).tolist())
+        fresh_rows = np.asarray(fresh_data.index[i, :n]).tolist()
         assert n == min(10, int(data.size[i]))
         assert len(set(fresh_rows)) == n
         assert set(fresh_rows) <= client_rows
@@ -653,13 +659,13 @@ def test_who_drops_out_or_fails_has_not_changed_its_cluster(key, model, federati
 
     state, metrics = run_from([0] * 8)
     ids, is_counted = metrics["ids"][0], metrics["active"][0] & metrics["ok"][0]
-    nearest, is_known = np.zeros(8, int), np.zeros(8, bool)
-    nearest[ids], is_known[ids] = metrics["label"][0], is_counted
+    best_label, is_known = np.zeros(8, int), np.zeros(8, bool)
+    best_label[ids], is_known[ids] = metrics["label"][0], is_counted
     assert metrics["active"][0][ids == nan_client]
     assert 0 < is_known.sum() < 7
     np.testing.assert_array_equal(state.clients.distance[~is_known], 0.5)
     assert (state.clients.distance[is_known] != 0.5).all()
-    for label, n_changed in ((1 - nearest, is_known.sum()), (np.where(is_known, nearest, 1 - nearest), 0)):
+    for label, n_changed in ((1 - best_label, is_known.sum()), (np.where(is_known, best_label, 1 - best_label), 0)):
         state, metrics = run_from(label)
         assert (int(metrics["n_changed"][0]), int(state.server.quiet)) == (n_changed, int(not n_changed))
 
@@ -671,9 +677,9 @@ def test_models_are_no_longer_broadcast_once_identities_are_stable(key, model, w
     state, metrics = simulate(algorithm, hyper, federation, key, 12)
     assert int(metrics["n_changed"].sum()) == 0  # the premise: models that hardly move keep their clients
     params = tree.take(state.server.theta, 0)
-    base, middle = n_floats(params, ("fc1",)), n_floats(params, ("fc2",))
-    is_open = metrics["downlink"][:, 0] == base + 2 * middle
-    np.testing.assert_array_equal(metrics["downlink"][~is_open], base + middle)
+    n_base, n_middle = n_floats(params, ("fc1",)), n_floats(params, ("fc2",))
+    is_open = metrics["downlink"][:, 0] == n_base + 2 * n_middle
+    np.testing.assert_array_equal(metrics["downlink"][~is_open], n_base + n_middle)
     # The first observation changes nothing; two quiet rounds close; of every four rounds the last is open again.
     np.testing.assert_array_equal(is_open, [1, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0])
 

@@ -51,7 +51,7 @@ def choice(key, federation):
     return choose
 
 
-def test_who_drifts_is_alone_and_who_is_alike_merges(choice, federation):
+def test_drifted_clients_get_new_models_and_similar_models_merge(choice, federation):
     clusters = choice(feddrift.Hyper(rise=DELTA, merge=HEIGHT), LABEL)
     size = np.asarray(federation.train.size)
     # Clients 4 and 7 have drifted and take the two free models; client 5 chooses for the first time.

@@ -124,10 +124,10 @@ def test_a_settled_cluster_is_parted_as_scikit_learn_parts_it(n_groups, nearer, 
     actual_affinity = np.asarray(jax.jit(row_affinity)(p.astype(np.float32), is_member, BETA))
     np.testing.assert_allclose(actual_affinity[np.ix_(members, members)], expected_affinity, rtol=1e-4, atol=1e-5)
     scores, labels = [], []
-    for parts in (2, 3, 4):
+    for n_parts in (2, 3, 4):
         options = {"affinity": "precomputed", "random_state": 0}
-        labels.append(SpectralClustering(parts, assign_labels="cluster_qr", **options).fit_predict(expected_affinity))
-        embedded = SpectralEmbedding(parts, **options).fit_transform(expected_affinity)
+        labels.append(SpectralClustering(n_parts, assign_labels="cluster_qr", **options).fit_predict(expected_affinity))
+        embedded = SpectralEmbedding(n_parts, **options).fit_transform(expected_affinity)
         scores.append(davies_bouldin_score(embedded, labels[-1]))
     best = labels[int(np.argmin(scores))]
     assert min(scores) < 1
@@ -188,7 +188,7 @@ def test_parts_are_as_large_as_a_round_or_a_share_of_all_and_never_of_one(key, m
     reward = (half_of[:, None] == half_of).astype(np.float32)
 
     @partial(jax.jit, static_argnums=0)
-    def parts(n_participants, settled_cluster):
+    def split_at(n_participants, settled_cluster):
         """The clients' clusters when the round begins; what is trained in it is not asked for."""
         rewards = Rewards(reward, jnp.where(jnp.arange(12) == settled_cluster, 0.0, 1.0))
         state = start._replace(server=start.server._replace(label=jnp.asarray(old_label, jnp.int32), kept=rewards))
@@ -198,7 +198,7 @@ def test_parts_are_as_large_as_a_round_or_a_share_of_all_and_never_of_one(key, m
     split_label = old_label + 2 * half_of
     for n_participants, settled_cluster, stays in ((12, 0, True), (12, 1, False), (2, 0, False), (1, 0, False)):
         expected = old_label if stays else np.where(old_label == settled_cluster, split_label, old_label)
-        label = parts(n_participants, settled_cluster)
+        label = split_at(n_participants, settled_cluster)
         assert adjusted_rand_score(expected, label) == 1, (n_participants, settled_cluster)
 
 

@@ -199,7 +199,7 @@ def test_fedtsdp_in_numpy(key, model, federation):
     reference, psi, eps = Reference(key, model, federation), 0.8, (0.02, 0.6)
     names = [(layer, is_shared) for layer in ("fc1", "fc2") for is_shared in ("kernel", "bias")]
     models, centers, label, depth, q = reference.everyone(), reference.everyone(), np.zeros(8, int), 2.0, np.ones(16)
-    pool, shared, statistics, down = np.asarray(federation.public.x, np.float64), [], [], []
+    pool, shared, statistics, downlink = np.asarray(federation.public.x, np.float64), [], [], []
 
     def start_of(i):
         is_shared = {name: position < int(2 * depth) for position, name in enumerate(names)}
@@ -209,7 +209,7 @@ def test_fedtsdp_in_numpy(key, model, federation):
         }
 
     for round, cohort in enumerate(reference.rounds(4, None)):
-        down.append(sum(models[0][layer][is_shared].size for layer, is_shared in names[: int(2 * depth)]))
+        downlink.append(sum(models[0][layer][is_shared].size for layer, is_shared in names[: int(2 * depth)]))
         trained = {i: oracle.local_sgd(start_of(i), reference.batches(i, k), LR) for i, k, _ in cohort}
         key_batch, key_draws = jax.random.split(jax.random.fold_in(reference.keys.server, round))
         rows = draw_batch(key_batch, q, 16, 10)
@@ -244,7 +244,9 @@ def test_fedtsdp_in_numpy(key, model, federation):
     np.testing.assert_allclose(metrics["hopkins_spread"], np.std(statistics, axis=1), rtol=1e-3)
     np.testing.assert_array_equal(state.server.label, label)
     np.testing.assert_allclose(state.server.q[:16], q, rtol=1e-6)
-    np.testing.assert_array_equal(metrics["downlink"], np.tile(down, (4, 1)).T)  # what was shared when the round began
+    np.testing.assert_array_equal(
+        metrics["downlink"], np.tile(downlink, (4, 1)).T
+    )  # what was shared when the round began
     assert_models(state.clients, models)
     assert_models(state.server.centers, centers)
     deployed = jitted(algorithm.deploy)(key, hyper, state, federation.train)

@@ -124,7 +124,7 @@ def test_clusterfl_finds_the_groups_after_its_warm_up_and_can_keep_them(key, mod
 
 
 @pytest.mark.slow
-def test_what_is_lost_on_the_way_leaves_a_clients_own_model_of_clusterfl_alone(key, model, work, federation):
+def test_noise_on_the_uplink_does_not_change_a_clients_own_model_of_clusterfl(key, model, work, federation):
     method = fljax.compose("clusterfl+gaussian_noise")
     hyper = method.Hyper(lr=0.1, alpha=0.0, beta=0.0, noise_std=0.5)  # held by nothing
     state = final(method(model, work), hyper, federation, key)

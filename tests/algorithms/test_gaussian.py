@@ -122,8 +122,8 @@ def test_the_objective_of_fedsr_equals_numpy_and_its_differences(key):
     numbers, ends = np.concatenate([leaf.ravel() for leaf in leaves]), np.cumsum([leaf.size for leaf in leaves])[:-1]
 
     def objective(numbers):
-        parts = zip(np.split(numbers, ends), leaves, strict=True)
-        w = structure.unflatten([part.reshape(leaf.shape) for part, leaf in parts])
+        flat_leaves = zip(np.split(numbers, ends), leaves, strict=True)
+        w = structure.unflatten([flat_leaf.reshape(leaf.shape) for flat_leaf, leaf in flat_leaves])
         return numpy_fedsr(w, x[:7].astype(np.float64), y[:7], eps, 0.3, 0.7)
 
     np.testing.assert_allclose(value, objective(numbers), rtol=1e-5)
@@ -213,8 +213,8 @@ def test_a_client_of_fedcr_sends_the_classes_that_it_has(key, work):
     )
     metrics = simulate(fedcr(PROBABILISTIC, work), fedcr.Hyper(lr=0.1), two_classes_at_first, key, 1)[1]
     base = 102 + 42
-    sent = {int(i): float(up) for i, up in zip(metrics["ids"][0], metrics["uplink"][0], strict=True)}
-    assert sent == {0: base + 2 * 3 * 2} | {i: base + 2 * 3 * 4 for i in range(1, 6)}
+    uplink = {int(i): float(floats) for i, floats in zip(metrics["ids"][0], metrics["uplink"][0], strict=True)}
+    assert uplink == {0: base + 2 * 3 * 2} | {i: base + 2 * 3 * 4 for i in range(1, 6)}
 
 
 @pytest.mark.slow

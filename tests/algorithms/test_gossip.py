@@ -77,9 +77,9 @@ def test_spectral_gaps_in_closed_form():
     assert gap("ring", 10) == pytest.approx(2 / 3 * (1 - np.cos(2 * np.pi / 10)), abs=1e-6)
     assert gap("torus", 16) == pytest.approx(2 / 5 * (1 - np.cos(2 * np.pi / 4)), abs=1e-6)
     assert gap("pairs", 6) == pytest.approx(0, abs=1e-6)
-    only_client_2, nobody = np.arange(16) == 2, np.zeros(16, bool)
+    only_client_2, no_clients = np.arange(16) == 2, np.zeros(16, bool)
     assert float(gap_of(np.eye(16, dtype=np.float32), only_client_2)) == pytest.approx(1)
-    assert float(gap_of(np.eye(16, dtype=np.float32), nobody)) == 1
+    assert float(gap_of(np.eye(16, dtype=np.float32), no_clients)) == 1
 
 
 def test_consensus_distance_is_that_of_those_who_are_there():
@@ -94,7 +94,7 @@ def test_consensus_distance_is_that_of_those_who_are_there():
     np.testing.assert_allclose(jax.jit(consensus_distance)(models | statistics, is_active), expected, rtol=1e-6)
 
 
-def mixing(graph, ids):
+def mixing_matrix(graph, ids):
     """Metropolis' weights among the participants ``ids``, one pair after another."""
     W = np.eye(len(ids))
     degree = [sum(graph[i, j] for j in ids) for i in ids]
@@ -113,7 +113,7 @@ def test_dpsgd(key, model, federation, reference, order):  # noqa: F811
         ids = [i for i, *_ in cohort]
         sent.append({i: 130 * graph[i, ids].sum() for i in ids})
         trained = {i: reference.train(models[i], i, k) for i, k, _ in cohort}
-        W, next_models = mixing(graph, ids), {}
+        W, next_models = mixing_matrix(graph, ids), {}
         for a, i in enumerate(ids):
             mixed_model = oracle.average([trained[j] if order == "after" else models[j] for j in ids], W[a])
             step = oracle.combine(np.subtract, trained[i], models[i])

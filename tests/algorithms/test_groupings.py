@@ -137,7 +137,7 @@ def test_flexcfls_groups_are_those_of_k_means_on_cosines_with_the_main_direction
 
 
 @pytest.mark.slow
-def test_groups_of_flexcfl_begin_with_the_mean_of_those_who_formed_them_after_pretraining(key, model, federation):
+def test_flexcfl_groups_begin_with_the_mean_of_the_pretrained_clients_that_form_them(key, model, federation):
     """Four of eight clients, two times as many as groups, drawn by luck; all have trained for three epochs."""
     reference, algorithm = (
         Reference(key, model, federation),
@@ -239,7 +239,7 @@ def test_stocfl_keeps_what_a_cluster_has_learnt_when_a_new_client_of_a_lower_id_
     assert change > 1e-2
 
 
-def test_a_cluster_of_stocfl_nobody_of_which_took_part_is_tested_with_the_global_model_of_now(key, model):
+def test_a_stocfl_cluster_without_participants_is_tested_with_the_present_global_model(key, model):
     federation = linear_groups(6, 2, examples=24)
     algorithm, hyper = stocfl(model, Work(1, 8)), as_traced(stocfl.Hyper(lr=0.1, tau=0.99))
     state = jitted(algorithm.init)(key, hyper, federation.train)

@@ -42,8 +42,8 @@ def test_the_pull_of_fedprox_holds_clients_back(key, model, work, federation):
     start = model.init(split_key(key).init)
 
     def squared_distance(mu):
-        end = server_of(fedprox(model, work), fedprox.Hyper(lr=0.1, mu=mu), federation, key, 1)
-        difference = jax.tree.map(lambda a, b: np.asarray(a) - np.asarray(b), end, start)
+        theta = server_of(fedprox(model, work), fedprox.Hyper(lr=0.1, mu=mu), federation, key, 1)
+        difference = jax.tree.map(lambda a, b: np.asarray(a) - np.asarray(b), theta, start)
         return sum(np.square(leaf).sum() for leaf in jax.tree.leaves(difference))
 
     distances = [squared_distance(mu) for mu in (0.0, 0.5, 2.0, 5.0)]
@@ -340,9 +340,9 @@ def test_identical_clients_average_to_a_single_run(key, model):
     identical_data = federation.train._replace(index=jnp.tile(federation.train.index[:1], (4, 1)))
     shared = federation._replace(train=identical_data)
     work = Work(2, 64)  # full batches: a client's key then decides nothing
-    averaged = server_of(fedavg(model, work), fedavg.Hyper(lr=0.1), shared, key)
+    fedavg_theta = server_of(fedavg(model, work), fedavg.Hyper(lr=0.1), shared, key)
     standalone_models = simulate(standalone(model, work), standalone.Hyper(lr=0.1), shared, key, ROUNDS)[0].clients
-    chex.assert_trees_all_close(averaged, tree.take(standalone_models, 0), rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(fedavg_theta, tree.take(standalone_models, 0), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

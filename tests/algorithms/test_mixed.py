@@ -64,7 +64,7 @@ def test_fedamp_in_numpy(key, model, federation):
 
 
 @pytest.mark.slow
-def test_fedfomo_takes_what_helps(key, model, federation):
+def test_fedfomo_weights_models_that_lower_its_validation_loss(key, model, federation):
     """Row by row against NumPy: who lowers the validation loss by how much for its distance."""
     models = jax.vmap(model.init)(jax.random.split(key, 8))
     train, val = held_out(federation.train)
@@ -147,7 +147,7 @@ def test_fedfomo_in_numpy(key, model, federation):
 
 
 @pytest.mark.slow
-def test_fedfomo_whom_nobody_helps_begins_once_more(key, model, work, federation):
+def test_a_fedfomo_client_that_nobody_helps_starts_again_from_its_last_start(key, model, work, federation):
     """A client whose training made it worse, and who is sent nothing better, begins it once more."""
     starts = jax.vmap(model.init)(jax.random.split(key, 8))
     worse_models = jax.tree.map(lambda leaf: 30 * leaf, starts)

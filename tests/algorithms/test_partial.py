@@ -233,7 +233,7 @@ def test_a_trained_head_is_another_method_than_fedbabu(key, model, work, federat
     assert not np.allclose(trained_in_body["fc1"]["kernel"], trained_in_all_layers["fc1"]["kernel"], atol=1e-4)
 
 
-def test_phases_tell_the_mean_over_their_epochs_and_one_that_fails_undoes_them(key, model, federation):
+def test_phases_report_the_mean_over_their_epochs_and_a_failed_one_undoes_all(key, model, federation):
     """Full batches, a step of 0.1 an epoch; client 2 fails in the first phase, client 5 in the second."""
 
     def loss_of(value):

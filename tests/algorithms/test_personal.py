@@ -103,7 +103,7 @@ def test_apple_in_numpy(key, model, federation, reference):  # noqa: F811
 
     for r, cohort in enumerate(reference.rounds()):
         lr, p_lr = LR * decay**r, rate * decay**r  # as in the authors' code both fall
-        pull, sent = mu * (1 + np.cos(np.pi * min(r / fades, 1))) / 2, list(cores)
+        mu_of_round, sent = mu * (1 + np.cos(np.pi * min(r / fades, 1))) / 2, list(cores)
         for i, k, _ in cohort:
             local_cores, p = list(cores), weights[i]
             for x, y in reference.batches(i, k):
@@ -112,7 +112,7 @@ def test_apple_in_numpy(key, model, federation, reference):  # noqa: F811
                     sum(jax.tree.leaves(oracle.combine(lambda c, g: (c * g).sum(), core, g))) for core in local_cores
                 ]
                 local_cores[i] = oracle.combine(lambda c, g, step=lr * p[i]: c - step * g, local_cores[i], g)
-                p = p - p_lr * (np.array(p_gradient) + pull * (p - p0))
+                p = p - p_lr * (np.array(p_gradient) + mu_of_round * (p - p0))
             sent[i], weights[i] = local_cores[i], p
         cores = sent
     hyper = apple.Hyper(lr=LR, lr_decay=decay, p_lr=rate, mu=mu, decay_rounds=fades)
@@ -162,7 +162,7 @@ def numpy_logits(params, x):
     return numpy_features(params, x) @ params["fc2"]["kernel"] + params["fc2"]["bias"]
 
 
-def test_fml_without_a_word_of_the_other_is_fedavg_beside_training_alone(key, model, work, federation):
+def test_fml_without_distillation_is_fedavg_beside_standalone_training(key, model, work, federation):
     state = final(fml(model, work), fml.Hyper(lr=0.1, alpha=1.0, beta=1.0), federation, key)
     chex.assert_trees_all_close(state.server, fedavg_server(model, work, federation, key), rtol=1e-5, atol=1e-6)
     chex.assert_trees_all_close(state.clients, standalone_models(model, work, federation, key), rtol=1e-5, atol=1e-6)
@@ -253,21 +253,24 @@ def test_fedala_in_numpy(key, model, federation, reference):  # noqa: F811
     )
 
 
-@pytest.mark.parametrize(("first", "spread"), [(False, 0.004), (True, 0.004), (True, 1.0)])
-def test_fedala_fits_its_mixture_as_numpy_does(key, model, federation, first, spread):
+@pytest.mark.parametrize(("is_first_fit", "spread"), [(False, 0.004), (True, 0.004), (True, 1.0)])
+def test_fedala_fits_its_mixture_as_numpy_does(key, model, federation, is_first_fit, spread):
     """W - eta g (theta - w), cut to [0, 1], in the last layer alone: an epoch, at first until ten losses agree.
 
     So much of a client's examples as there is in ``share``, the first of their order.
     """
     theta, client_params = model.init(key), model.init(jax.random.fold_in(key, 1))
     n, eta = 8, 5.0
-    upper, mix = tree.select(client_params, ("fc2",)), jax.tree.map(lambda leaf: jnp.full_like(leaf, 0.6), theta["fc2"])
-    client_state = {"upper": tree.broadcast(upper, n), "mix": tree.broadcast({"fc2": mix}, n)}
+    upper_layers, mix = (
+        tree.select(client_params, ("fc2",)),
+        jax.tree.map(lambda leaf: jnp.full_like(leaf, 0.6), theta["fc2"]),
+    )
+    client_state = {"upper": tree.broadcast(upper_layers, n), "mix": tree.broadcast({"fc2": mix}, n)}
     local_start = tree.own(
-        {"global": tree.broadcast(theta, n), "own": client_state | {"fitted": jnp.full(n, not first)}}
+        {"global": tree.broadcast(theta, n), "own": client_state | {"fitted": jnp.full(n, not is_first_fit)}}
     )
     hyper, keys = as_traced(fedala.Hyper(eta=eta, share=0.7, spread=spread)), jax.random.split(key, n)
-    start_models, mix, fitted = mixture_fit(model, Work(1, 64), 60, hyper, keys, local_start, federation.train)
+    start_models, mix, is_fitted = mixture_fit(model, Work(1, 64), 60, hyper, keys, local_start, federation.train)
     theta, client_params = as_float64(theta), as_float64(client_params)
     difference, n_epochs = oracle.combine(np.subtract, theta, client_params)["fc2"], []
     for i in range(n):
@@ -275,7 +278,9 @@ def test_fedala_fits_its_mixture_as_numpy_does(key, model, federation, first, sp
         rows = np.asarray(shuffled(keys[i], federation.train.index[i], jnp.int32(size)))[: 7 * size // 10]
         x, y = np.asarray(federation.train.pool.x, np.float64)[rows], np.asarray(federation.train.pool.y)[rows]
         weights, losses = {k: np.full_like(leaf, 0.6) for k, leaf in difference.items()}, []
-        while not losses or (first and not (len(losses) > 10 and np.std(losses[-10:]) < spread) and len(losses) < 60):
+        while not losses or (
+            is_first_fit and not (len(losses) > 10 and np.std(losses[-10:]) < spread) and len(losses) < 60
+        ):
             start = theta | {"fc2": {k: client_params["fc2"][k] + weights[k] * difference[k] for k in difference}}
             losses.append(oracle.training_loss(start, x, y))
             gradient = oracle.gradient(start, x, y)["fc2"]
@@ -285,17 +290,15 @@ def test_fedala_fits_its_mixture_as_numpy_does(key, model, federation, first, sp
             np.testing.assert_allclose(mix["fc2"][k][i], weights[k], rtol=1e-4, atol=1e-5)
             expected = client_params["fc2"][k] + weights[k] * difference[k]
             np.testing.assert_allclose(start_models["fc2"][k][i], expected, rtol=1e-4, atol=1e-5)
-    if first and spread < 1:
+    if is_first_fit and spread < 1:
         assert len(set(n_epochs)) > 1
     else:  # whatever ten losses are, they agree to 1: an eleventh epoch is the last
-        assert set(n_epochs) == {11 if first else 1}
+        assert set(n_epochs) == {11 if is_first_fit else 1}
     np.testing.assert_array_equal(start_models["fc1"]["kernel"][3], np.asarray(theta["fc1"]["kernel"], np.float32))
-    assert fitted.all()
+    assert is_fitted.all()
 
 
-def test_clients_of_ditto_send_what_terms_of_bricks_are_for_and_nothing_where_either_training_fails(
-    key, model, federation
-):
+def test_terms_of_bricks_change_what_ditto_sends_and_a_failed_training_sends_nothing(key, model, federation):
     """In the first round both pulls are to the same model: a proximal term changes what is sent, not what is kept."""
     method, numbers = fljax.compose("ditto+prox"), {"lr": 0.1, "lam": 0.5}
     with_prox = simulate(method(model, WORK), method.Hyper(mu=2.0, **numbers), federation, key, 1)[0]

@@ -29,9 +29,9 @@ def final(name, model, work, federation, key, **numbers):
     return simulate(algorithm, hyper, federation, key, 2, participation=0.75)[0]
 
 
-def first_leaves(plain, state):
-    """The leaves of ``state`` that ``plain`` has too: what a brick remembers is further inside."""
-    paths = dict(jax.tree_util.tree_leaves_with_path(plain))
+def first_leaves(method_state, state):
+    """The leaves of ``state`` that ``method_state`` has too: what a brick remembers is further inside."""
+    paths = dict(jax.tree_util.tree_leaves_with_path(method_state))
     leaves_by_name = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
     names = {jax.tree_util.keystr(path): leaf for path, leaf in paths.items()}
     shared = {
@@ -42,15 +42,15 @@ def first_leaves(plain, state):
     return names, shared
 
 
-def of(quick, names):
-    """A test for each name; slow for those that are not in ``quick``."""
-    slow = {name: [pytest.mark.slow] * (name not in quick) for name in names}
-    return pytest.mark.parametrize("name", [pytest.param(name, marks=slow[name]) for name in names])
+def of(quick_names, names):
+    """A test for each name; slow for those that are not in ``quick_names``."""
+    marks = {name: [pytest.mark.slow] * (name not in quick_names) for name in names}
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=marks[name]) for name in names])
 
 
 @pytest.mark.slow
 @of(("clusterfl",), [*OPTIONS, "fedsoft", "dcpfl"])
-def test_a_pull_of_nothing_and_a_server_of_one_full_step_without_momentum_change_nothing(
+def test_a_proximal_term_of_zero_and_a_full_server_step_without_momentum_change_nothing(
     key, model, work, federation, name
 ):
     bricks, numbers = ("+prox+momentum", {"server_lr": 1.0, "beta1": 0.0}) if name in OPTIONS else ("+prox", {})
@@ -112,7 +112,8 @@ def test_clipped_gradients_and_mirrored_images_reach_the_clients_of_every_method
         del numbers_of_bricks["clip_gradient"]
     for brick, numbers in numbers_of_bricks.items():
         method_leaves, composed_leaves = first_leaves(method_state, run(f"{name}+{brick}", **numbers))
-        floats = [part for part in method_leaves if method_leaves[part].dtype == np.float32]
+        floats = [leaf_name for leaf_name in method_leaves if method_leaves[leaf_name].dtype == np.float32]
         assert any(
-            not np.allclose(method_leaves[part], composed_leaves[part], atol=1e-4, equal_nan=True) for part in floats
+            not np.allclose(method_leaves[leaf_name], composed_leaves[leaf_name], atol=1e-4, equal_nan=True)
+            for leaf_name in floats
         ), brick

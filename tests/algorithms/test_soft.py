@@ -154,7 +154,7 @@ def test_the_loss_of_a_round_of_fedsoft_is_that_of_the_clients_that_were_drawn(k
     assert metrics["ok"].all()
 
 
-def test_who_is_not_there_has_no_cluster_and_came_to_nothing_for_nobody(key, federation):
+def test_an_absent_client_has_no_cluster_and_is_not_counted_as_not_finite(key, federation):
     share = jnp.eye(3)[jnp.array([0, 0, 2, 1, 1, 1, 1, 1])]
     cohort = everyone(key, jnp.int32(0), federation.train)._replace(active=jnp.arange(8) < 3)
     assert memberships(share, cohort)["n_clusters"] == 2
@@ -164,9 +164,7 @@ def test_who_is_not_there_has_no_cluster_and_came_to_nothing_for_nobody(key, fed
 
 
 @pytest.mark.parametrize("who_fails", ["some", "all"])
-def test_a_round_of_fedsoft_has_a_loss_while_a_client_that_was_drawn_comes_to_something(
-    key, model, federation, who_fails
-):
+def test_a_fedsoft_round_has_a_loss_if_the_training_of_one_drawn_client_succeeds(key, model, federation, who_fails):
     rows = federation.train.index[2, :1] if who_fails == "some" else federation.train.index
     pool = federation.train.pool
     pool = pool._replace(x=pool.x.at[rows].set(jnp.nan))

@@ -51,17 +51,17 @@ def run(method, numbers, federation, key, dropout=None, chunks=(ROUNDS,)):
     """(final state, metrics) on the host."""
     algorithm, case_numbers, Hyper = method
     hyper, rate = as_traced(Hyper(**case_numbers, **numbers)), as_traced(dropout)
-    state, first, rows = jax.jit(algorithm.init)(split_key(key).init, hyper, federation.train), 0, []
+    state, n_done, rows = jax.jit(algorithm.init)(split_key(key).init, hyper, federation.train), 0, []
     for count in chunks:
-        chunk_arguments = jnp.int32(1), jnp.int32(sum(chunks)), state, jnp.int32(first), jnp.int32(count)
+        chunk_arguments = jnp.int32(1), jnp.int32(sum(chunks)), state, jnp.int32(n_done), jnp.int32(count)
         state, metrics = run_chunk(algorithm, COHORT, 8, hyper, federation, key, rate, *chunk_arguments)
         rows.append(jax.tree.map(lambda value, count=count: np.asarray(value[:count]), metrics))
-        first += count
+        n_done += count
     return jax.device_get(state), {name: np.concatenate([part[name] for part in rows]) for name in rows[0]}
 
 
 @EACH
-def test_a_chain_of_no_effect_is_no_chain_and_one_of_some_effect_is_cut_resumed_and_counted(
+def test_a_chain_without_effect_changes_nothing_and_one_with_an_effect_is_resumed_and_counted(
     key, model, work, federation, name
 ):
     method = of(name, "", model, work)
@@ -105,13 +105,13 @@ OTHERS = [(QUICK, "adaptive_client_dp"), *((name, "each") for name in SENDING if
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "end"), [(QUICK, "secure_sum"), *slow_rows(*OTHERS)])
+@pytest.mark.parametrize(("name", "expected_end"), [(QUICK, "secure_sum"), *slow_rows(*OTHERS)])
 def test_every_brick_in_one_chain_is_resumed_and_runs_on_two_devices_while_clients_drop_out(
-    key, model, work, federation, name, end
+    key, model, work, federation, name, expected_end
 ):
     exchange = of(name, "", model, work)[0].exchange
     for chain in [
-        chain_with(last_brick, exchange) for last_brick in LAST[exchange.sees] if end in (last_brick, "each")
+        chain_with(last_brick, exchange) for last_brick in LAST[exchange.sees] if expected_end in (last_brick, "each")
     ]:
         chained_method = of(name, chain, model, work)
         on_one_device = state, metrics = run(chained_method, SOME, federation, key, dropout=0.3)

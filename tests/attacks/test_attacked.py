@@ -86,7 +86,7 @@ def test_numbers_of_attacks_are_checked():
         sign_flip(scale=None)
 
 
-def test_nobody_who_attacks_is_no_attack(federation, model):
+def test_an_attack_without_attackers_is_no_attack(federation, model):
     algorithm = fljax.fedavg(model, WORK)
     for attack in (ATTACKS["none"](), sign_flip(share=0.0)):
         unattacked = attacked(algorithm, federation, attack)
@@ -211,7 +211,7 @@ def test_what_arrives_as_no_number_is_left_out_and_marked(federation, model, key
         (lambda seen: 0.0, r"craft returned an array of updates that has shape \(\); return \(\d+, \d+\)"),
     ],
 )
-def test_what_an_attack_of_ones_own_crafts_is_looked_at(federation, model, key, craft, message):
+def test_what_an_attack_of_ones_own_crafts_is_checked(federation, model, key, craft, message):
     attacked_run = attacked(fljax.fedavg(model, WORK), federation, Attack("mine", craft=craft, ids=(1,)))
     with pytest.raises(ValueError, match=message):
         fljax.simulate(attacked_run.algorithm, fljax.fedavg.Hyper(), attacked_run.federation, key, 1)

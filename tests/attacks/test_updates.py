@@ -139,11 +139,15 @@ def test_nobody_attacks_before_the_first_round_of_it(values):
 def test_krum_is_not_moved_by_a_flip_and_a_mean_is(values):
     updates_sent = values.copy()
     updates_sent[list(IDS)] = sent_by_attackers(updates.scaled(50.0), values)
-    present = np.arange(N) != ABSENT
-    chosen = np.asarray(jax.jit(krum, static_argnums=1)(updates_sent, 3, present))
-    squared_distances = ((updates_sent[present][:, None].astype(np.float64) - updates_sent[present][None]) ** 2).sum(-1)
+    is_present = np.arange(N) != ABSENT
+    chosen = np.asarray(jax.jit(krum, static_argnums=1)(updates_sent, 3, is_present))
+    squared_distances = (
+        (updates_sent[is_present][:, None].astype(np.float64) - updates_sent[is_present][None]) ** 2
+    ).sum(-1)
     n_near = len(squared_distances) - 3 - 2
     score = [np.sort(np.delete(row, i))[:n_near].sum() for i, row in enumerate(squared_distances)]
-    np.testing.assert_allclose(chosen, updates_sent[present][int(np.argmin(score))], rtol=1e-6)
+    np.testing.assert_allclose(chosen, updates_sent[is_present][int(np.argmin(score))], rtol=1e-6)
     honest_mean = values[HONEST].mean(axis=0)
-    assert np.linalg.norm(chosen - honest_mean) < np.linalg.norm(updates_sent[present].mean(axis=0) - honest_mean) / 3
+    assert (
+        np.linalg.norm(chosen - honest_mean) < np.linalg.norm(updates_sent[is_present].mean(axis=0) - honest_mean) / 3
+    )

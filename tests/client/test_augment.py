@@ -35,7 +35,7 @@ def versions(augment, image, **numbers):
     return np.asarray(jax.jit(draw)(jax.random.split(jax.random.key(1), N_DRAWN), numbers))
 
 
-def counts(images, expected):
+def counts_of_images(images, expected):
     """How many of ``images`` equal each of ``expected``; each must equal one."""
     is_equal = (images[:, None] == np.stack(expected)).all(axis=(2, 3, 4))
     assert (is_equal.sum(axis=1) >= 1).all()
@@ -43,7 +43,7 @@ def counts(images, expected):
 
 
 def test_a_flip_mirrors_left_to_right(image):
-    n_kept, n_mirrored = counts(versions(flip, image, flip_rate=0.3), [image, np.fliplr(image)])
+    n_kept, n_mirrored = counts_of_images(versions(flip, image, flip_rate=0.3), [image, np.fliplr(image)])
     assert n_kept + n_mirrored == N_DRAWN
     assert chisquare([n_kept, n_mirrored], [0.7 * N_DRAWN, 0.3 * N_DRAWN]).pvalue > 1e-3
     np.testing.assert_array_equal(versions(flip, image, flip_rate=0.0), np.broadcast_to(image, (N_DRAWN, 4, 5, 2)))
@@ -57,7 +57,7 @@ def test_a_crop_is_any_window_of_the_padded_image(image, padding):
         for row in range(2 * padding + 1)
         for column in range(2 * padding + 1)
     ]
-    n_found = counts(versions(crop, image, crop_padding=abs(padding - 0.4)), windows)  # it is rounded
+    n_found = counts_of_images(versions(crop, image, crop_padding=abs(padding - 0.4)), windows)  # it is rounded
     assert n_found.sum() == N_DRAWN
     assert len(n_found) == 1 or chisquare(n_found).pvalue > 1e-3
 
@@ -79,7 +79,7 @@ def test_a_cutout_is_a_square_around_any_pixel(image, size, width):
         (np.stack(images_with_holes) == different_image).all(axis=(1, 2, 3)).sum()
         for different_image in different_images
     ]
-    n_found = counts(cut_images, list(different_images))
+    n_found = counts_of_images(cut_images, list(different_images))
     assert (
         len(different_images) == 1
         or chisquare(n_found, N_DRAWN * np.array(n_equal) / len(images_with_holes)).pvalue > 1e-3
@@ -134,7 +134,7 @@ def train(*arguments):
 
 
 @pytest.mark.slow
-def test_examples_that_are_never_changed_are_those_of_the_method_with_other_random_numbers_alone(model_and_federation):
+def test_augmentation_without_effect_is_the_method_itself(model_and_federation):
     """The network draws nothing, so that a flip with probability 0 and a crop without a border leave training alone."""
     without_augmentation = train("fedavg", model_and_federation, {})
     without_effect = train(
@@ -147,7 +147,7 @@ def test_examples_that_are_never_changed_are_those_of_the_method_with_other_rand
     )
 
 
-def test_always_mirrored_is_training_on_mirrored_images_and_testing_on_those_there_are(model_and_federation):
+def test_a_flip_rate_of_one_trains_on_mirrored_images_and_tests_on_the_originals(model_and_federation):
     _, federation = model_and_federation
     pool = federation.train.pool
     mirrored_federation = federation._replace(train=federation.train._replace(pool=pool._replace(x=pool.x[:, :, ::-1])))
@@ -175,7 +175,7 @@ def test_other_terms_see_changed_examples_whatever_the_order(model_and_federatio
     pool = federation.train.pool
     mirrored_federation = federation._replace(train=federation.train._replace(pool=pool._replace(x=pool.x[:, :, ::-1])))
     numbers = {"example_noise": 0.0} if "dp_sgd" in order else {}
-    method, other_bricks = order.split("+")[0], [part for part in order.split("+")[1:] if part != "flip"]
+    method, other_bricks = order.split("+")[0], [brick for brick in order.split("+")[1:] if brick != "flip"]
     actual = train(order, model_and_federation, {"flip_rate": 1.0, **numbers})
     if method == "ifca":  # which chooses clusters by the examples as they are
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(actual[1]) if leaf.dtype == jnp.float32)

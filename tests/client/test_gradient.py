@@ -57,16 +57,16 @@ def test_a_non_finite_gradient_is_zero_and_not_ok(key, model, ragged):
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_gradients_of_narrow_parameters_are_summed_in_float32(key, dtype):
     """2000 batches: a sum in bfloat16 stands still at 256 of them, and one in float16 overflows."""
-    n, slope = 20_000, np.array([10.0, 0.1, -3.0], np.float32)
+    n, expected = 20_000, np.array([10.0, 0.1, -3.0], np.float32)
     data = ClientData(Examples(jnp.ones((n, 1)), jnp.zeros(n)), jnp.arange(n)[None], jnp.full(1, n))
 
     def loss(params, batch, key):
-        return (params.astype(jnp.float32) * slope).sum(), params
+        return (params.astype(jnp.float32) * expected).sum(), params
 
     gradient = client_gradients(jax.random.split(key, 1), jnp.ones((1, 3), dtype), data, loss, 10)
     assert bool(gradient.ok[0])
     assert gradient.params.dtype == dtype
-    np.testing.assert_allclose(gradient.params[0].astype(np.float32), slope, rtol=4e-3)
+    np.testing.assert_allclose(gradient.params[0].astype(np.float32), expected, rtol=4e-3)
 
 
 def test_sizes_and_counts_that_are_none_are_refused(key, model, ragged):
@@ -96,8 +96,8 @@ def test_the_variance_of_narrow_gradients_is_that_of_float32(key, dtype):
     data = ClientData(Examples(jnp.asarray(x), jnp.zeros(8, jnp.int32)), jnp.arange(8)[None], jnp.array([8], jnp.int32))
 
     def loss(params, batch, key):  # whose gradient, about 300, is a batch's mean 40 times and 300
-        slope = (300 + 40 * batch.x.mean()).astype(dtype).astype(params["w"].dtype)
-        return (slope * params["w"].sum()).astype(jnp.float32), params
+        gradient_entry = (300 + 40 * batch.x.mean()).astype(dtype).astype(params["w"].dtype)
+        return (gradient_entry * params["w"].sum()).astype(jnp.float32), params
 
     keys, models = jax.random.split(key, 1), {"w": jnp.ones((1, 500), dtype)}
     float32_models = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), models)

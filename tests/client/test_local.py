@@ -164,9 +164,9 @@ def test_useful_steps_by_hand(ragged, at_once, n_devices):
     for steps_of_device in (steps[:share], steps[share:]):
         sorted_steps = np.sort(steps_of_device)[::-1]
         n_executed += sum(
-            len(part) * part.max()
+            len(steps_of_chunk) * steps_of_chunk.max()
             for i in range(0, len(sorted_steps), chunk)
-            if (part := sorted_steps[i : i + chunk]).size
+            if (steps_of_chunk := sorted_steps[i : i + chunk]).size
         )
     with over_devices(jax.devices()[:n_devices]):
         actual = jax.jit(lambda data: useful_steps(data, Work(2, batch_size, at_once)))(ragged)
@@ -422,7 +422,7 @@ def test_arguments_that_are_not_for_every_client_are_refused(key, model, ragged,
     }
     right_arguments = {"start": tree.everyone(params, 5), "key": keys_of(key), "optimizer": optax.sgd(0.1), "own": ()}
     right_arguments |= {"loss": training_loss(model), "data": ragged}
-    arguments = right_arguments | {name: wrong_values[name][word] for name, word in change.items()}
+    arguments = right_arguments | {name: wrong_values[name][kind] for name, kind in change.items()}
     state = arguments["own"] if arguments["own"] == () else (arguments["own"],)
     for at_once in (1, 3):
         with pytest.raises(ValueError, match=message):

@@ -91,9 +91,9 @@ def images(self, x):
             (
                 lambda self, x, f=f: f(nn.Dense(3)(x)),
                 None,
-                rf"^Net cannot .* of shape \(8,\): for two examples it returns {made}; return",
+                rf"^Net cannot .* of shape \(8,\): for two examples it returns {described}; return",
             )
-            for f, made in (
+            for f, described in (
                 (lambda o: (o, o), "no array"),
                 (lambda o: o.mean(), "no array"),
                 (lambda o: o[:, 0], r"an array \(2,\) of float32"),

@@ -208,7 +208,7 @@ def test_numpys_whole_numbers_are_strides():
         ("variational_cnn", (16, 16, 3), {"channels": (4,), "hidden": (8,)}),
     ],
 )
-def test_lists_are_what_tuples_are(name, shape, numbers):
+def test_lists_make_the_same_model_as_tuples(name, shape, numbers):
     """As a list, colour was grey to LeNet, and widths could not be hashed: each call another object, or a TypeError."""
     as_lists = {argument: list(widths) for argument, widths in numbers.items()}
     assert MODELS[name](input_shape=list(shape), **as_lists) is MODELS[name](input_shape=shape, **numbers)

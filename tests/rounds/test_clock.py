@@ -254,7 +254,9 @@ def test_a_timing_of_other_clients_is_refused(averaging, federation, key):
 
 
 @pytest.mark.slow
-def test_a_clock_that_only_counts_changes_no_run_and_a_round_is_its_slowest(averaging, federation, key):
+def test_a_clock_that_only_counts_changes_no_run_and_a_round_takes_as_long_as_its_slowest_client(
+    averaging, federation, key
+):
     clock, hyper = CLOCKS["wait"](up=1e3, spread=1.0), fljax.fedavg.Hyper(lr=0.2)
     algorithm, sampling = clocked(averaging, hyper, uniform(0.5), clock, federation, 3)
     assert algorithm is averaging
@@ -336,9 +338,9 @@ def test_stale_updates_are_damped_and_added_to_the_present_model_as_numpy_does(a
             ).params
             weight = share[i] * size / size.sum() / (1 + staleness) ** damping[i].astype(np.float64)
 
-            def step(present, after, before, weight=weight):
-                change = np.asarray(after, np.float64) - np.asarray(before, np.float64)
-                return present + np.tensordot(weight, change, axes=1)
+            def step(leaf_of_model, trained_leaf, start_leaf, weight=weight):
+                change = np.asarray(trained_leaf, np.float64) - np.asarray(start_leaf, np.float64)
+                return leaf_of_model + np.tensordot(weight, change, axes=1)
 
             past_models[i].append(jax.tree.map(step, past_models[i][-1], trained, stacked))
         state, _ = receive(key, hypers, state, cohort)
@@ -439,7 +441,7 @@ def test_numbers_that_are_put_in_by_hand_can_be_run_and_swept(model, averaging, 
     assert float(metrics["uplink"].max()) < float(fixed_metrics["uplink"].max())
 
 
-def test_who_is_gone_or_drops_out_is_never_done_and_the_next_one_counts(federation, key):
+def test_clients_that_are_absent_or_drop_out_never_finish_and_the_next_one_counts(federation, key):
     """The first three of those who are there, by hand; simulated seconds follow."""
     seconds = np.arange(1.0, 10.0)
     draw = over_selection(uniform(), seconds, 3).of(9)

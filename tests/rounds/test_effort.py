@@ -42,9 +42,9 @@ def test_stragglers_do_whole_epochs_that_are_equally_likely():
 
 def test_stragglers_are_a_share_and_do_any_part_between_the_least_and_all():
     effort = effort_of(stragglers(uniform(), 0.3, least=0.25))
-    part = effort[effort < 1]
-    assert stats.binomtest(len(part), len(effort), 0.3).pvalue > 1e-4
-    assert stats.kstest(part, stats.uniform(0.25, 0.75).cdf).pvalue > 1e-4
+    partial_effort = effort[effort < 1]
+    assert stats.binomtest(len(partial_effort), len(effort), 0.3).pvalue > 1e-4
+    assert stats.kstest(partial_effort, stats.uniform(0.25, 0.75).cdf).pvalue > 1e-4
     assert (effort_of(stragglers(uniform(), 0.0)) == 1).all()
 
 
@@ -60,18 +60,18 @@ def test_what_a_straggler_does_depends_on_its_id_and_the_round_alone():
 def test_a_part_of_the_epochs_is_the_first_of_them(key, model, federation, batch_size, at_once):
     """Bit for bit what a client with so many epochs in its work trains, whatever the others of its chunk do."""
     data, keys, most_epochs = federation.train, jax.random.split(key, N), 3  # each number of epochs is a program
-    parts = np.array([1, 2, 3, 2, 3, 1, 3, 1, 2]) / most_epochs
+    effort_shares = np.array([1, 2, 3, 2, 3, 1, 3, 1, 2]) / most_epochs
     start = tree.everyone(jitted_init(model)(key), N)
 
     def train(work, effort):
         return train_clients(keys, start, data, fljax.client.training_loss(model), optax.sgd(0.1, 0.9), work, **effort)
 
     trained = jax.jit(lambda effort: train(Work(most_epochs, batch_size, at_once), {"effort": effort}))(
-        jnp.float32(parts)
+        jnp.float32(effort_shares)
     )
     for epochs in range(1, most_epochs + 1):
         expected = jax.jit(lambda epochs=epochs: train(Work(epochs, batch_size, at_once), {}))()
-        clients = np.flatnonzero(np.isclose(parts * most_epochs, epochs))
+        clients = np.flatnonzero(np.isclose(effort_shares * most_epochs, epochs))
         assert len(clients)
         for actual_leaf, expected_leaf in zip(jax.tree.leaves(trained), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(

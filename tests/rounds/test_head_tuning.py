@@ -58,6 +58,8 @@ class Past(nn.Module):
         (fljax.from_linen(Past(), SHAPE, layers=("Dense_0", "past", "head")), None),
     ],
 )
-def test_features_that_are_drawn_or_by_the_batch_or_not_all_that_outputs_follow_are_not_kept(key, model, width):
+def test_features_that_are_random_or_depend_on_the_batch_or_are_not_enough_for_the_outputs_are_not_kept(
+    key, model, width
+):
     x = jnp.zeros((1, *dict(model.about).get("input_shape", SHAPE)))
     assert feature_width(model, jax.eval_shape(model.init, key), x) == width

@@ -41,7 +41,7 @@ def test_the_mean_of_what_arrives_is_the_clipped_sum_over_the_expected_number(va
     np.testing.assert_allclose(actual, clipped[weight > 0].sum(axis=0) / 2.5, rtol=1e-4, atol=1e-6)
 
 
-def test_the_noise_on_the_sum_has_the_stated_variance_and_is_there_when_nobody_is(values):
+def test_the_noise_on_the_sum_has_the_stated_variance_also_in_an_empty_round(values):
     weight = np.zeros(N)
     noise = [released_mean(values, weight, seed, 2.5, noise_multiplier=1.5, dp_clip=0.2) for seed in range(8)]
     std = 1.5 * 0.2 / 2.5

@@ -189,7 +189,7 @@ def own_round(model):
     return base._replace(round=round)
 
 
-def test_a_round_put_over_another_is_run_or_refused_and_never_left_out(key, one_layer_model, federation):
+def test_a_replaced_round_is_run_or_refused_and_never_left_out(key, one_layer_model, federation):
     """The halves of the round that lies under it, its `exchange`, are not what a run does."""
     algorithm = own_round(one_layer_model)
     assert averaging(one_layer_model, WORK).round_exchange is not None

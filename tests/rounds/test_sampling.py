@@ -156,7 +156,7 @@ def test_one_draw_by_size_has_each_client_as_often_as_its_size_says(key, federat
     assert ((counts - 4000 * share) ** 2 / (4000 * share)).sum() < 26
 
 
-def test_draws_by_size_are_without_replacement_and_leave_clients_of_nothing_to_the_last(key, federation):
+def test_draws_by_size_are_without_replacement_and_take_clients_without_examples_last(key, federation):
     train = federation.train._replace(size=federation.train.size.at[2].set(0))
     ids, _ = ids_of(by_size(8 / 9), key, federation._replace(train=train), 50)
     assert all(len(set(row)) == 8 for row in ids)
@@ -187,7 +187,7 @@ def test_poisson_draws_alike_where_there_are_fewer_places_than_clients(key):
     np.testing.assert_allclose(is_there.sum(axis=1).var(), 19.6, rtol=0.15)  # of a binomial
 
 
-def test_more_than_there_are_places_are_rarer_than_a_round_in_a_hundred_million():
+def test_more_participants_than_places_are_rarer_than_one_round_in_a_hundred_million():
     """Few on average too, where a normal law says too little: epsilon counts on nobody taking another's place."""
     n, share = (part.ravel() for part in np.meshgrid([5, 30, 100, 1000, 100_000], np.geomspace(1e-6, 0.99, 60)))
     places = [
@@ -289,7 +289,7 @@ def test_ids_are_sequences():
         (lambda: ([2, 2], np.ones(2, bool)), "client 2 twice"),
     ],
 )
-def test_what_a_sampling_of_ones_own_draws_is_looked_at(key, federation, averaging, draw, message):
+def test_what_a_sampling_of_ones_own_draws_is_checked(key, federation, averaging, draw, message):
     own_sampling = Sampling(lambda key, round, size, n: draw(), lambda n_clients: 2, (("sampling", "own"),))
     with pytest.raises(ValueError, match=message):
         fljax.simulate(averaging, fljax.fedavg.Hyper(), federation, key, 1, sampling=own_sampling)
@@ -303,7 +303,7 @@ def test_what_a_sampling_of_ones_own_draws_is_looked_at(key, federation, averagi
         (lambda round: jnp.array([0, 2]) + jnp.array([2, 0]) * jnp.where(round > 1, 1, 0), "client 2 twice"),
     ],
 )
-def test_so_are_the_rounds_that_follow(key, federation, averaging, run, ids_in_round, message):
+def test_draws_in_later_rounds_are_checked_too(key, federation, averaging, run, ids_in_round, message):
     own_sampling = Sampling(lambda key, round, size, n: (ids_in_round(round), jnp.ones(2, bool)), lambda n_clients: 2)
     with pytest.raises(ValueError, match=message):
         run(averaging, fljax.fedavg.Hyper(), federation, key, 3, sampling=own_sampling)

@@ -64,7 +64,7 @@ def test_updates_are_summed_over_the_rounds_in_which_a_client_came():
     assert result.weight[[0, 2, 4]].min() > 0.5
 
 
-def test_honest_clients_of_one_kind_are_doubles_and_whoever_is_unlike_them_is_believed():
+def test_similar_honest_clients_are_taken_for_doubles_and_a_different_one_is_trusted():
     rng = np.random.default_rng(0)
     groups = np.repeat(rng.normal(size=(2, 30)), 3, axis=0) + 0.1 * rng.normal(size=(6, 30))
     history = np.concatenate([groups, rng.normal(size=(1, 30))]).astype(np.float32)

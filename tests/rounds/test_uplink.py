@@ -91,10 +91,10 @@ def transformed(transform, values, seed=0, memory=None, weight=None, expected=No
 
 
 def top_k_of(row, k):
-    top = np.zeros_like(row)
+    row_of_largest = np.zeros_like(row)
     largest = np.argsort(-np.abs(row), kind="stable")[:k]
-    top[largest] = row[largest]
-    return top
+    row_of_largest[largest] = row[largest]
+    return row_of_largest
 
 
 def test_top_k_keeps_the_largest_numbers_and_counts_their_places(values):
@@ -166,9 +166,9 @@ def test_top_k_with_error_feedback_equals_numpy_and_sums_to_what_was_wanted(valu
 
 def test_clipping_equals_numpy_and_leaves_short_updates_bit_for_bit(values):
     values[0] /= 100
-    length = np.linalg.norm(values.astype(np.float64), axis=1, keepdims=True)
+    norms = np.linalg.norm(values.astype(np.float64), axis=1, keepdims=True)
     actual = transformed(clip_update, values, clip=2.0).values
-    np.testing.assert_allclose(actual, values * np.minimum(1, 2 / length), rtol=1e-5)
+    np.testing.assert_allclose(actual, values * np.minimum(1, 2 / norms), rtol=1e-5)
     np.testing.assert_array_equal(actual[0], values[0])
     np.testing.assert_array_equal(transformed(clip_update, values, clip=np.inf).values, values)
 
@@ -259,8 +259,8 @@ def test_low_rank_draws_for_each_matrix():
     def of_rank_one(values):
         return low_rank.apply(SimpleNamespace(rank=1.0), Memory(), message(values), trip_of(0, 1, shapes))[1].values
 
-    first, second = np.split(np.asarray(of_rank_one(equal_matrices)), 2, axis=1)
-    assert np.abs(first - second).max() > 1e-3
+    approximation_1, approximation_2 = np.split(np.asarray(of_rank_one(equal_matrices)), 2, axis=1)
+    assert np.abs(approximation_1 - approximation_2).max() > 1e-3
 
 
 @pytest.mark.slow
@@ -434,7 +434,7 @@ def test_what_makes_the_last_message_is_last():
     ],
 )
 @pytest.mark.parametrize("with_transform", [fljax.rounds.uplink.with_uplink, fljax.rounds.uplink.with_downlink])
-def test_what_a_transform_of_ones_own_gives_is_looked_at(key, with_transform, apply, message):
+def test_what_a_transform_of_ones_own_returns_is_checked(key, with_transform, apply, message):
     clients = [(np.zeros((8, 4, 4, 1), np.float32), np.arange(8) % 3)] * 4
     model = fljax.MODELS["logistic_regression"](input_shape=(4, 4, 1), n_classes=3)
     algorithm = with_transform(fljax.fedavg(model, fljax.Work(1, 8)), Transform(apply, name="mine"))

@@ -152,8 +152,8 @@ def exact_geometric_median(x, weight):
     """(cases, d) by float64 Weiszfeld steps, where no point is the median itself."""
     z = (weight[..., None] * x).sum(axis=1) / weight.sum(axis=1, keepdims=True)
     for _ in range(3000):
-        pull = weight / np.maximum(np.linalg.norm(x - z[:, None], axis=2), 1e-12)
-        z = (pull[..., None] * x).sum(axis=1) / pull.sum(axis=1, keepdims=True)
+        inverse_distance_weights = weight / np.maximum(np.linalg.norm(x - z[:, None], axis=2), 1e-12)
+        z = (inverse_distance_weights[..., None] * x).sum(axis=1) / inverse_distance_weights.sum(axis=1, keepdims=True)
     return z
 
 
@@ -330,8 +330,8 @@ def test_bulyan_survives_whoever_is_far_in_one_coordinate_alone():
 def numpy_bulyan(x, f):
     remaining, chosen = list(range(len(x))), []
     for _ in range(len(x) - 2 * f):
-        total = ((x[remaining][:, None] - x[remaining]) ** 2).sum(axis=(1, 2))
-        chosen.append(remaining.pop(np.lexsort((total, numpy_krum(x[remaining], f)))[0]))
+        sums_of_distances = ((x[remaining][:, None] - x[remaining]) ** 2).sum(axis=(1, 2))
+        chosen.append(remaining.pop(np.lexsort((sums_of_distances, numpy_krum(x[remaining], f)))[0]))
     values = np.sort(x[chosen], axis=0)
     nearest = np.argsort(np.abs(values - np.median(values, axis=0)), axis=0, kind="stable")[: len(chosen) - 2 * f]
     return np.take_along_axis(values, nearest, axis=0).mean(axis=0)
