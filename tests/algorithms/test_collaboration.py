@@ -55,7 +55,7 @@ def mean_features(w, x, y):
 
 
 def through_body(w, x, feature_slope):
-    """The gradient of the first layer, of a loss with so much slope in the features (batch, d)."""
+    """The gradient of the first layer, from the gradient of the loss in the features, ``feature_slope`` (batch, d)."""
     delta = feature_slope * (numpy_features(w, x) > 0)
     return {"kernel": x.reshape(len(x), -1).T @ delta, "bias": delta.sum(0)}
 

@@ -95,7 +95,7 @@ def run(case, federation, key, *, chunks=(ROUNDS,), hyper=None):
 
 @pytest.fixture(scope="session")
 def cohort(padded_federation):
-    """Those of the first round, drawn once for all methods; how much of their work they do is a number, 1."""
+    """The participants of the first round, drawn once for all methods; the effort of each is a number, 1."""
     cohort_of_first_round = jax.jit(
         lambda key: sample_cohort(key, jnp.int32(0), padded_federation, COHORT, jnp.float32(0.2))
     )(jax.random.key(0))
@@ -402,7 +402,7 @@ def test_two_devices_equal_one(key, case, padded_federation):
 
 
 def assert_close(actual, expected):
-    """Equal to rounding, a dendrogram by its heights: of two merges as far apart but for it either comes first.
+    """Equal to rounding; a dendrogram by its heights, for of two merges at nearly one height either may come first.
 
     `dcpfl-fixed` has such two, at 0.026670823 and 0.026670825, in the one order on some processors and in the other on
     some.

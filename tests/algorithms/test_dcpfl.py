@@ -246,7 +246,7 @@ def test_a_trial_starts_both_structures_from_the_same_uploads_and_batches(key, g
 
 
 def test_a_trial_in_numpy(key, model, federation):
-    """Clients that count train from both models. One drops out, and what another does from one of them overflows."""
+    """Clients that count train from both models. One drops out; the training of another from one model overflows."""
     cohort, absent, overflowing = sample_cohort(key, jnp.int32(0), federation, 8, None), 1, 3
     cohort, data = (
         cohort._replace(active=jnp.arange(8) != absent),

@@ -1,4 +1,4 @@
-"""Clients as nobody wants them, in every method: metrics are finite or ``ok`` is False, and nobody else is moved.
+"""Degenerate clients, in every method: metrics are finite or ``ok`` is False, and nobody else is moved.
 
 All faults that leave a federation's shapes alone share one compiled program a method.
 """

@@ -75,7 +75,7 @@ def squared_distance(a, b):
 def test_fedcps_in_numpy(key, model, federation, reference, mode):  # noqa: F811
     """Two cluster models with one body; half of the clients a round, tested with the model of their cluster.
 
-    Or with what all would make of the models in one more round.
+    Or with the model that each would train from them in one more round.
     """
     strength, memory, size = 0.02, 0.5, reference.size / reference.size.mean()
     fresh_algorithm, cluster_algorithm = (

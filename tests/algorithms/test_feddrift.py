@@ -36,7 +36,7 @@ LOSS = np.array(  # clients of 0 and 2 do as well with each other's model; 3 has
 
 @pytest.fixture
 def choice(key, federation):
-    """What everybody chooses in the first round who has the models ``label`` and these losses."""
+    """The clusters after the first round of clients that had the models ``label`` and have these losses."""
 
     @jax.jit
     def next_clusters(hyper, label, loss):

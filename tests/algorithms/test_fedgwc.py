@@ -36,7 +36,7 @@ def draw_cohort(key, round, federation):
 
 
 def rewards_in_numpy(losses):
-    """Of clients of one cluster, whose losses may be of different lengths; one alone has 1."""
+    """Rewards of the clients of one cluster, which may have different numbers of losses; a single client has 1."""
     rewards = [[] for _ in losses]
     for step in range(max(map(len, losses))):
         ids = [i for i, client_losses in enumerate(losses) if len(client_losses) > step]

@@ -50,7 +50,7 @@ def starting_at(algorithm, start):
 
 
 def with_huge_features(federation, client):
-    """The federation in which client ``bad`` has features a thousand times too large."""
+    """The federation in which ``client`` has features a thousand times too large."""
     rows = federation.train.index[client, : int(federation.train.size[client])]
     pool = federation.train.pool
     return federation._replace(train=federation.train._replace(pool=pool._replace(x=pool.x.at[rows].mul(1e3))))

@@ -126,7 +126,7 @@ def test_dpsgd(key, model, federation, reference, order):  # noqa: F811
 
 
 def test_a_graph_that_varies_pairs_others_in_every_round(key, model, federation):
-    """Of clients that learn nothing two are alike after a round, who were neighbours."""
+    """Of clients that learn nothing, the two of each pair of neighbours have equal models after a round."""
     algorithm = dpsgd(model, Work(1, 64), graph="pairs", time_varying=True)
     hyper, cohort = fljax.dpsgd.Hyper(lr=1e-12), everyone(key, jnp.int32(0), federation.train)
     models = jax.jit(jax.vmap(model.init))(jax.random.split(key, 8))

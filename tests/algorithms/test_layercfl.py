@@ -169,7 +169,7 @@ def test_splitting_with_partial_participation_keeps_everyone_in_a_cluster(key, m
 
 
 def test_layercfl_in_numpy(key, model, federation):
-    """Some of the clients a round: who is ripe, how SciPy parts them by the first dense layer, where the others go."""
+    """Partial participation: which clusters SciPy splits, by their first dense layer, and where absent clients go."""
     n_rounds, share, ratio, gamma_max = 8, 0.9, 1.1, 0.88
     reference = Reference(key, model, federation)
     centers, label, peak, n_refused = reference.everyone(), np.zeros(8, int), np.zeros(8), 0

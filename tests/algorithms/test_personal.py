@@ -126,8 +126,10 @@ def test_fml_in_numpy(key, model, federation, reference):  # noqa: F811
     w, personal_models, alpha, beta = reference.start, reference.everyone(), 0.3, 0.6
 
     def gradient(params, x, y, teacher, share):
-        """Of ``share`` times the loss plus the rest times KL(taught || told); of cross-entropies, both are told less
-        target."""
+        """Of ``share`` times the loss and the rest times KL(teacher || probabilities).
+
+        The gradient of either in the logits is the probabilities less the target.
+        """
         probabilities = softmax(numpy_logits(params, x), axis=1)
         logit_gradient = share * (probabilities - np.eye(probabilities.shape[1])[y]) + (1 - share) * (
             probabilities - teacher

@@ -40,7 +40,7 @@ EACH = pytest.mark.parametrize("name", [QUICK, *slow(*(name for name in SENDING 
 
 
 def of(name, bricks, model, work):
-    """A method's smallest case with bricks put in; of several the first."""
+    """The first case of a method, which is its smallest, with bricks added."""
     case = next(case for case_name, case in CASES.items() if case_name.partition("-")[0] == name)
     method = compose("+".join([name, *bricks.split("+")] if bricks else [name]))
     epochs = work._replace(epochs=1) if case.one_epoch else work

@@ -307,7 +307,7 @@ def ragged_federation():
 
 @pytest.mark.parametrize("make", [label_flip, feature_noise, lambda **who: backdoor(width=2, **who)])
 def test_copies_of_our_poisons_are_those_that_kept_folders_have(ragged_federation, make):
-    """Every place of a client's row is drawn for, those behind its examples too."""
+    """Random numbers are drawn for every entry of a client's row, also for those after its examples."""
     poison, data, ids = make(ids=(0, 1, 3)).poison, ragged_federation.train, (0, 1, 3)
     result = poisoned(ragged_federation, ids, poison, n_classes(ragged_federation), 7)
     x, y = (np.asarray(leaf) for leaf in data.pool)

@@ -114,7 +114,7 @@ def test_images_are_turned_further_at_each_change(federation):
 
 
 def test_examples_alone_are_copied(federation):
-    """Of ragged clients the tables are several times as wide as a client's examples are many."""
+    """Of ragged clients: the tables have several times as many columns as most clients have examples."""
     drifting_federation = drifting(federation, rotate_images(start=1, changes=2, every=1, share=1.0))
     n_examples = sum(int(getattr(federation, split).size.sum()) for split in SPLITS)
     assert len(drifting_federation.train.pool.y) == len(federation.train.pool.y) + 2 * n_examples

@@ -75,7 +75,7 @@ def norm(params):
 
 
 def assert_same_change(start, single, row_of_stack):
-    """Every leaf of ``alone - start`` and ``stacked - start`` is the same, to `TOLERANCE` of its norm."""
+    """Every leaf of ``single - start`` and ``row_of_stack - start`` is the same, to `TOLERANCE` of its norm."""
     start, single, row_of_stack = map(as_float64, (start, single, row_of_stack))
     change, error = jax.tree.map(np.subtract, single, start), jax.tree.map(np.subtract, row_of_stack, single)
     norm_of_change = norm(tree.split_statistics(change)[0])

@@ -383,7 +383,7 @@ def test_what_is_done_to_an_update_on_its_way_is_done_before_it_is_discounted(fe
 
 
 def test_dittos_clients_start_from_their_own_versions_and_are_drawn_to_them(federation, model, key):
-    """Three clients with three versions in one round are each as alone with theirs."""
+    """Each of three clients with three versions in one round trains as if all had its version."""
     algorithm, hyper = fljax.ditto(model, Work(1, 8)), fljax.ditto.Hyper(lr=0.2, lam=1.0)
     state = jax.device_get(jitted(algorithm.init)(key, hyper, federation.train))
     cohort = draw_cohort(key, np.int32(0), federation, table(((1, 4, 7),)).of(9), None)

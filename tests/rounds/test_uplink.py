@@ -67,7 +67,7 @@ def _bits(transform, numbers, memory, values):
 
 
 def bits(*links, values, memory=None, **numbers):
-    """What messages take, by a program of that alone: the compiler leaves out what makes numbers that nobody counts."""
+    """The bits of messages, by a program that returns them alone: the compiler leaves out all that they do not need."""
     chain, hyper = chained(links), SimpleNamespace(**numbers)
     memory = chain.init(hyper, len(values), ONE_MATRIX) if memory is None else memory
     return np.asarray(_bits(chain, numbers, memory, values))

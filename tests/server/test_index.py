@@ -12,7 +12,7 @@ FUNCTIONS = [name for name in server.__all__ if not inspect.isclass(getattr(serv
 
 
 def failures(text: str, name: str) -> str:
-    """What the examples in ``text`` print where it is not what they say; an example must be there."""
+    """What the examples in ``text`` print where it differs from what they state; there must be an example."""
     test = doctest.DocTestParser().get_doctest(text, {}, name, None, 0)
     assert test.examples
     report: list[str] = []

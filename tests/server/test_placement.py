@@ -44,7 +44,7 @@ def density(models):
 
 
 def on_spread(function, models):
-    """What ``function`` is of models spread over all devices, and its exchanges."""
+    """What ``function`` returns for models spread over all devices, and its exchanges."""
     with over_devices() as mesh:
         assert mesh is not None
         sharding = NamedSharding(mesh, PartitionSpec("clients"))
