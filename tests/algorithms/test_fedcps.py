@@ -79,7 +79,7 @@ def test_fedcps_in_numpy(key, model, federation, reference, mode):  # noqa: F811
     """
     strength, memory, size = 0.02, 0.5, reference.size / reference.size.mean()
     fresh_algorithm, cluster_algorithm = (
-        fedcps(model, WORK, lambda_mode=mode, deployed=is_deployed) for is_deployed in ("fresh", "cluster")
+        fedcps(model, WORK, lambda_mode=mode, deployed=choice) for choice in ("fresh", "cluster")
     )
     hyper = fedcps.Hyper(lr=LR, strength=strength, memory=memory, max_norm=None, n_stable=np.inf)
     first_state = jax.device_get(jitted(fresh_algorithm.init)(reference.keys.init, hyper, federation.train))
@@ -435,18 +435,18 @@ def test_the_pulled_training_and_the_free_one_are_those_one_by_one(key, model, f
             train_clients(free_keys, theta, cohort.data, loss, sgd, Work(1, 8)),
         )
 
-    pulled_loss, free_training = one_by_one()
+    pulled_training, free_training = one_by_one()
     assert np.array_equal(free_training.ok, theta.row == 0)  # so that both kinds of clients are there
     trained, distances, drift = both_trainings(free_keys)
-    chex.assert_trees_all_close(trained, pulled_loss, rtol=1e-6, atol=1e-7)
+    chex.assert_trees_all_close(trained, pulled_training, rtol=1e-6, atol=1e-7)
     ok = np.asarray(free_training.ok)
     np.testing.assert_allclose(drift[ok], distance(free_training.params, theta, model.layers)[ok], rtol=1e-5)
-    np.testing.assert_allclose(distances[ok], distance(pulled_loss.params, theta, model.layers)[ok], rtol=1e-5)
+    np.testing.assert_allclose(distances[ok], distance(pulled_training.params, theta, model.layers)[ok], rtol=1e-5)
     assert np.isnan(drift[~ok]).all()
     assert np.isnan(distances[~ok]).all()
 
     trained, _, drift = both_trainings(None)
-    chex.assert_trees_all_close(trained, pulled_loss, rtol=1e-6, atol=1e-7)
+    chex.assert_trees_all_close(trained, pulled_training, rtol=1e-6, atol=1e-7)
     assert not drift.any()
 
 

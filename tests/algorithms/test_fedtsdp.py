@@ -197,7 +197,7 @@ def test_fedtsdp_in_numpy(key, model, federation):
     At last outputs part clients 1 and 3, and weights 6 and 7; that of 4 and 5, who are away, gets another number.
     """
     reference, psi, eps = Reference(key, model, federation), 0.8, (0.02, 0.6)
-    names = [(layer, is_shared) for layer in ("fc1", "fc2") for is_shared in ("kernel", "bias")]
+    names = [(layer, part) for layer in ("fc1", "fc2") for part in ("kernel", "bias")]
     models, centers, label, depth, q = reference.everyone(), reference.everyone(), np.zeros(8, int), 2.0, np.ones(16)
     pool, shared, statistics, downlink = np.asarray(federation.public.x, np.float64), [], [], []
 
@@ -209,7 +209,7 @@ def test_fedtsdp_in_numpy(key, model, federation):
         }
 
     for round, cohort in enumerate(reference.rounds(4, None)):
-        downlink.append(sum(models[0][layer][is_shared].size for layer, is_shared in names[: int(2 * depth)]))
+        downlink.append(sum(models[0][layer][part].size for layer, part in names[: int(2 * depth)]))
         trained = {i: oracle.local_sgd(start_of(i), reference.batches(i, k), LR) for i, k, _ in cohort}
         key_batch, key_draws = jax.random.split(jax.random.fold_in(reference.keys.server, round))
         rows = draw_batch(key_batch, q, 16, 10)

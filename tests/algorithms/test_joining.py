@@ -33,9 +33,9 @@ def float64_row(stacked, i):
 
 def of_least_loss(models, label, x, y):
     """Among those that somebody has."""
-    label = sorted(set(np.asarray(label).tolist()))
-    assert len(label) > 1
-    return min((float64_row(models, k) for k in label), key=lambda w: oracle.training_loss(w, x, y))
+    clusters = sorted(set(np.asarray(label).tolist()))
+    assert len(clusters) > 1
+    return min((float64_row(models, k) for k in clusters), key=lambda w: oracle.training_loss(w, x, y))
 
 
 def of_fedsoft(server, clients, x, y):

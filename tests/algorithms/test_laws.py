@@ -226,7 +226,7 @@ def test_fesem_e_and_m_steps_are_numpys(key, model, work, federation, cluster_on
         for k in range(4):
             members = np.flatnonzero(np.asarray(label) == k)
             if members.size:
-                expected = jax.tree.map(lambda leaf, source=members: leaf[source].mean(axis=0), models)
+                expected = jax.tree.map(lambda leaf, rows=members: leaf[rows].mean(axis=0), models)
             else:
                 source, row = (models, next(farthest)) if empty == "reseed" else (old_centers, k)
                 expected = jax.tree.map(lambda leaf, row=row: leaf[row], source)

@@ -179,15 +179,15 @@ def test_layercfl_in_numpy(key, model, federation):
         """Which of the two a client is in, and the largest cosine across."""
         rows = np.stack([np.concatenate([leaf.ravel() for leaf in update["fc1"].values()]) for update in updates])
         merges = linkage(rows, "single", metric="cosine")
-        is_second = fcluster(merges, 2, "maxclust")
-        return is_second != is_second[0], 1 - merges[-1, 2]
+        half = fcluster(merges, 2, "maxclust")
+        return half != half[0], 1 - merges[-1, 2]
 
     for round in range(n_rounds):
         ids, keys, is_active = participants(
             reference.keys.cohort, np.int32(round), federation, PLACES, as_traced(DROPOUT)
         )
-        is_active = {int(i): key for i, key, is_present in zip(ids, keys, is_active, strict=True) if is_present}
-        ids, trained = list(is_active), {i: reference.train(centers[label[i]], i, key) for i, key in is_active.items()}
+        key_of = {int(i): key for i, key, is_present in zip(ids, keys, is_active, strict=True) if is_present}
+        ids, trained = list(key_of), {i: reference.train(centers[label[i]], i, key) for i, key in key_of.items()}
         updates = {i: oracle.combine(np.subtract, w, centers[label[i]]) for i, w in trained.items()}
         in_second_half = np.zeros(8, bool)
         for k in range(8):

@@ -105,13 +105,13 @@ OTHERS = [(QUICK, "adaptive_client_dp"), *((name, "each") for name in SENDING if
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "expected_end"), [(QUICK, "secure_sum"), *slow_rows(*OTHERS)])
+@pytest.mark.parametrize(("name", "last_or_each"), [(QUICK, "secure_sum"), *slow_rows(*OTHERS)])
 def test_every_brick_in_one_chain_is_resumed_and_runs_on_two_devices_while_clients_drop_out(
-    key, model, work, federation, name, expected_end
+    key, model, work, federation, name, last_or_each
 ):
     exchange = of(name, "", model, work)[0].exchange
     for chain in [
-        chain_with(last_brick, exchange) for last_brick in LAST[exchange.sees] if expected_end in (last_brick, "each")
+        chain_with(last_brick, exchange) for last_brick in LAST[exchange.sees] if last_or_each in (last_brick, "each")
     ]:
         chained_method = of(name, chain, model, work)
         on_one_device = state, metrics = run(chained_method, SOME, federation, key, dropout=0.3)

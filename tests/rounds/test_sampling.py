@@ -106,8 +106,8 @@ def test_with_poisson_sampling_nobody_stays_because_the_others_dropped_out(key, 
 def test_as_many_are_expected_as_come_on_average(key, federation, sampling, expected):
     assert sampling.expected(9) == expected
     draw = sampling.of(9)
-    n_active = jax.jit(jax.vmap(lambda t: draw_cohort(key, t, federation, draw, None).active.sum()))
-    mean_active = float(n_active(jnp.arange(2000, dtype=jnp.int32)).mean())
+    count_active = jax.jit(jax.vmap(lambda t: draw_cohort(key, t, federation, draw, None).active.sum()))
+    mean_active = float(count_active(jnp.arange(2000, dtype=jnp.int32)).mean())
     np.testing.assert_allclose(mean_active, draw.size if expected is None else expected, atol=5 * 3 / np.sqrt(2000))
 
 

@@ -266,14 +266,14 @@ def test_low_rank_draws_for_each_matrix():
 @pytest.mark.slow
 def test_a_chain_of_compressions_counts_what_its_last_message_takes(values):
     bits = lambda *links, updates=values, **numbers: transformed(chained(links), updates, **numbers).n_bits  # noqa: E731
-    n_kept = lambda *links, **numbers: (transformed(chained(links), values, **numbers).values != 0).sum(axis=1)  # noqa: E731
+    count_kept = lambda *links, **numbers: (transformed(chained(links), values, **numbers).values != 0).sum(axis=1)  # noqa: E731
     numbers = {"top_share": 0.1, "random_share": 0.25, "bits": 8.0, "rank": 1.0}
     scales = 2 * 32  # 620 numbers are two buckets
-    n_drawn = n_kept(random_k, gaussian_noise, noise_std=0.0, **numbers)  # as the first of two
+    n_drawn = count_kept(random_k, gaussian_noise, noise_std=0.0, **numbers)  # as the first of two
     # The seed tells which are drawn, and 62 places among them (129 to 256 of them: 8 bits each) or a bit map the rest.
     assert np.all((n_drawn > 128) & (n_drawn <= 256))
     np.testing.assert_array_equal(bits(random_k, top_k, **numbers), 62 * 32 + np.minimum(n_drawn, 62 * 8) + 32)
-    n_left = n_kept(top_k, random_k, **numbers)
+    n_left = count_kept(top_k, random_k, **numbers)
     is_fewer = (n_left < 62) & (n_left > 0)
     assert is_fewer.all()
     assert np.all(bits(top_k, random_k, **numbers) <= n_left * 32 + n_left * 8 + 32)
@@ -282,7 +282,7 @@ def test_a_chain_of_compressions_counts_what_its_last_message_takes(values):
     np.testing.assert_array_equal(bits(random_k, quantize, **numbers), n_drawn * 8 + 32 + scales)
     # Numbers that are zero are drawn and sent as any other, because the server does not know that they are.
     half_zero = np.where(np.arange(D) % 2, values, 0).astype(np.float32)
-    n_drawn_of_one = n_kept(random_k, **numbers)
+    n_drawn_of_one = count_kept(random_k, **numbers)
     np.testing.assert_array_equal(bits(random_k, updates=half_zero, **numbers), n_drawn_of_one * 32 + 32)
     # What a client kept back fills the places that top_k left empty: all are sent.
     memory = Memory((), ((), (np.ones((N, D), np.float32), ())))

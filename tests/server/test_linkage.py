@@ -138,8 +138,8 @@ def test_within_clusters_equals_each_cluster_by_itself(method, distances, renumb
                 )
                 assert set(low_label[case][members]).isdisjoint(np.delete(low_label[case], members))
     label_at_inf = np.asarray(vmapped_cut(tree, np.full(CASES, np.inf, np.float32)))
-    in_no_cluster = np.where(outer_label < 0, 10 + np.arange(N), outer_label)
-    assert label_at_inf.tolist() == [renumber(label) for label in in_no_cluster]
+    label_with_singletons = np.where(outer_label < 0, 10 + np.arange(N), outer_label)
+    assert label_at_inf.tolist() == [renumber(label) for label in label_with_singletons]
 
 
 @pytest.mark.parametrize("method", ["average", *slow("single", "complete")])
@@ -182,8 +182,8 @@ def test_permutation_and_scale(method, seed, order, scale):
     position = np.random.default_rng(seed).normal(size=(9, 3))
     distance = np.linalg.norm(position[:, None] - position[None], axis=-1).astype(np.float32)
     order = np.array(order)
-    permuted_tree = np.float32(scale) * distance[np.ix_(order, order)]
-    tree, permuted_tree = (np.asarray(linkage(d, method)) for d in (distance, permuted_tree))
+    permuted_distance = np.float32(scale) * distance[np.ix_(order, order)]
+    tree, permuted_tree = (np.asarray(linkage(d, method)) for d in (distance, permuted_distance))
     np.testing.assert_allclose(permuted_tree[:, 2], scale * tree[:, 2], rtol=1e-6)
     assert cut_k(permuted_tree, 4).tolist() == canonical(np.asarray(cut_k(tree, 4))[order]).tolist()
 
