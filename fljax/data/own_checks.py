@@ -54,10 +54,8 @@ def check_finite(x: np.ndarray, client: np.ndarray, clients: Sequence[str]) -> N
     """Raises ValueError for the first example with a number that is not finite, naming its client."""
     if not np.issubdtype(x.dtype, np.floating):
         return
-    is_finite = np.isfinite(x).reshape(len(x), -1)
-    if not is_finite.all():
-        row, column = np.argwhere(~is_finite)[0]
-        where = f", column {column}" if x.ndim > 1 else ""
-        value = x.reshape(len(x), -1)[row, column]
-        whose = clients[int(client[row])]
+    if not (is_finite := np.isfinite(x)).all():
+        row, *place = (int(i) for i in np.argwhere(~is_finite)[0])
+        where = f", column {place[0]}" if len(place) == 1 else f" at {tuple(place)}" if place else ""
+        whose, value = clients[int(client[row])], x[row, *place]
         raise ValueError(f"x of example {row}{where}, of client {whose!r}, is {value}; correct it, or leave it out")

@@ -197,6 +197,10 @@ def wrong(arrays, **changed):
         (lambda x, y, c: {"client_ids": c[:, None]}, r"client ids have shape \(60, 1\)"),
         (lambda x, y, c: {"x": np.where(np.arange(60)[:, None] == 7, np.nan, x)}, "example 7, column 0, of client"),
         (
+            lambda x, y, c: {"x": np.where(np.arange(540).reshape(60, 3, 3, 1) == 7 * 9 + 5, np.inf, np.float32(0))},
+            r"example 7 at \(1, 2, 0\), of client '.', is inf; correct it",
+        ),
+        (
             lambda x, y, c: {"client_ids": np.where(np.arange(60) == 3, 9, c)},
             "client '9' has 1 examples, too few for 2",
         ),
