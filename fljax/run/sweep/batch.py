@@ -66,6 +66,7 @@ class BatchRecord:
 
     def finished(self, cells: Cell, rate: float) -> parts.Part:
         """The results of the batch."""
+        hosts.all_there("batch written")
         return self._part(hosts.gathered(cells if self.keep else cells._replace(state=None)), self.keep)
 
     def _part(self, cells: Cell, keep: bool) -> parts.Part:

@@ -99,8 +99,8 @@ class Store(NamedTuple):
             self._write(identity, new_history)
         hosts.all_there("search gone on with")
 
-    def read(self, stage: int, todo: np.ndarray, n_rounds: int, keep: bool) -> list[Part]:
-        """The stage's batches so far: of runs in ``todo``, of ``n_rounds`` rounds, with states if ``keep``.
+    def read(self, stage: int, todo: np.ndarray, n_rounds: int) -> list[Part]:
+        """The stage's batches so far: of runs in ``todo``, of ``n_rounds`` rounds.
 
         Raises:
             ValueError: a file is damaged, or belongs to another stage or search.
@@ -108,7 +108,7 @@ class Store(NamedTuple):
         batches: list[Part] = []
         missing = set(todo.tolist())
         for path in self._files(f"{stage:02d}"):
-            _, part = _read(path, self, keep, batches[0].metrics.keys() if batches else None)
+            _, part = _read(path, self, batches[0].metrics.keys() if batches else None)
             if part.n_rounds != n_rounds or not missing.issuperset(part.cells.tolist()):
                 raise _no_batch(path)
             batches.append(part)
@@ -123,7 +123,7 @@ class Store(NamedTuple):
         """
         if self.folder is None or not self._begun.exists():
             return None
-        stage_begun, part = _read(self._begun, self, keep=True)
+        stage_begun, part = _read(self._begun, self)
         is_left = stage_begun == stage and part.n_rounds < n_rounds and set(part.cells.tolist()) <= set(todo.tolist())
         return part if is_left else None
 
@@ -204,8 +204,8 @@ def n_devices_of(folder: Path) -> int | None:
     return history[-1].get("devices") if history else None
 
 
-def _read(path: Path, store: Store, keep: bool, names: Collection[str] | None = None) -> tuple[int, Part]:
-    """The stage of a batch, and the batch; with states if ``keep``, and with metrics of these ``names``."""
+def _read(path: Path, store: Store, names: Collection[str] | None = None) -> tuple[int, Part]:
+    """The stage of a batch, and the batch, with metrics of these ``names``; None: of any."""
     arrays, _ = read_arrays(path, AGAIN)
     stage, runs = int(arrays.get("stage", -1)), arrays.get("runs", np.zeros((0, 2), int))
     state = [restored(arrays[name]) for name in sorted(arrays) if name.startswith("state.")]
@@ -215,7 +215,6 @@ def _read(path: Path, store: Store, keep: bool, names: Collection[str] | None = 
         and path.name in (BEGUN, _name(stage, runs))
         and {value.shape[:2] for value in part.metrics.values()} == {(len(runs), part.n_rounds)}
         and {leaf.shape[:1] for leaf in (*state, part.diverged)} == {(len(runs),)}
-        and bool(state) >= keep
     )
     if not is_whole or part.metrics.keys() != (names or part.metrics.keys()):
         raise _no_batch(path)
@@ -246,7 +245,12 @@ def kept_in(folder: Path) -> tuple[dict[str, Any], list[Part]]:
     batches: list[Part] = []
     done: set[tuple[int, int]] = set()  # (stage, cell) of finished batches
     for path in files:
-        stage, part = _read(path, store, False, batches[0].metrics.keys() if batches else None)
+        try:
+            stage, part = _read(path, store, batches[0].metrics.keys() if batches else None)
+        except ValueError:
+            if path.exists():
+                raise
+            continue  # the search runs, and has just finished its batch
         if (part.cells < 0).any():
             raise _no_batch(path)
         runs = {(stage, cell) for cell in part.cells.tolist()}

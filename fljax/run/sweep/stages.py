@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from fljax.run.agreement import Truth, ari_of_rounds
-from fljax.run.checkpoint import is_key
+from fljax.run.checkpoint import as_numbers, is_key
 from fljax.run.headline import LOWER_IS_BETTER
 from fljax.run.loop import Loop
 from fljax.run.spread import measured
@@ -53,7 +53,7 @@ class Stage(NamedTuple):
         """Runs the cells ``todo`` from round ``first`` to ``until``, batch by batch; what was saved is read from the
         store."""
         n_rounds = until - first
-        done = self.store.read(stage, todo, n_rounds, keep)
+        done = self.store.read(stage, todo, n_rounds)
         done_cells = np.concatenate([part.cells for part in done]) if done else np.zeros(0, int)
         missing = np.setdiff1d(todo, done_cells)
         begun = self.store.read_begun(stage, missing, n_rounds)
@@ -63,10 +63,8 @@ class Stage(NamedTuple):
             self.store.go_on()
         n_done, n = len(done_cells) * n_rounds, len(todo) * n_rounds
         self.on_rounds(n_done + (0 if begun is None else len(begun.cells) * begun.n_rounds), n)
-        rest = missing if begun is None else np.setdiff1d(missing, begun.cells)
-        batches = [rest[i : i + self.batch] for i in range(0, len(rest), self.batch)]
         n_clients = self.batch * self.federation.train.n_clients
-        for chosen in batches if begun is None else [begun.cells, *batches]:
+        for chosen in self._batches(missing, begun):
             record = BatchRecord(self.store, stage, chosen, first, until, n_clients, keep, begun)
             progress = BatchProgress(self.on_rounds, len(chosen), first, n_done, n)
             loop = Loop(record, SECONDS_PER_CHUNK, self.seconds_per_checkpoint, progress, self.asked)
@@ -74,6 +72,12 @@ class Stage(NamedTuple):
             done.append(loop.run(self._advance, batch_cells, until))
             n_done, begun = n_done + len(chosen) * n_rounds, None
         return parts.joined(done)
+
+    def _batches(self, missing: np.ndarray, begun: parts.Part | None) -> list[np.ndarray]:
+        """The ``missing`` cells batch by batch, one that is ``begun`` first."""
+        rest = missing if begun is None else np.setdiff1d(missing, begun.cells)
+        batches = [rest[i : i + self.batch] for i in range(0, len(rest), self.batch)]
+        return batches if begun is None else [begun.cells, *batches]
 
     def _advance(self, cells: Cell, first: Array, count: Array) -> tuple[Cell, Metrics]:
         return advance(self.setting, cells, self.federation, self.dropout, self.due, first, count)
@@ -89,13 +93,17 @@ class Stage(NamedTuple):
             batch_cells = batch_cells._replace(diverged=begun.diverged[rows], state=state)
         key = jax.random.wrap_key_data(batch_cells.key, impl=self.implementation)
         diverged = np.where(is_run, batch_cells.diverged, 0).astype(np.int32)
-        state = None if batch_cells.state is None else self._from_leaves(batch_cells.state, cells)
+        state = None if batch_cells.state is None else self._from_leaves(list(batch_cells.state), cells)
         return batch_cells._replace(key=key, diverged=diverged, state=state)
 
-    def _from_leaves(self, leaves: Any, cells: Cell) -> Any:
-        like, structure = jax.tree.flatten(self.shapes(cells))
+    def _from_leaves(self, leaves: Sequence[np.ndarray], cells: Cell) -> Any:
+        like = self.shapes(cells)
+        expected = jax.tree.leaves(jax.eval_shape(partial(jax.tree.map, as_numbers), like))
+        if [leaf.shape[1:] for leaf in leaves] != [leaf.shape for leaf in expected]:
+            raise ValueError(f"{self.store.folder} has batches of another search; restore them from a copy")
         keyed = partial(jax.random.wrap_key_data, impl=self.implementation)
-        pairs = zip(leaves, like, strict=True)
+        like_leaves, structure = jax.tree.flatten(like)
+        pairs = zip(leaves, like_leaves, strict=True)
         return structure.unflatten(keyed(jnp.asarray(leaf)) if is_key(like_leaf) else leaf for leaf, like_leaf in pairs)
 
     def shapes(self, cells: Cell) -> Any:
