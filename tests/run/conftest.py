@@ -31,13 +31,13 @@ def averaging() -> Algorithm:
 @pytest.fixture
 def no_rounds(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """``no_rounds()``: from here on `train` must refuse. Its rounds are traced and not compiled; to run them fails."""
-    made = Compiler.program
+    compiled_program = Compiler.program
 
-    def never(*given: Any) -> NoReturn:
+    def never(*arguments: Any) -> NoReturn:
         pytest.fail("a round was run")
 
-    def program(self: Compiler, name: str, *given: Any) -> Program:
-        return Program(never, 0.0, was_kept=False) if name == "chunk" else made(self, name, *given)
+    def program(self: Compiler, name: str, *arguments: Any) -> Program:
+        return Program(never, 0.0, was_kept=False) if name == "chunk" else compiled_program(self, name, *arguments)
 
     return lambda: monkeypatch.setattr(Compiler, "program", program)
 
@@ -46,13 +46,13 @@ def no_rounds(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 def no_programs(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContextManager[None]]:
     """``with no_programs():`` `train` must refuse in it, before it compiles anything."""
 
-    def never(*given: Any) -> NoReturn:
+    def never(*arguments: Any) -> NoReturn:
         pytest.fail("a program was asked for")
 
     @contextmanager
-    def inside() -> Iterator[None]:
+    def refusing() -> Iterator[None]:
         with monkeypatch.context() as patch:
             patch.setattr(Compiler, "program", never)
             yield
 
-    return inside
+    return refusing

@@ -32,11 +32,11 @@ def test_full_rounds_equal_the_servers_measure(n_clusters):
     rng = np.random.default_rng(n_clusters)
     label = rng.integers(-1, n_clusters - 1, (5, 12))
     label[3] = rng.permutation(n_clusters + 1)[label[2] + 1]  # names change, clusters do not
-    found, last = churn_of_rounds(metrics_of([np.arange(12)] * 5, label), 12)
+    measured, last_label = churn_of_rounds(metrics_of([np.arange(12)] * 5, label), 12)
     expected = [float(churn(jnp.asarray(a), jnp.asarray(b))) for a, b in itertools.pairwise(label)]
-    np.testing.assert_allclose(found, [0, *expected], rtol=1e-6)
-    assert found[3] == 0
-    np.testing.assert_array_equal(last, label[-1])
+    np.testing.assert_allclose(measured, [0, *expected], rtol=1e-6)
+    assert measured[3] == 0
+    np.testing.assert_array_equal(last_label, label[-1])
 
 
 def test_most_that_stay_is_what_a_search_finds():
@@ -50,19 +50,19 @@ def test_who_was_away_is_compared_with_when_it_last_took_part():
     ids = [[0, 1, 2, 3], [2, 3, 4, 5], [0, 1, 4, 5]]
     label = [[0, 0, 1, 1], [1, 0, 0, 0], [0, 0, 1, 0]]
     # Of the second round's four, 2 and 3 had a label and are now apart; of the third's, 4 left 5 and went nowhere else.
-    found, _ = churn_of_rounds(metrics_of(ids, label), 6)
-    np.testing.assert_allclose(found, [0, 0.5, 0.25])
-    dropped = [[True] * 4, [True] * 4, [True, True, False, True]]
-    np.testing.assert_allclose(churn_of_rounds(metrics_of(ids, label, dropped), 6)[0], [0, 0.5, 0])
+    measured, _ = churn_of_rounds(metrics_of(ids, label), 6)
+    np.testing.assert_allclose(measured, [0, 0.5, 0.25])
+    active = [[True] * 4, [True] * 4, [True, True, False, True]]
+    np.testing.assert_allclose(churn_of_rounds(metrics_of(ids, label, active), 6)[0], [0, 0.5, 0])
 
 
 def test_chunks_equal_the_whole():
     rng = np.random.default_rng(0)
     ids = np.stack([rng.permutation(20)[:9] for _ in range(8)])
-    whole = metrics_of(ids, rng.integers(0, 3, ids.shape), rng.random(ids.shape) < 0.8)
-    first, labels = churn_of_rounds({name: value[:3] for name, value in whole.items()}, 20)
-    second, _ = churn_of_rounds({name: value[3:] for name, value in whole.items()}, 20, labels)
-    np.testing.assert_array_equal(churn_of_rounds(whole, 20)[0], [*first, *second])
+    metrics = metrics_of(ids, rng.integers(0, 3, ids.shape), rng.random(ids.shape) < 0.8)
+    first_churn, labels = churn_of_rounds({name: value[:3] for name, value in metrics.items()}, 20)
+    second_churn, _ = churn_of_rounds({name: value[3:] for name, value in metrics.items()}, 20, labels)
+    np.testing.assert_array_equal(churn_of_rounds(metrics, 20)[0], [*first_churn, *second_churn])
 
 
 class Stop(Exception):
@@ -101,24 +101,24 @@ def test_the_final_table_has_its_mean():
     metrics |= metrics_of([[0, 1]] * 2, [[0, 1]] * 2) | {"uplink": np.ones(2), "downlink": np.ones(2)}
     metrics["ok"] = metrics["active"]
     models = ModelTable({"fc1": jnp.zeros((2, 3))}, jnp.arange(2))
-    (plain,) = final_table({"a": Outcome(metrics, models, 1.0)})
-    (clustered,) = final_table({"a": Outcome(metrics | {"churn": np.array([0, 0.5])}, models, 1.0)})
-    assert (plain["churn"], clustered["churn"]) == (None, 0.25)
+    (unclustered_row,) = final_table({"a": Outcome(metrics, models, 1.0)})
+    (clustered_row,) = final_table({"a": Outcome(metrics | {"churn": np.array([0, 0.5])}, models, 1.0)})
+    assert (unclustered_row["churn"], clustered_row["churn"]) == (None, 0.25)
 
 
 def test_agreement_with_the_true_groups_is_of_those_who_take_part(federation):
     """A place that nobody takes, or a client that drops out, changes nothing, whatever it is labelled."""
     ids, active = jnp.arange(9), jnp.arange(9) != 4
     cohort = Cohort(jnp.int32(0), ids, federation.train, active, None, ids)
-    sent = {"uplink": jnp.float32(1), "downlink": jnp.float32(1), "loss": jnp.float32(1)}
-    for stray in range(3):
-        label = federation.group.at[4].set(stray)
-        assert float(round_metrics(sent | {"label": label}, cohort, federation)["ari"]) == 1
-    alone = cohort._replace(active=ids == 4)
-    assert float(round_metrics(sent | {"label": label}, alone, federation)["ari"]) == 1
-    everyone = cohort._replace(active=ids >= 0)
+    work_metrics = {"uplink": jnp.float32(1), "downlink": jnp.float32(1), "loss": jnp.float32(1)}
+    for wrong in range(3):
+        label = federation.group.at[4].set(wrong)
+        assert float(round_metrics(work_metrics | {"label": label}, cohort, federation)["ari"]) == 1
+    one_active = cohort._replace(active=ids == 4)
+    assert float(round_metrics(work_metrics | {"label": label}, one_active, federation)["ari"]) == 1
+    all_active = cohort._replace(active=ids >= 0)
     scores = [
-        float(round_metrics(sent | {"label": federation.group.at[4].set(stray)}, everyone, federation)["ari"])
-        for stray in range(3)
+        float(round_metrics(work_metrics | {"label": federation.group.at[4].set(wrong)}, all_active, federation)["ari"])
+        for wrong in range(3)
     ]
     assert sorted(scores)[0] < sorted(scores)[-1] == 1

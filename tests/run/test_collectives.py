@@ -35,10 +35,10 @@ def compiled():
 
 
 def test_every_exchange_is_counted_as_often_as_it_is_made(compiled):
-    found = {collective.kind: collective for collective in collectives(compiled, 2)}
-    assert found["all-reduce"] == Collective("all-reduce", 160, 2, 3, in_loop=True)
-    assert found["all-gather"] == Collective("all-gather", 320, 2, 1, in_loop=False)
-    assert found["reduce-scatter"] == Collective("reduce-scatter", 80, 2, 1, in_loop=False)
+    by_kind = {collective.kind: collective for collective in collectives(compiled, 2)}
+    assert by_kind["all-reduce"] == Collective("all-reduce", 160, 2, 3, in_loop=True)
+    assert by_kind["all-gather"] == Collective("all-gather", 320, 2, 1, in_loop=False)
+    assert by_kind["reduce-scatter"] == Collective("reduce-scatter", 80, 2, 1, in_loop=False)
     # A ring of two sends half twice (three times over), half of the whole, and the half that is not its own.
     assert sent(compiled, 2) == 3 * 160 + 160 + 80
 
@@ -56,8 +56,8 @@ ENTRY %main (p: f32[8]) -> f32[8] {
         def as_text(self):
             return text
 
-    found = collectives(Program(), 8)
-    assert found == [
+    exchanges = collectives(Program(), 8)
+    assert exchanges == [
         Collective("all-reduce", 40, 4, 1, in_loop=False),
         Collective("all-gather", 16, 4, 1, in_loop=False),
         Collective("all-gather", 32, 8, 1, in_loop=False),
@@ -70,18 +70,18 @@ def test_fesem_exchanges_its_clients_models_once_and_no_masks(key):
     federation, model = linear_groups(8, 2, examples=8), mlp((4, 4, 1), (256,), 4)
     algorithm, hyper = fljax.fesem(model, fljax.Work(1, 8, at_once=1), 2), as_traced(fljax.fesem.Hyper())
     mesh = device_mesh()
-    whole = NamedSharding(mesh, WHOLE)
+    replicated = NamedSharding(mesh, WHOLE)
 
-    def like(value):
-        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=whole), value)
+    def shapes_of(value):
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=replicated), value)
 
     def one_round(key, hyper, federation, state):
         return run_round(algorithm, 8, hyper, federation, key, None, state, jnp.int32(1))
 
     with jax.set_mesh(mesh):
         state = jax.eval_shape(algorithm.init, key, hyper, federation.train)
-        program = jax.jit(one_round, out_shardings=whole).lower(*map(like, (key, hyper, federation, state)))
-        found = sent(program.compile(), mesh.size)
-    one = 4 * tree.size(jax.eval_shape(model.init, key))
-    models = 8 * one * (mesh.size - 1) / mesh.size
-    assert models < found < models + 2 * 2 * one + 4096
+        program = jax.jit(one_round, out_shardings=replicated).lower(*map(shapes_of, (key, hyper, federation, state)))
+        bytes_sent = sent(program.compile(), mesh.size)
+    model_bytes = 4 * tree.size(jax.eval_shape(model.init, key))
+    bytes_of_models = 8 * model_bytes * (mesh.size - 1) / mesh.size
+    assert bytes_of_models < bytes_sent < bytes_of_models + 2 * 2 * model_bytes + 4096

@@ -43,9 +43,9 @@ def test_seconds_and_joules_add_both_ways():
 
 
 def test_working_takes_time_and_energy():
-    taken, spent = working(np.array([0.0, 3e9]), Processor(rate=2e9, power=4.0))
-    np.testing.assert_allclose(taken, [0, 1.5], rtol=1e-12)
-    np.testing.assert_allclose(spent, [0, 6.0], rtol=1e-12)
+    seconds, joules = working(np.array([0.0, 3e9]), Processor(rate=2e9, power=4.0))
+    np.testing.assert_allclose(seconds, [0, 1.5], rtol=1e-12)
+    np.testing.assert_allclose(joules, [0, 6.0], rtol=1e-12)
     np.testing.assert_array_equal(working(1e9, Processor()), (0, 0))
     with pytest.raises(ValueError, match="rate=0"):
         working(1, Processor(rate=0))

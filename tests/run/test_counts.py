@@ -42,11 +42,11 @@ def main_job():
 def test_a_round_is_no_longer_than_it_was(name, main_job):
     job, federation, model = main_job
     algorithm, hyper, _ = make_algorithm(name, job, model)
-    numbers = on_devices(None, hyper, federation, jax.random.key(0), None, 1, 3)
-    hyper, federation, key = numbers[:3]
+    arguments = on_devices(None, hyper, federation, jax.random.key(0), None, 1, 3)
+    hyper, federation, key = arguments[:3]
     state = jax.eval_shape(algorithm.init, split_key(key).init, hyper, federation.train)
     n_clients = federation.train.n_clients
-    traced = run_chunk.trace(algorithm, n_clients, MOST_ROUNDS, *numbers, state, jnp.int32(0), jnp.int32(0))
+    traced = run_chunk.trace(algorithm, n_clients, MOST_ROUNDS, *arguments, state, jnp.int32(0), jnp.int32(0))
     equations = cost_of(traced.jaxpr, 1.0).equations
     assert 0.8 * MOST_EQUATIONS[name] < equations <= MOST_EQUATIONS[name]
 
@@ -57,20 +57,20 @@ def compiled():
     the time when they were done, the run, and when it was done."""
     model, federation = fljax.MODELS["logistic_regression"]((4, 4, 1), 4), linear_groups(9, 3, examples=30, ragged=0.5)
     averaging, hyper, key = fljax.fedavg(model, fljax.Work(1, 6)), fljax.fedavg.Hyper(lr=0.1), jax.random.key(0)
-    heard, spent, compile_ = [], [], programs._compiled
+    compile_seconds, program_times, compiled_program = [], [], programs._compiled
 
     def hear(event, seconds, fun_name="", **_):
         if "backend_compile" in event:
-            heard.append(seconds)
+            compile_seconds.append(seconds)
 
     def timed(*arguments):
-        began = time.perf_counter()
-        made = compile_(*arguments)
-        spent.append((time.perf_counter() - began, time.perf_counter()))
-        return made
+        start = time.perf_counter()
+        program = compiled_program(*arguments)
+        program_times.append((time.perf_counter() - start, time.perf_counter()))
+        return program
 
-    small = train(averaging, hyper, federation, key, 1, compile="full")  # what is no program of the run is compiled
-    assert small.metrics["loss"].shape[0] == 1
+    short_run = train(averaging, hyper, federation, key, 1, compile="full")  # what is no program of the run is compiled
+    assert short_run.metrics["loss"].shape[0] == 1
     programs.options_of("fast")  # asks the compiler
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(programs, "_compiled", timed)
@@ -79,7 +79,7 @@ def compiled():
             run = train(averaging, hyper, federation, key, 5, compile="fast", seconds_per_chunk=1e-9)
         finally:
             jax.monitoring.unregister_event_duration_listener(hear)
-    return heard, spent, run, time.perf_counter()
+    return compile_seconds, program_times, run, time.perf_counter()
 
 
 def test_a_run_compiles_two_programs_and_no_third(compiled):
@@ -88,7 +88,7 @@ def test_a_run_compiles_two_programs_and_no_third(compiled):
 
 
 def test_seconds_of_a_run_are_those_after_its_last_program_was_compiled(compiled):
-    _, spent, run, done = compiled
-    assert len(spent) == 2
-    assert run.compile_seconds >= sum(seconds for seconds, _ in spent)
-    assert 0 < run.seconds < done - spent[-1][1]
+    _, program_times, run, end = compiled
+    assert len(program_times) == 2
+    assert run.compile_seconds >= sum(seconds for seconds, _ in program_times)
+    assert 0 < run.seconds < end - program_times[-1][1]

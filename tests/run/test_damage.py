@@ -33,7 +33,7 @@ class NothingIsTrained:
 
 
 @pytest.fixture(scope="module")
-def finished(averaging, federation, tmp_path_factory):
+def finished_folder(averaging, federation, tmp_path_factory):
     """A run of three rounds in as many chunks."""
     folder = tmp_path_factory.mktemp("finished")
     train(averaging, fljax.fedavg.Hyper(), federation, jax.random.key(0), 3, folder=folder, **ONE_CHECKPOINT)
@@ -42,8 +42,8 @@ def finished(averaging, federation, tmp_path_factory):
 
 
 @pytest.fixture
-def folder(finished, tmp_path):
-    return shutil.copytree(finished, tmp_path / "run")
+def folder(finished_folder, tmp_path):
+    return shutil.copytree(finished_folder, tmp_path / "run")
 
 
 @pytest.fixture
@@ -55,10 +55,10 @@ def go_on(key, averaging, federation, folder):
 
 
 def test_what_a_killed_process_had_not_yet_written_is_removed(folder):
-    part = folder / "rounds/00000001.npz.part"
-    part.write_bytes(b"half")
+    partial_file = folder / "rounds/00000001.npz.part"
+    partial_file.write_bytes(b"half")
     cut_back(folder, 3, (folder / "metrics.jsonl").stat().st_size)
-    assert not part.exists()
+    assert not partial_file.exists()
     assert len(list(folder.glob("rounds/*.npz"))) == 3
 
 
@@ -116,11 +116,11 @@ def emptied(path):
     ],
 )
 def test_a_damaged_run_is_named_before_it_is_gone_on_with(go_on, folder, name, damage, message, n_rounds):
-    before = {path: path.stat().st_size for path in folder.rglob("*") if path.is_file() and path != folder / name}
+    sizes = {path: path.stat().st_size for path in folder.rglob("*") if path.is_file() and path != folder / name}
     damage(folder / name)
     with pytest.raises(ValueError, match=message):
         go_on(n_rounds, NothingIsTrained())
-    assert {path: path.stat().st_size for path in before} == before  # nothing was lost on top of it
+    assert {path: path.stat().st_size for path in sizes} == sizes  # nothing was lost on top of it
 
 
 def test_stray_files_are_nobodys_business(go_on, folder):
@@ -134,7 +134,7 @@ def test_stray_files_are_nobodys_business(go_on, folder):
 
 
 @pytest.fixture(scope="module")
-def searched(averaging, federation, tmp_path_factory):
+def search_folder(averaging, federation, tmp_path_factory):
     folder = tmp_path_factory.mktemp("searched")
     search(averaging, HYPERS, federation, jax.random.key(0), 1, 2, halving=2, folder=folder)
     return folder
@@ -172,24 +172,24 @@ def searched(averaging, federation, tmp_path_factory):
         ),
     ],
 )
-def test_a_damaged_search_is_named(searched, averaging, federation, key, tmp_path, name, damage, message):
-    folder = shutil.copytree(searched, tmp_path / "search")
+def test_a_damaged_search_is_named(search_folder, averaging, federation, key, tmp_path, name, damage, message):
+    folder = shutil.copytree(search_folder, tmp_path / "search")
     damage(folder / "parts" / name)
     with pytest.raises(ValueError, match=message):
         search(averaging, HYPERS, federation, key, 1, 2, halving=2, folder=folder)
 
 
-def test_stray_files_of_a_search_are_nobodys_business(searched, averaging, federation, key, tmp_path):
-    folder = shutil.copytree(searched, tmp_path / "search")
+def test_stray_files_of_a_search_are_nobodys_business(search_folder, averaging, federation, key, tmp_path):
+    folder = shutil.copytree(search_folder, tmp_path / "search")
     np.savez(folder / "parts" / "00-mine.npz", x=np.ones(1))
     np.savez(folder / "parts" / "mine.npz", x=np.ones(1))
     (folder / "parts" / "00-0000-000000.npz.part").write_text("a part")
-    found = search(averaging, HYPERS, federation, key, 1, 2, halving=2, folder=folder)
-    assert sorted(found.rounds) == [1, 2, 2]
+    result = search(averaging, HYPERS, federation, key, 1, 2, halving=2, folder=folder)
+    assert sorted(result.rounds) == [1, 2, 2]
     assert json.loads((folder / "parts" / "search.json").read_text())["metric"] == "accuracy_macro"
 
 
-def test_a_halved_search_by_another_metric_is_another(searched, averaging, federation, key, tmp_path):
-    folder = shutil.copytree(searched, tmp_path / "search")
+def test_a_halved_search_by_another_metric_is_another(search_folder, averaging, federation, key, tmp_path):
+    folder = shutil.copytree(search_folder, tmp_path / "search")
     with pytest.raises(ValueError, match="holds a run with metric='accuracy_macro', not 'test_loss'"):
         search(averaging, HYPERS, federation, key, 1, 2, halving=2, metric="test_loss", folder=folder)

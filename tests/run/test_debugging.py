@@ -19,11 +19,11 @@ def run(key):
         linear_groups(3, 1, examples=10, ragged=0.4),
     )
 
-    def once(name, lr=0.1):
+    def run_one_round(name, lr=0.1):
         algorithm = fljax.compose(name)(model, Work(epochs=1, batch_size=8))
         return fljax.simulate(algorithm, fljax.compose(name).Hyper(lr=lr), federation, key, 1, participation=0.67)
 
-    return once
+    return run_one_round
 
 
 @pytest.mark.parametrize("name", ["fedavg", "ifca"])

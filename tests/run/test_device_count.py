@@ -44,19 +44,19 @@ def test_devices_that_the_user_asked_for_are_all_used(federation):
 
 @pytest.mark.usefixtures("divided")
 def test_more_work_takes_more_devices(federation):
-    of = partial(enough_devices, MODEL, federation)
-    assert of([Work(1, 8)], 1) == jax.devices()[:1]
-    assert of([Work(1, 8)], ALL) is None
+    devices_for = partial(enough_devices, MODEL, federation)
+    assert devices_for([Work(1, 8)], 1) == jax.devices()[:1]
+    assert devices_for([Work(1, 8)], ALL) is None
     # The number of rounds where one device turns to all grows as the work of a round shrinks.
-    shorter = {"participation": 0.1, "evaluate_every": 10}
-    turns = [
-        bisect_left(range(1, ALL), True, key=lambda n: of([Work(epochs, 8)], n, **kept) is None) + 1
-        for epochs, kept in ((20, {}), (5, {}), (1, {}), (1, shorter))
+    light_rounds = {"participation": 0.1, "evaluate_every": 10}
+    n_rounds_of_turn = [
+        bisect_left(range(1, ALL), True, key=lambda n: devices_for([Work(epochs, 8)], n, **options) is None) + 1
+        for epochs, options in ((20, {}), (5, {}), (1, {}), (1, light_rounds))
     ]
-    assert turns == sorted(turns)
-    assert turns[1] / turns[0] == pytest.approx(4, rel=0.2)
-    assert of([Work(20, 8), Work(1, 8)], turns[0]) == jax.devices()[:1]  # by the methods' mean
-    assert of([None], turns[2]) is None  # one epoch
+    assert n_rounds_of_turn == sorted(n_rounds_of_turn)
+    assert n_rounds_of_turn[1] / n_rounds_of_turn[0] == pytest.approx(4, rel=0.2)
+    assert devices_for([Work(20, 8), Work(1, 8)], n_rounds_of_turn[0]) == jax.devices()[:1]  # by the methods' mean
+    assert devices_for([None], n_rounds_of_turn[2]) is None  # one epoch
 
 
 @pytest.mark.usefixtures("divided")
@@ -103,16 +103,16 @@ def net():
     return Model(init, apply, ("out",))
 """
     )
-    given = ["--algorithm", "fedavg", "--partition.n-clients", "4", "--epochs", "1", "--rounds", "1"]
-    assert main(["run", *given, "--model", f"{tmp_path / 'mine.py'}:net", "--folder", str(tmp_path / "x")]) == 0
+    arguments = ["--algorithm", "fedavg", "--partition.n-clients", "4", "--epochs", "1", "--rounds", "1"]
+    assert main(["run", *arguments, "--model", f"{tmp_path / 'mine.py'}:net", "--folder", str(tmp_path / "x")]) == 0
     assert "1 of 2 cpu devices" in capsys.readouterr().out
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("divided")
 def test_a_job_goes_on_with_as_many_devices_as_it_began_with(tmp_path, capsys, monkeypatch):
-    def run(folder: str, n_rounds: int, *more: str) -> int:
-        assert main(["run", *SMALL, "--rounds", str(n_rounds), "--folder", str(tmp_path / folder), *more]) == 0
+    def run(folder: str, n_rounds: int, *options: str) -> int:
+        assert main(["run", *SMALL, "--rounds", str(n_rounds), "--folder", str(tmp_path / folder), *options]) == 0
         assert ("1 of 2 cpu devices" in capsys.readouterr().out) is (
             standing_of(tmp_path / folder / "fedavg").n_devices == 1
         )
@@ -148,9 +148,9 @@ def test_a_comparison_and_the_runs_in_it_have_the_same_devices(tmp_path, capsys)
 @pytest.mark.slow
 @pytest.mark.usefixtures("divided")
 def test_a_sweep_counts_its_runs_and_goes_on_with_as_many_devices(tmp_path, capsys, monkeypatch):
-    def sweep(folder: str, *more: str) -> int | None:
-        given = ["sweep", *SMALL, "--lr", "0.1", "0.2", "--rounds", "2", "--folder", str(tmp_path / folder), *more]
-        assert main(given) == 0
+    def sweep(folder: str, *options: str) -> int | None:
+        argv = ["sweep", *SMALL, "--lr", "0.1", "0.2", "--rounds", "2", "--folder", str(tmp_path / folder), *options]
+        assert main(argv) == 0
         n_devices = n_devices_of(tmp_path / folder / "runs")
         assert ("1 of 2 cpu devices" in capsys.readouterr().out) is (n_devices == 1)
         return n_devices
@@ -168,10 +168,10 @@ def test_a_sweep_counts_its_runs_and_goes_on_with_as_many_devices(tmp_path, caps
 
 @pytest.mark.usefixtures("divided")
 def test_a_plan_is_of_the_devices_that_the_run_takes(capsys, monkeypatch):
-    def told(*given):
-        raise ValueError(f"planned on {given[-1]}")
+    def report_devices(*arguments):
+        raise ValueError(f"planned on {arguments[-1]}")
 
-    monkeypatch.setattr("fljax.cli.plan.plan_one", told)
+    monkeypatch.setattr("fljax.cli.plan.plan_one", report_devices)
     assert main(["plan", *SMALL, "--rounds", "1"]) == 2
     out, err = capsys.readouterr()
     assert "1 of 2 cpu devices" in out

@@ -42,11 +42,11 @@ def test_equals_scikit_learn(federation, predict, personal, seed):
     data, params = federation.test, personal(seed)
     metrics = evaluate(predict, ModelTable(params, np.arange(9, dtype=np.int32)), data)
     logits = np.asarray(jax.jit(jax.vmap(predict, (0, None)))(params, data.pool.x))
-    told = [predictions(logits[i], data, i) for i in range(9)]
-    accuracy = np.array([accuracy_score(y, p.argmax(1)) for p, y in told])
-    f1 = np.array([f1_score(y, p.argmax(1), average="macro", zero_division=0.0) for p, y in told])
-    loss = np.array([log_loss(y, p, labels=range(4)) for p, y in told])
-    size = np.array([len(y) for _, y in told])
+    per_client = [predictions(logits[i], data, i) for i in range(9)]
+    accuracy = np.array([accuracy_score(y, p.argmax(1)) for p, y in per_client])
+    f1 = np.array([f1_score(y, p.argmax(1), average="macro", zero_division=0.0) for p, y in per_client])
+    loss = np.array([log_loss(y, p, labels=range(4)) for p, y in per_client])
+    size = np.array([len(y) for _, y in per_client])
     np.testing.assert_allclose(metrics["client_accuracy"], accuracy, rtol=1e-6)
     np.testing.assert_allclose(metrics["client_f1"], f1, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(metrics["client_loss"], loss, rtol=1e-5)
@@ -65,14 +65,14 @@ def test_predictions_of_each_client_are_in_the_order_of_its_row(federation, pred
     """Of models of one's own, of three that they share, where clients 4 and 8 hold none, and of one for all."""
     data, params = federation.test, jax.tree.map(lambda leaf: leaf[:n_models], personal(0))
     table = ModelTable(params, row.astype(np.int32))
-    told = np.asarray(jax.jit(fljax.predictions, static_argnums=0)(predict, table, data))
-    assert told.shape == (9, data.index.shape[1], 4)
-    for i, held in enumerate(table.row):
+    outputs = np.asarray(jax.jit(fljax.predictions, static_argnums=0)(predict, table, data))
+    assert outputs.shape == (9, data.index.shape[1], 4)
+    for i, model_row in enumerate(table.row):
         x, _ = oracle.examples_of(data, i)
-        expected = np.full((len(told[i]), 4), np.nan)
-        if 0 <= held < n_models:
-            expected[: len(x)] = oracle.forward(oracle.as_float64(tree.row(params, held)), x)[0]
-        np.testing.assert_allclose(told[i], expected, rtol=1e-4, atol=1e-5)
+        expected = np.full((len(outputs[i]), 4), np.nan)
+        if 0 <= model_row < n_models:
+            expected[: len(x)] = oracle.forward(oracle.as_float64(tree.row(params, model_row)), x)[0]
+        np.testing.assert_allclose(outputs[i], expected, rtol=1e-4, atol=1e-5)
     table = table._replace(row=np.minimum(table.row, n_models - 1))
     with pytest.raises(ValueError, match=r"^predict cannot take examples of shape \(4, 4, 1\): "):
         fljax.predictions(lambda params, x: x @ np.ones(3, np.float32), table, data)
@@ -82,9 +82,9 @@ def test_a_row_beyond_the_table_is_refused_and_minus_one_is_no_model(federation,
     """Where it is a number; in a compiled program such a client has no model."""
     params = jax.tree.map(lambda leaf: leaf[:9], personal(0))
     data, table = federation.test, ModelTable(params, np.arange(9) + 1)
-    for call in (fljax.evaluate, fljax.predictions, lambda *given: fljax.confusion_matrices(*given, 4)):
+    for measure in (fljax.evaluate, fljax.predictions, lambda *arguments: fljax.confusion_matrices(*arguments, 4)):
         with pytest.raises(ValueError, match=r"^models.row of client 8 is 9; choose 0 to 8, or -1 for no model$"):
-            call(predict, table, data)
+            measure(predict, table, data)
 
 
 def test_clients_without_test_examples_count_in_no_average(federation, predict, personal):
@@ -114,9 +114,9 @@ def test_a_confusion_of_too_few_classes_would_lose_examples(averaging, federatio
     models = averaging.deploy(key, fljax.fedavg.Hyper(), state, federation.train)
     counts = fljax.confusion_matrices(averaging.predict, models, federation.test, 4)
     assert int(counts.sum()) == int(federation.test.size.sum())
-    ((name, last),) = models.params.items()
-    lost = models._replace(params={name: last | {"bias": last["bias"].at[:, 2].set(jnp.nan)}})
-    assert not np.asarray(fljax.confusion_matrices(averaging.predict, lost, federation.test, 4)).any()
+    ((name, last_layer),) = models.params.items()
+    models_of_nan = models._replace(params={name: last_layer | {"bias": last_layer["bias"].at[:, 2].set(jnp.nan)}})
+    assert not np.asarray(fljax.confusion_matrices(averaging.predict, models_of_nan, federation.test, 4)).any()
     with pytest.raises(ValueError, match=r"^n_classes=3, but there is a label 3; give 4 or more$"):
         fljax.confusion_matrices(averaging.predict, models, federation.test, 3)
 
@@ -132,22 +132,22 @@ def test_outputs_beyond_the_classes_are_never_told_nor_is_a_class_of_some_that_a
 @pytest.mark.slow
 def test_models_of_other_clients_are_refused_and_one_for_all_is_everybodys(federation, predict, personal):
     data, models = federation.test, ModelTable(personal(0), np.arange(9, dtype=np.int32))
-    few = data._replace(index=data.index[:7], size=data.size[:7])
-    for ask in (fljax.evaluate, fljax.predictions, lambda *given: fljax.confusion_matrices(*given, 4)):
+    seven_clients = data._replace(index=data.index[:7], size=data.size[:7])
+    for measure in (fljax.evaluate, fljax.predictions, lambda *arguments: fljax.confusion_matrices(*arguments, 4)):
         with pytest.raises(
             ValueError, match="there are models of 9 clients, but data of 7; give models of the same clients"
         ):
-            ask(predict, models, few)
+            measure(predict, models, seven_clients)
         shared = ModelTable(jax.tree.map(lambda leaf: leaf[:1], models.params), np.zeros(9, np.int32))
-        found, whole = (ask(predict, shared, one) for one in (few, data))
-        rows = (found, whole) if isinstance(found, jax.Array) else (found["client_loss"], whole["client_loss"])
+        few, full = (measure(predict, shared, clients) for clients in (seven_clients, data))
+        rows = (few, full) if isinstance(few, jax.Array) else (few["client_loss"], full["client_loss"])
         np.testing.assert_allclose(rows[0], rows[1][:7], rtol=1e-6)
 
 
 def test_a_model_that_gives_nan_tells_no_class(federation, predict, personal):
-    lost = personal(0)
-    lost = jax.tree.map(lambda leaf: leaf.at[2].set(jnp.nan), lost)
-    metrics = evaluate(predict, ModelTable(lost, np.arange(9, dtype=np.int32)), federation.test)
+    params = personal(0)
+    params = jax.tree.map(lambda leaf: leaf.at[2].set(jnp.nan), params)
+    metrics = evaluate(predict, ModelTable(params, np.arange(9, dtype=np.int32)), federation.test)
     assert metrics["client_accuracy"][2] == metrics["client_f1"][2] == 0
     assert np.isnan(metrics["client_loss"][2])
     assert np.isnan(metrics["test_loss"])
@@ -157,13 +157,13 @@ def test_a_model_that_gives_nan_tells_no_class(federation, predict, personal):
 
 @pytest.mark.parametrize("name", ["fedavg", "fedem", "fedproto"])
 def test_a_loss_that_is_a_mean_already_is_refused(federation, model, key, name):
-    crossed = model.loss
-    averaged = model._replace(loss=lambda logits, y: crossed(logits, y).mean())
+    cross_entropy = model.loss
+    mean_loss_model = model._replace(loss=lambda logits, y: cross_entropy(logits, y).mean())
     method = fljax.ALGORITHMS[name]
     with pytest.raises(
         ValueError, match=r"a loss of shape \(\) for \d+ examples; give one per example, \(\d+,\), no mean"
     ):
-        fljax.simulate(method(averaged, fljax.Work(1, 8)), method.Hyper(), federation, key, n_rounds=1)
+        fljax.simulate(method(mean_loss_model, fljax.Work(1, 8)), method.Hyper(), federation, key, n_rounds=1)
 
 
 def test_parameters_in_place_of_models_are_named(federation, predict, model, key):

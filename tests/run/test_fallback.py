@@ -23,7 +23,7 @@ LAST, BEFORE = (f"checkpoints/{name}" for name in NAMES)
 
 
 @pytest.fixture(scope="module")
-def finished(averaging, federation, tmp_path_factory):
+def finished_run(averaging, federation, tmp_path_factory):
     """A run of four rounds in as many chunks and checkpoints."""
     folder = tmp_path_factory.mktemp("finished")
     run = train(averaging, fljax.fedavg.Hyper(), federation, jax.random.key(0), 4, folder=folder, **EVERY_ROUND)
@@ -31,8 +31,8 @@ def finished(averaging, federation, tmp_path_factory):
 
 
 @pytest.fixture
-def folder(finished, tmp_path):
-    return shutil.copytree(finished[0], tmp_path / "run")
+def folder(finished_run, tmp_path):
+    return shutil.copytree(finished_run[0], tmp_path / "run")
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_two_checkpoints_are_kept(folder):
 
 
 @pytest.mark.parametrize(
-    ("name", "place", "found"),
+    ("name", "place", "message"),
     [
         (LAST, 0.5, "last.msgpack is not a whole checkpoint"),
         ("metrics.jsonl", 0.99, "metrics.jsonl has changed since it was written"),
@@ -63,14 +63,14 @@ def test_two_checkpoints_are_kept(folder):
     ],
 )
 @pytest.mark.filterwarnings("error")
-def test_damage_after_the_last_but_one_is_computed_again(go_on, folder, finished, name, place, found):
+def test_damage_after_the_last_but_one_is_computed_again(go_on, folder, finished_run, name, place, message):
     flip(folder / name, int(place * (folder / name).stat().st_size))
-    with pytest.warns(UserWarning, match=rf"{found}.*resuming from last-1.msgpack, after 3 rounds"):
+    with pytest.warns(UserWarning, match=rf"{message}.*resuming from last-1.msgpack, after 3 rounds"):
         run = go_on()
-    chex.assert_trees_all_equal(run.state, finished[1].state)
-    chex.assert_trees_all_equal(run.metrics, finished[1].metrics)
+    chex.assert_trees_all_equal(run.state, finished_run[1].state)
+    chex.assert_trees_all_equal(run.metrics, finished_run[1].metrics)
     for path in ("metrics.jsonl", "rounds/00000003.npz", LAST):
-        assert (folder / path).read_bytes() == (finished[0] / path).read_bytes()
+        assert (folder / path).read_bytes() == (finished_run[0] / path).read_bytes()
     go_on()  # whole again, without a warning
 
 
@@ -85,73 +85,75 @@ def test_damage_to_both_checkpoints_is_refused(go_on, folder):
 
 
 def test_where_a_run_stands_is_read_once(go_on, monkeypatch):
-    read, of_begin, content, begin = [], [], checkpoint._content, resume.begin
+    read_names, read_at_begin, read_content, begin = [], [], checkpoint._content, resume.begin
 
-    def counted(*given):
-        before = len(read)
-        begun = begin(*given)
-        of_begin.extend(read[before:])
-        return begun
+    def begin_counted(*arguments):
+        n_read = len(read_names)
+        standing = begin(*arguments)
+        read_at_begin.extend(read_names[n_read:])
+        return standing
 
-    monkeypatch.setattr(checkpoint, "_content", lambda path: read.append(path.name) or content(path))
-    monkeypatch.setattr("fljax.run.train.begin", counted)
+    monkeypatch.setattr(checkpoint, "_content", lambda path: read_names.append(path.name) or read_content(path))
+    monkeypatch.setattr("fljax.run.train.begin", begin_counted)
     go_on(6)
-    assert of_begin == ["last.msgpack"]
+    assert read_at_begin == ["last.msgpack"]
 
 
-def test_killed_between_the_two_renames_of_a_checkpoint_it_goes_on(go_on, folder, finished):
+def test_killed_between_the_two_renames_of_a_checkpoint_it_goes_on(go_on, folder, finished_run):
     (folder / LAST).rename(folder / BEFORE)
-    chex.assert_trees_all_equal(go_on().state, finished[1].state)
+    chex.assert_trees_all_equal(go_on().state, finished_run[1].state)
 
 
 @pytest.mark.parametrize("name", [LAST, "metrics.jsonl", "rounds/00000001.npz"])
 def test_every_flipped_bit_is_noticed(averaging, federation, key, folder, name):
     (folder / BEFORE).unlink()
-    like = jax.eval_shape(averaging.init, key, fljax.fedavg.Hyper(), federation.train)
+    state_shapes = jax.eval_shape(averaging.init, key, fljax.fedavg.Hyper(), federation.train)
     content = (folder / name).read_bytes()
-    places = np.random.default_rng(0).choice(8 * len(content), 150, replace=False)
+    positions = np.random.default_rng(0).choice(8 * len(content), 150, replace=False)
 
-    def look(found):
-        return rounds.read_whole(folder, found.round, found.written)
+    def read_rounds_of(standing):
+        return rounds.read_whole(folder, standing.round, standing.written)
 
-    assert checkpoint.newest(folder, like, look) is not None
-    for place in places.tolist():
-        flip(folder / name, place // 8, place % 8)
+    assert checkpoint.newest(folder, state_shapes, read_rounds_of) is not None
+    for position in positions.tolist():
+        flip(folder / name, position // 8, position % 8)
         with pytest.raises(ValueError, match=name.rpartition("/")[2]):
-            checkpoint.newest(folder, like, look)
+            checkpoint.newest(folder, state_shapes, read_rounds_of)
         (folder / name).write_bytes(content)
 
 
 def test_chunks_that_changed_places_are_noticed(go_on, folder):
     (folder / BEFORE).unlink()
-    one, two = (folder / "rounds" / f"0000000{i}.npz" for i in (1, 2))
-    one.rename(folder / "aside")
-    two.rename(one)
-    (folder / "aside").rename(two)
+    first, second = (folder / "rounds" / f"0000000{i}.npz" for i in (1, 2))
+    first.rename(folder / "aside")
+    second.rename(first)
+    (folder / "aside").rename(second)
     with pytest.raises(ValueError, match="rounds has files of another run or in another order"):
         go_on()
 
 
 @pytest.mark.parametrize(("name", "value"), [("jax", "0.0.1"), ("fljax", "9.9"), ("devices", 64), ("cores", 1000)])
-def test_other_surroundings_are_named_and_can_be_forced(go_on, folder, finished, monkeypatch, no_programs, name, value):
-    now = surroundings.surroundings(2)
-    monkeypatch.setattr("fljax.run.arguments.surroundings", lambda n_devices: now | {name: value})
+def test_other_surroundings_are_named_and_can_be_forced(
+    go_on, folder, finished_run, monkeypatch, no_programs, name, value
+):
+    current = surroundings.surroundings(2)
+    monkeypatch.setattr("fljax.run.arguments.surroundings", lambda n_devices: current | {name: value})
     before = (folder / LAST).read_bytes()
     with (
         no_programs(),
-        pytest.raises(ValueError, match=rf"made with {name} {now[name]!r} \(now {value!r}\).*force_resume"),
+        pytest.raises(ValueError, match=rf"made with {name} {current[name]!r} \(now {value!r}\).*force_resume"),
     ):
         go_on(5)
     assert (folder / LAST).read_bytes() == before
     go_on()  # finished: nothing is computed
     go_on(5, force_resume=True)
     history = standing_of(folder).history
-    assert [(entry["round"], entry[name]) for entry in history] == [(0, now[name]), (4, value)]
+    assert [(entry["round"], entry[name]) for entry in history] == [(0, current[name]), (4, value)]
     go_on(6)
     assert standing_of(folder).history == history
 
 
-def test_sigterm_ends_after_the_checkpoint(tmp_path, finished):
+def test_sigterm_ends_after_the_checkpoint(tmp_path, finished_run):
     script = """
 import os, signal, sys
 from fljax.algorithms.fedavg import fedavg
@@ -174,20 +176,20 @@ train(fedavg(mlp(input_shape=(4, 4, 1), hidden=(8,), n_classes=4), Work(epochs=1
       seconds_per_checkpoint=1e9, progress=Ask())
 """
     folder = tmp_path / "run"
-    done = subprocess.run([sys.executable, "-c", script, folder], capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGTERM, done.stderr
-    assert done.stdout == "stopped\n"
+    process = subprocess.run([sys.executable, "-c", script, folder], capture_output=True, text=True, check=False)
+    assert process.returncode == -signal.SIGTERM, process.stderr
+    assert process.stdout == "stopped\n"
     assert rounds_done(folder) == 3  # asked after the second; the third was finished and kept
     rows = [json.loads(line)["round"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert rows == [0, 1, 2]
 
 
-def test_a_handler_that_comes_back_lets_the_run_go_on(go_on, folder, finished):
+def test_a_handler_that_comes_back_lets_the_run_go_on(go_on, folder, finished_run):
     shutil.rmtree(folder)
-    came = []
-    former = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
+    received = []
+    old_handler = signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
 
-    class Ask:
+    class AskToStop:
         def prepare(self): ...
 
         def start(self, done, n_rounds): ...
@@ -195,16 +197,16 @@ def test_a_handler_that_comes_back_lets_the_run_go_on(go_on, folder, finished):
         def chunk(self, done, metrics, rate):
             if done in (1, 4):
                 signal.raise_signal(signal.SIGTERM)
-                assert len(came) == (done == 4)
+                assert len(received) == (done == 4)
 
     try:
         handler = signal.getsignal(signal.SIGTERM)
-        run = go_on(progress=Ask())
+        run = go_on(progress=AskToStop())
         assert signal.getsignal(signal.SIGTERM) is handler
     finally:
-        signal.signal(signal.SIGTERM, former)
-    assert came == [signal.SIGTERM] * 2
-    chex.assert_trees_all_equal(run.state, finished[1].state)
+        signal.signal(signal.SIGTERM, old_handler)
+    assert received == [signal.SIGTERM] * 2
+    chex.assert_trees_all_equal(run.state, finished_run[1].state)
 
 
 class Interrupt(SilentProgress):
@@ -221,37 +223,37 @@ class Interrupt(SilentProgress):
 
 
 @pytest.fixture
-def hears():
+def with_ctrl_c():
     """Ctrl-C is heard, also where a shell started the tests in the background."""
-    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    old_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
-    signal.signal(signal.SIGINT, former)
+    signal.signal(signal.SIGINT, old_handler)
 
 
-@pytest.mark.parametrize(("times", "kept"), [(1, 3), (2, 0)])
+@pytest.mark.parametrize(("times", "n_kept"), [(1, 3), (2, 0)])
 def test_ctrl_c_ends_after_the_checkpoint_and_again_at_once(
-    go_on, folder, finished, averaging, federation, key, hears, capsys, times, kept
+    go_on, folder, finished_run, averaging, federation, key, with_ctrl_c, capsys, times, n_kept
 ):
     shutil.rmtree(folder)
-    rare = {"seconds_per_chunk": 1e-9, "seconds_per_checkpoint": 1e9}
+    rarely = {"seconds_per_chunk": 1e-9, "seconds_per_checkpoint": 1e9}
     with pytest.raises(KeyboardInterrupt):
-        train(averaging, fljax.fedavg.Hyper(), federation, key, 4, folder=folder, progress=Interrupt(times), **rare)
+        train(averaging, fljax.fedavg.Hyper(), federation, key, 4, folder=folder, progress=Interrupt(times), **rarely)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert "Ctrl-C again stops at once" in capsys.readouterr().err
-    assert rounds_done(folder) == kept
-    chex.assert_trees_all_equal(go_on().state, finished[1].state)
+    assert rounds_done(folder) == n_kept
+    chex.assert_trees_all_equal(go_on().state, finished_run[1].state)
 
 
-def test_without_a_folder_ctrl_c_stops_at_once(averaging, federation, key, hears):
+def test_without_a_folder_ctrl_c_stops_at_once(averaging, federation, key, with_ctrl_c):
     progress = Interrupt(1)
     with pytest.raises(KeyboardInterrupt):
         train(averaging, fljax.fedavg.Hyper(), federation, key, 4, progress=progress, seconds_per_chunk=1e-9)
     assert progress.done == 2
 
 
-def test_off_the_main_thread_signals_are_left_alone(go_on, finished):
+def test_off_the_main_thread_signals_are_left_alone(go_on, finished_run):
     runs = []
     thread = threading.Thread(target=lambda: runs.append(go_on()))
     thread.start()
     thread.join()
-    chex.assert_trees_all_equal(runs[0].state, finished[1].state)
+    chex.assert_trees_all_equal(runs[0].state, finished_run[1].state)

@@ -23,9 +23,9 @@ FAST = ("fedavg", "ifca")
 REST = [name for name in CASES if name not in FAST]
 
 
-def start(n_devices, n_hosts, host, port, *rest):
+def start(n_devices, n_hosts, host, port, *argv):
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"} | {"JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "tests.run.worker", *map(str, (n_devices, n_hosts, host, port)), *map(str, rest)]
+    command = [sys.executable, "-m", "tests.run.worker", *map(str, (n_devices, n_hosts, host, port)), *map(str, argv)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=pipe, stderr=pipe, text=True)
 
@@ -42,10 +42,10 @@ def differences(n_devices, n_hosts, names):
     hosts = [start(n_devices, n_hosts, host, port, *names) for host in range(n_hosts)]
     outputs = [process.communicate() for process in hosts]
     assert [process.returncode for process in hosts] == [0] * n_hosts, outputs[0][1][-3000:]
-    lines = [[line for line in out.splitlines() if line.startswith("{")] for out, _ in outputs]  # Gloo prints too
-    found = [dict(item for line in own for item in json.loads(line).items()) for own in lines]
-    assert all(other == found[0] for other in found)  # all hosts have the same results
-    return found[0]
+    lines = [[line for line in output.splitlines() if line.startswith("{")] for output, _ in outputs]  # Gloo prints too
+    results = [dict(item for line in host_lines for item in json.loads(line).items()) for host_lines in lines]
+    assert all(result == results[0] for result in results)  # all hosts have the same results
+    return results[0]
 
 
 AMPLIFIES = {"gpfl-trained": 1e-3}
@@ -53,40 +53,40 @@ AMPLIFIES = {"gpfl-trained": 1e-3}
 off comes to 1e-3 in five rounds on one device too."""
 
 
-def too_far(found):
-    return {name: value for name, value in found.items() if value >= AMPLIFIES.get(name, 1e-5)}
+def too_far(differences):
+    return {name: value for name, value in differences.items() if value >= AMPLIFIES.get(name, 1e-5)}
 
 
 @pytest.mark.slow
 def test_eight_devices_equal_one():
-    found = differences(8, 1, (*FAST, "sweep"))
-    assert set(found) == {*FAST, "sweep"}
-    assert max(found.values()) < 1e-5, found
+    results = differences(8, 1, (*FAST, "sweep"))
+    assert set(results) == {*FAST, "sweep"}
+    assert max(results.values()) < 1e-5, results
 
 
 @pytest.mark.slow
 def test_eight_devices_equal_one_for_every_method():
-    found = differences(8, 1, REST)
-    assert not too_far(found)  # five rounds of sums in another order
+    results = differences(8, 1, REST)
+    assert not too_far(results)  # five rounds of sums in another order
 
 
 @pytest.mark.slow
 def test_two_hosts_equal_one_device():
-    found = differences(1, 2, FAST)
-    assert set(found) == set(FAST)
-    assert max(found.values()) < 1e-5, found
+    results = differences(1, 2, FAST)
+    assert set(results) == set(FAST)
+    assert max(results.values()) < 1e-5, results
 
 
 @pytest.mark.slow
 def test_two_hosts_equal_one_device_for_every_method():
-    found = differences(1, 2, list(CASES))
-    assert not too_far(found)
+    results = differences(1, 2, list(CASES))
+    assert not too_far(results)
 
 
 @pytest.mark.slow
 def test_a_search_of_two_hosts_has_one_folder(tmp_path):
-    found = differences(1, 2, ("--search", tmp_path))
-    assert found["search"] < 1e-5
+    results = differences(1, 2, ("--search", tmp_path))
+    assert results["search"] < 1e-5
     assert not list(tmp_path.rglob("*.part"))
     assert len(list(tmp_path.glob("parts/*"))) > 1
 
@@ -94,10 +94,10 @@ def test_a_search_of_two_hosts_has_one_folder(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("n_devices", [3, 8])
 def test_a_plan_foretells_what_is_compiled_for_many_devices(n_devices):
-    found = differences(n_devices, 1, ("--plan",))
-    (said, limit), (everyone, some) = found["said"], found["compiled"]
-    assert everyone == pytest.approx(said, rel=0.01)
-    assert 0.7 * limit <= some <= limit
+    results = differences(n_devices, 1, ("--plan",))
+    (forecast, limit), (bytes_of_everyone, bytes_of_some) = results["said"], results["compiled"]
+    assert bytes_of_everyone == pytest.approx(forecast, rel=0.01)
+    assert 0.7 * limit <= bytes_of_some <= limit
 
 
 @pytest.mark.slow
@@ -118,12 +118,12 @@ def test_a_host_that_dies_is_one_clear_error_and_the_run_goes_on(tmp_path, kille
         (line,) = [line for line in err.splitlines() if line.startswith("fljax: ")]
         assert "another host stopped answering after round" in line
         assert "start all hosts again with the same folder to resume" in line
-    done = len(read_rounds(tmp_path)["ids"])
+    n_done = len(read_rounds(tmp_path)["ids"])
     port = free_port()
-    again = [start(1, 2, host, port, "--folder", tmp_path, done + 5) for host in range(2)]
-    outputs = [process.communicate()[1] for process in again]
-    assert [process.returncode for process in again] == [0, 0], outputs[0][-3000:]
-    assert len(read_rounds(tmp_path)["ids"]) == done + 5
+    restarted = [start(1, 2, host, port, "--folder", tmp_path, n_done + 5) for host in range(2)]
+    outputs = [process.communicate()[1] for process in restarted]
+    assert [process.returncode for process in restarted] == [0, 0], outputs[0][-3000:]
+    assert len(read_rounds(tmp_path)["ids"]) == n_done + 5
 
 
 def test_examples_live_with_their_clients(federation):
@@ -136,18 +136,22 @@ def test_examples_live_with_their_clients(federation):
             reads.append(set(rows.tolist()))
             return np.asarray(federation.train.pool.x)[rows]
 
-    spread = at_home(federation, device_mesh(), Images())
-    x, index, y = (np.asarray(value) for value in (spread.train.pool.x, spread.train.index, spread.train.pool.y))
+    at_devices = at_home(federation, device_mesh(), Images())
+    x, index, y = (
+        np.asarray(value) for value in (at_devices.train.pool.x, at_devices.train.index, at_devices.train.pool.y)
+    )
     for client, size in enumerate(np.asarray(federation.train.size)):
         rows = np.asarray(federation.train.index)[client, :size]
         np.testing.assert_array_equal(x[index[client, :size]], np.asarray(federation.train.pool.x)[rows])
         np.testing.assert_array_equal(y[index[client, :size]], np.asarray(federation.train.pool.y)[rows])
-    owners = [np.asarray(federation.train.index)[clients] for clients in (slice(0, 5), slice(5, 9))]
+    index_of_devices = [np.asarray(federation.train.index)[clients] for clients in (slice(0, 5), slice(5, 9))]
     sizes = [np.asarray(federation.train.size)[clients] for clients in (slice(0, 5), slice(5, 9))]
-    own = [set(i[np.arange(i.shape[1]) < s[:, None]].tolist()) for i, s in zip(owners, sizes, strict=True)]
-    assert reads[0] == own[0]
-    assert reads[1] == own[1]
-    assert spread.train.pool.x.addressable_shards[0].data.shape[0] * 2 == x.shape[0]
+    needed_rows = [
+        set(i[np.arange(i.shape[1]) < s[:, None]].tolist()) for i, s in zip(index_of_devices, sizes, strict=True)
+    ]
+    assert reads[0] == needed_rows[0]
+    assert reads[1] == needed_rows[1]
+    assert at_devices.train.pool.x.addressable_shards[0].data.shape[0] * 2 == x.shape[0]
 
 
 @pytest.mark.parametrize(

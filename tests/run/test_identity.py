@@ -44,12 +44,12 @@ CLOCK = 9 * (1.0,)
 def identity(key, federation):
     """The identity of a run of FedAvg with a model, on a federation."""
 
-    def of(model, federation=federation, work=WORK, key=key, sampling=uniform(), **choices):  # noqa: B008 - cached
+    def identity_of(model, federation=federation, work=WORK, key=key, sampling=uniform(), **choices):  # noqa: B008 - cached
         algorithm, hyper = fedavg(model, work, **choices), fljax.fedavg.Hyper()
         state = jax.eval_shape(algorithm.init, key, hyper, federation.train)
         return run_identity(algorithm, state, hyper, federation, key, sampling.of(9), 1, None)
 
-    return of
+    return identity_of
 
 
 def differing(a, b):
@@ -58,59 +58,63 @@ def differing(a, b):
 
 
 def test_it_is_the_same_for_the_same_run(identity, federation):
-    again = jax.tree.map(lambda leaf: jnp.asarray(np.array(leaf)), federation)
-    assert differing(identity(mlp((4, 4, 1), (6,), 4)), identity(mlp((4, 4, 1), (6,), 4), again)) == set()
+    copied = jax.tree.map(lambda leaf: jnp.asarray(np.array(leaf)), federation)
+    assert differing(identity(mlp((4, 4, 1), (6,), 4)), identity(mlp((4, 4, 1), (6,), 4), copied)) == set()
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float64, jnp.float32])
-def test_a_number_is_the_same_in_whatever_type_it_is_given(key, federation, kind):
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, jnp.float32])
+def test_a_number_is_the_same_in_whatever_type_it_is_given(key, federation, dtype):
     algorithm = fedavg(mlp((4, 4, 1), (6,), 4), WORK)
     state = jax.eval_shape(algorithm.init, key, fljax.fedavg.Hyper(), federation.train)
-    of = lambda lr, dropout=None, every=1: run_identity(  # noqa: E731
+    identity_of = lambda lr, dropout=None, every=1: run_identity(  # noqa: E731
         algorithm, state, fljax.fedavg.Hyper(lr=lr), federation, key, uniform().of(9), every, dropout
     )
-    assert differing(of(0.1, 0.1), of(kind(0.1), kind(0.1))) == set()
-    assert differing(of(0.1), of(kind(0.1001))) == {"hyper.lr"}
-    assert differing(of(0.1), of(0.1, kind(0.1))) == differing(of(0.1, 0.2), of(0.1, kind(0.1))) == {"dropout"}
-    assert differing(of(0.1), of(0.1, every=2)) == {"evaluate_every"}
+    assert differing(identity_of(0.1, 0.1), identity_of(dtype(0.1), dtype(0.1))) == set()
+    assert differing(identity_of(0.1), identity_of(dtype(0.1001))) == {"hyper.lr"}
+    assert (
+        differing(identity_of(0.1), identity_of(0.1, dtype(0.1)))
+        == differing(identity_of(0.1, 0.2), identity_of(0.1, dtype(0.1)))
+        == {"dropout"}
+    )
+    assert differing(identity_of(0.1), identity_of(0.1, every=2)) == {"evaluate_every"}
 
 
 def test_it_does_not_depend_on_what_other_seeds_are_padded_to(identity, federation, tmp_path):
-    own = mlp((4, 4, 1), (6,), 4)._replace(loss=lambda z, y: 2 * CE(z, y))  # its rounds are traced
-    pool = jax.tree.map(lambda part: jnp.pad(part, [(0, 5), *[(0, 0)] * (part.ndim - 1)]), federation.train.pool)
+    own_model = mlp((4, 4, 1), (6,), 4)._replace(loss=lambda z, y: 2 * CE(z, y))  # its rounds are traced
+    pool = jax.tree.map(lambda array: jnp.pad(array, [(0, 5), *[(0, 0)] * (array.ndim - 1)]), federation.train.pool)
     index = jnp.pad(federation.train.index, ((0, 0), (0, 7)))
     wider = federation._replace(train=federation.train._replace(pool=pool, index=index), val=federation.test)
-    plain = federation._replace(val=federation.test)
-    padded = same_shapes([plain, wider])[0]
-    assert padded.train.index.shape != plain.train.index.shape
-    assert padded.train.pool.y.shape != plain.train.pool.y.shape
-    alone, among = identity(own, plain), identity(own, padded)
-    assert json.dumps(alone) == json.dumps(among)
+    unpadded = federation._replace(val=federation.test)
+    padded = same_shapes([unpadded, wider])[0]
+    assert padded.train.index.shape != unpadded.train.index.shape
+    assert padded.train.pool.y.shape != unpadded.train.pool.y.shape
+    identity_unpadded, identity_padded = identity(own_model, unpadded), identity(own_model, padded)
+    assert json.dumps(identity_unpadded) == json.dumps(identity_padded)
     # Folders of before have the sums of what was padded, and are still gone on with; others are not.
-    old = alone | {"data": _checksum(padded), "pixels": _pixels(padded)}
-    assert {name for name in alone if alone[name] != old[name]} == {"data", "pixels"}
-    check_same_run(tmp_path, old, among)
+    old_identity = identity_unpadded | {"data": _checksum(padded), "pixels": _pixels(padded)}
+    assert {name for name in identity_unpadded if identity_unpadded[name] != old_identity[name]} == {"data", "pixels"}
+    check_same_run(tmp_path, old_identity, identity_padded)
     with pytest.raises(ValueError, match="holds a run on other labels"):
-        check_same_run(tmp_path, alone | {"data": 1}, among)
+        check_same_run(tmp_path, identity_unpadded | {"data": 1}, identity_padded)
 
 
 def test_other_code_is_another_run_unless_several_versions_wrote_the_programs(tmp_path):
     """What one traces does not tell by a checksum whether another traces the same."""
     stored = {"key.impl": "threefry", "algorithm": "own", "program": 1}
-    edited, here, elsewhere = stored | {"program": 2}, {"jax": "1"}, {"jax": "2"}
+    edited, this_version, other_version = stored | {"program": 2}, {"jax": "1"}, {"jax": "2"}
     with pytest.raises(ValueError, match="a run with the same names but other code"):
-        check_same_run(tmp_path, stored, edited, [here, here])
-    check_same_run(tmp_path, stored, edited, [here, elsewhere])
+        check_same_run(tmp_path, stored, edited, [this_version, this_version])
+    check_same_run(tmp_path, stored, edited, [this_version, other_version])
     with pytest.raises(ValueError, match="another version of fljax: only one of the two has 'program'"):
-        check_same_run(tmp_path, {name: stored[name] for name in ("key.impl", "algorithm")}, stored, [here])
-    check_same_run(tmp_path, {"algorithm": "own"}, stored, [here])  # from before there were checksums of code
+        check_same_run(tmp_path, {name: stored[name] for name in ("key.impl", "algorithm")}, stored, [this_version])
+    check_same_run(tmp_path, {"algorithm": "own"}, stored, [this_version])  # from before there were checksums of code
 
 
 def test_black_examples_of_class_0_are_padding_at_the_end_alone():
     x, y = np.array([[0], [2], [0], [3], [0], [0]], np.uint8), np.array([0, 1, 0, 0, 0, 0])
-    found = _without_zeros(x, y)
-    np.testing.assert_array_equal(found["x"], x[:4])
-    np.testing.assert_array_equal(found["y"], y[:4])
+    trimmed = _without_zeros(x, y)
+    np.testing.assert_array_equal(trimmed["x"], x[:4])
+    np.testing.assert_array_equal(trimmed["y"], y[:4])
 
 
 def test_models_differ_in_shape_or_in_constants(identity):
@@ -123,33 +127,33 @@ def test_models_differ_in_shape_or_in_constants(identity):
 
 def test_a_users_own_model_is_known_by_its_constants(identity):
     def scaled(scale, table):
-        plain = mlp((4, 4, 1), (6,), 4)
+        network = mlp((4, 4, 1), (6,), 4)
 
         def apply(params, x, key):
-            return plain.apply(params, scale * x + table[:1, None, None, None], key)
+            return network.apply(params, scale * x + table[:1, None, None, None], key)
 
-        return Model(plain.init, apply, plain.layers)
+        return Model(network.init, apply, network.layers)
 
-    zeros, ones, both = jnp.zeros(3), jnp.ones(3), {"program", "program.rest"}  # in training and in tests
+    zeros, ones, programs = jnp.zeros(3), jnp.ones(3), {"program", "program.rest"}  # in training and in tests
     assert differing(identity(scaled(1.0, zeros)), identity(scaled(1.0, jnp.zeros(3)))) == set()
-    assert differing(identity(scaled(1.0, zeros)), identity(scaled(2.0, zeros))) == both
-    assert differing(identity(scaled(1.0, zeros)), identity(scaled(1.0, ones))) == both
+    assert differing(identity(scaled(1.0, zeros)), identity(scaled(2.0, zeros))) == programs
+    assert differing(identity(scaled(1.0, zeros)), identity(scaled(1.0, ones))) == programs
 
 
 def test_pixels_count_and_so_do_validation_and_public_data(identity, federation):
     model, train_split, pool = mlp((4, 4, 1), (6,), 4), federation.train, federation.train.pool
     one_pixel = train_split._replace(pool=pool._replace(x=pool.x.at[17, 2, 3, 0].add(0.5)))
-    plain = identity(model, federation)
-    for other in (
+    expected = identity(model, federation)
+    for changed in (
         federation._replace(train=one_pixel),
         federation._replace(test=federation.test._replace(pool=one_pixel.pool)),
         federation._replace(val=train_split),
         federation._replace(public=pool),
     ):
-        assert differing(plain, identity(model, other)) == {"pixels"}
-    valued = federation._replace(val=train_split._replace(pool=pool._replace(y=pool.y + 0)))
-    told = valued._replace(val=valued.val._replace(pool=pool._replace(y=pool.y.at[3].add(1))))
-    assert differing(identity(model, valued), identity(model, told)) == {"pixels"}
+        assert differing(expected, identity(model, changed)) == {"pixels"}
+    with_validation = federation._replace(val=train_split._replace(pool=pool._replace(y=pool.y + 0)))
+    other_labels = with_validation._replace(val=with_validation.val._replace(pool=pool._replace(y=pool.y.at[3].add(1))))
+    assert differing(identity(model, with_validation), identity(model, other_labels)) == {"pixels"}
 
 
 CE = optax.softmax_cross_entropy_with_integer_labels
@@ -195,7 +199,7 @@ def mixed(rate):
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "field"),
+    ("first_parts", "second_parts", "field"),
     [
         ({"loss": lambda z, y: CE(z, y)}, {"loss": lambda z, y: 2 * CE(z, y)}, "program"),
         ({}, {"loss": lambda z, y: CE(z, y)}, "loss"),
@@ -218,15 +222,17 @@ def mixed(rate):
         ({"combine": mixed(0.5)}, {"combine": mixed(0.25)}, "program"),
     ],
 )
-def test_functions_that_a_name_does_not_tell_are_known_by_what_they_compute(identity, model, one, other, field):
-    def of(given):
-        loss = {"loss": given["loss"]} if "loss" in given else {}
-        rest = {name: value for name, value in given.items() if name != "loss"}
-        return identity(**rest | {"model": given.get("model", model)._replace(**loss)})
+def test_functions_that_a_name_does_not_tell_are_known_by_what_they_compute(
+    identity, model, first_parts, second_parts, field
+):
+    def identity_of(parts):
+        loss = {"loss": parts["loss"]} if "loss" in parts else {}
+        other_parts = {name: value for name, value in parts.items() if name != "loss"}
+        return identity(**other_parts | {"model": parts.get("model", model)._replace(**loss)})
 
-    first, second = of(one), of(other)
+    first, second = identity_of(first_parts), identity_of(second_parts)
     assert field in differing(first, second)
-    assert differing(first, of(one)) == differing(second, of(other)) == set()
+    assert differing(first, identity_of(first_parts)) == differing(second, identity_of(second_parts)) == set()
 
 
 OWN = """
@@ -278,29 +284,29 @@ def edited(**values):
     return module
 
 
-@pytest.mark.parametrize("changed", ["method", "brick", "dataclass", "round", "apply", "draw"])
-def test_a_users_code_that_was_edited_is_another_run(key, federation, model, changed):
-    def of(file):
-        network = file["scaled"](model) if changed == "apply" else model
-        sampling = file["drawn"](uniform()) if changed == "draw" else uniform()
-        algorithm = file["METHODS"].get(changed, fljax.fedavg)(network, WORK)
-        algorithm = file["stopped"](algorithm) if changed == "round" else algorithm
+@pytest.mark.parametrize("part", ["method", "brick", "dataclass", "round", "apply", "draw"])
+def test_a_users_code_that_was_edited_is_another_run(key, federation, model, part):
+    def identity_of(names):
+        network = names["scaled"](model) if part == "apply" else model
+        sampling = names["drawn"](uniform()) if part == "draw" else uniform()
+        algorithm = names["METHODS"].get(part, fljax.fedavg)(network, WORK)
+        algorithm = names["stopped"](algorithm) if part == "round" else algorithm
         hyper = fljax.fedavg.Hyper()
         state = jax.eval_shape(algorithm.init, key, hyper, federation.train)
         return run_identity(algorithm, state, hyper, federation, key, sampling.of(9), 1, None)
 
-    before = of(edited(FACTOR=0.5, ORDER=1))
-    assert before == of(edited(FACTOR=0.5, ORDER=1))  # the file is read again when a run goes on
-    assert "program" in differing(before, of(edited(FACTOR=0.05, ORDER=-1)))
+    original = identity_of(edited(FACTOR=0.5, ORDER=1))
+    assert original == identity_of(edited(FACTOR=0.5, ORDER=1))  # the file is read again when a run goes on
+    assert "program" in differing(original, identity_of(edited(FACTOR=0.05, ORDER=-1)))
 
 
 def test_what_is_told_in_full_is_not_traced(model):
-    told = Work(1, 8, optimizer=partial(optax.sgd, momentum=0.9), terms=(proximal_to_start,))
-    numbers = fljax.regression(model, mean=0.5, deviation=2.0)
-    traced = numbers._replace(loss=Task("regression", lambda z, y: jnp.abs(z[:, 0] - y)))
-    for network in (model, fljax.multi_label(model), numbers, normalized(model, "centred")):
-        assert tells_all(fedavg(network, told), uniform().of(9))
-    assert not tells_all(fedavg(traced, told), uniform().of(9))
+    work = Work(1, 8, optimizer=partial(optax.sgd, momentum=0.9), terms=(proximal_to_start,))
+    regression = fljax.regression(model, mean=0.5, deviation=2.0)
+    own_loss = regression._replace(loss=Task("regression", lambda z, y: jnp.abs(z[:, 0] - y)))
+    for network in (model, fljax.multi_label(model), regression, normalized(model, "centred")):
+        assert tells_all(fedavg(network, work), uniform().of(9))
+    assert not tells_all(fedavg(own_loss, work), uniform().of(9))
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -311,70 +317,70 @@ def test_our_networks_tell_all_of_themselves(name):
 
 @pytest.mark.parametrize("name", fljax.ALGORITHMS)
 def test_our_methods_tell_all_of_themselves(name):
-    wanted = {"fedbn": "resnet18", **dict.fromkeys(("fedsr", "fedsr_ft", "fedcr"), "variational_cnn")}
-    network = wanted.get(name, "cnn")
+    special_networks = {"fedbn": "resnet18", **dict.fromkeys(("fedsr", "fedsr_ft", "fedcr"), "variational_cnn")}
+    network = special_networks.get(name, "cnn")
     assert tells_all(fljax.ALGORITHMS[name](fljax.MODELS[network]((16, 16, 3), 4), WORK), uniform().of(9))
 
 
 def test_what_is_traced_is_the_same_on_any_number_of_devices_and_nothing_is_compiled(identity, model):
-    lossy = model._replace(loss=lambda z, y: 3 * CE(z, y))
-    alone, compiled = identity(lossy), []
+    own_loss = model._replace(loss=lambda z, y: 3 * CE(z, y))
+    expected, compilations = identity(own_loss), []
 
-    def hear(event, seconds, **about):
-        compiled.extend([about] if "backend_compile" in event else [])
+    def listener(event, seconds, **options):
+        compilations.extend([options] if "backend_compile" in event else [])
 
-    jax.monitoring.register_event_duration_secs_listener(hear)
+    jax.monitoring.register_event_duration_secs_listener(listener)
     try:
         with over_devices():
-            assert differing(alone, identity(lossy)) == set()
+            assert differing(expected, identity(own_loss)) == set()
     finally:
-        jax.monitoring.unregister_event_duration_listener(hear)
-    assert "program" in alone
-    assert compiled == []
+        jax.monitoring.unregister_event_duration_listener(listener)
+    assert "program" in expected
+    assert compilations == []
 
 
 @pytest.mark.slow
 def test_a_run_with_a_loss_of_its_own_goes_on_bit_for_bit_and_not_with_another(key, federation, tmp_path, no_programs):
     model = fljax.MODELS["logistic_regression"]((4, 4, 1), n_classes=4)
 
-    def go(scale, n_rounds, folder):
+    def train_scaled(scale, n_rounds, folder):
         algorithm = fedavg(model._replace(loss=lambda z, y: scale * CE(z, y)), WORK)
         return train(algorithm, fljax.fedavg.Hyper(), federation, key, n_rounds, folder=tmp_path / folder)
 
-    go(1.0, 1, "stopped")
-    resumed, whole = go(1.0, 2, "stopped"), go(1.0, 2, "whole")
-    chex.assert_trees_all_equal((resumed.state, resumed.metrics), (whole.state, whole.metrics))
+    train_scaled(1.0, 1, "stopped")
+    resumed, expected = train_scaled(1.0, 2, "stopped"), train_scaled(1.0, 2, "whole")
+    chex.assert_trees_all_equal((resumed.state, resumed.metrics), (expected.state, expected.metrics))
     with (
         no_programs(),
         pytest.raises(ValueError, match=r"holds a run with the same names but other code: .*; use another folder"),
     ):
-        go(2.0, 3, "stopped")
+        train_scaled(2.0, 3, "stopped")
 
 
 @pytest.mark.slow
 def test_clients_of_other_sizes_are_other_data_and_not_other_code(key, averaging, tmp_path, no_programs):
-    def go(examples):
+    def train_on(examples):
         federation = linear_groups(6, 2, examples=examples)
         train(averaging, fljax.fedavg.Hyper(), federation, key, 1, folder=tmp_path / "t")
 
-    go(20)
-    with no_programs(), pytest.raises(ValueError, match=r"holds a run (on|with) ") as refused:
-        go(30)
-    assert "code" not in str(refused.value)
+    train_on(20)
+    with no_programs(), pytest.raises(ValueError, match=r"holds a run (on|with) ") as error:
+        train_on(30)
+    assert "code" not in str(error.value)
 
 
 def test_true_groups_and_triggered_examples_count(identity, federation, model):
-    plain, (group, test) = identity(model, federation), (federation.group, federation.test)
+    expected, (group, test) = identity(model, federation), (federation.group, federation.test)
     brighter = test._replace(pool=test.pool._replace(x=test.pool.x + 1))
     triggered = identity(model, federation._replace(triggered=test))
-    assert differing(plain, identity(model, federation._replace(group=None))) == {"group"}
-    assert differing(plain, identity(model, federation._replace(group=group[::-1]))) == {"group"}
-    assert differing(plain, triggered) == {"triggered"}
-    renamed = test._replace(pool=test.pool._replace(y=test.pool.y[::-1]))
-    for other in (brighter, renamed, test._replace(size=test.size.at[2].add(-1))):
-        assert differing(triggered, identity(model, federation._replace(triggered=other))) == {"triggered"}
-    there = federation._replace(there=jnp.arange(9) != 3)
-    assert differing(plain, identity(model, there)) == {"data"}
+    assert differing(expected, identity(model, federation._replace(group=None))) == {"group"}
+    assert differing(expected, identity(model, federation._replace(group=group[::-1]))) == {"group"}
+    assert differing(expected, triggered) == {"triggered"}
+    relabelled = test._replace(pool=test.pool._replace(y=test.pool.y[::-1]))
+    for changed in (brighter, relabelled, test._replace(size=test.size.at[2].add(-1))):
+        assert differing(triggered, identity(model, federation._replace(triggered=changed))) == {"triggered"}
+    absent = federation._replace(there=jnp.arange(9) != 3)
+    assert differing(expected, identity(model, absent)) == {"data"}
 
 
 def test_keys_of_equal_numbers_differ_in_what_is_drawn_of_them(identity, model):
@@ -385,46 +391,46 @@ def test_keys_of_equal_numbers_differ_in_what_is_drawn_of_them(identity, model):
 @pytest.mark.parametrize("name", ["group", "triggered"])
 @pytest.mark.parametrize("n_rounds", [*slow(1), 2])
 def test_what_a_federation_gains_or_loses_is_named(key, federation, averaging, tmp_path, name, n_rounds):
-    without = federation._replace(group=None)
-    with_it = without._replace(**{name: {"group": federation.group, "triggered": federation.test}[name]})
+    without_part = federation._replace(group=None)
+    with_part = without_part._replace(**{name: {"group": federation.group, "triggered": federation.test}[name]})
 
-    def go(federation, n_rounds, folder):
+    def train_on(federation, n_rounds, folder):
         train(averaging, fljax.fedavg.Hyper(), federation, key, n_rounds, folder=tmp_path / folder)
 
-    go(without, 1, "gains")
+    train_on(without_part, 1, "gains")
     with pytest.raises(ValueError, match=rf"holds a run with {name}=None, not \d+; use another folder or None"):
-        go(with_it, n_rounds, "gains")
-    go(with_it, 1, "loses")
+        train_on(with_part, n_rounds, "gains")
+    train_on(with_part, 1, "loses")
     with pytest.raises(ValueError, match=rf"holds a run with {name}=\d+, not None; use another folder"):
-        go(without, n_rounds, "loses")
+        train_on(without_part, n_rounds, "loses")
 
 
 def test_a_folder_that_says_nothing_yet_of_what_came_later_is_gone_on_with(key, federation, averaging, tmp_path):
-    def go(n_rounds, folder, lr=0.1):
+    def train_for(n_rounds, folder, lr=0.1):
         return train(averaging, fljax.fedavg.Hyper(lr=lr), federation, key, n_rounds, folder=tmp_path / folder)
 
-    go(1, "old")
+    train_for(1, "old")
     path = tmp_path / "old/checkpoints/last.msgpack"
     content = serialization.msgpack_restore(path.read_bytes())
-    known = {name: value for name, value in json.loads(content["identity"]).items() if name not in LATER}
-    path.write_bytes(seal(serialization.msgpack_serialize(content | {"identity": json.dumps(known)})))
+    old_identity = {name: value for name, value in json.loads(content["identity"]).items() if name not in LATER}
+    path.write_bytes(seal(serialization.msgpack_serialize(content | {"identity": json.dumps(old_identity)})))
     with pytest.raises(ValueError, match=r"holds a run with hyper.lr=0.1, not 0.2"):
-        go(2, "old", lr=0.2)
-    resumed, whole = go(2, "old"), go(2, "whole")
-    chex.assert_trees_all_equal((resumed.state, resumed.metrics), (whole.state, whole.metrics))
+        train_for(2, "old", lr=0.2)
+    resumed, expected = train_for(2, "old"), train_for(2, "whole")
+    chex.assert_trees_all_equal((resumed.state, resumed.metrics), (expected.state, expected.metrics))
     assert json.loads(serialization.msgpack_restore(path.read_bytes())["identity"]).keys() >= set(LATER[:4])
 
 
 def test_a_folder_of_a_sampling_without_a_name_that_says_no_clock_yet_is_gone_on_with(identity, model, tmp_path):
-    now = identity(model, sampling=silent(0))
-    old = {name: value for name, value in now.items() if name not in LATER}
-    assert "sampling.timing" in now.keys() - old.keys()
-    check_same_run(tmp_path, old, now)
+    current = identity(model, sampling=silent(0))
+    old_identity = {name: value for name, value in current.items() if name not in LATER}
+    assert "sampling.timing" in current.keys() - old_identity.keys()
+    check_same_run(tmp_path, old_identity, current)
     with pytest.raises(ValueError, match=r"holds a run with sampling.timing=None, not \["):
-        check_same_run(tmp_path, now, identity(model, sampling=silent(0)._replace(timing=Timing(CLOCK))))
+        check_same_run(tmp_path, current, identity(model, sampling=silent(0)._replace(timing=Timing(CLOCK))))
 
 
-@pytest.mark.parametrize("make", [wait_for_all, lambda of, seconds: with_deadline(of, seconds, 2.0)])
+@pytest.mark.parametrize("make", [wait_for_all, lambda sampling, seconds: with_deadline(sampling, seconds, 2.0)])
 def test_a_sampling_of_ours_with_a_clock_tells_all(model, make):
     assert tells_all(fedavg(model, WORK), make(uniform(), CLOCK).of(9))
     assert tells_all(fedavg(model, WORK), tiers(CLOCK, 3, 2).of(9))
@@ -448,12 +454,12 @@ def test_a_method_that_says_nothing_of_itself_is_known_by_what_it_computes(model
 
         return fljax.averaging(model, fljax.trained_on(training_loss(model), Work(1, 8)), combine=halved)
 
-    def identity(algorithm):
+    def identity_of(algorithm):
         state = jax.eval_shape(algorithm.init, key, fljax.LocalHyper(), federation.train)
         return run_identity(algorithm, state, fljax.LocalHyper(), federation, key, uniform().of(9), 1, None)
 
-    assert differing(identity(unnamed(0.5)), identity(unnamed(0.5))) == set()
-    assert differing(identity(unnamed(0.5)), identity(unnamed(0.25))) == {"program"}
+    assert differing(identity_of(unnamed(0.5)), identity_of(unnamed(0.5))) == set()
+    assert differing(identity_of(unnamed(0.5)), identity_of(unnamed(0.25))) == {"program"}
 
 
 @pytest.mark.slow
@@ -461,30 +467,30 @@ def test_another_model_or_other_pixels_in_the_folder_are_refused(key, federation
     hypers, pool = fljax.fedavg.Hyper(lr=[0.1, 0.2]), federation.train.pool
     other_images = federation._replace(train=federation.train._replace(pool=pool._replace(x=pool.x[::-1])))
 
-    def searched(width, data=federation):
+    def search_with(width, data=federation):
         return search(fedavg(mlp((4, 4, 1), (width,), 4), Work(1, 8)), hypers, data, key, 1, 1, folder=tmp_path / "s")
 
-    def trained(model, data=federation):
+    def train_with(model, data=federation):
         train(fedavg(model, Work(1, 8)), fljax.fedavg.Hyper(), data, key, 1, folder=tmp_path / "t")
 
-    searched(6)
+    search_with(6)
     with pytest.raises(ValueError, match=r"holds a run with model.hidden=\[6\], not \[32\]; use another folder"):
-        searched(32)
+        search_with(32)
     with pytest.raises(ValueError, match=r"holds a run on other examples; use another folder, or restore the data"):
-        searched(6, other_images)
-    trained(mlp((4, 4, 1), (6,), 4))
+        search_with(6, other_images)
+    train_with(mlp((4, 4, 1), (6,), 4))
     with pytest.raises(ValueError, match=r"holds a run on other examples; use another folder, or restore the data"):
-        trained(mlp((4, 4, 1), (6,), 4), other_images)
+        train_with(mlp((4, 4, 1), (6,), 4), other_images)
     with pytest.raises(ValueError, match=r"holds a run with model.dtype='float32', not 'bfloat16'"):
-        trained(mlp((4, 4, 1), (6,), 4, "bfloat16"))
+        train_with(mlp((4, 4, 1), (6,), 4, "bfloat16"))
 
 
 def test_a_folder_of_an_older_version_is_refused_in_a_line(key, federation, averaging, tmp_path):
     train(averaging, fljax.fedavg.Hyper(), federation, key, 1, folder=tmp_path)
     path = tmp_path / "checkpoints" / "last.msgpack"
     content = serialization.msgpack_restore(path.read_bytes())
-    known = {name: value for name, value in json.loads(content["identity"]).items() if name != "pixels"}
-    path.write_bytes(seal(serialization.msgpack_serialize(content | {"identity": json.dumps(known)})))
+    old_identity = {name: value for name, value in json.loads(content["identity"]).items() if name != "pixels"}
+    path.write_bytes(seal(serialization.msgpack_serialize(content | {"identity": json.dumps(old_identity)})))
     with pytest.raises(ValueError, match="or of another version of fljax: only one of the two has 'pixels'"):
         train(averaging, fljax.fedavg.Hyper(), federation, key, 1, folder=tmp_path)
 
@@ -493,60 +499,62 @@ def test_a_folder_of_an_older_version_is_refused_in_a_line(key, federation, aver
 def test_a_run_whose_optimizer_is_a_partial_function_goes_on_and_not_with_other_arguments(
     key, model, federation, tmp_path
 ):
-    def go(momentum, n_rounds, folder):
+    def train_with(momentum, n_rounds, folder):
         sgd = FunctionType(optax.sgd.__code__, optax.sgd.__globals__, "sgd", optax.sgd.__defaults__)
         algorithm = fedavg(model, Work(1, 8, optimizer=partial(sgd, momentum=momentum)))  # elsewhere in memory
         return train(algorithm, fljax.fedavg.Hyper(), federation, key, n_rounds, folder=folder)
 
-    go(0.5, 1, tmp_path / "stopped")
-    resumed, whole = go(0.5, 2, tmp_path / "stopped"), go(0.5, 2, tmp_path / "whole")
-    chex.assert_trees_all_equal((resumed.state, resumed.metrics), (whole.state, whole.metrics))
+    train_with(0.5, 1, tmp_path / "stopped")
+    resumed, expected = train_with(0.5, 2, tmp_path / "stopped"), train_with(0.5, 2, tmp_path / "whole")
+    chex.assert_trees_all_equal((resumed.state, resumed.metrics), (expected.state, expected.metrics))
     with pytest.raises(ValueError, match=r"holds a run with work.optimizer='sgd\(momentum=0.5\)', not 'sgd\(mom"):
-        go(0.9, 2, tmp_path / "stopped")
+        train_with(0.9, 2, tmp_path / "stopped")
 
 
 @pytest.mark.slow
 def test_a_folder_says_which_number_a_method_has_got_or_lost_since(key, federation, tmp_path, no_programs):
-    def go(n_rounds, *names):
+    def train_with(n_rounds, *names):
         fields = {name: fljax.number(0.1, name, least=0) for name in names}
-        kind = type("OwnHyper", (fljax.LocalHyper,), {"__annotations__": dict.fromkeys(names, fljax.Scalar), **fields})
-        own = fljax.method(fljax.hyper(kind))(in_turns)
-        algorithm = own(fljax.MODELS["logistic_regression"]((4, 4, 1), n_classes=4), WORK)
-        return train(algorithm, own.Hyper(), federation, key, n_rounds, folder=tmp_path / "-".join(names[:1]))
+        hyper_class = type(
+            "OwnHyper", (fljax.LocalHyper,), {"__annotations__": dict.fromkeys(names, fljax.Scalar), **fields}
+        )
+        own_method = fljax.method(fljax.hyper(hyper_class))(in_turns)
+        algorithm = own_method(fljax.MODELS["logistic_regression"]((4, 4, 1), n_classes=4), WORK)
+        return train(algorithm, own_method.Hyper(), federation, key, n_rounds, folder=tmp_path / "-".join(names[:1]))
 
-    go(1, "mu")
-    go(1, "tau", "nu")
+    train_with(1, "mu")
+    train_with(1, "tau", "nu")
     with (
         no_programs(),
         pytest.raises(ValueError, match=r"mu holds a run of a method that had no number 'nu', but this one has one; "),
     ):
-        go(2, "mu", "nu")
+        train_with(2, "mu", "nu")
     with (
         no_programs(),
         pytest.raises(ValueError, match=r"tau holds a run of a method that had a number 'nu', but this one has none"),
     ):
-        go(2, "tau")
+        train_with(2, "tau")
 
 
 def test_another_method_choice_or_network_is_named_and_not_by_the_shapes_of_its_state(
     key, federation, model, tmp_path, no_programs
 ):
-    def go(algorithm, kind=fljax.fedper.Hyper):
-        return train(algorithm, kind(), federation, key, 1, folder=tmp_path)
+    def train_one_round(algorithm, hyper_class=fljax.fedper.Hyper):
+        return train(algorithm, hyper_class(), federation, key, 1, folder=tmp_path)
 
-    go(fljax.fedper(model, WORK))
-    wider = mlp((4, 4, 1), (9,), 4)
-    for other, message in (
+    train_one_round(fljax.fedper(model, WORK))
+    wider_model = mlp((4, 4, 1), (9,), 4)
+    for other_algorithm, message in (
         (
             fljax.fedper(model, WORK, n_personal=2),
             r"holds a run with choice.n_personal=1, not 2; use another folder or 1",
         ),
-        (fljax.fedper(wider, WORK), r"holds a run with model.hidden=\[8\], not \[9\]; use"),
+        (fljax.fedper(wider_model, WORK), r"holds a run with model.hidden=\[8\], not \[9\]; use"),
     ):
         with no_programs(), pytest.raises(ValueError, match=message):
-            go(other)
+            train_one_round(other_algorithm)
     with no_programs(), pytest.raises(ValueError, match="holds a run with algorithm='fedper', not 'fedavg'; use"):
-        go(fedavg(model, WORK), fljax.fedavg.Hyper)
+        train_one_round(fedavg(model, WORK), fljax.fedavg.Hyper)
 
 
 def in_turns(model, work):

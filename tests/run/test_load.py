@@ -40,7 +40,7 @@ class Net(nn.Module):
 ROUNDS = 3
 
 
-class Told:
+class Recorder:
     """A logger that remembers, under the names of three packages."""
 
     def __init__(self):
@@ -56,22 +56,22 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained_run(tmp_path_factory):
     """A folder with a finished run, its parts, and what loggers were told."""
     rng, key = np.random.default_rng(0), jax.random.key(0)
     x, y = rng.normal(size=(120, 4)).astype(np.float32), rng.integers(10, size=120)
     federation = fljax.federation_from_arrays(x, y, np.arange(120) % 4)
     algorithm, hyper = fljax.fedbn(fljax.from_linen(Net(), (4,)), fljax.Work(1, 8)), fljax.fedbn.Hyper(lr=0.1)
-    folder, told = tmp_path_factory.mktemp("run") / "fedbn", [Told(), Told(), Told()]
-    loggers = [to_tensorboard(told[0]), to_wandb(told[1]), to_mlflow(told[2])]
+    folder, records = tmp_path_factory.mktemp("run") / "fedbn", [Recorder(), Recorder(), Recorder()]
+    loggers = [to_tensorboard(records[0]), to_wandb(records[1]), to_mlflow(records[2])]
     run = fljax.train(algorithm, hyper, federation, key, ROUNDS, folder=folder, progress=LogProgress(loggers))
     models = fljax.deployed(algorithm, hyper, run.state, federation, key)
     fljax.save_models(folder / FILE, models)
-    return folder, algorithm, federation, run, models, told
+    return folder, algorithm, federation, run, models, records
 
 
-def test_a_folder_is_arrays_and_frames_and_models(trained):
-    folder, _, _, run, models, _ = trained
+def test_a_folder_is_arrays_and_frames_and_models(trained_run):
+    folder, _, _, run, models, _ = trained_run
     loaded = fljax.load_run(folder)
     result = loaded["fedbn"]
     assert list(loaded) == list(loaded.keys()) == ["fedbn"]
@@ -96,31 +96,31 @@ def test_a_folder_is_arrays_and_frames_and_models(trained):
         result.client_model("x")
     with pytest.raises(ValueError, match="has no 'fedavg'; it has fedbn"):
         loaded["fedavg"]
-    for missing in (folder / "gone", folder / "rounds"):
+    for no_run in (folder / "gone", folder / "rounds"):
         with pytest.raises(ValueError, match=r"no folder|holds no results"):
-            fljax.load_run(missing)
+            fljax.load_run(no_run)
 
 
 @pytest.mark.parametrize(
-    ("config", "last"),
+    ("config", "expected"),
     [
         ({"evaluate_every": 2, "rounds": 8}, [0.5, 0.5, np.nan]),
         ({}, [0.5, 0.5, np.nan]),  # a folder of `fljax.train`, which does not say when it tests
         ({"evaluate_every": 3, "rounds": 8}, [np.nan] * 3),  # its last round was tested and came to nothing
     ],
 )
-def test_a_run_stopped_between_two_tests_has_its_last_one(tmp_path, config, last):
+def test_a_run_stopped_between_two_tests_has_its_last_one(tmp_path, config, expected):
     clients = np.full((3, 3), np.nan)
     clients[1] = [0.5, 0.5, np.nan]
     metrics = {"ids": np.zeros((3, 2), np.int32), "client_accuracy": clients, "accuracy_macro": clients[:, 0]}
     result = Result("fedavg", tmp_path, metrics, config=config)
-    np.testing.assert_array_equal(result.tests()["client_accuracy"], last)
-    assert repr(result) == f"<fedavg: 3 rounds, accuracy_macro {last[0]:.4f}>"
+    np.testing.assert_array_equal(result.tests()["client_accuracy"], expected)
+    assert repr(result) == f"<fedavg: 3 rounds, accuracy_macro {expected[0]:.4f}>"
 
 
-def test_models_of_a_run_that_was_gone_on_with_and_stopped_are_told(trained):
-    folder, _, _, _, models, _ = trained
-    result, kept = fljax.load_run(folder)["fedbn"], (folder / FILE).read_bytes()
+def test_models_of_a_run_that_was_gone_on_with_and_stopped_are_told(trained_run):
+    folder, _, _, _, models, _ = trained_run
+    result, content = fljax.load_run(folder)["fedbn"], (folder / FILE).read_bytes()
     try:
         fljax.save_models(folder / FILE, models, ROUNDS - 1)
         with pytest.raises(
@@ -130,24 +130,24 @@ def test_models_of_a_run_that_was_gone_on_with_and_stopped_are_told(trained):
         fljax.save_models(folder / FILE, models, ROUNDS)
         jax.tree.map(np.testing.assert_array_equal, result.models, jax.device_get(models))
     finally:
-        (folder / FILE).write_bytes(kept)
+        (folder / FILE).write_bytes(content)
 
 
-def test_frames_where_pandas_is(trained):
+def test_frames_where_pandas_is(trained_run):
     pandas = pytest.importorskip("pandas")
-    result = fljax.load_run(trained[0])["fedbn"]
+    result = fljax.load_run(trained_run[0])["fedbn"]
     frame = result.frame()
     assert isinstance(frame, pandas.DataFrame)
     assert len(frame) == ROUNDS
     assert set(result.frame("tests").columns) == {"client", "client_accuracy", "client_f1", "client_loss"}
 
 
-def test_metrics_are_a_frame_before_anything_is_written(trained):
+def test_metrics_are_a_frame_before_anything_is_written(trained_run):
     pandas = pytest.importorskip("pandas")
-    folder, _, _, run, *_ = trained
-    frame, read = fljax.frame(run.metrics), fljax.load_run(folder).frame()
-    assert read.pop("algorithm").eq("fedbn").all()
-    pandas.testing.assert_frame_equal(frame, read)
+    folder, _, _, run, *_ = trained_run
+    frame, loaded_frame = fljax.frame(run.metrics), fljax.load_run(folder).frame()
+    assert loaded_frame.pop("algorithm").eq("fedbn").all()
+    pandas.testing.assert_frame_equal(frame, loaded_frame)
     with pytest.raises(ValueError, match="metrics is of type int; give the dictionary "):
         fljax.frame(3)
     with pytest.raises(ValueError, match="metrics have no 'ids'"):
@@ -157,8 +157,8 @@ def test_metrics_are_a_frame_before_anything_is_written(trained):
 
 
 @pytest.mark.parametrize("format", ["safetensors", "flax"])
-def test_exported_models_give_the_same_logits_in_plain_flax(trained, tmp_path, format):
-    _, algorithm, federation, _, models, _ = trained
+def test_exported_models_give_the_same_logits_in_plain_flax(trained_run, tmp_path, format):
+    _, algorithm, federation, _, models, _ = trained_run
     files = fljax.export_models(models, tmp_path, format=format)
     assert json.loads((tmp_path / "models.json").read_text())["3"] == files[3].name
     if format == "flax":
@@ -171,8 +171,8 @@ def test_exported_models_give_the_same_logits_in_plain_flax(trained, tmp_path, f
     np.testing.assert_allclose(logits, jax.jit(algorithm.predict)(fljax.client_model(models, 3), x), rtol=1e-6)
 
 
-def test_a_model_that_several_hold_is_written_once(trained, tmp_path):
-    models = fljax.ModelTable(trained[4].params, jnp.array([1, 1, 0, 1]))
+def test_a_model_that_several_hold_is_written_once(trained_run, tmp_path):
+    models = fljax.ModelTable(trained_run[4].params, jnp.array([1, 1, 0, 1]))
     files = fljax.export_models(models, tmp_path, each="model", names=["a", "b", "c", "d"])
     assert [file.name for file in files] == ["model_1.safetensors", "model_0.safetensors"]
     assert json.loads((tmp_path / "models.json").read_text())["d"] == "model_1.safetensors"
@@ -184,17 +184,17 @@ def test_a_model_that_several_hold_is_written_once(trained, tmp_path):
         fljax.export_models(models, tmp_path, names=["a/", "a:", "c", "d"])
 
 
-def test_a_client_without_a_model_has_none(trained, tmp_path):
-    models = fljax.ModelTable(trained[4].params, jnp.array([0, 0, 1, -1]))
+def test_a_client_without_a_model_has_none(trained_run, tmp_path):
+    models = fljax.ModelTable(trained_run[4].params, jnp.array([0, 0, 1, -1]))
     with pytest.raises(ValueError, match="client=3 holds no model: its row is -1"):
         fljax.client_model(models, 3)
-    for each, n_files in (("client", 3), ("model", 2)):
-        files = fljax.export_models(models, tmp_path / each, each=each, names=["a", "b", "c", "d"], format="flax")
-        assert {path.name for path in (tmp_path / each).glob("*.msgpack")} == {path.name for path in files}
+    for unit, n_files in (("client", 3), ("model", 2)):
+        files = fljax.export_models(models, tmp_path / unit, each=unit, names=["a", "b", "c", "d"], format="flax")
+        assert {path.name for path in (tmp_path / unit).glob("*.msgpack")} == {path.name for path in files}
         assert len(files) == n_files
-        held = json.loads((tmp_path / each / "models.json").read_text())
-        assert held["d"] is None
-        assert held["c"] == files[-1].name
+        file_names = json.loads((tmp_path / unit / "models.json").read_text())
+        assert file_names["d"] is None
+        assert file_names["c"] == files[-1].name
     shared = fljax.ModelTable(jax.tree.map(lambda leaf: leaf[:1], models.params), models.row)
     assert len(fljax.export_models(shared, tmp_path / "shared", each="model", format="flax")) == 1  # it is everybody's
     with pytest.raises(ValueError, match="two clients have the same name"):
@@ -207,12 +207,12 @@ def test_a_client_without_a_model_has_none(trained, tmp_path):
         read_models(tmp_path / "sealed.npz")
 
 
-def test_a_loaded_run_can_be_copied_and_named_from_within(trained, monkeypatch):
-    run = fljax.load_run(trained[0])
-    again = pickle.loads(pickle.dumps(run))
-    assert list(again) == list(copy.deepcopy(run)) == list(run) == [trained[0].name]
-    monkeypatch.chdir(trained[0])
-    assert list(fljax.load_run(".")) == [trained[0].name]
+def test_a_loaded_run_can_be_copied_and_named_from_within(trained_run, monkeypatch):
+    run = fljax.load_run(trained_run[0])
+    copied = pickle.loads(pickle.dumps(run))
+    assert list(copied) == list(copy.deepcopy(run)) == list(run) == [trained_run[0].name]
+    monkeypatch.chdir(trained_run[0])
+    assert list(fljax.load_run(".")) == [trained_run[0].name]
 
 
 def test_loggers_are_told_the_mean_of_those_whose_training_counts():
@@ -220,14 +220,14 @@ def test_loggers_are_told_the_mean_of_those_whose_training_counts():
     metrics = {"loss": np.array([[0.5, np.nan, 9.0]]), "ok": ok, "active": active, "more": np.array([2.0])}
     metrics |= {"uplink": np.array([[4.0, 2.0, 0.0]]), "downlink": np.ones((1, 3)), "label": np.zeros((1, 3), int)}
     assert scalars(metrics, 0) == {"loss": 0.5, "uplink": 3.0, "downlink": 1.0, "more": 2.0}
-    nobody = scalars(metrics | {"active": np.zeros((1, 3), bool)}, 0)
-    assert nobody == {"more": 2.0}
+    without_active = scalars(metrics | {"active": np.zeros((1, 3), bool)}, 0)
+    assert without_active == {"more": 2.0}
 
 
-def test_models_on_disk_are_what_was_saved(trained, tmp_path):
-    folder, *_, models, _ = trained
-    again = read_models(folder / FILE)
-    jax.tree.map(np.testing.assert_array_equal, again, jax.device_get(models))
+def test_models_on_disk_are_what_was_saved(trained_run, tmp_path):
+    folder, *_, models, _ = trained_run
+    loaded = read_models(folder / FILE)
+    jax.tree.map(np.testing.assert_array_equal, loaded, jax.device_get(models))
     with pytest.raises(ValueError, match=r"fljax\.save_models"):
         read_models(tmp_path / FILE)
 
@@ -248,22 +248,22 @@ def test_leaves_of_any_name_and_dtype_are_read_back(tmp_path, params, dtype):
     params = jax.tree.map(lambda value: np.full((2, 3), value).astype(dtype), params)
     models, path = fljax.ModelTable(params, np.array([1, 0, 1])), str(tmp_path / FILE)
     fljax.save_models(path, models)
-    again = read_models(path)
-    assert jax.tree.map(lambda leaf: leaf.dtype, again.params) == jax.tree.map(lambda leaf: leaf.dtype, params)
-    jax.tree.map(np.testing.assert_array_equal, again, models)
+    loaded = read_models(path)
+    assert jax.tree.map(lambda leaf: leaf.dtype, loaded.params) == jax.tree.map(lambda leaf: leaf.dtype, params)
+    jax.tree.map(np.testing.assert_array_equal, loaded, models)
 
 
 def test_files_of_before_are_read(tmp_path):
     """Names without a percent sign stand there as they are; a bfloat16 was two bytes of nothing known."""
     value = np.ones((1, 3), jnp.bfloat16)
     save_arrays(tmp_path / FILE, {"fc1/kernel": value, "row": np.zeros(2, np.int32)})
-    again = read_models(tmp_path / FILE)
-    assert again.params["fc1"]["kernel"].dtype == jnp.bfloat16
-    np.testing.assert_array_equal(again.params["fc1"]["kernel"], value)
+    loaded = read_models(tmp_path / FILE)
+    assert loaded.params["fc1"]["kernel"].dtype == jnp.bfloat16
+    np.testing.assert_array_equal(loaded.params["fc1"]["kernel"], value)
 
 
 @pytest.mark.parametrize(
-    ("part", "message"),
+    ("layer", "message"),
     [
         ((1, 2), r"params\['fc1'\] is a tuple; give an array, or a dict"),
         ([1, 2], r"params\['fc1'\] is a list"),
@@ -271,8 +271,8 @@ def test_files_of_before_are_read(tmp_path):
         ({0: 1}, r"params\['fc1'\] has the key 0, a int; give strings"),
     ],
 )
-def test_parameters_that_files_cannot_name_are_refused(tmp_path, part, message):
-    models = fljax.ModelTable(jax.tree.map(lambda value: np.full(3, value), {"fc1": part}), np.zeros(2, np.int32))
+def test_parameters_that_files_cannot_name_are_refused(tmp_path, layer, message):
+    models = fljax.ModelTable(jax.tree.map(lambda value: np.full(3, value), {"fc1": layer}), np.zeros(2, np.int32))
     with pytest.raises(ValueError, match=message):
         fljax.save_models(tmp_path / FILE, models)
     with pytest.raises(ValueError, match=message):
@@ -289,20 +289,20 @@ def test_what_cannot_be_exported_is_refused(tmp_path):
         fljax.export_models(models, tmp_path, each="clients")
 
 
-def test_loggers_are_told_every_round(trained):
-    *_, run, _, told = trained
-    assert told[0].rows == told[1].rows == told[2].rows
-    assert sorted(told[0].rows) == [1, 2, 3]
-    assert told[0].rows[2]["accuracy_macro"] == pytest.approx(float(run.metrics["accuracy_macro"][1]))
-    assert told[0].rows[3]["loss"] == pytest.approx(float(run.metrics["loss"][2].mean()), rel=1e-6)
-    assert told[0].rows[1]["uplink"] == run.metrics["uplink"][0, 0]
+def test_loggers_are_told_every_round(trained_run):
+    *_, run, _, records = trained_run
+    assert records[0].rows == records[1].rows == records[2].rows
+    assert sorted(records[0].rows) == [1, 2, 3]
+    assert records[0].rows[2]["accuracy_macro"] == pytest.approx(float(run.metrics["accuracy_macro"][1]))
+    assert records[0].rows[3]["loss"] == pytest.approx(float(run.metrics["loss"][2].mean()), rel=1e-6)
+    assert records[0].rows[1]["uplink"] == run.metrics["uplink"][0, 0]
 
 
 def test_what_one_of_several_runs_does_not_have_is_nan_in_their_columns():
-    parts = [({"seed": 3}, {"round": np.arange(2)}), ({"seed": 4}, {"round": np.arange(1), "ari": np.ones(1)})]
-    found = stacked(parts)
-    np.testing.assert_array_equal(found["seed"], [3, 3, 4])
-    np.testing.assert_array_equal(found["ari"], [np.nan, np.nan, 1])
+    runs = [({"seed": 3}, {"round": np.arange(2)}), ({"seed": 4}, {"round": np.arange(1), "ari": np.ones(1)})]
+    columns = stacked(runs)
+    np.testing.assert_array_equal(columns["seed"], [3, 3, 4])
+    np.testing.assert_array_equal(columns["ari"], [np.nan, np.nan, 1])
 
 
 def test_rounds_and_seconds_of_a_table_are_those_since_the_run_began():
@@ -338,15 +338,15 @@ def test_what_it_takes_to_get_to_a_target():
         fljax.reach(metrics, 0.5, n_clients=4, measure="r2")
 
 
-def test_confusion_matrices_are_scikit_learns(trained):
-    _, algorithm, federation, _, models, _ = trained
+def test_confusion_matrices_are_scikit_learns(trained_run):
+    _, algorithm, federation, _, models, _ = trained_run
     matrices = jax.jit(fljax.confusion_matrices, static_argnums=(0, 3))
     counts, predict = np.asarray(matrices(algorithm.predict, models, federation.test, 10)), jax.jit(algorithm.predict)
     for i in range(4):
         rows = rows_of(federation.test, i)
-        told = np.argmax(predict(fljax.client_model(models, i), federation.test.pool.x), axis=1)[rows]
-        true = np.asarray(federation.test.pool.y)[rows]
-        np.testing.assert_array_equal(counts[i], confusion_matrix(true, told, labels=range(10)))
+        predicted = np.argmax(predict(fljax.client_model(models, i), federation.test.pool.x), axis=1)[rows]
+        labels = np.asarray(federation.test.pool.y)[rows]
+        np.testing.assert_array_equal(counts[i], confusion_matrix(labels, predicted, labels=range(10)))
 
 
 def test_worst_clients():
@@ -361,13 +361,13 @@ def test_the_spreads_of_many_runs_are_those_of_each_row():
     values[0, 1, 2] = np.nan
     metrics = {"client_average_precision": values}
     for name in spreads(metrics):
-        found = spread_over_clients(metrics, name)
-        assert found.shape == (3, 2, 5)
-        for at in np.ndindex(3, 2, 5):
-            own = np.sort(values[at][np.isfinite(values[at])].astype(np.float64))
-            least = own[: max(1, int(np.ceil(0.1 * len(own))))]
-            expected = np.nan if not len(own) else own.std() if name.endswith("deviation") else least.mean()
-            np.testing.assert_allclose(found[at], expected, rtol=1e-12)
+        spread = spread_over_clients(metrics, name)
+        assert spread.shape == (3, 2, 5)
+        for position in np.ndindex(3, 2, 5):
+            finite = np.sort(values[position][np.isfinite(values[position])].astype(np.float64))
+            tenth = finite[: max(1, int(np.ceil(0.1 * len(finite))))]
+            expected = np.nan if not len(finite) else finite.std() if name.endswith("deviation") else tenth.mean()
+            np.testing.assert_allclose(spread[position], expected, rtol=1e-12)
 
 
 def test_a_spread_over_clients_is_none_in_a_round_without_a_test():
@@ -396,12 +396,12 @@ def test_names_of_curves_stay_on_the_figure_and_apart(n):
 
 
 def test_lines_lead_to_names_and_not_through_them():
-    curves = {name: (np.arange(1, 5), np.full(4, end)) for name, end in (("a", 0.9), ("other", 0.9), ("c", 0.1))}
+    curves = {name: (np.arange(1, 5), np.full(4, last)) for name, last in (("a", 0.9), ("other", 0.9), ("c", 0.1))}
     figure = plots.learning_curves(curves)
     figure.canvas.draw()
-    first, second, third = figure.axes[0].texts
-    assert third.arrow_patch is None  # it stands where the curve ends
-    for name in (first, second):
+    first_name, second_name, third_name = figure.axes[0].texts
+    assert third_name.arrow_patch is None  # it stands where the curve ends
+    for name in (first_name, second_name):
         assert name.arrow_patch.get_window_extent().x1 < Text.get_window_extent(name).x0 + 4
 
 

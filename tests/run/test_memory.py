@@ -71,12 +71,12 @@ def test_version_1_without_a_limit(system):
 
 @pytest.mark.parametrize("kind", ["RLIMIT_AS", "RLIMIT_DATA"])
 def test_limits_of_the_process(kind):
-    limit = f"import resource; resource.setrlimit(resource.{kind}, ({8 * GB}, {8 * GB}))"
-    script = f"{limit}; from fljax.run.memory import host_memory; print(*host_memory())"
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    limit, free = map(int, run.stdout.split())
-    assert limit <= 8 * GB
-    assert free < limit
+    limit_line = f"import resource; resource.setrlimit(resource.{kind}, ({8 * GB}, {8 * GB}))"
+    script = f"{limit_line}; from fljax.run.memory import host_memory; print(*host_memory())"
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    limit_line, free_bytes = map(int, process.stdout.split())
+    assert limit_line <= 8 * GB
+    assert free_bytes < limit_line
 
 
 def test_the_refusal_has_the_need_and_what_is_there(monkeypatch):
@@ -95,15 +95,15 @@ def test_what_a_program_takes_at_least_is_no_more_than_what_the_compiler_says():
         return jnp.broadcast_to(rows.sum(), (n, n, n)).sum()  # fused away: n cubed
 
     x = jnp.ones(n)
-    bound, compiled = least(program.trace(x)), program.lower(x).compile().memory_analysis()
-    assert bound == 4 * n * n
-    assert bound <= compiled.temp_size_in_bytes < 2 * bound
+    lower_bound, memory = least(program.trace(x)), program.lower(x).compile().memory_analysis()
+    assert lower_bound == 4 * n * n
+    assert lower_bound <= memory.temp_size_in_bytes < 2 * lower_bound
 
 
 def test_a_program_that_does_not_fit_is_not_begun(monkeypatch):
     program = jax.jit(lambda x: jnp.outer(x, x)).lower(np.ones(1000, np.float32)).compile()
-    for free, fits in ((4 * 10**6, True), (4 * 10**6 - 1, False)):
-        monkeypatch.setattr(memory, "host_memory", lambda free=free: Memory(GB, free))
+    for free_bytes, fits in ((4 * 10**6, True), (4 * 10**6 - 1, False)):
+        monkeypatch.setattr(memory, "host_memory", lambda free_bytes=free_bytes: Memory(GB, free_bytes))
         if fits:
             check_compiled("it needs", program)
         else:
@@ -111,10 +111,12 @@ def test_a_program_that_does_not_fit_is_not_begun(monkeypatch):
                 check_compiled("it needs", program)
 
 
-@pytest.mark.parametrize(("free", "what"), [(100, "the state between rounds needs"), (5000, "a round needs at le")])
-def test_a_run_that_does_not_fit_is_not_begun(averaging, federation, tmp_path, monkeypatch, free, what):
-    monkeypatch.setattr(memory, "host_memory", lambda: Memory(GB, free))
-    with pytest.raises(MemoryError, match=what):
+@pytest.mark.parametrize(
+    ("free_bytes", "message"), [(100, "the state between rounds needs"), (5000, "a round needs at le")]
+)
+def test_a_run_that_does_not_fit_is_not_begun(averaging, federation, tmp_path, monkeypatch, free_bytes, message):
+    monkeypatch.setattr(memory, "host_memory", lambda: Memory(GB, free_bytes))
+    with pytest.raises(MemoryError, match=message):
         train(
             averaging,
             fljax.fedavg.Hyper(),
@@ -125,4 +127,4 @@ def test_a_run_that_does_not_fit_is_not_begun(averaging, federation, tmp_path, m
             devices=jax.devices()[:1],
         )
     assert not (tmp_path / "metrics.jsonl").exists()
-    assert size(free)
+    assert size(free_bytes)

@@ -34,26 +34,26 @@ print(float(jax.jit(spread)(jnp.array([1.0, 2.0]))[0]))
 
 def sum_of_two(seconds: float, flags: str) -> subprocess.CompletedProcess:
     """Two devices add their numbers up, one of them so many seconds late."""
-    given = os.environ | {"XLA_FLAGS": flags}
-    return subprocess.run([sys.executable, "-c", SUM_OF_TWO, str(seconds)], env=given, capture_output=True, text=True)
+    env = os.environ | {"XLA_FLAGS": flags}
+    return subprocess.run([sys.executable, "-c", SUM_OF_TWO, str(seconds)], env=env, capture_output=True, text=True)
 
 
 def test_a_pool_that_splits_share_is_copied_once():
     mesh = device_mesh(jax.devices()[:2])
     pool = jnp.arange(8.0)
-    first, second, other = replicated((pool, pool, jnp.arange(8.0)), mesh)
+    first, second, equal_pool = replicated((pool, pool, jnp.arange(8.0)), mesh)
     assert first is second
-    assert first is not other
+    assert first is not equal_pool
     assert len(first.devices()) == 2
 
 
 def test_a_device_that_is_late_is_waited_for_as_the_user_says():
-    wait = "--xla_cpu_collective_call"
-    hasty = f"{wait}_warn_stuck_timeout_seconds=1 {wait}_terminate_timeout_seconds=1"
-    assert sum_of_two(0, hasty).stdout.splitlines()[-1] == "3.0"
-    ended = sum_of_two(6, hasty)
-    assert ended.returncode < 0
-    assert "Termination timeout" in ended.stderr
+    prefix = "--xla_cpu_collective_call"
+    flags = f"{prefix}_warn_stuck_timeout_seconds=1 {prefix}_terminate_timeout_seconds=1"
+    assert sum_of_two(0, flags).stdout.splitlines()[-1] == "3.0"
+    process = sum_of_two(6, flags)
+    assert process.returncode < 0
+    assert "Termination timeout" in process.stderr
 
 
 def test_no_devices_are_refused():

@@ -42,8 +42,8 @@ def test_the_one_model_of_all_is_tested_as_it_is(key, averaging, parts):
     training, new = parts
     hyper = fljax.fedavg.Hyper(lr=0.1)
     state, _ = simulate(averaging, hyper, training, key, 2)
-    direct = evaluate(averaging.predict, tree.everyone(state.server, 3), new.test)
-    chex.assert_trees_all_close(evaluate_new_clients(averaging, hyper, state, new, key), direct, rtol=1e-6)
+    expected = evaluate(averaging.predict, tree.everyone(state.server, 3), new.test)
+    chex.assert_trees_all_close(evaluate_new_clients(averaging, hyper, state, new, key), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_alone_they_learn_what_a_run_of_theirs_would(key, model, parts, make):
     training, new = parts
     algorithm, hyper = make(model, FULL), fljax.standalone.Hyper(lr=0.2)
     state = jitted(algorithm.init)(split_key(key).init, hyper, training.train)
-    alone = simulate(standalone(model, FULL), fljax.standalone.Hyper(lr=0.2), new, key, 4)[1]
+    expected = simulate(standalone(model, FULL), fljax.standalone.Hyper(lr=0.2), new, key, 4)[1]
     metrics = evaluate_new_clients(algorithm, hyper, state, new, key, n_rounds=4)
-    np.testing.assert_allclose(metrics["client_loss"], alone["client_loss"][-1], rtol=1e-5)
+    np.testing.assert_allclose(metrics["client_loss"], expected["client_loss"][-1], rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -71,8 +71,8 @@ def test_personal_layers_are_fitted_to_the_servers(key, model, parts):
     for _ in range(2):
         head = {"fc2": train_clients(keys, base | head, new.train, training_loss(model), optimizer, FULL).params["fc2"]}
     expected = evaluate(algorithm.predict, tree.own(base | head), new.test)
-    ours = evaluate_new_clients(algorithm, hyper, state, new, key, n_rounds=2)
-    np.testing.assert_allclose(ours["client_loss"], expected["client_loss"], rtol=1e-5)
+    metrics = evaluate_new_clients(algorithm, hyper, state, new, key, n_rounds=2)
+    np.testing.assert_allclose(metrics["client_loss"], expected["client_loss"], rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -81,12 +81,12 @@ def test_another_number_of_rounds_does_not_recompile_and_does_matter(key, model,
     algorithm, hyper = ditto(model, FULL), fljax.ditto.Hyper(lr=0.2)
     state, _ = simulate(algorithm, hyper, training, key, 2)
     first = evaluate_new_clients(algorithm, hyper, state, new, key, n_rounds=0)
-    compiled = module.new_models._cache_size()
-    later = evaluate_new_clients(algorithm, hyper.replace(lam=0.5), state, new, key, n_rounds=3)
-    assert module.new_models._cache_size() == compiled
+    n_compiled = module.new_models._cache_size()
+    last = evaluate_new_clients(algorithm, hyper.replace(lam=0.5), state, new, key, n_rounds=3)
+    assert module.new_models._cache_size() == n_compiled
     theta = evaluate(algorithm.predict, tree.everyone(state.server, 3), new.test)
     np.testing.assert_allclose(first["client_loss"], theta["client_loss"], rtol=1e-6)
-    assert (later["client_loss"] < first["client_loss"]).all()
+    assert (last["client_loss"] < first["client_loss"]).all()
 
 
 @pytest.mark.slow
@@ -103,12 +103,12 @@ def test_the_model_of_least_loss_is_chosen_among_those_that_are_held(key, model,
     _, new = parts
 
     @jax.jit
-    def made(keys, held):
+    def losses_and_choice(keys, row):
         models = jax.vmap(model.init)(keys)
-        of_all = jax.vmap(lambda i: client_loss(model, ModelTable(models, jnp.full(3, i)), new.train))
-        return models, of_all(jnp.arange(6)), held_with_least_loss(model, ModelTable(models, held), new.train)
+        losses_of = jax.vmap(lambda i: client_loss(model, ModelTable(models, jnp.full(3, i)), new.train))
+        return models, losses_of(jnp.arange(6)), held_with_least_loss(model, ModelTable(models, row), new.train)
 
-    models, loss, chosen = jax.device_get(made(jax.random.split(key, 6), np.array([5, 3, 3, 1, 3, 5])))
+    models, loss, chosen = jax.device_get(losses_and_choice(jax.random.split(key, 6), np.array([5, 3, 3, 1, 3, 5])))
     expected = [min((1, 3, 5), key=lambda i, c=c: loss[i, c]) for c in range(3)]
     assert chosen.row.tolist() == expected
     assert expected != loss.argmin(axis=0).tolist()  # a model that nobody holds would have been better for somebody
@@ -146,9 +146,9 @@ def test_newcomers_are_met_though_a_run_could_not_begin_with_so_few(key, model, 
     training, new = parts
     algorithm, hyper = fljax.pgossip(model, FULL, graph="regular"), fljax.pgossip.Hyper(lr=0.1)
     state = algorithm.init(key, hyper, training.train)
-    got = evaluate_new_clients(algorithm, hyper, state, new, key, n_rounds=0)
-    begun = evaluate(algorithm.predict, tree.everyone(tree.row(state.clients, 0), 3), new.test)  # all begin alike
-    chex.assert_trees_all_close(got, begun, rtol=1e-6)
+    metrics = evaluate_new_clients(algorithm, hyper, state, new, key, n_rounds=0)
+    expected = evaluate(algorithm.predict, tree.everyone(tree.row(state.clients, 0), 3), new.test)  # all begin alike
+    chex.assert_trees_all_close(metrics, expected, rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -159,7 +159,7 @@ def test_newcomers_that_change_are_given_as_they_are_in_a_round(key, averaging, 
     state = jitted(averaging.init)(split_key(key).init, hyper, training.train)
     with pytest.raises(ValueError, match=r"newcomers change .*fljax\.drift\.at\(newcomers, n_rounds - 1\)"):
         evaluate_new_clients(averaging, hyper, state, new, key)
-    last = fljax.drift.at(new, 1)
-    found = evaluate_new_clients(averaging, hyper, state, last, key)
-    wanted = evaluate(averaging.predict, tree.everyone(state.server, 3), last.test)
-    np.testing.assert_allclose(found["client_loss"], wanted["client_loss"], rtol=1e-6)
+    at_last_round = fljax.drift.at(new, 1)
+    metrics = evaluate_new_clients(averaging, hyper, state, at_last_round, key)
+    expected = evaluate(averaging.predict, tree.everyone(state.server, 3), at_last_round.test)
+    np.testing.assert_allclose(metrics["client_loss"], expected["client_loss"], rtol=1e-6)

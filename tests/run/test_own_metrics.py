@@ -24,7 +24,7 @@ DUE = {"uplink": 1.0, "downlink": 2, "loss": 0.5}
 
 
 @pytest.fixture
-def told(federation):
+def metrics_of_round(federation):
     ids = jnp.arange(N)[::-1]
     cohort = Cohort(jnp.int32(0), ids, federation.train, ids >= 0, None, ids)
     return lambda metrics: round_metrics(metrics, cohort, federation)
@@ -58,93 +58,97 @@ def told(federation):
         (None, "a round returned NoneType for its metrics; return a dict"),
     ],
 )
-def test_what_is_no_metric_is_refused_by_name(told, metrics, message):
+def test_what_is_no_metric_is_refused_by_name(metrics_of_round, metrics, message):
     with pytest.raises(ValueError, match=message):
-        told(metrics)
+        metrics_of_round(metrics)
 
 
-def test_numbers_of_python_and_numpy_and_jaxs_own_types_are_taken(told):
-    given = {"a": 3, "b": np.float64(0.5), "c": np.arange(N), "d": True, "e": jnp.zeros(N, jnp.bfloat16)}
-    given |= {"f": jnp.zeros((), jnp.int4), "g": jnp.zeros((), jnp.float8_e4m3fn), "h": jnp.zeros((), jnp.float16)}
-    found = told(DUE | given)
-    kinds = {name: str(found[name].dtype) for name in given}
+def test_numbers_of_python_and_numpy_and_jaxs_own_types_are_taken(metrics_of_round):
+    own = {"a": 3, "b": np.float64(0.5), "c": np.arange(N), "d": True, "e": jnp.zeros(N, jnp.bfloat16)}
+    own |= {"f": jnp.zeros((), jnp.int4), "g": jnp.zeros((), jnp.float8_e4m3fn), "h": jnp.zeros((), jnp.float16)}
+    metrics = metrics_of_round(DUE | own)
+    dtypes = {name: str(metrics[name].dtype) for name in own}
     expected = ("int32", "float32", "int32", "bool", "float32", "int32", "float32", "float16")
-    assert kinds == dict(zip(given, expected, strict=True))
-    np.testing.assert_array_equal(found["c"], np.arange(N)[::-1])  # in order of client id
-    assert {found[name].shape for name in (*DUE, "ok")} == {(N,)}
-    assert found["ok"].dtype == bool
-    assert found["ok"].all()
+    assert dtypes == dict(zip(own, expected, strict=True))
+    np.testing.assert_array_equal(metrics["c"], np.arange(N)[::-1])  # in order of client id
+    assert {metrics[name].shape for name in (*DUE, "ok")} == {(N,)}
+    assert metrics["ok"].dtype == bool
+    assert metrics["ok"].all()
 
 
 def test_every_entry_point_takes_what_a_round_gives(key, averaging, federation, tmp_path):
     def round(key, hyper, state, cohort):
-        new, metrics = averaging.round(key, hyper, state, cohort)
+        next_state, metrics = averaging.round(key, hyper, state, cohort)
         own = {"loss": metrics["loss"].mean(), "file": jnp.asarray(1.5, jnp.bfloat16), "n": 3}
-        return new, own | {name: metrics[name] for name in ("uplink", "downlink")}
+        return next_state, own | {name: metrics[name] for name in ("uplink", "downlink")}
 
     own = averaging._replace(round=round)
     bar = BarProgress("own", Console(file=io.StringIO()))
     run = fljax.train(own, HYPER, federation, key, 2, folder=tmp_path / "run", progress=bar)
-    stored = read_rounds(tmp_path / "run")
-    np.testing.assert_array_equal(stored["file"], np.float32([1.5, 1.5]))
-    assert {stored[name].shape for name in ("loss", "ok")} == {(2, N)}
+    loaded = read_rounds(tmp_path / "run")
+    np.testing.assert_array_equal(loaded["file"], np.float32([1.5, 1.5]))
+    assert {loaded[name].shape for name in ("loss", "ok")} == {(2, N)}
     np.testing.assert_array_equal(run.metrics["n"], [3, 3])
-    swept = fljax.sweep(own, HYPER, federation, key, 1, 2)
-    assert not swept["diverged"].any()
+    sweep_metrics = fljax.sweep(own, HYPER, federation, key, 1, 2)
+    assert not sweep_metrics["diverged"].any()
 
-    lacking = averaging._replace(round=lambda *given: (averaging.round(*given)[0], {"uplink": 1.0, "downlink": 1.0}))
-    for entry in (
-        lambda: fljax.simulate(lacking, HYPER, federation, key, 1),
-        lambda: fljax.train(lacking, HYPER, federation, key, 1, folder=tmp_path / "lacking"),
-        lambda: fljax.sweep(lacking, HYPER, federation, key, 1, 1),
+    without_loss = averaging._replace(
+        round=lambda *arguments: (averaging.round(*arguments)[0], {"uplink": 1.0, "downlink": 1.0})
+    )
+    for start in (
+        lambda: fljax.simulate(without_loss, HYPER, federation, key, 1),
+        lambda: fljax.train(without_loss, HYPER, federation, key, 1, folder=tmp_path / "lacking"),
+        lambda: fljax.sweep(without_loss, HYPER, federation, key, 1, 1),
     ):
         with pytest.raises(ValueError, match="no metric 'loss'"):
-            entry()
+            start()
 
 
 def test_a_log_has_a_line_a_minute(monkeypatch):
     """Where no bar can be drawn."""
-    clock, file = iter([0.0, 30.0, 61.0, 61.0, 90.0]), io.StringIO()
+    clock, output = iter([0.0, 30.0, 61.0, 61.0, 90.0]), io.StringIO()
     monkeypatch.setattr("fljax.run.progress.time.monotonic", lambda: next(clock, 1e3))
-    bar = BarProgress("own", Console(file=file))
+    bar = BarProgress("own", Console(file=output))
     metrics = {"accuracy_macro": np.array([np.nan, 0.25]), "active": np.ones((2, 1), bool), "ok": np.ones((2, 1), bool)}
     for done in (2, 4):
         bar.bar.update(bar.task, total=8)
         bar.chunk(done, metrics, 1.5)
-    assert file.getvalue() == "own: 4 of 8 rounds, 1.5 rounds/s, accuracy 0.2500\n"
+    assert output.getvalue() == "own: 4 of 8 rounds, 1.5 rounds/s, accuracy 0.2500\n"
 
 
 def test_a_rule_may_give_one_loss_and_not_one_value_a_cluster(key, model, federation):
-    def begin(key, hyper, data):
+    def first_clusters(key, hyper, data):
         return Clusters(jax.vmap(model.init)(jax.random.split(key, 2)), jnp.arange(N) % 2)
 
-    def giving(metrics):
-        rule = Rule(begin, after=lambda key, hyper, clusters, sent, cohort: (clusters, sent, metrics))
+    def run_with(metrics):
+        rule = Rule(first_clusters, after=lambda key, hyper, clusters, sent, cohort: (clusters, sent, metrics))
         algorithm = clustered(model, Work(1, 8), rule)
         return lambda: jax.eval_shape(lambda key: fljax.simulate(algorithm, HYPER, federation, key, 1), key)
 
-    assert giving({"loss": 0.25})()[1]["loss"].shape == (1, N)
+    assert run_with({"loss": 0.25})()[1]["loss"].shape == (1, N)
     with pytest.raises(ValueError, match=r"'members' has shape \(2,\)"):
-        giving({"members": np.ones(2)})()
+        run_with({"members": np.ones(2)})()
 
 
-@pytest.mark.parametrize(("put", "name"), [(with_uplink, "uplink"), (with_downlink, "downlink")])
-def test_bricks_on_the_way_refuse_and_take_the_same(key, averaging, federation, put, name):
-    def traced(metrics):
-        halves = averaging.exchange._replace(receive=lambda *given: (averaging.exchange.receive(*given)[0], metrics))
-        algorithm = put(averaging._replace(round=halves.round, exchange=halves), NOTHING)
+@pytest.mark.parametrize(("add_brick", "name"), [(with_uplink, "uplink"), (with_downlink, "downlink")])
+def test_bricks_on_the_way_refuse_and_take_the_same(key, averaging, federation, add_brick, name):
+    def metrics_with(metrics):
+        exchange = averaging.exchange._replace(
+            receive=lambda *arguments: (averaging.exchange.receive(*arguments)[0], metrics)
+        )
+        algorithm = add_brick(averaging._replace(round=exchange.round, exchange=exchange), NOTHING)
         return jax.eval_shape(lambda key: fljax.simulate(algorithm, HYPER, federation, key, 1), key)[1]
 
-    assert traced(DUE)[name].shape == (1, N)
+    assert metrics_with(DUE)[name].shape == (1, N)
     with pytest.raises(ValueError, match=f"no metric '{name}'"):
-        traced({other: value for other, value in DUE.items() if other != name})
+        metrics_with({other_name: value for other_name, value in DUE.items() if other_name != name})
 
 
 def test_arrays_of_any_name_are_written(tmp_path):
     arrays = {"file": np.arange(3), "allow_pickle": np.float32(1)}
     save_arrays(tmp_path / "a.npz", arrays)
-    found, _ = read_arrays(tmp_path / "a.npz", "")
-    np.testing.assert_equal(found, arrays)
+    loaded, _ = read_arrays(tmp_path / "a.npz", "")
+    np.testing.assert_equal(loaded, arrays)
 
 
 def test_a_metric_of_the_name_of_a_tests(key, averaging, federation):
@@ -152,9 +156,9 @@ def test_a_metric_of_the_name_of_a_tests(key, averaging, federation):
         state, metrics = averaging.round(key, hyper, state, cohort)
         return state, metrics | {"accuracy_macro": metrics["loss"]}
 
-    mine = averaging._replace(round=round, exchange=None)
-    for run in (fljax.simulate, fljax.train, lambda *of, n_rounds: fljax.sweep(*of, 1, n_rounds)):
+    method = averaging._replace(round=round, exchange=None)
+    for run in (fljax.simulate, fljax.train, lambda *arguments, n_rounds: fljax.sweep(*arguments, 1, n_rounds)):
         with pytest.raises(
             ValueError, match=r"^a round returned a metric 'accuracy_macro', which its test has too; give"
         ):
-            run(mine, HYPER, federation, key, n_rounds=2)
+            run(method, HYPER, federation, key, n_rounds=2)

@@ -29,25 +29,25 @@ def choose(model, federation, candidates=(1, 3), **options):
 
 @pytest.mark.slow
 def test_as_many_clusters_as_groups_do_best(model, groups):
-    found = choose(model, groups, (3, 1, 2), n_rounds=5)
-    assert found.n_clusters == 3
-    assert list(found.scores) == [1, 2, 3]
-    assert found.scores[3] > found.scores[1] + 0.1
-    assert found == choose(model, groups, (1, 2, 3), n_rounds=5)
+    choice = choose(model, groups, (3, 1, 2), n_rounds=5)
+    assert choice.n_clusters == 3
+    assert list(choice.scores) == [1, 2, 3]
+    assert choice.scores[3] > choice.scores[1] + 0.1
+    assert choice == choose(model, groups, (1, 2, 3), n_rounds=5)
 
 
 @pytest.mark.slow
 def test_the_elbow_of_distances_is_at_the_groups(model, groups):
-    found = choose(model, groups, (1, 2, 3, 4, 5), n_rounds=5, score="distance")
-    assert found.n_clusters == 3
-    assert found.scores[1] > found.scores[2] > found.scores[3]
+    choice = choose(model, groups, (1, 2, 3, 4, 5), n_rounds=5, score="distance")
+    assert choice.n_clusters == 3
+    assert choice.scores[1] > choice.scores[2] > choice.scores[3]
 
 
 def test_pilots_run_on_some_of_the_clients(model, groups, monkeypatch):
-    seen = []
-    monkeypatch.setattr(pilot, "_pilot_score", lambda a, h, federation, *rest: seen.append(federation) or 0.0)
+    federations = []
+    monkeypatch.setattr(pilot, "_pilot_score", lambda a, h, federation, *rest: federations.append(federation) or 0.0)
     assert choose(model, groups, n_clients=6).n_clusters == 1  # the least of those equal
-    first, second = seen
+    first, second = federations
     assert first is second
     assert first.train.size.shape == first.test.size.shape == first.group.shape == (6,)
     rows = {tuple(row) for row in np.asarray(groups.train.index).tolist()}
@@ -87,7 +87,7 @@ def test_a_method_without_distances_is_refused(model, groups):
 
 def test_pilots_that_diverge_choose_nothing(model, groups, monkeypatch):
     scores = iter([0.5, float("nan")])
-    monkeypatch.setattr(pilot, "_pilot_score", lambda *given: next(scores))
+    monkeypatch.setattr(pilot, "_pilot_score", lambda *arguments: next(scores))
     with pytest.raises(ValueError, match=r"the pilots of K=\[3\] have no finite accuracy"):
         choose(model, groups, (1, 3))
 

@@ -30,31 +30,32 @@ def federation():
 
 
 @pytest.fixture
-def planned(key, model, federation):
+def make_plan(key, model, federation):
     return partial(plan, partial(fedavg, model), Work(2, 4), model, fljax.fedavg.Hyper(), federation, key)
 
 
-def test_what_is_held(key, planned, model, federation):
-    got = planned(participation=0.5)
+def test_what_is_held(key, make_plan, model, federation):
+    result = make_plan(participation=0.5)
     n_parameters = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(model.init, key)))
-    assert got.parameters == n_parameters
-    assert got.state == 4 * n_parameters  # FedAvg keeps one model and nothing per client
-    assert got.data >= federation.train.pool.x.nbytes
+    assert result.parameters == n_parameters
+    assert result.state == 4 * n_parameters  # FedAvg keeps one model and nothing per client
+    assert result.data >= federation.train.pool.x.nbytes
     arrays = jax.tree.leaves((federation.train, federation.test, federation.val))
-    assert got.data == sum({id(array): array.nbytes for array in arrays}.values())  # a pool of all splits counts once
-    assert got.fixed >= federation.train.pool.x.nbytes + got.state
+    # A pool of all splits counts once.
+    assert result.data == sum({id(array): array.nbytes for array in arrays}.values())
+    assert result.fixed >= federation.train.pool.x.nbytes + result.state
     # A participant has its trained model at least, and its row of metrics is small beside a few copies of it.
-    assert 4 * n_parameters <= got.per_client <= 40 * n_parameters
-    assert got.largest_cohort == federation.train.n_clients
-    assert got.n_devices == jax.device_count()
-    assert got.at_once == 1
-    assert got.rounds_per_second > 0
+    assert 4 * n_parameters <= result.per_client <= 40 * n_parameters
+    assert result.largest_cohort == federation.train.n_clients
+    assert result.n_devices == jax.device_count()
+    assert result.at_once == 1
+    assert result.rounds_per_second > 0
 
 
-def test_a_rounds_work_is_that_of_as_many_clients_as_are_drawn_on_average(planned):
+def test_a_rounds_work_is_that_of_as_many_clients_as_are_drawn_on_average(make_plan):
     """Places are kept for more."""
-    quarter, whole = (planned(quick=True, sampling=poisson(share)).flops for share in (0.25, 1.0))
-    assert quarter == pytest.approx(whole / 4)
+    flops_of_quarter, flops_of_all = (make_plan(quick=True, sampling=poisson(share)).flops for share in (0.25, 1.0))
+    assert flops_of_quarter == pytest.approx(flops_of_all / 4)
 
 
 @pytest.mark.slow
@@ -68,28 +69,28 @@ def test_the_time_of_the_first_state_is_no_rounds(key, model, federation):
 
         return algorithm._replace(init=init)
 
-    got = plan(slow_to_begin, Work(1, 8), model, fljax.fedavg.Hyper(), federation, key, devices=jax.devices()[:1])
-    assert got.rounds_per_second > 10  # hundreds; three rounds and what they waited for make less
+    result = plan(slow_to_begin, Work(1, 8), model, fljax.fedavg.Hyper(), federation, key, devices=jax.devices()[:1])
+    assert result.rounds_per_second > 10  # hundreds; three rounds and what they waited for make less
 
 
 @pytest.mark.slow
-def test_what_each_client_keeps_is_counted(key, planned, model, federation):
-    kept = plan(partial(ditto, model), Work(2, 4), model, fljax.ditto.Hyper(), federation, key, memory=1)
+def test_what_each_client_keeps_is_counted(key, make_plan, model, federation):
+    result = plan(partial(ditto, model), Work(2, 4), model, fljax.ditto.Hyper(), federation, key, memory=1)
     n_clients = federation.train.n_clients
-    assert kept.state == (1 + n_clients) * planned(memory=1).state
+    assert result.state == (1 + n_clients) * make_plan(memory=1).state
 
 
 @pytest.fixture
 def compiled_once(monkeypatch):
     """A probe compiles each program once for the whole test."""
-    programs, compiled = {}, Probe.compiled
+    programs, compile_program = {}, Probe.compiled
 
-    def once(probe, cohort):
+    def compile_once(probe, cohort):
         if cohort not in programs:
-            programs[cohort] = compiled(probe, cohort)
+            programs[cohort] = compile_program(probe, cohort)
         return programs[cohort]
 
-    monkeypatch.setattr(Probe, "compiled", once)
+    monkeypatch.setattr(Probe, "compiled", compile_once)
 
 
 @pytest.mark.slow
@@ -100,18 +101,20 @@ def test_the_cohort_that_fits_is_compiled_as_foretold(key, compiled_once, n_devi
         mlp((4, 4, 1), (2000,), 4),
         jax.devices()[:n_devices],
     )
-    given = (partial(fedavg, model), Work(1, 8), model, fljax.fedavg.Hyper(), federation, key)
-    everyone = plan(*given, memory=1, participation=1 / 24, devices=devices)
-    tight = plan(*given, memory=everyone.needs(24) * 3 // 5, devices=devices)
-    assert np.isnan(tight.rounds_per_second)  # all clients do not fit: nothing is run
+    arguments = (partial(fedavg, model), Work(1, 8), model, fljax.fedavg.Hyper(), federation, key)
+    plan_of_all = plan(*arguments, memory=1, participation=1 / 24, devices=devices)
+    plan_of_some = plan(*arguments, memory=plan_of_all.needs(24) * 3 // 5, devices=devices)
+    assert np.isnan(plan_of_some.rounds_per_second)  # all clients do not fit: nothing is run
     with over_devices(devices) as mesh:
-        probe = Probe(fedavg(model, Work(1, 8)), *given[3:], mesh)
-        compiled = {n: memory.peak(probe.compiled(n)) for n in (24, tight.largest_cohort)}
-    assert compiled[24] == pytest.approx(everyone.needs(24), rel=0.01)
-    assert 0.7 * tight.limit <= compiled[tight.largest_cohort] <= tight.limit
-    assert compiled[tight.largest_cohort] == pytest.approx(tight.needs(tight.largest_cohort), rel=0.3)
+        probe = Probe(fedavg(model, Work(1, 8)), *arguments[3:], mesh)
+        bytes_compiled = {n: memory.peak(probe.compiled(n)) for n in (24, plan_of_some.largest_cohort)}
+    assert bytes_compiled[24] == pytest.approx(plan_of_all.needs(24), rel=0.01)
+    assert 0.7 * plan_of_some.limit <= bytes_compiled[plan_of_some.largest_cohort] <= plan_of_some.limit
+    assert bytes_compiled[plan_of_some.largest_cohort] == pytest.approx(
+        plan_of_some.needs(plan_of_some.largest_cohort), rel=0.3
+    )
     # A participant has its model and what it trains it with, whatever the cohort that was asked for.
-    assert 1.5 * 4 * everyone.parameters < everyone.per_client < 3 * 4 * everyone.parameters
+    assert 1.5 * 4 * plan_of_all.parameters < plan_of_all.per_client < 3 * 4 * plan_of_all.parameters
 
 
 @pytest.mark.parametrize("n_devices", [1, 3, 8])
@@ -123,11 +126,11 @@ def test_what_fits_by_hand(n_devices, tests):
         assert 1 <= cohort <= 100
         return max(100 + 50 * -(-cohort // n_devices), tests)
 
-    fit, most = partial(_fit, peak_of, 100, n_devices, 20), peak_of(100)
-    assert fit(most) == (100, 50, 100)
-    assert fit(most - 1)[2] == n_devices * (-(-100 // n_devices) - 1)
-    assert fit(tests + 105) == (100, 50, min(100, n_devices * ((tests + 5) // 50)))
-    assert fit(tests - 1)[2] == 0
+    fit_to, largest_peak = partial(_fit, peak_of, 100, n_devices, 20), peak_of(100)
+    assert fit_to(largest_peak) == (100, 50, 100)
+    assert fit_to(largest_peak - 1)[2] == n_devices * (-(-100 // n_devices) - 1)
+    assert fit_to(tests + 105) == (100, 50, min(100, n_devices * ((tests + 5) // 50)))
+    assert fit_to(tests - 1)[2] == 0
 
 
 def test_a_participant_takes_its_model_at_least():
@@ -138,11 +141,11 @@ def test_a_participant_takes_its_model_at_least():
 
 
 def test_a_line_that_says_too_much_is_put_right():
-    truth = {5: 30, 10: 90, 20: 100, 40: 200}  # the line through 20 and 40 says that 10 take 50
-    bent = lambda cohort: int(np.interp(cohort, list(truth), list(truth.values())))  # noqa: E731
-    _, _, fits = _fit(bent, 40, 1, 1, 50)
+    peaks = {5: 30, 10: 90, 20: 100, 40: 200}  # the line through 20 and 40 says that 10 take 50
+    peak_of = lambda cohort: int(np.interp(cohort, list(peaks), list(peaks.values())))  # noqa: E731
+    _, _, fits = _fit(peak_of, 40, 1, 1, 50)
     assert 5 <= fits < 10
-    assert bent(fits) <= 50
+    assert peak_of(fits) <= 50
 
 
 def test_the_devices_of_a_cpu_share_the_machine():
@@ -170,8 +173,8 @@ def test_flops_of_convolutions_are_those_of_their_definition(channels, kernel):
     """Whatever runs: Winograd's form has fewer products, a fused first block more."""
     model = cnn((8, 8, channels), 10, (16, 32), kernel, padding="SAME", pool="each", hidden=(24,))
     flops = step_flops(model, images(8, 8, channels), Work(1, 5))
-    first, second = 64 * kernel**2 * channels * 16, 16 * kernel**2 * 16 * 32
-    assert flops == 2 * 5 * (2 * first + 3 * second + 3 * (2 * 2 * 32 * 24 + 24 * 10)) + 2 * 2 * 5
+    first_layer, second_layer = 64 * kernel**2 * channels * 16, 16 * kernel**2 * 16 * 32
+    assert flops == 2 * 5 * (2 * first_layer + 3 * second_layer + 3 * (2 * 2 * 32 * 24 + 24 * 10)) + 2 * 2 * 5
 
 
 def test_flops_of_a_resnet_are_those_that_people_know():
@@ -209,14 +212,14 @@ def test_flops_of_every_kind_of_examples(kind):
 
 
 def test_a_target_epsilon_is_planned_with_the_noise_that_it_asks_for(key, model, federation, monkeypatch):
-    private, seen = fljax.compose("fedavg+client_dp"), []
-    monkeypatch.setattr("fljax.run.plan.Probe", lambda algorithm, hyper, **_: seen.append(hyper) or FakeProbe())
+    private, hypers = fljax.compose("fedavg+client_dp"), []
+    monkeypatch.setattr("fljax.run.plan.Probe", lambda algorithm, hyper, **_: hypers.append(hyper) or FakeProbe())
     monkeypatch.setattr("fljax.run.plan.peak", lambda cohort: 10 * cohort)
     hyper = private.Hyper(target_epsilon=8.0, delta=1e-5)
-    got = plan(partial(private, model), Work(1, 4), model, hyper, federation, key, n_rounds=5)
-    assert got.rounds_per_second == 7
-    assert [one.target_epsilon for one in seen] == [None]
-    assert seen[0].noise_multiplier == with_target(hyper, uniform(1.0), Work(1, 4), 5).noise_multiplier > 0
+    result = plan(partial(private, model), Work(1, 4), model, hyper, federation, key, n_rounds=5)
+    assert result.rounds_per_second == 7
+    assert [probed.target_epsilon for probed in hypers] == [None]
+    assert hypers[0].noise_multiplier == with_target(hyper, uniform(1.0), Work(1, 4), 5).noise_multiplier > 0
 
 
 class FakeProbe:
@@ -231,34 +234,34 @@ class FakeProbe:
         return Speed(7, True, 0.0)
 
 
-def test_rounds_that_take_too_long_are_forecast_and_not_run(planned, monkeypatch):
+def test_rounds_that_take_too_long_are_forecast_and_not_run(make_plan, monkeypatch):
     monkeypatch.setattr("fljax.run.plan.PROBE_SECONDS", 1e-9)
     monkeypatch.setattr(Probe, "_rounds_per_second", lambda *_: pytest.fail("a round was run"))
-    got = planned(participation=0.5)  # as above: the same programs
-    assert not got.measured
-    assert 0 < got.rounds_per_second < float("inf")
-    assert got.compile_seconds > 0
+    result = make_plan(participation=0.5)  # as above: the same programs
+    assert not result.measured
+    assert 0 < result.rounds_per_second < float("inf")
+    assert result.compile_seconds > 0
 
 
 @pytest.mark.parametrize("fastest", [1, 3])
-def test_the_fastest_candidate_is_chosen(planned, model, monkeypatch, fastest):
+def test_the_fastest_candidate_is_chosen(make_plan, model, monkeypatch, fastest):
     rates = {fedavg(model, Work(2, 4, n)): 9.0 if n == fastest else 5.0 for n in (1, 3)}
     monkeypatch.setattr(Probe, "speed", lambda self, *_: Speed(rates[self.algorithm], True, 2.5))
-    got = planned(candidates=(1, 3), memory=10**12)
-    assert (got.at_once, got.rounds_per_second, got.compile_seconds) == (fastest, 9.0, 2.5)
-    assert got.limit == 9 * 10**11
+    result = make_plan(candidates=(1, 3), memory=10**12)
+    assert (result.at_once, result.rounds_per_second, result.compile_seconds) == (fastest, 9.0, 2.5)
+    assert result.limit == 9 * 10**11
 
 
 def test_many_clients_of_a_network_without_convolutions_are_tried_side_by_side():
-    dense, convolved, work = mlp((4, 4, 1), (6,), 4), cnn((4, 4, 1), 4, (2,), hidden=()), Work(1, 4)
+    dense, convolutional, work = mlp((4, 4, 1), (6,), 4), cnn((4, 4, 1), 4, (2,), hidden=()), Work(1, 4)
 
-    def tried(model, n_clients, work=work):
+    def candidates_of(model, n_clients, work=work):
         return _candidates(work, model, n_clients, None)
 
     if jax.default_backend() == "cpu":
-        assert tried(dense, MANY) == [1, 16, AT_ONCE]
-        assert tried(convolved, MANY) == tried(dense, MANY - 1) == [1]
-    assert tried(dense, MANY, work._replace(at_once=3)) == [3]
+        assert candidates_of(dense, MANY) == [1, 16, AT_ONCE]
+        assert candidates_of(convolutional, MANY) == candidates_of(dense, MANY - 1) == [1]
+    assert candidates_of(dense, MANY, work._replace(at_once=3)) == [3]
 
 
 def test_an_accelerator_trains_no_more_side_by_side_than_take_part(model, monkeypatch):
@@ -267,16 +270,16 @@ def test_an_accelerator_trains_no_more_side_by_side_than_take_part(model, monkey
     assert _candidates(Work(1, 8), model, 20, None) == [16, 20]
 
 
-def test_bad_input(key, planned, model, federation):
+def test_bad_input(key, make_plan, model, federation):
     with pytest.raises(ValueError, match="memory=0"):
-        planned(memory=0)
+        make_plan(memory=0)
     with pytest.raises(ValueError, match="candidates"):
-        planned(candidates=(0,))
+        make_plan(candidates=(0,))
     with pytest.raises(ValueError, match=r"candidates=2\.5 is not a whole number"):
-        planned(candidates=(1, 2.5))
+        make_plan(candidates=(1, 2.5))
     with pytest.raises(ValueError, match=r"lr=.* is not one number"):
         plan(partial(fedavg, model), Work(2, 4), model, fljax.fedavg.Hyper(lr=[0.1, 0.2]), federation, key)
     with pytest.raises(ValueError, match="has no field 'personal_lr', which the method reads"):
         plan(partial(ditto, model), Work(2, 4), model, fljax.fedavg.Hyper(), federation, key)
     with pytest.raises(ValueError, match="participation"):
-        planned(participation=1.5)
+        make_plan(participation=1.5)

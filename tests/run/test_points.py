@@ -28,26 +28,26 @@ def test_a_grid_is_the_product_of_its_values(lr, mu):
 
 
 def test_grids_and_draws_compose(key):
-    drawn = draw(key, fljax.fedprox.Hyper(), 3, lr=log_uniform(1e-3, 1.0))
-    both = grid(drawn, mu=(0.0, 0.5))
-    np.testing.assert_array_equal(both.lr, np.repeat(drawn.lr, 2))
-    np.testing.assert_array_equal(both.mu, [0, 0.5] * 3)
-    assert list(rows(both))[1] == {"lr": pytest.approx(float(drawn.lr[0]), rel=1e-6), "mu": 0.5}
+    draws = draw(key, fljax.fedprox.Hyper(), 3, lr=log_uniform(1e-3, 1.0))
+    points = grid(draws, mu=(0.0, 0.5))
+    np.testing.assert_array_equal(points.lr, np.repeat(draws.lr, 2))
+    np.testing.assert_array_equal(points.mu, [0, 0.5] * 3)
+    assert list(rows(points))[1] == {"lr": pytest.approx(float(draws.lr[0]), rel=1e-6), "mu": 0.5}
     assert next(rows(grid(fljax.fedprox.Hyper(), lr=[0.1]))) == {"lr": 0.1}
-    assert jax.tree.structure(stack([point(both, i) for i in range(6)])) == jax.tree.structure(both)
-    np.testing.assert_array_equal(stack([point(both, i) for i in range(6)]).mu, both.mu)
+    assert jax.tree.structure(stack([point(points, i) for i in range(6)])) == jax.tree.structure(points)
+    np.testing.assert_array_equal(stack([point(points, i) for i in range(6)]).mu, points.mu)
 
 
 def test_draws_have_their_distribution_and_do_not_depend_on_each_other(key):
-    alone = draw(key, fljax.fedprox.Hyper(), 2000, lr=log_uniform(1e-3, 1.0))
-    both = draw(key, fljax.fedprox.Hyper(), 2000, mu=uniform(1.0, 3.0), lr=log_uniform(1e-3, 1.0))
-    np.testing.assert_array_equal(alone.lr, both.lr)
-    assert both.mu.min() >= 1
-    assert both.mu.max() < 3
+    rates = draw(key, fljax.fedprox.Hyper(), 2000, lr=log_uniform(1e-3, 1.0))
+    points = draw(key, fljax.fedprox.Hyper(), 2000, mu=uniform(1.0, 3.0), lr=log_uniform(1e-3, 1.0))
+    np.testing.assert_array_equal(rates.lr, points.lr)
+    assert points.mu.min() >= 1
+    assert points.mu.max() < 3
     # Means of 2,000 uniforms: a standard error is 0.0129 (width 2) and 0.0194 (width 3), so four of them.
-    assert both.mu.mean() == pytest.approx(2.0, abs=0.052)
-    assert np.log10(both.lr).mean() == pytest.approx(-1.5, abs=0.078)
-    assert not np.array_equal(draw(jax.random.key(1), fljax.fedprox.Hyper(), 2000, lr=uniform(0, 1)).lr, both.lr)
+    assert points.mu.mean() == pytest.approx(2.0, abs=0.052)
+    assert np.log10(points.lr).mean() == pytest.approx(-1.5, abs=0.078)
+    assert not np.array_equal(draw(jax.random.key(1), fljax.fedprox.Hyper(), 2000, lr=uniform(0, 1)).lr, points.lr)
 
 
 def test_ranges_have_both_ends():
@@ -103,18 +103,18 @@ def test_what_is_no_sweep_is_refused(make, message):
 
 @pytest.mark.slow
 def test_each_point_with_a_target_has_the_noise_of_its_own_run():
-    how = sampling.poisson(0.5), Work(1, 8), 3
-    aimed = grid(ClientDPHyper(target_epsilon=8.0), delta=(1e-5, 1e-3))
-    alone = [with_target(point(aimed, i), *how).noise_multiplier for i in range(2)]
-    np.testing.assert_allclose(with_targets(aimed, *how).noise_multiplier, alone, rtol=1e-6)
+    arguments = sampling.poisson(0.5), Work(1, 8), 3
+    points = grid(ClientDPHyper(target_epsilon=8.0), delta=(1e-5, 1e-3))
+    expected = [with_target(point(points, i), *arguments).noise_multiplier for i in range(2)]
+    np.testing.assert_allclose(with_targets(points, *arguments).noise_multiplier, expected, rtol=1e-6)
 
 
 def test_each_private_point_has_the_epsilon_of_its_own_run():
-    how = sampling.poisson(0.5), Work(1, 8), 3
-    noisy = grid(ClientDPHyper(), noise_multiplier=(1.0, 2.0), delta=(1e-5, 1e-3))
-    found = epsilons_of_points(noisy, *how)
-    np.testing.assert_allclose(found, [epsilons(point(noisy, i), *how) for i in range(4)], rtol=1e-6)
-    assert len(np.unique(found[:, -1])) == 4
+    arguments = sampling.poisson(0.5), Work(1, 8), 3
+    points = grid(ClientDPHyper(), noise_multiplier=(1.0, 2.0), delta=(1e-5, 1e-3))
+    epsilons_by_point = epsilons_of_points(points, *arguments)
+    np.testing.assert_allclose(epsilons_by_point, [epsilons(point(points, i), *arguments) for i in range(4)], rtol=1e-6)
+    assert len(np.unique(epsilons_by_point[:, -1])) == 4
 
 
 def test_noise_on_counts_is_more_than_half_of_all_noise():
@@ -133,9 +133,9 @@ def test_noise_on_counts_is_more_than_half_of_all_noise():
     ],
 )
 def test_a_private_point_is_refused_as_its_run_is(points, message):
-    one = point(points, 1)
+    bad_point = point(points, 1)
     with pytest.raises(ValueError, match=message):
-        epsilons(with_target(one, sampling.uniform(), Work(1, 8), 3), sampling.uniform(), Work(1, 8), 3)
+        epsilons(with_target(bad_point, sampling.uniform(), Work(1, 8), 3), sampling.uniform(), Work(1, 8), 3)
     with pytest.raises(ValueError, match=message):
         with_targets(points, sampling.uniform(), Work(1, 8), 3)
     assert with_targets(point(points, 0), sampling.uniform(), Work(1, 8), 3).target_epsilon is None

@@ -33,12 +33,12 @@ def composed(rate, noise, count):
 
 @pytest.mark.parametrize(("rate", "noise"), [(0.1, 1.2), (1.0, 4.0)])
 def test_epsilon_after_every_round_is_the_accountants(rate, noise):
-    ours = epsilons(ClientDPHyper(noise_multiplier=noise), poisson(rate), WORK, 30)
+    epsilon_by_round = epsilons(ClientDPHyper(noise_multiplier=noise), poisson(rate), WORK, 30)
     for r in (0, 9, 29):
-        theirs = rdp.RdpAccountant(list(ORDERS)).compose(composed(rate, noise, r + 1)).get_epsilon(1e-5)
-        np.testing.assert_allclose(ours[r], theirs, rtol=1e-5)
+        expected = rdp.RdpAccountant(list(ORDERS)).compose(composed(rate, noise, r + 1)).get_epsilon(1e-5)
+        np.testing.assert_allclose(epsilon_by_round[r], expected, rtol=1e-5)
     exact = pld.PLDAccountant().compose(composed(rate, noise, 30)).get_epsilon(1e-5)
-    assert exact <= ours[-1] <= 1.2 * exact
+    assert exact <= epsilon_by_round[-1] <= 1.2 * exact
 
 
 LITERATURE = [
@@ -51,10 +51,10 @@ LITERATURE = [
 
 @pytest.mark.parametrize(("rate", "noise", "count", "published"), LITERATURE)
 def test_epsilons_of_the_literature(rate, noise, count, published):
-    ours = epsilons(ClientDPHyper(noise_multiplier=noise), poisson(rate), WORK, count)[-1]
+    epsilon = epsilons(ClientDPHyper(noise_multiplier=noise), poisson(rate), WORK, count)[-1]
     # Between the exact one and the papers', whose conversion from Renyi divergences was a looser one.
     exact = pld.PLDAccountant().compose(composed(rate, noise, count)).get_epsilon(1e-5)
-    assert exact <= ours <= published
+    assert exact <= epsilon <= published
     orders = np.asarray([1.25, 1.5, 1.75, 2, 2.25, 2.5, 3, 3.5, 4, 4.5, *range(5, 64)])
     moments = np.asarray([count * log_moment(order, rate, noise) for order in orders])
     np.testing.assert_allclose(np.min((moments + np.log(1e5)) / (orders - 1)), published, atol=0.011)
@@ -86,23 +86,23 @@ def test_without_poisson_sampling_or_noise_nothing_is_gained():
 
 def test_only_clients_that_take_nobodys_place_are_amplified():
     numbers, seconds = ClientDPHyper(noise_multiplier=2.0), np.arange(1.0, 11.0)
-    plain, everyone = (epsilons(numbers, sampling, WORK, 4) for sampling in (poisson(0.1), uniform()))
+    amplified, not_amplified = (epsilons(numbers, sampling, WORK, 4) for sampling in (poisson(0.1), uniform()))
     for sampling in (with_deadline(poisson(0.1), seconds, 5.0), with_availability(poisson(0.1), np.full(10, 0.5))):
-        np.testing.assert_array_equal(epsilons(numbers, sampling, WORK, 4), plain)
-    np.testing.assert_array_equal(epsilons(numbers, over_selection(poisson(0.1), seconds, 2), WORK, 4), everyone)
+        np.testing.assert_array_equal(epsilons(numbers, sampling, WORK, 4), amplified)
+    np.testing.assert_array_equal(epsilons(numbers, over_selection(poisson(0.1), seconds, 2), WORK, 4), not_amplified)
 
 
 def test_an_example_is_met_once_an_epoch():
-    ours = epsilons(DPSGDHyper(example_noise=4.0), poisson(0.2), WORK, 2)
-    theirs = rdp.RdpAccountant(list(ORDERS)).compose(composed(1.0, 4.0, 6)).get_epsilon(1e-5)
-    np.testing.assert_allclose(ours[-1], theirs, rtol=1e-5)
+    epsilon_by_round = epsilons(DPSGDHyper(example_noise=4.0), poisson(0.2), WORK, 2)
+    expected = rdp.RdpAccountant(list(ORDERS)).compose(composed(1.0, 4.0, 6)).get_epsilon(1e-5)
+    np.testing.assert_allclose(epsilon_by_round[-1], expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", [ClientDPHyper, DPSGDHyper])
-def test_a_target_gives_the_noise_that_meets_it(kind):
-    found = with_target(kind(target_epsilon=3.0), poisson(0.25), WORK, 20)
-    assert found.target_epsilon is None
-    assert 0.99 * 3 < epsilons(found, poisson(0.25), WORK, 20)[-1] <= 3.001
+@pytest.mark.parametrize("hyper_class", [ClientDPHyper, DPSGDHyper])
+def test_a_target_gives_the_noise_that_meets_it(hyper_class):
+    hyper = with_target(hyper_class(target_epsilon=3.0), poisson(0.25), WORK, 20)
+    assert hyper.target_epsilon is None
+    assert 0.99 * 3 < epsilons(hyper, poisson(0.25), WORK, 20)[-1] <= 3.001
 
 
 @pytest.fixture
@@ -112,19 +112,21 @@ def few_orders(monkeypatch):
 
 
 def test_points_of_a_sweep_have_the_noise_that_each_target_asks_for(few_orders):
-    given = grid(ClientDPHyper(delta=1e-6), target_epsilon=(3.0, 8.0), dp_clip=(0.5, 1.0))
-    found = with_targets(given, poisson(0.25), WORK, 20)
-    assert found.target_epsilon is None
-    alone = [
+    targets = grid(ClientDPHyper(delta=1e-6), target_epsilon=(3.0, 8.0), dp_clip=(0.5, 1.0))
+    points = with_targets(targets, poisson(0.25), WORK, 20)
+    assert points.target_epsilon is None
+    expected = [
         with_target(ClientDPHyper(delta=1e-6, target_epsilon=target), poisson(0.25), WORK, 20).noise_multiplier
         for target in (3.0, 8.0)
     ]
-    np.testing.assert_allclose(found.noise_multiplier, np.repeat(alone, 2))
-    np.testing.assert_array_equal(found.dp_clip, [0.5, 1.0, 0.5, 1.0])
-    one = with_targets(grid(ClientDPHyper(target_epsilon=3.0, delta=1e-6), dp_clip=(1, 2)), poisson(0.25), WORK, 20)
-    assert one.noise_multiplier == alone[0]
-    plain = grid(fljax.fedavg.Hyper(), lr=(0.1, 0.2))
-    assert with_targets(plain, poisson(0.25), WORK, 20) is plain
+    np.testing.assert_allclose(points.noise_multiplier, np.repeat(expected, 2))
+    np.testing.assert_array_equal(points.dp_clip, [0.5, 1.0, 0.5, 1.0])
+    of_one_target = with_targets(
+        grid(ClientDPHyper(target_epsilon=3.0, delta=1e-6), dp_clip=(1, 2)), poisson(0.25), WORK, 20
+    )
+    assert of_one_target.noise_multiplier == expected[0]
+    not_private = grid(fljax.fedavg.Hyper(), lr=(0.1, 0.2))
+    assert with_targets(not_private, poisson(0.25), WORK, 20) is not_private
 
 
 @pytest.mark.slow
@@ -133,12 +135,12 @@ def test_a_sweep_under_targets_equals_its_single_runs(key, federation, few_order
     model = fljax.MODELS["logistic_regression"]((4, 4, 1), 4)
     private, numbers = method(model, Work(1, 8)), method.Hyper(lr=0.1)
     hypers = grid(numbers, target_epsilon=(3.0, 30.0))
-    found = fljax.sweep(private, hypers, federation, key, 1, 2)
+    sweep_metrics = fljax.sweep(private, hypers, federation, key, 1, 2)
     for i, target in enumerate((3.0, 30.0)):
-        given = replace(numbers, target_epsilon=target)
-        one = fljax.simulate(private, given, federation, jax.random.fold_in(key, 0), 2)[1]
-        np.testing.assert_allclose(found["test_loss"][i, 0], one["test_loss"], rtol=1e-5)
-    assert found["test_loss"][0, 0, -1] != found["test_loss"][1, 0, -1]
+        hyper = replace(numbers, target_epsilon=target)
+        run_metrics = fljax.simulate(private, hyper, federation, jax.random.fold_in(key, 0), 2)[1]
+        np.testing.assert_allclose(sweep_metrics["test_loss"][i, 0], run_metrics["test_loss"], rtol=1e-5)
+    assert sweep_metrics["test_loss"][0, 0, -1] != sweep_metrics["test_loss"][1, 0, -1]
 
 
 def test_a_run_under_a_target_is_called_with_the_noise_that_it_asks_for(key, federation, few_orders):
@@ -153,12 +155,12 @@ def test_a_run_under_a_target_is_called_with_the_noise_that_it_asks_for(key, fed
 def test_targets_that_cannot_be_met_and_counts_that_take_too_much_are_one_line(few_orders):
     with pytest.raises(ValueError, match=r"target_epsilon=0.001 cannot be reached in 20 rounds"):
         with_target(ClientDPHyper(target_epsilon=1e-3, delta=1e-12), poisson(0.25), WORK, 20)
-    for kind, given in ((ClientDPHyper, "noise_multiplier"), (DPSGDHyper, "example_noise")):
+    for hyper_class, name in ((ClientDPHyper, "noise_multiplier"), (DPSGDHyper, "example_noise")):
         with pytest.raises(
             ValueError,
-            match=f"^{given}=2 and target_epsilon=8 are both given, but the noise follows from the target; leave one",
+            match=f"^{name}=2 and target_epsilon=8 are both given, but the noise follows from the target; leave one",
         ):
-            with_target(kind(target_epsilon=8.0, **{given: 2.0}), poisson(0.25), WORK, 20)
+            with_target(hyper_class(target_epsilon=8.0, **{name: 2.0}), poisson(0.25), WORK, 20)
     points = grid(ClientDPHyper(target_epsilon=8.0), noise_multiplier=(1.0, 2.0))  # of which the first is the default
     with pytest.raises(ValueError, match="noise_multiplier=2 and target_epsilon=8 are both"):
         with_targets(points, poisson(0.25), WORK, 20)
@@ -172,17 +174,19 @@ def test_targets_that_cannot_be_met_and_counts_that_take_too_much_are_one_line(f
 def test_noise_of_nothing_is_the_method_itself_and_epsilon_stands_beside_accuracy(federation, model, tmp_path):
     work, key = Work(epochs=1, batch_size=8), jax.random.key(0)
     method = fljax.compose("fedavg+client_dp")
-    plain, _ = fljax.simulate(fljax.fedavg(model, work, weighting="uniform"), fljax.fedavg.Hyper(), federation, key, 3)
-    same, metrics = fljax.simulate(
+    expected, _ = fljax.simulate(
+        fljax.fedavg(model, work, weighting="uniform"), fljax.fedavg.Hyper(), federation, key, 3
+    )
+    state, metrics = fljax.simulate(
         method(model, work), method.Hyper(noise_multiplier=0.0, dp_clip=jnp.inf), federation, key, 3
     )
-    chex.assert_trees_all_equal(plain.server, same.server.own)
+    chex.assert_trees_all_equal(expected.server, state.server.own)
     assert np.isinf(metrics["epsilon"]).all()
-    numbers, who = method.Hyper(target_epsilon=5.0), poisson(0.5)
-    _, noisy = fljax.simulate(method(model, work), numbers, federation, key, 3, sampling=who)
+    numbers, sampling = method.Hyper(target_epsilon=5.0), poisson(0.5)
+    _, noisy = fljax.simulate(method(model, work), numbers, federation, key, 3, sampling=sampling)
     assert not np.array_equal(noisy["test_loss"], metrics["test_loss"])
     np.testing.assert_allclose(noisy["epsilon"][-1], 5.0, rtol=1e-3)
-    run = train(method(model, work), numbers, federation, key, 3, sampling=who, folder=tmp_path)
+    run = train(method(model, work), numbers, federation, key, 3, sampling=sampling, folder=tmp_path)
     np.testing.assert_array_equal(run.metrics["epsilon"], noisy["epsilon"])
 
 
@@ -202,5 +206,5 @@ def test_a_field_of_the_name_of_noise_alone_promises_nothing():
         noise_multiplier: fljax.Scalar = fljax.number(1.0, "of something else")
 
     assert epsilons(NoisyHyper(), uniform(), WORK, 3) is None
-    given = NoisyHyper()
-    assert with_target(given, uniform(), WORK, 3) is given
+    hyper = NoisyHyper()
+    assert with_target(hyper, uniform(), WORK, 3) is hyper

@@ -34,37 +34,37 @@ ENTRY %main.7 (x: f32[4]) -> f32[4] {
 
 
 def test_an_operation_is_of_the_innermost_part_that_it_is_made_in():
-    found = operations_of(PROGRAM)
-    assert found["a.1"] == Operation("add", "train")
-    assert found["kept"] == Operation("copy", "test")
-    assert found["mean"] == Operation("tuple", "receive")  # whose own name is no part's
-    assert found["joined"] == Operation("fusion", "train")  # as what it is made of
-    assert found["plain"].part in ("test", "receive")  # as what is beside it
-    assert found["loop"] == Operation("while", "rest")
-    assert found["x"].part == "rest"
+    operations = operations_of(PROGRAM)
+    assert operations["a.1"] == Operation("add", "train")
+    assert operations["kept"] == Operation("copy", "test")
+    assert operations["mean"] == Operation("tuple", "receive")  # whose own name is no part's
+    assert operations["joined"] == Operation("fusion", "train")  # as what it is made of
+    assert operations["plain"].part in ("test", "receive")  # as what is beside it
+    assert operations["loop"] == Operation("while", "rest")
+    assert operations["x"].part == "rest"
 
 
 @pytest.fixture(scope="module")
-def measured(federation):
-    """``measured(epochs)``: IFCA's parts with so many epochs of local training."""
+def measure_parts(federation):
+    """``measure_parts(epochs)``: IFCA's parts with so many epochs of local training."""
     model = logistic_regression((4, 4, 1), 4)
 
-    def of(epochs):
+    def seconds_of_parts(epochs):
         algorithm = fljax.ifca(model, fljax.Work(epochs, 8), n_clusters=2)
         return profile(algorithm, fljax.ifca.Hyper(), federation, jax.random.key(0), n_rounds=2)
 
-    return of
+    return seconds_of_parts
 
 
 @pytest.mark.slow
-def test_all_parts_are_told_and_training_longer_is_told_of_training(measured):
-    few, many = measured(1), measured(20)
-    for spent in (few, many):
-        assert list(spent) == [*PARTS, "rest"]
-        assert all(spent[name] > 0 for name in ("cohort", "send", "train", "receive", "test"))
-    assert many["train"] > 4 * few["train"]
-    assert many["train"] > 0.5 * sum(many.values())
-    assert few["rest"] < 0.5 * sum(few.values())
+def test_all_parts_are_told_and_training_longer_is_told_of_training(measure_parts):
+    one_epoch, twenty_epochs = measure_parts(1), measure_parts(20)
+    for seconds in (one_epoch, twenty_epochs):
+        assert list(seconds) == [*PARTS, "rest"]
+        assert all(seconds[name] > 0 for name in ("cohort", "send", "train", "receive", "test"))
+    assert twenty_epochs["train"] > 4 * one_epoch["train"]
+    assert twenty_epochs["train"] > 0.5 * sum(twenty_epochs.values())
+    assert one_epoch["rest"] < 0.5 * sum(one_epoch.values())
 
 
 @pytest.mark.slow
@@ -76,15 +76,15 @@ def test_a_device_that_tells_nothing_is_told_so(averaging, federation, key, monk
 
 @pytest.mark.slow
 def test_seconds_are_of_a_round_and_a_loop_is_what_is_in_it(averaging, federation, key, monkeypatch):
-    known, seen = operations_of(PROGRAM), [("a.1", 1.0), ("loop", 10.0), ("kept", 3.0), ("a.1", 2.0)]
-    monkeypatch.setattr(profile_module, "operations_of", lambda text: known)
-    monkeypatch.setattr(profile_module, "_events", lambda folder: iter(seen))
-    spent = profile(averaging, fljax.fedavg.Hyper(), federation, key, n_rounds=2, compile="fast")
-    assert spent == dict.fromkeys([*PARTS, "rest"], 0.0) | {"train": 1.5, "test": 1.5}
+    operations, events = operations_of(PROGRAM), [("a.1", 1.0), ("loop", 10.0), ("kept", 3.0), ("a.1", 2.0)]
+    monkeypatch.setattr(profile_module, "operations_of", lambda text: operations)
+    monkeypatch.setattr(profile_module, "_events", lambda folder: iter(events))
+    seconds = profile(averaging, fljax.fedavg.Hyper(), federation, key, n_rounds=2, compile="fast")
+    assert seconds == dict.fromkeys([*PARTS, "rest"], 0.0) | {"train": 1.5, "test": 1.5}
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         ({"n_rounds": 0}, "n_rounds=0"),
         ({"hyper": fljax.fedavg.Hyper(lr=-1)}, "lr=-1"),
@@ -92,6 +92,8 @@ def test_seconds_are_of_a_round_and_a_loop_is_what_is_in_it(averaging, federatio
         ({"compile": "best"}, "compile='best'"),
     ],
 )
-def test_bad_input_is_told_as_by_simulate(averaging, federation, key, given, message):
+def test_bad_input_is_told_as_by_simulate(averaging, federation, key, arguments, message):
     with pytest.raises(ValueError, match=message):
-        profile(**{"algorithm": averaging, "hyper": fljax.fedavg.Hyper(), "federation": federation, "key": key} | given)
+        profile(
+            **{"algorithm": averaging, "hyper": fljax.fedavg.Hyper(), "federation": federation, "key": key} | arguments
+        )

@@ -13,8 +13,8 @@ def scores_of(table, methods="abcdef"):
 
 def by_counting(row, sign):
     """Rank of each score: 1 and how many are better, and half of those that are equal."""
-    better = (sign * row[None, :] > sign * row[:, None]).sum(axis=1)
-    return 1 + better + ((row[None, :] == row[:, None]).sum(axis=1) - 1) / 2
+    n_better = (sign * row[None, :] > sign * row[:, None]).sum(axis=1)
+    return 1 + n_better + ((row[None, :] == row[:, None]).sum(axis=1) - 1) / 2
 
 
 @pytest.mark.parametrize("sign", [1, -1])

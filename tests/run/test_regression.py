@@ -43,24 +43,24 @@ def test_measures_of_a_regression(key, shape):
     model, models = linear(5, 1 if len(shape) == 1 else 3, key)
     model = fljax.regression(model, mean=1000.0, deviation=2.0)
     assert task_of(model.loss) == "regression"
-    found = evaluate(model, models, federation.test)
+    metrics = evaluate(model, models, federation.test)
     weights = jax.tree.map(lambda leaf: np.asarray(leaf[0], np.float64), models.params)["fc1"]
     pairs = []
     for i in range(4):
-        own, true = examples_of(federation.test, i)
-        told = 1000 + 2 * (own @ weights["kernel"] + weights["bias"])
-        pairs.append((np.asarray(true, np.float64).reshape(len(own), -1), told))
-        np.testing.assert_allclose(found["client_mse"][i], oracle.mean_squared_error(*pairs[-1]), rtol=1e-4)
-        np.testing.assert_allclose(found["client_mae"][i], oracle.mean_absolute_error(*pairs[-1]), rtol=1e-4)
-        np.testing.assert_allclose(found["client_r2"][i], oracle.r2_score(*pairs[-1]), rtol=1e-4)
-        np.testing.assert_allclose(found["client_loss"][i], found["client_mse"][i] / 4, rtol=1e-5)
-    together = [np.concatenate(side) for side in zip(*pairs, strict=True)]
-    np.testing.assert_allclose(found["r2_micro"], oracle.r2_score(*together), rtol=1e-4)
-    np.testing.assert_allclose(found["mse_micro"], oracle.mean_squared_error(*together), rtol=1e-4)
-    np.testing.assert_allclose(found["r2_p10"], np.percentile(found["client_r2"], 10), rtol=1e-5)
-    np.testing.assert_allclose(found["mae_micro"], oracle.mean_absolute_error(*together), rtol=1e-4)
-    for name, of_clients in (("mae_macro", "mae"), ("mse_macro", "mse"), ("r2_macro", "r2"), ("test_loss", "loss")):
-        np.testing.assert_allclose(found[name], np.mean(found[f"client_{of_clients}"]), rtol=1e-5)
+        inputs, targets = examples_of(federation.test, i)
+        predicted = 1000 + 2 * (inputs @ weights["kernel"] + weights["bias"])
+        pairs.append((np.asarray(targets, np.float64).reshape(len(inputs), -1), predicted))
+        np.testing.assert_allclose(metrics["client_mse"][i], oracle.mean_squared_error(*pairs[-1]), rtol=1e-4)
+        np.testing.assert_allclose(metrics["client_mae"][i], oracle.mean_absolute_error(*pairs[-1]), rtol=1e-4)
+        np.testing.assert_allclose(metrics["client_r2"][i], oracle.r2_score(*pairs[-1]), rtol=1e-4)
+        np.testing.assert_allclose(metrics["client_loss"][i], metrics["client_mse"][i] / 4, rtol=1e-5)
+    all_pairs = [np.concatenate(arrays) for arrays in zip(*pairs, strict=True)]
+    np.testing.assert_allclose(metrics["r2_micro"], oracle.r2_score(*all_pairs), rtol=1e-4)
+    np.testing.assert_allclose(metrics["mse_micro"], oracle.mean_squared_error(*all_pairs), rtol=1e-4)
+    np.testing.assert_allclose(metrics["r2_p10"], np.percentile(metrics["client_r2"], 10), rtol=1e-5)
+    np.testing.assert_allclose(metrics["mae_micro"], oracle.mean_absolute_error(*all_pairs), rtol=1e-4)
+    for name, short_name in (("mae_macro", "mae"), ("mse_macro", "mse"), ("r2_macro", "r2"), ("test_loss", "loss")):
+        np.testing.assert_allclose(metrics[name], np.mean(metrics[f"client_{short_name}"]), rtol=1e-5)
 
 
 def test_measures_of_several_labels(key):
@@ -69,17 +69,17 @@ def test_measures_of_several_labels(key):
     federation = build(on_host(x, y), np.split(np.arange(40), 4), (0.5, 0.0, 0.5))
     model, models = linear(5, 3, key)
     model = fljax.multi_label(model)
-    found = evaluate(model, models, federation.test)
+    metrics = evaluate(model, models, federation.test)
     weights = jax.tree.map(lambda leaf: np.asarray(leaf[0], np.float64), models.params)["fc1"]
     for i in range(4):
-        own, true = examples_of(federation.test, i)
-        logits = own @ weights["kernel"] + weights["bias"]
-        told, there = logits > 0, (true + (logits > 0)).any(axis=0)
-        np.testing.assert_allclose(found["client_accuracy"][i], 1 - oracle.hamming_loss(true, told), rtol=1e-6)
-        f1 = oracle.f1_score(true, told, average=None, zero_division=0)
-        np.testing.assert_allclose(found["client_f1"][i], f1[there].mean(), rtol=1e-6)
-        loss = oracle.log_loss(true.reshape(-1), 1 / (1 + np.exp(-logits.reshape(-1))))
-        np.testing.assert_allclose(found["client_loss"][i], loss, rtol=1e-5)
+        inputs, labels = examples_of(federation.test, i)
+        logits = inputs @ weights["kernel"] + weights["bias"]
+        predicted, occurs = logits > 0, (labels + (logits > 0)).any(axis=0)
+        np.testing.assert_allclose(metrics["client_accuracy"][i], 1 - oracle.hamming_loss(labels, predicted), rtol=1e-6)
+        f1 = oracle.f1_score(labels, predicted, average=None, zero_division=0)
+        np.testing.assert_allclose(metrics["client_f1"][i], f1[occurs].mean(), rtol=1e-6)
+        loss = oracle.log_loss(labels.reshape(-1), 1 / (1 + np.exp(-logits.reshape(-1))))
+        np.testing.assert_allclose(metrics["client_loss"][i], loss, rtol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -130,22 +130,22 @@ def districts():
 @pytest.mark.parametrize("loss", ["squared", "absolute"])
 def test_a_network_finds_the_bend_that_a_line_does_not(key, districts, loss):
     """As scikit-learn's network of that width does on all examples in one place."""
-    halves = [
+    rows_of_splits = [
         np.asarray(split.index)[np.arange(split.index.shape[1]) < np.asarray(split.size)[:, None]]
         for split in (districts.train, districts.test)
     ]
-    x, y = (np.asarray(part) for part in districts.train.pool)
-    (x_train, x_test), (y_train, y_test) = ([part[rows] for rows in halves] for part in (x, y))
+    x, y = (np.asarray(array) for array in districts.train.pool)
+    (x_train, x_test), (y_train, y_test) = ([array[rows] for rows in rows_of_splits] for array in (x, y))
     mean, deviation = float(y_train.mean()), float(y_train.std())
     model = fljax.regression(fljax.MODELS["mlp"]((8,), (32,), 1), loss, mean=mean, deviation=deviation)
     algorithm = fljax.fedavg(model, fljax.Work(4, 32, optimizer="adam"))
     _, metrics = fljax.simulate(algorithm, fljax.fedavg.Hyper(lr=0.01), districts, key, 40, evaluate_every=40)
-    line = LinearRegression().fit(x_train, y_train).score(x_test, y_test)
+    linear_r2 = LinearRegression().fit(x_train, y_train).score(x_test, y_test)
     pooled = MLPRegressor(hidden_layer_sizes=(32,), random_state=0, max_iter=300).fit(
         x_train, (y_train - mean) / deviation
     )
     predicted = pooled.predict(x_test) * deviation + mean
-    assert float(metrics["r2_micro"][-1]) > line + 0.03
+    assert float(metrics["r2_micro"][-1]) > linear_r2 + 0.03
     assert float(metrics["r2_micro"][-1]) > oracle.r2_score(y_test, predicted) - 0.03
     assert float(metrics["mae_micro"][-1]) < 1.2 * oracle.mean_absolute_error(y_test, predicted)  # in the target's unit
 
@@ -169,18 +169,18 @@ def test_sweeps_are_judged_by_measures_of_their_task(key, diabetes):
 
 
 @pytest.mark.parametrize(
-    "given", [{"loss": "huber"}, {"deviation": 0.0}, {"mean": float("nan")}, {"deviation": (1.0, -1.0)}]
+    "options", [{"loss": "huber"}, {"deviation": 0.0}, {"mean": float("nan")}, {"deviation": (1.0, -1.0)}]
 )
-def test_bad_regressions_are_refused(given):
-    with pytest.raises(ValueError, match=next(iter(given))):
-        fljax.regression(fljax.MODELS["logistic_regression"]((10,), 1), **given)
+def test_bad_regressions_are_refused(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        fljax.regression(fljax.MODELS["logistic_regression"]((10,), 1), **options)
 
 
-@pytest.mark.parametrize("kind", [list, np.array])
-def test_several_targets_are_scaled_by_what_numpy_makes(kind):
+@pytest.mark.parametrize("as_sequence", [list, np.array])
+def test_several_targets_are_scaled_by_what_numpy_makes(as_sequence):
     model = fljax.MODELS["logistic_regression"]((10,), 2)
-    found = fljax.regression(model, mean=kind([1.0, 2.0]), deviation=kind([0.5, 2.0]))
-    assert found is fljax.regression(model, mean=(1.0, 2.0), deviation=(0.5, 2.0))
+    scaled = fljax.regression(model, mean=as_sequence([1.0, 2.0]), deviation=as_sequence([0.5, 2.0]))
+    assert scaled is fljax.regression(model, mean=(1.0, 2.0), deviation=(0.5, 2.0))
     assert fljax.regression(model, mean=np.array(3.0)) is fljax.regression(model, mean=3.0)
 
 
@@ -210,13 +210,13 @@ def test_as_many_scales_as_outputs(key, name):
 def test_labels_that_a_model_of_nan_leaves_out_are_not_told_rightly():
     y = jnp.zeros((6, 5)).at[0, :2].set(1)
     data = ClientData(Examples(jnp.ones((6, 3)), y), jnp.arange(6).reshape(2, 3), jnp.full(2, 3))
-    lost = jnp.full((3, 5), jnp.nan).at[:, 1].set(1)  # one of its outputs is a number
-    models = ModelTable(jnp.stack([lost, -jnp.ones((3, 5))]), jnp.arange(2))
+    params_of_nan = jnp.full((3, 5), jnp.nan).at[:, 1].set(1)  # one of its outputs is a number
+    models = ModelTable(jnp.stack([params_of_nan, -jnp.ones((3, 5))]), jnp.arange(2))
     loss = fljax.multi_label(fljax.MODELS["logistic_regression"]((3,), 5)).loss
-    found = evaluate(SimpleNamespace(apply=lambda params, x, key: (x @ params, {}), loss=loss), models, data)
-    np.testing.assert_allclose(found["client_accuracy"], [0, 1])
-    assert found["client_f1"][0] == 0
-    assert np.isnan(found["client_loss"][0])
+    metrics = evaluate(SimpleNamespace(apply=lambda params, x, key: (x @ params, {}), loss=loss), models, data)
+    np.testing.assert_allclose(metrics["client_accuracy"], [0, 1])
+    assert metrics["client_f1"][0] == 0
+    assert np.isnan(metrics["client_loss"][0])
 
 
 @pytest.mark.slow
@@ -226,33 +226,35 @@ def test_targets_that_are_equal_and_a_model_that_gives_nan():
     x = np.zeros((30, 1), np.float32)
     data = ClientData(Examples(jnp.asarray(x), jnp.asarray(y)), jnp.arange(30).reshape(3, size), jnp.full(3, size))
 
-    def found(outputs):
+    def metrics_of(outputs):
         models = ModelTable(jnp.asarray(outputs, jnp.float32), jnp.arange(3))
         predict = lambda params, x: jnp.broadcast_to(params, (x.shape[0], 1))  # noqa: E731
         return evaluate_regression(predict, models, data, lambda outputs, y: jnp.square(outputs[:, 0] - y))
 
-    finite = found([0.5, 0.5, 0.5])
+    finite = metrics_of([0.5, 0.5, 0.5])
     assert np.isnan(np.asarray(finite["client_r2"])[[0, 2]]).all()  # ten times 0.1, whose mean is not 0.1 in float32
     np.testing.assert_allclose(finite["r2_macro"], oracle.r2_score(y[10:20], np.full(10, 0.5)), rtol=1e-4)
-    broken = found([0.5, np.nan, 0.5])  # was left out of all means, which looked the better for it
+    with_nan = metrics_of([0.5, np.nan, 0.5])  # was left out of all means, which looked the better for it
     for name in ("test_loss", "mse_macro", "mse_micro", "mae_macro"):
-        assert np.isnan(broken[name]), name
-    assert broken["r2_macro"] == broken["r2_micro"] == -np.inf
+        assert np.isnan(with_nan[name]), name
+    assert with_nan["r2_macro"] == with_nan["r2_micro"] == -np.inf
 
 
 def test_a_target_varies_though_its_mean_is_a_hundred_thousand_times_as_large():
     rng = np.random.default_rng(0)
     y = np.float32(1000 + 0.01 * rng.normal(size=(3, 50)))
-    told = y + np.float32(0.005) * np.sign(rng.normal(size=y.shape)).astype(np.float32)
-    pool = Examples(jnp.asarray(told.reshape(-1, 1)), jnp.asarray(y.ravel()))
+    predicted = y + np.float32(0.005) * np.sign(rng.normal(size=y.shape)).astype(np.float32)
+    pool = Examples(jnp.asarray(predicted.reshape(-1, 1)), jnp.asarray(y.ravel()))
     data, models = (
         ClientData(pool, jnp.arange(150).reshape(3, 50), jnp.full(3, 50)),
         ModelTable(jnp.zeros(3), jnp.arange(3)),
     )
     loss = lambda outputs, y: jnp.square(outputs[:, 0] - y)  # noqa: E731
-    found = jax.jit(lambda: evaluate_regression(lambda params, x: x + params, models, data, loss))()
-    np.testing.assert_allclose(found["client_r2"], [oracle.r2_score(*pair) for pair in zip(y, told, strict=True)], 0.01)
-    np.testing.assert_allclose(found["r2_micro"], oracle.r2_score(y.ravel(), told.ravel()), 0.01)
+    metrics = jax.jit(lambda: evaluate_regression(lambda params, x: x + params, models, data, loss))()
+    np.testing.assert_allclose(
+        metrics["client_r2"], [oracle.r2_score(*pair) for pair in zip(y, predicted, strict=True)], 0.01
+    )
+    np.testing.assert_allclose(metrics["r2_micro"], oracle.r2_score(y.ravel(), predicted.ravel()), 0.01)
 
 
 @pytest.mark.parametrize("n", [11, *slow(1, 10, 12)])
@@ -268,24 +270,24 @@ def test_a_target_that_does_not_vary_is_left_out_and_models_of_nan_are_the_worst
     size = data.size
 
     @jax.jit
-    def run(shifts, size):
+    def metrics_of(shifts, size):
         return evaluate_regression(predict, ModelTable(shifts, jnp.arange(n)), data._replace(size=size), loss)
 
-    found = run(jnp.zeros((n, 2)), size)
+    metrics = metrics_of(jnp.zeros((n, 2)), size)
     varying = zip(y[..., 1], x[..., 1], strict=True)
     expected = [oracle.r2_score(*pair) if np.ptp(pair[0]) else np.nan for pair in varying]
-    np.testing.assert_allclose(found["client_r2"], expected, rtol=1e-4)
-    np.testing.assert_allclose(found["r2_p10"], np.nanpercentile(expected, 10), rtol=1e-4)
+    np.testing.assert_allclose(metrics["client_r2"], expected, rtol=1e-4)
+    np.testing.assert_allclose(metrics["r2_p10"], np.nanpercentile(expected, 10), rtol=1e-4)
     micro = oracle.r2_score(y[..., 1].ravel(), x[..., 1].ravel())
-    np.testing.assert_allclose(found["r2_micro"], micro, rtol=1e-4)
-    broken = run(jnp.zeros((n, 2)).at[: max(1, n // 5)].set(jnp.nan), size)
-    assert broken["r2_p10"] == broken["r2_micro"] == broken["r2_macro"] == -np.inf
+    np.testing.assert_allclose(metrics["r2_micro"], micro, rtol=1e-4)
+    with_nan = metrics_of(jnp.zeros((n, 2)).at[: max(1, n // 5)].set(jnp.nan), size)
+    assert with_nan["r2_p10"] == with_nan["r2_micro"] == with_nan["r2_macro"] == -np.inf
     if n > 1:  # a client without test examples has no measure, and counts in none
-        others = run(jnp.zeros((n, 2)), size.at[0].set(0))
-        np.testing.assert_allclose(others["r2_macro"], np.nanmean(expected[1:]), rtol=1e-4)
+        without_first = metrics_of(jnp.zeros((n, 2)), size.at[0].set(0))
+        np.testing.assert_allclose(without_first["r2_macro"], np.nanmean(expected[1:]), rtol=1e-4)
         micro = oracle.r2_score(y[1:, :, 1].ravel(), x[1:, :, 1].ravel())
-        np.testing.assert_allclose(others["r2_micro"], micro, rtol=1e-4)
-        np.testing.assert_allclose(others["mse_macro"], np.square(y - x)[1:].mean(), rtol=1e-4)
+        np.testing.assert_allclose(without_first["r2_micro"], micro, rtol=1e-4)
+        np.testing.assert_allclose(without_first["mse_macro"], np.square(y - x)[1:].mean(), rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["fedem", "fedrc", "knnper", "fedproto", "feddistill", "fedlc", "gpfl", "fedrod"])
@@ -310,16 +312,16 @@ def test_a_loss_of_ones_own_sees_outputs_and_targets_without_their_unit(key):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(60, 5)).astype(np.float32), (30 + 4 * rng.normal(size=(60, 2))).astype(np.float32)
     net, models = linear(5, 2, key)
-    told, _ = net.apply(jax.tree.map(lambda leaf: leaf[0], models.params), x, None)
+    scaled_outputs, _ = net.apply(jax.tree.map(lambda leaf: leaf[0], models.params), x, None)
     huber = fljax.regression(net, lambda o, t: optax.huber_loss(o, t).mean(axis=1), mean=(30.0, 29.0), deviation=4.0)
     assert task_of(huber.loss) == "regression"
     outputs = huber.apply(jax.tree.map(lambda leaf: leaf[0], models.params), x, None)[0]
-    error = np.abs(np.asarray(told) - (y - np.array([30.0, 29.0])) / 4)
+    error = np.abs(np.asarray(scaled_outputs) - (y - np.array([30.0, 29.0])) / 4)
     expected = np.where(error < 1, error**2 / 2, error - 0.5).mean(axis=1)
     np.testing.assert_allclose(huber.loss(outputs, y), expected, rtol=1e-4)
-    ours = fljax.regression(net, lambda o, t: jnp.square(o - t).mean(axis=1), mean=30.0, deviation=4.0)
-    theirs = fljax.regression(net, mean=30.0, deviation=4.0)
-    np.testing.assert_allclose(ours.loss(outputs, y), theirs.loss(outputs, y), rtol=1e-4)
+    own_squared = fljax.regression(net, lambda o, t: jnp.square(o - t).mean(axis=1), mean=30.0, deviation=4.0)
+    squared = fljax.regression(net, mean=30.0, deviation=4.0)
+    np.testing.assert_allclose(own_squared.loss(outputs, y), squared.loss(outputs, y), rtol=1e-4)
     with pytest.raises(ValueError, match=r"loss=3 is unknown; choose 'squared', 'absolute' or a function \(outputs"):
         fljax.regression(net, 3)
     with pytest.raises(ValueError, match="the network has 2 outputs and the labels 3 columns"):
@@ -340,9 +342,9 @@ def test_clients_learn_by_a_loss_of_ones_own(key):
     algorithm, hyper = fljax.fedavg(model, Work(1, 90)), fljax.fedavg.Hyper(lr=0.1)
     state, metrics = fljax.simulate(algorithm, hyper, federation, key, n_rounds=200)
     models = fljax.deployed(algorithm, hyper, state, federation, key)
-    told = algorithm.predict(fljax.client_model(models, 0), np.zeros((1, 1), np.float32))
-    seen = y[np.concatenate([federation.train.index[i, : federation.train.size[i]] for i in range(4)])]
-    np.testing.assert_allclose(told[0, 0], np.quantile(seen, 0.9), rtol=0.05)
+    predicted = algorithm.predict(fljax.client_model(models, 0), np.zeros((1, 1), np.float32))
+    train_targets = y[np.concatenate([federation.train.index[i, : federation.train.size[i]] for i in range(4)])]
+    np.testing.assert_allclose(predicted[0, 0], np.quantile(train_targets, 0.9), rtol=0.05)
     assert "mse_macro" in metrics
 
 

@@ -44,41 +44,43 @@ def outcome(*, clustered: bool, label=(0, 0, 1, 1)) -> Outcome:
 
 
 def test_table_by_hand():
-    plain, clustered = final_table({"fedavg": outcome(clustered=False), "ifca": outcome(clustered=True)}, GROUP)
-    assert (plain["algorithm"], plain["rounds"]) == ("fedavg", 3)
-    assert plain["accuracy_macro"] == 0.25  # the last round is the headline
-    assert (plain["best_accuracy"], plain["best_round"]) == (0.5, 1)
-    assert plain["ari"] is plain["n_clusters"] is None
+    unclustered_row, clustered_row = final_table(
+        {"fedavg": outcome(clustered=False), "ifca": outcome(clustered=True)}, GROUP
+    )
+    assert (unclustered_row["algorithm"], unclustered_row["rounds"]) == ("fedavg", 3)
+    assert unclustered_row["accuracy_macro"] == 0.25  # the last round is the headline
+    assert (unclustered_row["best_accuracy"], unclustered_row["best_round"]) == (0.5, 1)
+    assert unclustered_row["ari"] is unclustered_row["n_clusters"] is None
     # Three of four clients sent 3 times 10^6 floats, 4 bytes each: 12 MB each, 9 MB in the mean.
-    assert plain["megabytes_up"] == 9.0
-    assert plain["megabytes_down"] == 18.0
-    assert (clustered["ari"], clustered["n_clusters"]) == (1.0, 2)
+    assert unclustered_row["megabytes_up"] == 9.0
+    assert unclustered_row["megabytes_down"] == 18.0
+    assert (clustered_row["ari"], clustered_row["n_clusters"]) == (1.0, 2)
 
 
 def test_a_row_tells_how_the_headline_is_spread_over_the_clients():
     rng = np.random.default_rng(0)
-    own, measured = outcome(clustered=False), rng.random((3, 25)).astype(np.float32)
-    measured[-1, [3, 7]] = np.nan  # not tested
-    own.metrics["client_accuracy"] = measured
-    (row,) = final_table({"a": own})
-    tested = np.sort(np.delete(measured[-1], [3, 7]).astype(np.float64))
-    assert row["accuracy_worst10"] == pytest.approx(tested[:3].mean(), rel=1e-12)  # 2.3 of 23
-    assert row["accuracy_deviation"] == pytest.approx(tested.std(), rel=1e-12)
-    own.metrics["client_accuracy"] = np.full((3, 25), np.nan, np.float32)
-    (row,) = final_table({"a": own})
+    result, accuracy = outcome(clustered=False), rng.random((3, 25)).astype(np.float32)
+    accuracy[-1, [3, 7]] = np.nan  # not tested
+    result.metrics["client_accuracy"] = accuracy
+    (row,) = final_table({"a": result})
+    sorted_accuracy = np.sort(np.delete(accuracy[-1], [3, 7]).astype(np.float64))
+    assert row["accuracy_worst10"] == pytest.approx(sorted_accuracy[:3].mean(), rel=1e-12)  # 2.3 of 23
+    assert row["accuracy_deviation"] == pytest.approx(sorted_accuracy.std(), rel=1e-12)
+    result.metrics["client_accuracy"] = np.full((3, 25), np.nan, np.float32)
+    (row,) = final_table({"a": result})
     assert row["accuracy_worst10"] is row["accuracy_deviation"] is None
     newcomers = {"accuracy_macro": 0.5, "accuracy_micro": 0.25, "accuracy_p10": 0.125}
-    (row,) = final_table({"a": own._replace(newcomers=newcomers, compile_seconds=4.0)})
+    (row,) = final_table({"a": result._replace(newcomers=newcomers, compile_seconds=4.0)})
     assert [row[f"new_{name}"] for name in newcomers] == list(newcomers.values())
     assert (row["seconds"], row["compile_seconds"]) == (1.5, 4.0)
 
 
 def test_clients_are_told_by_their_sizes_clusters_and_last_test():
     data = linear_groups(4, 2, examples=20, ragged=0.5)
-    plain, clustered = outcome(clustered=False), outcome(clustered=True, label=(1, 0, 1, 1))
-    for i, one in enumerate((plain, clustered)):
-        one.metrics["client_accuracy"] = np.linspace(i, i + 0.5, 12).reshape(3, 4)
-    rows = client_table({"a": plain, "b": clustered}, data, ["w", "x", "y", "z"])
+    unclustered, clustered_outcome = outcome(clustered=False), outcome(clustered=True, label=(1, 0, 1, 1))
+    for i, result in enumerate((unclustered, clustered_outcome)):
+        result.metrics["client_accuracy"] = np.linspace(i, i + 0.5, 12).reshape(3, 4)
+    rows = client_table({"a": unclustered, "b": clustered_outcome}, data, ["w", "x", "y", "z"])
     assert [row["client"] for row in rows] == ["w", "x", "y", "z"]
     expected = {
         "group": np.asarray(data.group),
@@ -91,53 +93,53 @@ def test_clients_are_told_by_their_sizes_clusters_and_last_test():
     assert rows[0].keys() == {"client", *expected}
     for name, values in expected.items():
         np.testing.assert_allclose([row[name] for row in rows], values, err_msg=name)
-    assert [row["client"] for row in client_table({"a": plain}, data._replace(group=None))] == [0, 1, 2, 3]
+    assert [row["client"] for row in client_table({"a": unclustered}, data._replace(group=None))] == [0, 1, 2, 3]
 
 
 def test_labels_over_time_are_those_last_reported():
-    own = outcome(clustered=True)
-    own.metrics["ids"] = np.array([[0, 2], [1, 2], [0, 3]])
-    own.metrics["active"] = np.array([[True, True], [True, False], [True, True]])
-    own.metrics["label"] = np.array([[4, 5], [6, 7], [8, 9]])
-    np.testing.assert_array_equal(labels_over_time(own), [[4, -1, 5, -1], [4, 6, 5, -1], [8, 6, 5, 9]])
+    result = outcome(clustered=True)
+    result.metrics["ids"] = np.array([[0, 2], [1, 2], [0, 3]])
+    result.metrics["active"] = np.array([[True, True], [True, False], [True, True]])
+    result.metrics["label"] = np.array([[4, 5], [6, 7], [8, 9]])
+    np.testing.assert_array_equal(labels_over_time(result), [[4, -1, 5, -1], [4, 6, 5, -1], [8, 6, 5, 9]])
 
 
 def test_what_privacy_attackers_and_a_clock_cost_stands_beside_accuracy():
-    own = outcome(clustered=False)
-    told = {"epsilon": [1.0, 1.5, 1.75], "attack_success": [0.1, np.nan, 0.75], "simulated_seconds": [2.0, 1.0, 4.0]}
-    own.metrics.update({name: np.asarray(values, np.float32) for name, values in told.items()})
-    row, plain = final_table({"private": own, "plain": outcome(clustered=False)})
+    result = outcome(clustered=False)
+    costs = {"epsilon": [1.0, 1.5, 1.75], "attack_success": [0.1, np.nan, 0.75], "simulated_seconds": [2.0, 1.0, 4.0]}
+    result.metrics.update({name: np.asarray(values, np.float32) for name, values in costs.items()})
+    row, plain_row = final_table({"private": result, "plain": outcome(clustered=False)})
     assert (row["epsilon"], row["attack_success"], row["simulated_seconds"]) == (1.75, 0.75, 7.0)
-    assert plain["epsilon"] is plain["attack_success"] is plain["simulated_seconds"] is None
-    shown = as_table([row, plain], 200)
-    assert all(word in shown for word in ("epsilon", "success", "simulated", "1.75", "7.00"))
-    ends, values = curve(own.metrics, seconds=True)
+    assert plain_row["epsilon"] is plain_row["attack_success"] is plain_row["simulated_seconds"] is None
+    text = as_table([row, plain_row], 200)
+    assert all(word in text for word in ("epsilon", "success", "simulated", "1.75", "7.00"))
+    ends, values = curve(result.metrics, seconds=True)
     np.testing.assert_array_equal(ends, [2.0, 7.0])
     np.testing.assert_array_equal(values, [0.5, 0.25])
 
 
 def test_results_that_were_left_out_are_counted_and_said():
     """Of participants: one that dropped out has no result."""
-    own = outcome(clustered=False)
-    own.metrics["ok"] = np.array([[True, False, False], [True, True, True], [True, True, False]])
-    own.metrics["active"] = np.array([[True] * 3, [True] * 3, [True, True, False]])
-    row, plain = final_table({"a": own, "b": outcome(clustered=False)})
-    assert (row["n_not_finite"], plain["n_not_finite"]) == (2, 0)
-    told = "clients' results that were not finite were left out: a in 2 of 6 rounds of 2 seeds"
-    assert left_out({"a": [own.metrics] * 2, "b": [outcome(clustered=False).metrics]}) == [told]
+    result = outcome(clustered=False)
+    result.metrics["ok"] = np.array([[True, False, False], [True, True, True], [True, True, False]])
+    result.metrics["active"] = np.array([[True] * 3, [True] * 3, [True, True, False]])
+    row, other_row = final_table({"a": result, "b": outcome(clustered=False)})
+    assert (row["n_not_finite"], other_row["n_not_finite"]) == (2, 0)
+    message = "clients' results that were not finite were left out: a in 2 of 6 rounds of 2 seeds"
+    assert left_out({"a": [result.metrics] * 2, "b": [outcome(clustered=False).metrics]}) == [message]
     assert left_out({"b": [outcome(clustered=False).metrics]}) == []
 
 
 def test_a_clustered_method_that_came_to_one_model_is_told():
     """Clusters are those that clients were last said to be in; -1 is a client in none."""
-    one, two, three = (outcome(clustered=True).metrics for _ in range(3))
-    one["label"] = np.array([[0, 1, 2], [0, 0, 0], [5, 5, 5]])
-    two["ids"] = np.array([[0, 1, 2], [0, 1, 2], [3, 4, 5]])  # who is away in the last round counts
-    three["label"] = np.array([[0, 0, 0], [0, 0, 0], [0, -1, 1]])
-    told = "clusters of clients at the end: a 1 (one model for all), b 1 to 3, c 2"
-    two["label"] = np.array([[0, 0, 0], [0, 0, 1], [1, 1, 2]])
-    runs = {"a": [one, one], "b": [one, two], "c": [three], "fedavg": [outcome(clustered=False).metrics]}
-    assert clusters_found(runs) == [told]
+    first, second, third = (outcome(clustered=True).metrics for _ in range(3))
+    first["label"] = np.array([[0, 1, 2], [0, 0, 0], [5, 5, 5]])
+    second["ids"] = np.array([[0, 1, 2], [0, 1, 2], [3, 4, 5]])  # who is away in the last round counts
+    third["label"] = np.array([[0, 0, 0], [0, 0, 0], [0, -1, 1]])
+    message = "clusters of clients at the end: a 1 (one model for all), b 1 to 3, c 2"
+    second["label"] = np.array([[0, 0, 0], [0, 0, 1], [1, 1, 2]])
+    runs = {"a": [first, first], "b": [first, second], "c": [third], "fedavg": [outcome(clustered=False).metrics]}
+    assert clusters_found(runs) == [message]
     assert clusters_found({"fedavg": runs["fedavg"]}) == []
 
 
@@ -186,9 +188,9 @@ def test_a_federation_without_groups_has_no_ari():
 
 
 def test_never_finite_accuracy_is_reported_as_such():
-    broken = outcome(clustered=False)
-    broken.metrics["accuracy_macro"][:] = np.nan
-    row = final_table({"fedavg": broken})[0]
+    result = outcome(clustered=False)
+    result.metrics["accuracy_macro"][:] = np.nan
+    row = final_table({"fedavg": result})[0]
     assert np.isnan(row["accuracy_macro"])
     assert row["best_round"] == 3
 
@@ -227,8 +229,10 @@ def test_agreement_is_scikit_learns_adjusted_rand_index():
     rng = np.random.default_rng(0)
     for n, n_clusters, n_groups in ((4, 0, 2), (1, 1, 1), (9, 1, 3), (9, 9, 9), (40, 3, 4), (40, 7, 2), (300, 5, 5)):
         label, group = rng.integers(-1, n_clusters, n), rng.integers(0, n_groups, n)
-        known = label >= 0
-        assert agreement(label, group) == pytest.approx(adjusted_rand_score(group[known], label[known]), abs=1e-12)
+        is_known = label >= 0
+        assert agreement(label, group) == pytest.approx(
+            adjusted_rand_score(group[is_known], label[is_known]), abs=1e-12
+        )
     assert agreement(np.array([3, 3, 1]), np.array([0, 0, 5])) == 1
     group = np.arange(200_000) % 2  # many pairs: their products are beyond int64
     label = np.where(np.arange(200_000) < 100_000, group, 1)
@@ -261,17 +265,17 @@ def test_principal_components_of_many_are_found_without_all_the_others(shape, mo
     monkeypatch.setattr(report, "_AT_ONCE", 1 << 11)  # six parts
     rows = np.random.default_rng(0).normal(size=shape) * np.r_[9, 5, np.ones(shape[1] - 2)] + 1
     models = ModelTable({"fc1": jnp.asarray(rows, jnp.float32)}, jnp.arange(shape[0]))
-    asked, eigh = [], scipy.linalg.eigh
+    calls, eigh = [], scipy.linalg.eigh
 
     def spy(matrix, subset_by_index):
-        asked.append((matrix.shape, subset_by_index))
+        calls.append((matrix.shape, subset_by_index))
         return eigh(matrix, subset_by_index=subset_by_index)
 
     monkeypatch.setattr(scipy.linalg, "eigh", spy)
     monkeypatch.setattr(np.linalg, "svd", None)
     coordinates, share = principal_components(models)
     monkeypatch.undo()
-    assert asked == [((40, 40), (38, 39))]  # of the fewer, and two of them
+    assert calls == [((40, 40), (38, 39))]  # of the fewer, and two of them
     pca = PCA(2, svd_solver="full").fit(rows)
     np.testing.assert_allclose(np.abs(coordinates), np.abs(pca.transform(rows)), atol=2e-3)
     np.testing.assert_allclose(share, pca.explained_variance_ratio_, rtol=1e-5)
@@ -322,9 +326,9 @@ def test_model_map_merges_equal_models_of_a_group():
 
 
 def test_a_curve_without_values_is_left_out(tmp_path):
-    nothing = np.zeros(0, int), np.zeros(0)
-    figure = plots.learning_curves({"a": nothing, "b": (np.arange(1, 3), np.ones(2))})
+    empty = np.zeros(0, int), np.zeros(0)
+    figure = plots.learning_curves({"a": empty, "b": (np.arange(1, 3), np.ones(2))})
     (text,) = figure.axes[0].texts
     assert text.get_text() == "b  1.000"
     assert text.get_color() == figure.axes[0].lines[0].get_color() == plots.COLORS[1]
-    plots.save(plots.learning_curves({"a": nothing}), tmp_path / "empty.png", pdf=True)
+    plots.save(plots.learning_curves({"a": empty}), tmp_path / "empty.png", pdf=True)

@@ -19,28 +19,28 @@ LABELS = np.array([0, 1, 2, 3, 4, 5, 0, 1, 1, 1, 2, 5, 3, 3, 3, 2, 2, 3, 2, 4, 4
 """Of four clients: all classes, two, one, and a single example."""
 
 
-def as_told(params, x):
+def inputs_as_outputs(params, x):
     """A network that tells what the examples hold."""
     return x
 
 
-def data_of(outputs, y=LABELS, owned=OWNED):
+def data_of(outputs, y=LABELS, rows_by_client=OWNED):
     """What fills a shorter client's row is another client's."""
-    longest = max(map(len, owned))
-    index = np.array([[*rows, *[1] * (longest - len(rows))] for rows in owned], np.int32)
-    size = np.array([len(rows) for rows in owned], np.int32)
+    longest = max(map(len, rows_by_client))
+    index = np.array([[*rows, *[1] * (longest - len(rows))] for rows in rows_by_client], np.int32)
+    size = np.array([len(rows) for rows in rows_by_client], np.int32)
     return jax.tree.map(jnp.asarray, ClientData(Examples(outputs, y), index, size))
 
 
-def scores_of(data, *scores, task=lambda model: model, **named):
+def scores_of(data, *scores, task=lambda model: model, **own_scores):
     """Metrics of outputs that stand in the data."""
-    network = fljax.from_functions(lambda key: {"w": jnp.zeros(1)}, as_told)
-    model = fljax.scored(task(network), *scores, **named)
+    network = fljax.from_functions(lambda key: {"w": jnp.zeros(1)}, inputs_as_outputs)
+    model = fljax.scored(task(network), *scores, **own_scores)
     models = ModelTable({"w": jnp.zeros((1, 1))}, jnp.zeros(len(OWNED), jnp.int32))
-    return jax.device_get(fljax.evaluate(as_told, models, data, model.loss))
+    return jax.device_get(fljax.evaluate(inputs_as_outputs, models, data, model.loss))
 
 
-def own(array, client):
+def rows_of_client(array, client):
     return array[list(OWNED[client])]
 
 
@@ -53,64 +53,66 @@ def softmax(outputs):
 def tied_outputs():
     """Half of them with ties, within a class and between classes."""
     rng = np.random.default_rng(0)
-    drawn = 2 * rng.normal(size=(len(LABELS), N_CLASSES)).astype(np.float32)
-    drawn[::2] = drawn[::2].round()
-    drawn[1] = drawn[2]
-    drawn[13] = drawn[15]
-    return drawn
+    outputs = 2 * rng.normal(size=(len(LABELS), N_CLASSES)).astype(np.float32)
+    outputs[::2] = outputs[::2].round()
+    outputs[1] = outputs[2]
+    outputs[13] = outputs[15]
+    return outputs
 
 
 def one_vs_rest(function, outputs, y):
     """Mean over the classes that some examples are of and some are not."""
-    told = softmax(outputs)
-    return np.mean([function(y == c, told[:, c]) for c in range(N_CLASSES) if 0 < (y == c).sum() < len(y)])
+    probabilities = softmax(outputs)
+    return np.mean([function(y == c, probabilities[:, c]) for c in range(N_CLASSES) if 0 < (y == c).sum() < len(y)])
 
 
 @pytest.mark.parametrize("name", ["auc", "average_precision"])
 def test_orders_of_classes_are_scikit_learns(outputs, name):
     function = {"auc": oracle.roc_auc_score, "average_precision": oracle.average_precision_score}[name]
-    found = scores_of(data_of(outputs), name)
+    metrics = scores_of(data_of(outputs), name)
     for client in (0, 1):
-        value = one_vs_rest(function, own(outputs, client), own(LABELS, client))
-        np.testing.assert_allclose(found[f"client_{name}"][client], value, rtol=1e-6)
-    assert np.isnan(found[f"client_{name}"][2:]).all()  # one class alone has no order
-    defined = found[f"client_{name}"][:2]
-    np.testing.assert_allclose(found[f"{name}_macro"], defined.mean(), rtol=1e-6)
-    np.testing.assert_allclose(found[f"{name}_micro"], (12 * defined[0] + 7 * defined[1]) / 19, rtol=1e-6)
+        expected = one_vs_rest(function, rows_of_client(outputs, client), rows_of_client(LABELS, client))
+        np.testing.assert_allclose(metrics[f"client_{name}"][client], expected, rtol=1e-6)
+    assert np.isnan(metrics[f"client_{name}"][2:]).all()  # one class alone has no order
+    defined = metrics[f"client_{name}"][:2]
+    np.testing.assert_allclose(metrics[f"{name}_macro"], defined.mean(), rtol=1e-6)
+    np.testing.assert_allclose(metrics[f"{name}_micro"], (12 * defined[0] + 7 * defined[1]) / 19, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["auc", "average_precision"])
 def test_orders_of_labels_are_scikit_learns(outputs, name):
     function = {"auc": oracle.roc_auc_score, "average_precision": oracle.average_precision_score}[name]
     y = (np.random.default_rng(1).random((len(LABELS), N_CLASSES)) < 0.4).astype(np.float32)
-    found = scores_of(data_of(outputs, y), name, task=fljax.multi_label)[f"client_{name}"]
+    values = scores_of(data_of(outputs, y), name, task=fljax.multi_label)[f"client_{name}"]
     for client in (0, 1, 2):
-        truth, told = own(y, client), own(outputs, client)
-        some = [c for c in range(N_CLASSES) if 0 < truth[:, c].sum() < len(truth)]
-        value = np.mean([function(truth[:, c], told[:, c]) for c in some])
-        np.testing.assert_allclose(found[client], value, rtol=1e-6)
+        truth, logits = rows_of_client(y, client), rows_of_client(outputs, client)
+        ordered = [c for c in range(N_CLASSES) if 0 < truth[:, c].sum() < len(truth)]
+        expected = np.mean([function(truth[:, c], logits[:, c]) for c in ordered])
+        np.testing.assert_allclose(values[client], expected, rtol=1e-6)
 
 
 def test_of_two_classes_the_area_is_that_of_the_second(outputs):
-    found = scores_of(data_of(outputs[:, :2], LABELS % 2), "auc")["client_auc"]
+    auc = scores_of(data_of(outputs[:, :2], LABELS % 2), "auc")["client_auc"]
     for client in (0, 1):
-        told = own(outputs, client)[:, 1] - own(outputs, client)[:, 0]
-        np.testing.assert_allclose(found[client], oracle.roc_auc_score(own(LABELS, client) % 2, told), rtol=1e-6)
+        margin = rows_of_client(outputs, client)[:, 1] - rows_of_client(outputs, client)[:, 0]
+        np.testing.assert_allclose(
+            auc[client], oracle.roc_auc_score(rows_of_client(LABELS, client) % 2, margin), rtol=1e-6
+        )
 
 
 def test_scores_of_classes_are_scikit_learns(outputs):
-    found = scores_of(data_of(outputs), "balanced_accuracy", "top3", "top5", "brier")
+    metrics = scores_of(data_of(outputs), "balanced_accuracy", "top3", "top5", "brier")
     for client in range(len(OWNED)):
-        told, y = own(outputs, client), own(LABELS, client)
+        logits, y = rows_of_client(outputs, client), rows_of_client(LABELS, client)
         if client < 2:  # scikit-learn warns of classes that are told and not there
-            recall = [(told[y == c].argmax(axis=1) == c).mean() for c in np.unique(y)]
-            np.testing.assert_allclose(found["client_balanced_accuracy"][client], np.mean(recall), rtol=1e-6)
+            recall = [(logits[y == c].argmax(axis=1) == c).mean() for c in np.unique(y)]
+            np.testing.assert_allclose(metrics["client_balanced_accuracy"][client], np.mean(recall), rtol=1e-6)
         for k in (3, 5):
-            order = np.argsort(-told, axis=1, kind="stable")[:, :k]  # of equal ones the lower class comes first
-            value = (order == y[:, None]).any(axis=1).mean()
-            np.testing.assert_allclose(found[f"client_top{k}"][client], value, rtol=1e-6)
-        value = oracle.brier_score_loss(y, softmax(told), labels=range(N_CLASSES), scale_by_half=False)
-        np.testing.assert_allclose(found["client_brier"][client], value, rtol=1e-5)
+            order = np.argsort(-logits, axis=1, kind="stable")[:, :k]  # of equal ones the lower class comes first
+            expected = (order == y[:, None]).any(axis=1).mean()
+            np.testing.assert_allclose(metrics[f"client_top{k}"][client], expected, rtol=1e-6)
+        expected = oracle.brier_score_loss(y, softmax(logits), labels=range(N_CLASSES), scale_by_half=False)
+        np.testing.assert_allclose(metrics["client_brier"][client], expected, rtol=1e-5)
 
 
 def test_a_fifth_of_few_classes_is_all_of_them(outputs):
@@ -122,31 +124,31 @@ def test_balanced_accuracy_is_scikit_learns():
     y = np.repeat(np.arange(3), (2, 5, 15)).astype(np.int32)
     outputs = rng.normal(size=(22, 3)).astype(np.float32) + np.eye(3, dtype=np.float32)[y]
     data = data_of(outputs, y, (range(22),))
-    model = fljax.scored(fljax.from_functions(lambda key: {"w": jnp.zeros(1)}, as_told), "balanced_accuracy")
+    model = fljax.scored(fljax.from_functions(lambda key: {"w": jnp.zeros(1)}, inputs_as_outputs), "balanced_accuracy")
     models = ModelTable({"w": jnp.zeros((1, 1))}, jnp.zeros(1, jnp.int32))
-    found = fljax.evaluate(as_told, models, data, model.loss)["balanced_accuracy_macro"]
-    np.testing.assert_allclose(found, oracle.balanced_accuracy_score(y, outputs.argmax(axis=1)), rtol=1e-6)
+    accuracy = fljax.evaluate(inputs_as_outputs, models, data, model.loss)["balanced_accuracy_macro"]
+    np.testing.assert_allclose(accuracy, oracle.balanced_accuracy_score(y, outputs.argmax(axis=1)), rtol=1e-6)
 
 
 def test_calibration_is_that_of_bins_counted_by_hand(outputs):
-    found = scores_of(data_of(outputs), "ece")["client_ece"]
+    errors = scores_of(data_of(outputs), "ece")["client_ece"]
     for client in range(len(OWNED)):
-        told, y = softmax(own(outputs, client)), own(LABELS, client)
-        sure, right, error = told.max(axis=1), told.argmax(axis=1) == y, 0.0
+        probabilities, y = softmax(rows_of_client(outputs, client)), rows_of_client(LABELS, client)
+        confidence, is_right, error = probabilities.max(axis=1), probabilities.argmax(axis=1) == y, 0.0
         for low in np.linspace(0, 1, 16)[:-1]:
-            here = (sure > low) & (sure <= low + 1 / 15)
-            error += here.mean() * abs(right[here].mean() - sure[here].mean()) if here.any() else 0
-        np.testing.assert_allclose(found[client], error, rtol=1e-5)
+            in_bin = (confidence > low) & (confidence <= low + 1 / 15)
+            error += in_bin.mean() * abs(is_right[in_bin].mean() - confidence[in_bin].mean()) if in_bin.any() else 0
+        np.testing.assert_allclose(errors[client], error, rtol=1e-5)
 
 
 @pytest.mark.parametrize("n_targets", [1, 2])
 def test_root_of_the_squared_error_is_scikit_learns(n_targets):
     rng = np.random.default_rng(3)
     y, outputs = (rng.normal(size=(len(LABELS), n_targets)).astype(np.float32) for _ in range(2))
-    found = scores_of(data_of(outputs, y[:, 0] if n_targets == 1 else y), "rmse", task=fljax.regression)
+    metrics = scores_of(data_of(outputs, y[:, 0] if n_targets == 1 else y), "rmse", task=fljax.regression)
     for client in range(len(OWNED)):
-        value = np.sqrt(oracle.mean_squared_error(own(y, client), own(outputs, client)))
-        np.testing.assert_allclose(found["client_rmse"][client], value, rtol=1e-6)
+        expected = np.sqrt(oracle.mean_squared_error(rows_of_client(y, client), rows_of_client(outputs, client)))
+        np.testing.assert_allclose(metrics["client_rmse"][client], expected, rtol=1e-6)
 
 
 def test_scores_of_ones_own_see_a_clients_examples_and_no_others(outputs):
@@ -157,53 +159,53 @@ def test_scores_of_ones_own_see_a_clients_examples_and_no_others(outputs):
     def largest(outputs, y, is_there):
         return jnp.where(is_there, y, -1).max()
 
-    found = scores_of(data_of(outputs), margin, biggest=largest)
+    metrics = scores_of(data_of(outputs), margin, biggest=largest)
     top = np.sort(outputs, axis=1)
     for client in range(len(OWNED)):
-        gaps = own(top[:, -1] - top[:, -2], client)
-        np.testing.assert_allclose(found["client_margin"][client], gaps.mean(), rtol=1e-5)
-        assert found["client_biggest"][client] == own(LABELS, client).max()
+        gaps = rows_of_client(top[:, -1] - top[:, -2], client)
+        np.testing.assert_allclose(metrics["client_margin"][client], gaps.mean(), rtol=1e-5)
+        assert metrics["client_biggest"][client] == rows_of_client(LABELS, client).max()
     untested = data_of(outputs)._replace(size=jnp.int32([12, 7, 2, 0]))
-    some = scores_of(untested, margin, biggest=largest)
-    assert np.isnan(some["client_biggest"][3])  # whatever it makes of nobody's examples
-    assert some["biggest_macro"] == np.mean([5, 3, 4])
-    assert found["biggest_macro"] == np.mean([5, 3, 4, 1])
-    assert found["biggest_micro"] == np.mean(np.repeat([5, 3, 4, 1], [12, 7, 2, 1]), dtype=np.float32)
+    untested_metrics = scores_of(untested, margin, biggest=largest)
+    assert np.isnan(untested_metrics["client_biggest"][3])  # whatever it makes of nobody's examples
+    assert untested_metrics["biggest_macro"] == np.mean([5, 3, 4])
+    assert metrics["biggest_macro"] == np.mean([5, 3, 4, 1])
+    assert metrics["biggest_micro"] == np.mean(np.repeat([5, 3, 4, 1], [12, 7, 2, 1]), dtype=np.float32)
 
 
 def test_what_every_test_says_stays_as_it_is(outputs):
     outputs[19:] = np.eye(N_CLASSES)[LABELS[19:]]  # told rightly, as not all of the first two clients are
     data = data_of(outputs)
-    without, scored = scores_of(data), scores_of(data, "auc", "top3")
-    assert scored.keys() - without.keys() == {f"{n}_{m}" for n in ("auc", "top3") for m in ("macro", "micro")} | {
+    unscored, scored = scores_of(data), scores_of(data, "auc", "top3")
+    assert scored.keys() - unscored.keys() == {f"{n}_{m}" for n in ("auc", "top3") for m in ("macro", "micro")} | {
         "client_auc",
         "client_top3",
     }
-    for name, value in without.items():
+    for name, value in unscored.items():
         np.testing.assert_array_equal(value, scored[name])
-    least = np.sort(without["client_accuracy"])[:2]
-    assert least[0] < least[1]  # the premise: a tenth of four clients lies between them
-    np.testing.assert_allclose(without["accuracy_p10"], np.percentile(without["client_accuracy"], 10), rtol=1e-6)
+    lowest = np.sort(unscored["client_accuracy"])[:2]
+    assert lowest[0] < lowest[1]  # the premise: a tenth of four clients lies between them
+    np.testing.assert_allclose(unscored["accuracy_p10"], np.percentile(unscored["client_accuracy"], 10), rtol=1e-6)
 
 
 def test_a_client_without_test_examples_has_no_score_and_counts_in_none(outputs):
     data = data_of(outputs)
-    found = scores_of(data._replace(size=data.size.at[1].set(0)), "auc", "top3")
-    assert np.isnan([found["client_auc"][1], found["client_top3"][1]]).all()
-    np.testing.assert_allclose(found["auc_macro"], found["client_auc"][0], rtol=1e-6)
-    tested = found["client_top3"][[0, 2, 3]]
-    np.testing.assert_allclose(found["top3_macro"], tested.mean(), rtol=1e-6)
-    np.testing.assert_allclose(found["top3_micro"], np.average(tested, weights=(12, 2, 1)), rtol=1e-6)
+    metrics = scores_of(data._replace(size=data.size.at[1].set(0)), "auc", "top3")
+    assert np.isnan([metrics["client_auc"][1], metrics["client_top3"][1]]).all()
+    np.testing.assert_allclose(metrics["auc_macro"], metrics["client_auc"][0], rtol=1e-6)
+    top3 = metrics["client_top3"][[0, 2, 3]]
+    np.testing.assert_allclose(metrics["top3_macro"], top3.mean(), rtol=1e-6)
+    np.testing.assert_allclose(metrics["top3_micro"], np.average(top3, weights=(12, 2, 1)), rtol=1e-6)
 
 
 def test_a_model_that_gives_nan_is_not_passed_over(outputs):
     outputs[3, 2] = np.nan  # the first client's
-    found = scores_of(data_of(outputs), "auc", "top3")
+    metrics = scores_of(data_of(outputs), "auc", "top3")
     for name in ("auc", "top3"):
-        assert np.isnan(found[f"client_{name}"][0])
-        assert not np.isnan(found[f"client_{name}"][1])
-        assert np.isnan(found[f"{name}_macro"])
-        assert np.isnan(found[f"{name}_micro"])
+        assert np.isnan(metrics[f"client_{name}"][0])
+        assert not np.isnan(metrics[f"client_{name}"][1])
+        assert np.isnan(metrics[f"{name}_macro"])
+        assert np.isnan(metrics[f"{name}_micro"])
 
 
 def network(n_classes=10):
@@ -224,13 +226,13 @@ def test_a_run_gone_on_with_says_what_scikit_learn_does_of_its_predictions(feder
     outputs = np.asarray(fljax.predictions(algorithm.predict, models, federation.test))
     y = np.asarray(federation.test.pool.y)[federation.test.index]
     for client, size in enumerate(federation.test.size):
-        told, truth = softmax(outputs[client, :size]), y[client, :size]
-        some = [c for c in range(10) if 0 < (truth == c).sum() < size]
-        value = np.mean([oracle.roc_auc_score(truth == c, told[:, c]) for c in some])
-        np.testing.assert_allclose(run.metrics["client_auc"][-1, client], value, rtol=1e-5)
-    other = fljax.fedavg(fljax.scored(network(), "auc", "ece"), fljax.Work(1, 32))
+        probabilities, truth = softmax(outputs[client, :size]), y[client, :size]
+        ordered = [c for c in range(10) if 0 < (truth == c).sum() < size]
+        expected = np.mean([oracle.roc_auc_score(truth == c, probabilities[:, c]) for c in ordered])
+        np.testing.assert_allclose(run.metrics["client_auc"][-1, client], expected, rtol=1e-5)
+    other_scores = fljax.fedavg(fljax.scored(network(), "auc", "ece"), fljax.Work(1, 32))
     with no_programs(), pytest.raises(ValueError, match="scores"):
-        fljax.train(other, hyper, federation, key, 4, folder=tmp_path)
+        fljax.train(other_scores, hyper, federation, key, 4, folder=tmp_path)
 
 
 @pytest.mark.slow
@@ -240,9 +242,9 @@ def test_points_of_a_sweep_are_told_apart_by_a_score(federation, key):
 
     model = fljax.scored(network(), "ece", wrong)
     algorithm, hypers = fljax.fedavg(model, fljax.Work(1, 32)), grid(fljax.fedavg.Hyper(), lr=(1e-4, 0.2))
-    found = search(algorithm, hypers, federation, key, 1, 4, halving=2, metric="wrong_macro")
-    assert found.rounds.tolist() == [4, 2]
-    rows = tidy(hypers, found.metrics, found.rounds)
+    result = search(algorithm, hypers, federation, key, 1, 4, halving=2, metric="wrong_macro")
+    assert result.rounds.tolist() == [4, 2]
+    rows = tidy(hypers, result.metrics, result.rounds)
     assert best(rows, "wrong_macro").point == {"lr": pytest.approx(1e-4)}  # of one's own the most is best
     rows = [{"lr": lr, "seed": 0, "rounds": 4, "diverged": None, "ece_macro": ece} for lr, ece in ((1, 0.2), (2, 0.1))]
     assert best(rows, "ece_macro").point == {"lr": 2}  # of an error the least
@@ -254,11 +256,11 @@ def test_points_of_a_sweep_are_told_apart_by_a_score(federation, key):
 @pytest.mark.slow
 def test_new_clients_are_scored_too(federation, key):
     algorithm, hyper = fljax.fedavg(fljax.scored(network(), "top3"), fljax.Work(1, 32)), fljax.fedavg.Hyper()
-    old, new = fljax.hold_out_clients(federation, 0.5, seed=0)
-    state, _ = fljax.simulate(algorithm, hyper, old, key, 1)
-    found = fljax.evaluate_new_clients(algorithm, hyper, state, new, key)
-    assert found["client_top3"].shape == found["client_accuracy"].shape == (3,)
-    assert (found["client_top3"] >= found["client_accuracy"]).all()
+    trained_clients, new_clients = fljax.hold_out_clients(federation, 0.5, seed=0)
+    state, _ = fljax.simulate(algorithm, hyper, trained_clients, key, 1)
+    metrics = fljax.evaluate_new_clients(algorithm, hyper, state, new_clients, key)
+    assert metrics["client_top3"].shape == metrics["client_accuracy"].shape == (3,)
+    assert (metrics["client_top3"] >= metrics["client_accuracy"]).all()
 
 
 def test_an_argument_with_a_default_is_none_of_a_score():
@@ -269,19 +271,19 @@ def test_an_argument_with_a_default_is_none_of_a_score():
 @pytest.mark.parametrize("order", ["before", "after"])
 def test_the_task_may_be_said_before_or_after(order):
     model = network(1)
-    made = (
+    scored = (
         fljax.regression(fljax.scored(model, "rmse"))
         if order == "before"
         else fljax.scored(fljax.regression(model), "rmse")
     )
-    assert [score.name for score in made.loss.scores] == ["rmse"]
-    both = fljax.multi_label(fljax.scored(model, "auc"))
-    assert both.loss(jnp.zeros((1, 1)), jnp.ones((1, 1))) == pytest.approx(np.log(2))
-    assert [score.name for score in both.loss.scores] == ["auc"]
+    assert [score.name for score in scored.loss.scores] == ["rmse"]
+    labels = fljax.multi_label(fljax.scored(model, "auc"))
+    assert labels.loss(jnp.zeros((1, 1)), jnp.ones((1, 1))) == pytest.approx(np.log(2))
+    assert [score.name for score in labels.loss.scores] == ["auc"]
 
 
 @pytest.mark.parametrize(
-    ("scores", "named", "text"),
+    ("scores", "own_scores", "text"),
     [
         (("acu",), {}, "no score 'acu'; the nearest is 'auc'"),
         (("auc", "auc"), {}, "'auc' is given twice"),
@@ -291,9 +293,9 @@ def test_the_task_may_be_said_before_or_after(order):
         ((3,), {}, "score 3 is not a function"),
     ],
 )
-def test_scores_that_cannot_be_are_refused(scores, named, text):
+def test_scores_that_cannot_be_are_refused(scores, own_scores, text):
     with pytest.raises(ValueError, match=text):
-        fljax.scored(network(), *scores, **named)
+        fljax.scored(network(), *scores, **own_scores)
 
 
 @pytest.mark.parametrize(

@@ -36,13 +36,13 @@ def hypers():
 
 
 @pytest.fixture(scope="session")
-def full(averaging, federation, hypers):
+def sweep_metrics(averaging, federation, hypers):
     """The full sweep, on the host."""
     return jax.device_get(sweep(averaging, hypers, federation, jax.random.key(0), N_SEEDS, ROUNDS))
 
 
 @pytest.fixture
-def searched(key, averaging, federation, hypers):
+def run_search(key, averaging, federation, hypers):
     def run(**options):
         return search(averaging, hypers, federation, key, N_SEEDS, ROUNDS, **options)
 
@@ -54,38 +54,38 @@ def n_of_rounds():
     return sum(program._advance_at(level)._cache_size() for level in get_args(Level))
 
 
-def test_it_equals_the_sweep_and_halving_changes_nothing_for_the_survivors(searched, full):
-    whole, n_programs = searched(), n_of_rounds()
-    halved = searched(halving=2)
+def test_it_equals_the_sweep_and_halving_changes_nothing_for_the_survivors(run_search, sweep_metrics):
+    unhalved, n_programs = run_search(), n_of_rounds()
+    halved = run_search(halving=2)
     assert n_of_rounds() == n_programs  # a stage that goes on from states needs no other program
-    chex.assert_trees_all_close(whole.metrics, full, rtol=1e-5, atol=1e-5)
-    assert list(whole.rounds) == [ROUNDS] * 5
+    chex.assert_trees_all_close(unhalved.metrics, sweep_metrics, rtol=1e-5, atol=1e-5)
+    assert list(unhalved.rounds) == [ROUNDS] * 5
     # Stages of 5, 3 and 2 points until rounds 1, 2 and 4.
     assert sorted(halved.rounds) == [1, 1, 2, 4, 4]
     assert halved.rounds[2] == 1  # it diverged
     for i, rounds in enumerate(halved.rounds):
-        seen = {name: value[i, :, :rounds] for name, value in halved.metrics.items()}
-        expected = {name: value[i, :, :rounds] for name, value in full.items()}
-        chex.assert_trees_all_close(seen, expected, rtol=1e-5, atol=1e-5)
+        metrics = {name: value[i, :, :rounds] for name, value in halved.metrics.items()}
+        expected = {name: value[i, :, :rounds] for name, value in sweep_metrics.items()}
+        chex.assert_trees_all_close(metrics, expected, rtol=1e-5, atol=1e-5)
         assert np.isnan(halved.metrics["test_loss"][i, :, rounds:]).all()
-    first = np.nan_to_num(full["accuracy_macro"][:, :, 0].mean(axis=1), nan=-1)
-    assert {i for i in range(5) if halved.rounds[i] > 1} == set(np.argsort(-first, kind="stable")[:3])
+    first_accuracy = np.nan_to_num(sweep_metrics["accuracy_macro"][:, :, 0].mean(axis=1), nan=-1)
+    assert {i for i in range(5) if halved.rounds[i] > 1} == set(np.argsort(-first_accuracy, kind="stable")[:3])
 
 
 def test_a_point_without_any_mean_is_behind_those_that_have_one():
-    gone = Spread({"lr": 9}, np.nan, np.nan, np.nan, n_seeds=2, n_diverged=2, rounds=4)
+    lost = Spread({"lr": 9}, np.nan, np.nan, np.nan, n_seeds=2, n_diverged=2, rounds=4)
     half = Spread({"lr": 1}, 0.5, np.nan, np.nan, n_seeds=2, n_diverged=1, rounds=4)
-    assert ranked([gone, half], "accuracy_macro") == ranked([half, gone], "test_loss") == [half, gone]
+    assert ranked([lost, half], "accuracy_macro") == ranked([half, lost], "test_loss") == [half, lost]
 
 
 @pytest.mark.parametrize(("at_once", "n_batches"), [(None, 2), (1, 5)])
-def test_a_batch_is_of_as_many_runs_as_are_asked_for(searched, tmp_path, at_once, n_batches):
+def test_a_batch_is_of_as_many_runs_as_are_asked_for(run_search, tmp_path, at_once, n_batches):
     """Ten runs on two devices: what a stop loses."""
-    searched(folder=tmp_path, at_once=at_once)
+    run_search(folder=tmp_path, at_once=at_once)
     assert len([*(tmp_path / "parts").glob("*.npz")]) == n_batches
 
 
-def test_a_stage_keeps_no_more_than_its_rounds(searched, monkeypatch):
+def test_a_stage_keeps_no_more_than_its_rounds(run_search, monkeypatch):
     """A view of a stage's rounds would keep all rounds of the search, for which the program has room."""
     results, finished = [], BatchRecord.finished
 
@@ -94,7 +94,7 @@ def test_a_stage_keeps_no_more_than_its_rounds(searched, monkeypatch):
         return results[-1]
 
     monkeypatch.setattr(BatchRecord, "finished", watched)
-    searched(halving=2)
+    run_search(halving=2)
     values = [value for part in results for value in part.metrics.values()]
     assert {value.shape[1] for value in values} == {1, 2}
     assert all(value.base is None for value in values)
@@ -116,205 +116,208 @@ def stop_after(n):
     return on_rounds
 
 
-def test_a_stopped_search_goes_on(searched, tmp_path, averaging, federation, key):
+def test_a_stopped_search_goes_on(run_search, tmp_path, averaging, federation, key):
     for n in (4, 5):
         with pytest.raises(Stop):
-            searched(halving=2, folder=tmp_path / "stopped", on_rounds=stop_after(n))
+            run_search(halving=2, folder=tmp_path / "stopped", on_rounds=stop_after(n))
     assert list((tmp_path / "stopped").glob("parts/00-*.npz"))
-    resumed, whole = searched(halving=2, folder=tmp_path / "stopped"), searched(halving=2)
-    chex.assert_trees_all_equal(resumed.metrics, whole.metrics)
-    np.testing.assert_array_equal(resumed.rounds, whole.rounds)
+    resumed, expected = run_search(halving=2, folder=tmp_path / "stopped"), run_search(halving=2)
+    chex.assert_trees_all_equal(resumed.metrics, expected.metrics)
+    np.testing.assert_array_equal(resumed.rounds, expected.rounds)
     with pytest.raises(ValueError, match=r"holds a run with hyper.lr=\[.*\], not 0.5"):
         search(averaging, fljax.fedavg.Hyper(lr=0.5), federation, key, N_SEEDS, ROUNDS, folder=tmp_path / "stopped")
-    part = min((tmp_path / "stopped").glob("parts/*.npz"))
-    part.write_bytes(b"")
+    first_batch = min((tmp_path / "stopped").glob("parts/*.npz"))
+    first_batch.write_bytes(b"")
     with pytest.raises(ValueError, match="cannot be read"):
-        searched(halving=2, folder=tmp_path / "stopped")
+        run_search(halving=2, folder=tmp_path / "stopped")
 
 
 @pytest.mark.parametrize(
     ("halving", "n_calls", "n_runs", "n_rounds", "progress"),
     [(None, 3, 8, 2, [16, 24]), pytest.param(2, 7, 4, 3, [10, 6, 4, 8], marks=pytest.mark.slow)],
 )
-def test_a_stopped_batch_goes_on_where_it_was(searched, tmp_path, halving, n_calls, n_runs, n_rounds, progress):
+def test_a_stopped_batch_goes_on_where_it_was(run_search, tmp_path, halving, n_calls, n_runs, n_rounds, progress):
     """The last ``n_calls`` is after the last checkpoint, whose batch is of ``n_runs`` after ``n_rounds``."""
-    whole = searched(halving=halving)
-    searched = partial(searched, folder=tmp_path, halving=halving)
+    expected = run_search(halving=halving)
+    run_search = partial(run_search, folder=tmp_path, halving=halving)
     with pytest.raises(Stop):
-        searched(on_rounds=stop_after(n_calls), seconds_per_checkpoint=0)
+        run_search(on_rounds=stop_after(n_calls), seconds_per_checkpoint=0)
     (read,) = fljax.load_sweep(tmp_path).found
     is_begun = read.rounds == n_rounds
     assert (is_begun.sum(), read.rounds.max()) == (n_runs, n_rounds)
     np.testing.assert_array_equal(
-        read.metrics["loss"][is_begun][:, :n_rounds], whole.metrics["loss"][is_begun][:, :n_rounds]
+        read.metrics["loss"][is_begun][:, :n_rounds], expected.metrics["loss"][is_begun][:, :n_rounds]
     )
     calls = []
-    resumed = searched(on_rounds=lambda done, n: calls.append(done))
+    resumed = run_search(on_rounds=lambda done, n: calls.append(done))
     assert calls[: len(progress)] == progress  # what was done, then one round more of these runs
     assert not (tmp_path / "parts" / "begun.npz").exists()
-    chex.assert_trees_all_equal(resumed.metrics, whole.metrics)
+    chex.assert_trees_all_equal(resumed.metrics, expected.metrics)
 
 
-def test_a_begun_batch_belongs_to_its_search(searched, tmp_path, averaging, federation, key):
+def test_a_begun_batch_belongs_to_its_search(run_search, tmp_path, averaging, federation, key):
     begun, made_again = tmp_path / "parts" / "begun.npz", []
     with pytest.raises(Stop):
-        searched(folder=tmp_path, on_rounds=stop_after(2), seconds_per_checkpoint=0)
+        run_search(folder=tmp_path, on_rounds=stop_after(2), seconds_per_checkpoint=0)
     content = begun.read_bytes()
     begun.write_bytes(content[:-1])
     with pytest.raises(ValueError, match=r"begun.npz .*delete it, and its runs are made again"):
-        searched(folder=tmp_path)
+        run_search(folder=tmp_path)
     begun.write_bytes(content)
-    searched(folder=tmp_path, at_once=1, on_rounds=lambda done, n: made_again.append(done))
+    run_search(folder=tmp_path, at_once=1, on_rounds=lambda done, n: made_again.append(done))
     assert made_again[:2] == [0, 2]  # eight runs are more than a batch of now
     begun.write_bytes(content)  # as if the process had ended before this file was deleted
     calls = []
-    searched(folder=tmp_path, on_rounds=lambda done, n: calls.append((done, n)))
+    run_search(folder=tmp_path, on_rounds=lambda done, n: calls.append((done, n)))
     assert calls == [(40, 40)]
     (read,) = fljax.load_sweep(tmp_path).found
     assert (read.rounds == ROUNDS).all()
 
 
-def test_a_search_is_read_back_also_halfway(searched, tmp_path):
-    whole = searched(folder=tmp_path / "x", halving=2)
-    (found,) = fljax.load_sweep(tmp_path / "x").found
-    assert found.setting == {}
-    assert [point["lr"] for point in found.points] == list(LR)
-    np.testing.assert_array_equal(found.rounds, np.repeat(whole.rounds[:, None], N_SEEDS, axis=1))
-    chex.assert_trees_all_equal(found.metrics, {name: whole.metrics[name] for name in found.metrics})
+def test_a_search_is_read_back_also_halfway(run_search, tmp_path):
+    result = run_search(folder=tmp_path / "x", halving=2)
+    (loaded,) = fljax.load_sweep(tmp_path / "x").found
+    assert loaded.setting == {}
+    assert [point["lr"] for point in loaded.points] == list(LR)
+    np.testing.assert_array_equal(loaded.rounds, np.repeat(result.rounds[:, None], N_SEEDS, axis=1))
+    chex.assert_trees_all_equal(loaded.metrics, {name: result.metrics[name] for name in loaded.metrics})
     max((tmp_path / "x" / "parts").glob("*.npz")).unlink()  # a batch of the last stage
-    (found,) = fljax.load_sweep(tmp_path / "x").found
-    lacking = whole.rounds[:, None] - found.rounds
-    assert set(lacking.ravel()) == {0, 2}
-    point, seed = np.argwhere(lacking)[0]
-    curve = found.curves("accuracy_macro")[point, seed]
+    (loaded,) = fljax.load_sweep(tmp_path / "x").found
+    n_missing = result.rounds[:, None] - loaded.rounds
+    assert set(n_missing.ravel()) == {0, 2}
+    point, seed = np.argwhere(n_missing)[0]
+    curve = loaded.curves("accuracy_macro")[point, seed]
     assert np.isnan(curve[2:]).all()
-    np.testing.assert_array_equal(curve[:2], whole.metrics["accuracy_macro"][point, seed, :2])
+    np.testing.assert_array_equal(curve[:2], result.metrics["accuracy_macro"][point, seed, :2])
 
 
-def test_a_search_goes_on_with_more_seeds(searched, averaging, federation, key, hypers, tmp_path, monkeypatch):
-    few = searched(folder=tmp_path)
-    kept = {path.name: path.read_bytes() for path in (tmp_path / "parts").glob("*.npz")}
-    said = (tmp_path / "parts/search.json").read_bytes()
+def test_a_search_goes_on_with_more_seeds(run_search, averaging, federation, key, hypers, tmp_path, monkeypatch):
+    two_seeds = run_search(folder=tmp_path)
+    old_files = {path.name: path.read_bytes() for path in (tmp_path / "parts").glob("*.npz")}
+    old_identity = (tmp_path / "parts/search.json").read_bytes()
 
     def with_seeds(n, **options):
         return search(averaging, hypers, federation, key, n, ROUNDS, **options)
 
-    more = with_seeds(3, folder=tmp_path)
-    for name, whole in with_seeds(3).metrics.items():
-        np.testing.assert_array_equal(more.metrics[name][:, :N_SEEDS], few.metrics[name], err_msg=name)
-        np.testing.assert_array_equal(more.metrics[name], whole, err_msg=name)
+    three_seeds = with_seeds(3, folder=tmp_path)
+    for name, expected in with_seeds(3).metrics.items():
+        np.testing.assert_array_equal(three_seeds.metrics[name][:, :N_SEEDS], two_seeds.metrics[name], err_msg=name)
+        np.testing.assert_array_equal(three_seeds.metrics[name], expected, err_msg=name)
     files = {path.name: path.read_bytes() for path in (tmp_path / "parts").glob("*.npz")}
-    assert {name: files[name] for name in kept} == kept  # nothing was computed again
-    assert len(files) > len(kept)
-    (found,) = fljax.load_sweep(tmp_path).found
-    np.testing.assert_array_equal(found.metrics["test_loss"], more.metrics["test_loss"])
+    assert {name: files[name] for name in old_files} == old_files  # nothing was computed again
+    assert len(files) > len(old_files)
+    (loaded,) = fljax.load_sweep(tmp_path).found
+    np.testing.assert_array_equal(loaded.metrics["test_loss"], three_seeds.metrics["test_loss"])
     with pytest.raises(ValueError, match="n_seeds=3, not 2"):
-        searched(folder=tmp_path)
-    searched(folder=tmp_path / "halved", halving=2)
+        run_search(folder=tmp_path)
+    run_search(folder=tmp_path / "halved", halving=2)
     with pytest.raises(ValueError, match="n_seeds=2, not 3"):
         with_seeds(3, folder=tmp_path / "halved", halving=2)
     monkeypatch.setattr(writer, "_locked", lambda folder: None)  # what it says where nothing can be written
-    again = with_seeds(3, folder=tmp_path)
-    np.testing.assert_array_equal(again.metrics["test_loss"], more.metrics["test_loss"])
+    reopened = with_seeds(3, folder=tmp_path)
+    np.testing.assert_array_equal(reopened.metrics["test_loss"], three_seeds.metrics["test_loss"])
     with pytest.raises(ValueError, match="is not writable; choose another folder"):
         with_seeds(4, folder=tmp_path)
-    (tmp_path / "parts/search.json").write_bytes(said)  # put back from a copy of before the third seed
-    for read in (searched, fljax.load_sweep):
+    (tmp_path / "parts/search.json").write_bytes(old_identity)  # put back from a copy of before the third seed
+    for open_search in (run_search, fljax.load_sweep):
         with pytest.raises(ValueError, match="is not a batch of this search"):
-            read(folder=tmp_path)
+            open_search(folder=tmp_path)
 
 
 @pytest.mark.slow
 def test_a_search_goes_on_with_more_points(averaging, federation, key, tmp_path):
     """In any order, of numbers that did not vary before too; what is there is not computed again."""
 
-    def searched(n_seeds=2, folder=None, halving=None, **numbers):
-        hypers = fljax.fedavg.Hyper(**numbers)
+    def search_over(n_seeds=2, folder=None, halving=None, **options):
+        hypers = fljax.fedavg.Hyper(**options)
         return search(averaging, hypers, federation, key, n_seeds, 2, folder=folder, halving=halving)
 
     def files():
         return {path.name: path.read_bytes() for path in (tmp_path / "parts").glob("*.npz")}
 
-    few = searched(folder=tmp_path, lr=[0.3, 0.01], momentum=0.0)
-    before = files()
-    more = {"lr": [0.1, 0.01, 0.3, 0.3], "momentum": [0.0, 0.0, 0.5, 0.0]}
-    found, alone = searched(folder=tmp_path, **more), searched(**more)
-    for name, value in alone.metrics.items():
-        np.testing.assert_array_equal(found.metrics[name], value, err_msg=name)
-        np.testing.assert_array_equal(found.metrics[name][[3, 1]], few.metrics[name], err_msg=name)
-    once = files()
-    assert {name: once[name] for name in before} == before
-    (read,) = fljax.load_sweep(tmp_path).found
+    two_points = search_over(folder=tmp_path, lr=[0.3, 0.01], momentum=0.0)
+    first_files = files()
+    numbers = {"lr": [0.1, 0.01, 0.3, 0.3], "momentum": [0.0, 0.0, 0.5, 0.0]}
+    result, expected = search_over(folder=tmp_path, **numbers), search_over(**numbers)
+    for name, value in expected.metrics.items():
+        np.testing.assert_array_equal(result.metrics[name], value, err_msg=name)
+        np.testing.assert_array_equal(result.metrics[name][[3, 1]], two_points.metrics[name], err_msg=name)
+    second_files = files()
+    assert {name: second_files[name] for name in first_files} == first_files
+    (loaded,) = fljax.load_sweep(tmp_path).found
     names = ("lr", "momentum")
-    assert read.points == [
-        dict(zip(names, pair, strict=True)) for pair in zip(more["lr"], more["momentum"], strict=True)
+    assert loaded.points == [
+        dict(zip(names, pair, strict=True)) for pair in zip(numbers["lr"], numbers["momentum"], strict=True)
     ]
-    np.testing.assert_array_equal(read.metrics["test_loss"], found.metrics["test_loss"])
-    turned = {name: value[::-1] for name, value in more.items()}
-    wider = searched(n_seeds=3, folder=tmp_path, **turned)
-    np.testing.assert_array_equal(wider.metrics["test_loss"][::-1, :2], found.metrics["test_loss"])
-    twice = files()
-    assert {name: twice[name] for name in once} == once
-    assert len(twice) > len(once) > len(before)
+    np.testing.assert_array_equal(loaded.metrics["test_loss"], result.metrics["test_loss"])
+    reversed_numbers = {name: value[::-1] for name, value in numbers.items()}
+    three_seeds = search_over(n_seeds=3, folder=tmp_path, **reversed_numbers)
+    np.testing.assert_array_equal(three_seeds.metrics["test_loss"][::-1, :2], result.metrics["test_loss"])
+    third_files = files()
+    assert {name: third_files[name] for name in second_files} == second_files
+    assert len(third_files) > len(second_files) > len(first_files)
     with pytest.raises(ValueError, match=r"holds a run with hyper\.momentum=\[.*\], not None"):
-        searched(n_seeds=3, folder=tmp_path, lr=more["lr"])
-    lacking = {name: value[:3] for name, value in more.items()}
+        search_over(n_seeds=3, folder=tmp_path, lr=numbers["lr"])
+    fewer_numbers = {name: value[:3] for name, value in numbers.items()}
     with pytest.raises(
         ValueError, match=r"holds runs of lr=0\.3, momentum=0\.0, which is not among the points; add it"
     ):
-        searched(n_seeds=3, folder=tmp_path, **lacking)
-    searched(folder=tmp_path / "halved", halving=2, lr=[0.1, 0.2])
+        search_over(n_seeds=3, folder=tmp_path, **fewer_numbers)
+    search_over(folder=tmp_path / "halved", halving=2, lr=[0.1, 0.2])
     with pytest.raises(ValueError, match=r"holds a run with hyper\.lr="):
-        searched(folder=tmp_path / "halved", halving=2, lr=[0.1, 0.2, 0.3])
+        search_over(folder=tmp_path / "halved", halving=2, lr=[0.1, 0.2, 0.3])
 
 
 @pytest.mark.slow
 def test_a_search_takes_keys_of_any_implementation_and_numpys_numbers(averaging, federation, tmp_path):
     key, hypers = jax.random.key(3, impl="rbg"), fljax.fedavg.Hyper(lr=[0.1, 0.2])
-    found = search(averaging, hypers, federation, key, 1, 2, halving=np.int64(2), folder=tmp_path)
-    theirs = sweep(averaging, hypers, federation, key, 1, 1)
-    np.testing.assert_allclose(found.metrics["test_loss"][:, :, 0], theirs["test_loss"][:, :, 0], rtol=1e-5)
+    result = search(averaging, hypers, federation, key, 1, 2, halving=np.int64(2), folder=tmp_path)
+    expected = sweep(averaging, hypers, federation, key, 1, 1)
+    np.testing.assert_allclose(result.metrics["test_loss"][:, :, 0], expected["test_loss"][:, :, 0], rtol=1e-5)
 
 
 @pytest.mark.slow
 def test_random_keys_and_bfloat16_in_a_state_are_kept_between_stages(averaging, federation, key, tmp_path):
     def init(key, hyper, data):
         state = averaging.init(key, hyper, data)
-        own = {"key": jax.random.split(key, data.n_clients), "half": jnp.full(data.size.shape, 0.1, jnp.bfloat16)}
-        return State((state.server, key), own)
+        of_clients = {
+            "key": jax.random.split(key, data.n_clients),
+            "half": jnp.full(data.size.shape, 0.1, jnp.bfloat16),
+        }
+        return State((state.server, key), of_clients)
 
     def round(key, hyper, state, cohort):
-        theta, mine = state.server
-        after, metrics = averaging.round(key, hyper, State(theta, ()), cohort)
-        drawn = jax.vmap(lambda key: jax.random.uniform(key, (), jnp.float32))(state.clients["key"])
-        own = {"key": jax.vmap(lambda key: jax.random.fold_in(key, 1))(state.clients["key"])}
-        own["half"] = state.clients["half"] * drawn.astype(jnp.bfloat16)
-        metrics |= {"drawn": drawn, "half": own["half"].astype(jnp.float32)}
-        return State((after.server, jax.random.fold_in(mine, 1)), own), metrics
+        theta, server_key = state.server
+        next_state, metrics = averaging.round(key, hyper, State(theta, ()), cohort)
+        draws = jax.vmap(lambda key: jax.random.uniform(key, (), jnp.float32))(state.clients["key"])
+        of_clients = {"key": jax.vmap(lambda key: jax.random.fold_in(key, 1))(state.clients["key"])}
+        of_clients["half"] = state.clients["half"] * draws.astype(jnp.bfloat16)
+        metrics |= {"drawn": draws, "half": of_clients["half"].astype(jnp.float32)}
+        return State((next_state.server, jax.random.fold_in(server_key, 1)), of_clients), metrics
 
     def deploy(key, hyper, state, data):
         return averaging.deploy(key, hyper, State(state.server[0], ()), data)
 
     algorithm = averaging._replace(init=init, round=round, deploy=deploy, exchange=None, about=About())
-    searched = partial(search, algorithm, fljax.fedavg.Hyper(lr=[0.1, 0.2]), federation, key, 1, 4)
-    whole, found = searched(), searched(halving=2, folder=tmp_path)
+    run_search = partial(search, algorithm, fljax.fedavg.Hyper(lr=[0.1, 0.2]), federation, key, 1, 4)
+    expected, halved = run_search(), run_search(halving=2, folder=tmp_path)
     for path in sorted(tmp_path.glob("parts/01-*.npz")):
         path.unlink()  # goes on from what the first stage kept
-    for one in (found, searched(halving=2, folder=tmp_path)):
-        (best,) = np.flatnonzero(one.rounds == 4)
+    for result in (halved, run_search(halving=2, folder=tmp_path)):
+        (best,) = np.flatnonzero(result.rounds == 4)
         for name in ("drawn", "half", "test_loss"):
-            np.testing.assert_allclose(one.metrics[name][best], whole.metrics[name][best], rtol=1e-5)
+            np.testing.assert_allclose(result.metrics[name][best], expected.metrics[name][best], rtol=1e-5)
 
 
 @pytest.mark.slow
 def test_a_search_goes_on_at_the_level_it_was_begun_at(averaging, federation, key, tmp_path, monkeypatch):
-    searched = partial(search, averaging, fljax.fedavg.Hyper(lr=[0.1, 0.2]), federation, key, 1, 2, folder=tmp_path)
-    for now in ("medium", "fast"):  # as the forecast says on one device and on another number of them
-        monkeypatch.setattr(search_module, "level_of", lambda *_: now)  # noqa: B023
-        searched()
+    run_search = partial(search, averaging, fljax.fedavg.Hyper(lr=[0.1, 0.2]), federation, key, 1, 2, folder=tmp_path)
+    for level in ("medium", "fast"):  # as the forecast says on one device and on another number of them
+        monkeypatch.setattr(search_module, "level_of", lambda *_: level)  # noqa: B023
+        run_search()
     assert json.loads((tmp_path / "parts" / "search.json").read_text())["compile"] == "medium"
     with pytest.raises(ValueError, match="compile='medium', not 'fast'"):
-        searched(compile="fast")
+        run_search(compile="fast")
 
 
 def test_stages_of_halving():
@@ -336,66 +339,74 @@ def test_survivors_are_the_best_and_of_equals_the_first():
     assert list(survivors(score, 3)) == [0, 2, 3]
 
 
-def test_the_table_has_a_row_a_point_and_seed(full, hypers):
-    rows = tidy(hypers, full, epochs=1)
+def test_the_table_has_a_row_a_point_and_seed(sweep_metrics, hypers):
+    rows = tidy(hypers, sweep_metrics, epochs=1)
     assert len(rows) == 5 * N_SEEDS
     assert [(row["epochs"], row["seed"]) for row in rows[:3]] == [(1, 0), (1, 1), (1, 0)]
     np.testing.assert_allclose([row["lr"] for row in rows[::N_SEEDS]], LR, rtol=1e-6)
-    assert rows[2]["accuracy_macro"] == full["accuracy_macro"][1, 0, -1]
-    assert rows[2]["best_accuracy"] == full["accuracy_macro"][1, 0].max()
+    assert rows[2]["accuracy_macro"] == sweep_metrics["accuracy_macro"][1, 0, -1]
+    assert rows[2]["best_accuracy"] == sweep_metrics["accuracy_macro"][1, 0].max()
     assert rows[2]["diverged"] is None
     assert (rows[4]["diverged"], rows[4]["accuracy_macro"]) == (1, None)
 
 
-def test_points_are_told_apart_by_their_worst_clients(searched, full, hypers):
+def test_points_are_told_apart_by_their_worst_clients(run_search, sweep_metrics, hypers):
     """The worst tenth of 9 clients is one, the lowest; diverged points have none."""
-    lowest = np.nanmin(np.where(np.isnan(full["client_accuracy"]), np.inf, full["client_accuracy"]), axis=-1)
-    rows = tidy(hypers, full)
+    lowest = np.nanmin(
+        np.where(np.isnan(sweep_metrics["client_accuracy"]), np.inf, sweep_metrics["client_accuracy"]), axis=-1
+    )
+    rows = tidy(hypers, sweep_metrics)
     for i, row in enumerate(rows):
-        wanted = None if row["diverged"] else pytest.approx(lowest[i // N_SEEDS, i % N_SEEDS, -1])
-        assert row["accuracy_worst10"] == wanted
+        expected = None if row["diverged"] else pytest.approx(lowest[i // N_SEEDS, i % N_SEEDS, -1])
+        assert row["accuracy_worst10"] == expected
         assert (row["f1_worst10"] is None) == (row["diverged"] is not None)
-    halved = searched(halving=2, metric="accuracy_worst10")
-    at_first = np.where(np.isfinite(lowest[:, :, 0]), lowest[:, :, 0], -1).mean(axis=1)
-    assert {i for i in range(5) if halved.rounds[i] > 1} == set(np.argsort(-at_first, kind="stable")[:3])
-    ends = sorted(line.get_ydata()[-1] for line in curves(hypers, full, "accuracy_worst10").axes[0].get_lines())
-    np.testing.assert_allclose(ends, sorted(lowest[[0, 1, 3, 4], :, -1].mean(axis=1)), rtol=1e-5)  # 2 has diverged
+    halved = run_search(halving=2, metric="accuracy_worst10")
+    first_round = np.where(np.isfinite(lowest[:, :, 0]), lowest[:, :, 0], -1).mean(axis=1)
+    assert {i for i in range(5) if halved.rounds[i] > 1} == set(np.argsort(-first_round, kind="stable")[:3])
+    last = sorted(
+        line.get_ydata()[-1] for line in curves(hypers, sweep_metrics, "accuracy_worst10").axes[0].get_lines()
+    )
+    np.testing.assert_allclose(last, sorted(lowest[[0, 1, 3, 4], :, -1].mean(axis=1)), rtol=1e-5)  # 2 has diverged
 
 
-def test_the_best_point_and_its_interval(full, hypers):
-    rows = tidy(hypers, full)
-    values = full["accuracy_macro"][:, :, -1]
-    chosen = best(rows)
-    assert chosen.mean == pytest.approx(np.nanmax(values.mean(axis=1)), rel=1e-6)
-    own = values[np.nanargmax(values.mean(axis=1))].astype(float)
-    interval = stats.t.interval(0.95, 1, own.mean(), stats.sem(own))
-    assert (chosen.low, chosen.high) == pytest.approx(interval, rel=1e-6)
+def test_the_best_point_and_its_interval(sweep_metrics, hypers):
+    rows = tidy(hypers, sweep_metrics)
+    values = sweep_metrics["accuracy_macro"][:, :, -1]
+    best_point = best(rows)
+    assert best_point.mean == pytest.approx(np.nanmax(values.mean(axis=1)), rel=1e-6)
+    best_values = values[np.nanargmax(values.mean(axis=1))].astype(float)
+    interval = stats.t.interval(0.95, 1, best_values.mean(), stats.sem(best_values))
+    assert (best_point.low, best_point.high) == pytest.approx(interval, rel=1e-6)
     diverged = by_point(rows)[2]
     assert np.isnan(diverged.mean)
     assert diverged.n_diverged == N_SEEDS
-    assert best(rows, "test_loss").mean == pytest.approx(np.nanmin(full["test_loss"][:, :, -1].mean(axis=1)), rel=1e-6)
+    assert best(rows, "test_loss").mean == pytest.approx(
+        np.nanmin(sweep_metrics["test_loss"][:, :, -1].mean(axis=1)), rel=1e-6
+    )
     with pytest.raises(ValueError, match="every point diverged"):
         best([row for row in rows if row["diverged"]])
 
 
 def test_intervals_are_shown_as_far_as_a_metric_goes_and_with_what_they_leave_out():
-    hypers, ends = fljax.fedavg.Hyper(lr=jnp.array([0.1])), np.array([[[0.1], [0.31]]])
+    hypers, values = fljax.fedavg.Hyper(lr=jnp.array([0.1])), np.array([[[0.1], [0.31]]])
     diverged = np.zeros((1, 2, 1), bool)
-    rows = tidy(hypers, {"accuracy_macro": ends, "test_loss": ends, "diverged": diverged})
+    rows = tidy(hypers, {"accuracy_macro": values, "test_loss": values, "diverged": diverged})
     assert stats.t.interval(0.95, 1, 0.205, 0.105) == pytest.approx((-1.1292, 1.5392), abs=1e-4)
     assert verdict(rows, "accuracy_macro").endswith("(95 % interval over 2 seeds of one partition: 0.0000 to 1.0000)")
     assert verdict(rows, "test_loss").endswith("0.0000 to 1.5392)")
     assert "0.0000 to 1.0000" in as_table(by_point(rows), "accuracy_macro").text
-    (negative,) = by_point(tidy(hypers, {"accuracy_macro": ends, "r2_micro": ends, "diverged": diverged}), "r2_micro")
-    assert "-1.1292 to 1.0000" in as_table([negative], "r2_micro").text
+    (r2_point,) = by_point(
+        tidy(hypers, {"accuracy_macro": values, "r2_micro": values, "diverged": diverged}), "r2_micro"
+    )
+    assert "-1.1292 to 1.0000" in as_table([r2_point], "r2_micro").text
 
 
 def test_curves_say_how_many_of_the_points_they_show():
-    hypers, ends = fljax.fedavg.Hyper(lr=jnp.linspace(0.01, 0.1, 8)), np.linspace(0.2, 0.9, 8)
-    metrics = {"accuracy_macro": np.broadcast_to(ends[:, None, None], (8, 2, 3)).copy()}
+    hypers, values = fljax.fedavg.Hyper(lr=jnp.linspace(0.01, 0.1, 8)), np.linspace(0.2, 0.9, 8)
+    metrics = {"accuracy_macro": np.broadcast_to(values[:, None, None], (8, 2, 3)).copy()}
     axes = curves(hypers, metrics).axes[0]
     assert "the best 6 of 8 points" in {axes.get_title(), axes.get_title("left"), axes.get_title("right")}
-    assert sorted(line.get_ydata()[-1] for line in axes.lines) == pytest.approx(list(ends[2:]))
+    assert sorted(line.get_ydata()[-1] for line in axes.lines) == pytest.approx(list(values[2:]))
     axes = curves(fljax.fedavg.Hyper(lr=hypers.lr[:3]), {"accuracy_macro": metrics["accuracy_macro"][:3]}).axes[0]
     assert "points" not in axes.get_title() + axes.get_title("left")
 
@@ -409,29 +420,29 @@ def test_curves_leave_out_what_diverged_and_tell_near_points_apart():
     assert {line.get_label() for line in axes.lines} == {"lr 0.1", "lr 0.10001"}
 
 
-def test_a_point_that_was_run_twice_is_two(full, hypers):
-    chosen = np.array([1, 3, 1])
-    twice = fljax.fedavg.Hyper(lr=hypers.lr[chosen])
-    found = by_point(tidy(twice, {name: np.asarray(value)[chosen] for name, value in full.items()}))
-    assert [spread.n_seeds for spread in found] == [N_SEEDS] * 3
-    assert (found[0].mean, found[0].low) == (found[2].mean, found[2].low)
-    assert found[0].low == by_point(tidy(hypers, full))[1].low
+def test_a_point_that_was_run_twice_is_two(sweep_metrics, hypers):
+    indices = np.array([1, 3, 1])
+    repeated = fljax.fedavg.Hyper(lr=hypers.lr[indices])
+    spreads = by_point(tidy(repeated, {name: np.asarray(value)[indices] for name, value in sweep_metrics.items()}))
+    assert [spread.n_seeds for spread in spreads] == [N_SEEDS] * 3
+    assert (spreads[0].mean, spreads[0].low) == (spreads[2].mean, spreads[2].low)
+    assert spreads[0].low == by_point(tidy(hypers, sweep_metrics))[1].low
 
 
 @pytest.mark.parametrize("halving", [None, 2])
-def test_an_unknown_metric_is_refused_at_once(searched, full, hypers, tmp_path, halving):
+def test_an_unknown_metric_is_refused_at_once(run_search, sweep_metrics, hypers, tmp_path, halving):
     for metric in ("speed", "client_accuracy"):
         with pytest.raises(ValueError, match=f"metric='{metric}' is unknown; choose one of accuracy_macro, "):
-            searched(metric=metric, halving=halving, folder=tmp_path)
+            run_search(metric=metric, halving=halving, folder=tmp_path)
     assert not list(tmp_path.iterdir())
     with pytest.raises(ValueError, match="metric='speed' is unknown"):
-        best(tidy(hypers, full), "speed")
+        best(tidy(hypers, sweep_metrics), "speed")
     with pytest.raises(ValueError, match="give those of tidy"):
         by_point([])
 
 
-def test_losers_of_halving_are_never_the_best(hypers, full):
-    rows = tidy(hypers, full, [1, 2, 1, 4, 4])
+def test_losers_of_halving_are_never_the_best(hypers, sweep_metrics):
+    rows = tidy(hypers, sweep_metrics, [1, 2, 1, 4, 4])
     assert best(rows).rounds == 4
     assert best(rows).point["lr"] in (pytest.approx(0.1), pytest.approx(0.001))
 
@@ -449,12 +460,12 @@ def test_of_survivors_that_diverged_the_next_longest_is_the_best_and_says_so():
         *(row(2, 1, seed, 2, 0.4) for seed in range(2)),
     ]
     assert best(rows).point == {"lr": 1, "mu": 1}
-    end = "accuracy_macro 0.5000 (equal on all 2 seeds of one partition) after 2 of 4 rounds; "
-    assert verdict(rows, "accuracy_macro") == f"best: lr=1, mu=1: {end}all points with more rounds diverged"
+    outcome = "accuracy_macro 0.5000 (equal on all 2 seeds of one partition) after 2 of 4 rounds; "
+    assert verdict(rows, "accuracy_macro") == f"best: lr=1, mu=1: {outcome}all points with more rounds diverged"
     lines = as_table(by_point(rows), "accuracy_macro").text.splitlines()
     assert [line.split()[:3] for line in lines[-4:]] == [list("112"), list("212"), list("121"), list("104")]
-    drawn = response(rows, "lr").axes[0].lines[0]
-    assert (list(drawn.get_xdata()), list(drawn.get_ydata())) == ([1, 2], [0.5, 0.4])
+    response_line = response(rows, "lr").axes[0].lines[0]
+    assert (list(response_line.get_xdata()), list(response_line.get_ydata())) == ([1, 2], [0.5, 0.4])
 
 
 def test_curves_show_what_halving_kept_first():
@@ -468,27 +479,27 @@ def test_curves_show_what_halving_kept_first():
 
 
 @pytest.mark.parametrize("name", ["seed", "diverged", "test_loss"])
-def test_a_setting_is_no_column_of_the_run(full, hypers, name):
+def test_a_setting_is_no_column_of_the_run(sweep_metrics, hypers, name):
     with pytest.raises(ValueError, match=f"{name}=3: the table has a column {name} already; give the setting another"):
-        tidy(hypers, full, **{name: 3})
+        tidy(hypers, sweep_metrics, **{name: 3})
 
 
 def test_static_settings_are_an_outer_loop_and_say_so():
-    said = []
-    found = over_settings(lambda epochs, k: (epochs, k), said.append, epochs=(1, 2), k=("a", "b"))
-    assert [result for _, result in found] == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
-    assert found[1][0] == {"epochs": 1, "k": "b"}
-    assert said[1] == "static setting 2 of 4: epochs=1, k=b (compiled once)"
+    messages = []
+    results = over_settings(lambda epochs, k: (epochs, k), messages.append, epochs=(1, 2), k=("a", "b"))
+    assert [result for _, result in results] == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
+    assert results[1][0] == {"epochs": 1, "k": "b"}
+    assert messages[1] == "static setting 2 of 4: epochs=1, k=b (compiled once)"
     with pytest.raises(ValueError, match="epochs: an empty grid"):
         over_settings(lambda epochs: epochs, epochs=())
 
 
 def test_choosing_by_validation_data(federation):
     with_val = federation._replace(val=federation.train)
-    judged = on_validation(with_val).test
-    assert judged.pool is federation.train.pool
-    assert judged.index is federation.train.index
-    np.testing.assert_array_equal(judged.size, federation.train.size)
+    test_split = on_validation(with_val).test
+    assert test_split.pool is federation.train.pool
+    assert test_split.index is federation.train.index
+    np.testing.assert_array_equal(test_split.size, federation.train.size)
     with pytest.raises(ValueError, match="no validation split"):
         on_validation(federation._replace(val=None))
 
@@ -504,42 +515,46 @@ def test_the_first_row_of_the_table_is_the_best_point_of_equals(metric, best_fir
 
 
 def test_what_is_tested_on_another_split_has_its_name_and_nothing_else_has():
-    given = ("accuracy_macro", "test_loss", "auc_micro", "client_accuracy", "client_row", "loss", "ari", "rounds", "lr")
-    told = of_split(dict.fromkeys(given, 0), "val")
-    assert [*told][:4] == ["val_accuracy_macro", "val_loss", "val_auc_micro", "val_client_accuracy"]
-    assert [*told][4:] == [*given][4:]
-    assert [unnamed(name, "val") for name in told] == [*given]
-    assert [*of_split(dict.fromkeys(given, 0), "test")] == [unnamed(name, "test") for name in given] == [*given]
+    names = ("accuracy_macro", "test_loss", "auc_micro", "client_accuracy", "client_row", "loss", "ari", "rounds", "lr")
+    renamed = of_split(dict.fromkeys(names, 0), "val")
+    assert [*renamed][:4] == ["val_accuracy_macro", "val_loss", "val_auc_micro", "val_client_accuracy"]
+    assert [*renamed][4:] == [*names][4:]
+    assert [unnamed(name, "val") for name in renamed] == [*names]
+    assert [*of_split(dict.fromkeys(names, 0), "test")] == [unnamed(name, "test") for name in names] == [*names]
 
 
-def test_halving_by_agreement_is_of_all_clients_and_runs_without_it_are_refused(searched, federation):
+def test_halving_by_agreement_is_of_all_clients_and_runs_without_it_are_refused(run_search, federation):
     """After the second round the first two points are alike to those who take part in it, not to all so far."""
     model = fljax.MODELS["logistic_regression"]((4, 4, 1), 4)
     algorithm = fljax.ifca(model, fljax.Work(epochs=1, batch_size=8), n_clusters=4)
     hypers = fljax.ifca.Hyper(lr=[1e-4, 0.03, 0.003, 1.0])
-    shared = algorithm, hypers, federation, jax.random.key(1), N_SEEDS, ROUNDS
-    run = partial(search, *shared, participation=0.5, compile="fast")
-    whole, halved = run(), run(halving=2, metric="ari")
-    ari, label, ids = (whole.metrics[name] for name in ("ari", "label", "ids"))
+    arguments = algorithm, hypers, federation, jax.random.key(1), N_SEEDS, ROUNDS
+    run = partial(search, *arguments, participation=0.5, compile="fast")
+    unhalved, halved = run(), run(halving=2, metric="ari")
+    ari, label, ids = (unhalved.metrics[name] for name in ("ari", "label", "ids"))
     of_round = [[adjusted_rand_score(federation.group[ids[i, s, 1]], label[i, s, 1]) for s in (0, 1)] for i in (0, 1)]
     assert np.mean(of_round[0]) == np.mean(of_round[1])
     np.testing.assert_array_equal(ari[:, :, 0].mean(axis=1), ari[0, :, 0].mean())  # of equals the first go on
     assert ari[1, :, 1].mean() > ari[0, :, 1].mean() + 0.1
     assert list(halved.rounds) == [2, 4, 1, 1]
-    rows = tidy(hypers, whole.metrics)
+    rows = tidy(hypers, unhalved.metrics)
     assert [row["ari"] for row in rows] == pytest.approx(ari[:, :, -1].ravel())
     assert best(rows, "ari").mean == pytest.approx(ari[:, :, -1].mean(axis=1).max())
     with pytest.raises(ValueError, match="metric='ari': these runs do not have it; it needs a clustered method and"):
-        searched(metric="ari")
+        run_search(metric="ari")
 
 
 def test_of_sweeps_of_different_lengths_the_share_of_the_rounds_ranks():
     lengths = {"short": (2, 2), "long": (4, 4), "cut short": (2, 4)}
     means = {"short": 0.6, "long": 0.5, "cut short": 0.9}
     spreads = [
-        Spread({"lr": name, "sweep.rounds": whole}, means[name], np.nan, np.nan, 1, 0, rounds)
-        for name, (rounds, whole) in lengths.items()
+        Spread({"lr": name, "sweep.rounds": n_planned}, means[name], np.nan, np.nan, 1, 0, rounds)
+        for name, (rounds, n_planned) in lengths.items()
     ]
-    assert [one.point["lr"] for one in ranked(spreads, "accuracy_macro")] == ["short", "long", "cut short"]
-    alike = [one._replace(point={"lr": one.point["lr"]}) for one in spreads]
-    assert [one.point["lr"] for one in ranked(alike, "accuracy_macro")] == ["long", "cut short", "short"]
+    assert [spread.point["lr"] for spread in ranked(spreads, "accuracy_macro")] == ["short", "long", "cut short"]
+    without_lengths = [spread._replace(point={"lr": spread.point["lr"]}) for spread in spreads]
+    assert [spread.point["lr"] for spread in ranked(without_lengths, "accuracy_macro")] == [
+        "long",
+        "cut short",
+        "short",
+    ]

@@ -28,13 +28,13 @@ def test_p_values_and_intervals_are_scipys():
     assert rows["fedavg"].difference is None
     assert rows["fedavg"].p_value is rows["fedavg"].p_holm is None
     for name in ("ditto", "ifca_2"):
-        row, ours = rows[name], SCORES[name]
-        expected = stats.ttest_rel(ours, SEED)
+        row, scores = rows[name], SCORES[name]
+        expected = stats.ttest_rel(scores, SEED)
         assert row.p_value == pytest.approx(expected.pvalue, rel=1e-12)
         low, high = expected.confidence_interval(0.95)
-        assert row.difference == pytest.approx((float((ours - SEED).mean()), low, high), rel=1e-9)
-        assert row.p_wilcoxon == pytest.approx(stats.wilcoxon(ours, SEED).pvalue)
-        assert row.deviation == pytest.approx(np.std(ours, ddof=1))
+        assert row.difference == pytest.approx((float((scores - SEED).mean()), low, high), rel=1e-9)
+        assert row.p_wilcoxon == pytest.approx(stats.wilcoxon(scores, SEED).pvalue)
+        assert row.deviation == pytest.approx(np.std(scores, ddof=1))
     assert rows["ditto"].p_value < 0.001  # paired; the same scores as two groups would tell nothing
     assert stats.ttest_ind(SCORES["ditto"], SEED).pvalue > 0.1
 
@@ -42,8 +42,8 @@ def test_p_values_and_intervals_are_scipys():
 def test_interval_of_a_mean_is_scipys():
     low, high = stats.t.interval(0.9, 7, SEED.mean(), stats.sem(SEED))
     assert interval_of(SEED, 0.9) == pytest.approx((SEED.mean(), low, high))
-    for few in (SEED[:1], np.repeat(SEED[:1], 3)):  # equal values do not show how far others would vary
-        assert interval_of(few) == pytest.approx((SEED[0], np.nan, np.nan), nan_ok=True)
+    for values in (SEED[:1], np.repeat(SEED[:1], 3)):  # equal values do not show how far others would vary
+        assert interval_of(values) == pytest.approx((SEED[0], np.nan, np.nan), nan_ok=True)
 
 
 def test_holm_by_hand():
@@ -62,8 +62,8 @@ def test_what_cannot_be_tested_is_left_out():
     assert rows["c"].p_value is None  # the same difference on every seed: no spread to judge it by
     assert rows["c"].difference == pytest.approx((0.1, np.nan, np.nan), nan_ok=True)
     assert rows["c"].n_pairs == 3
-    (one,) = compare_scores({"a": [0.5]})
-    assert np.isnan(one.deviation)
+    (single,) = compare_scores({"a": [0.5]})
+    assert np.isnan(single.deviation)
 
 
 def test_scores_of_other_clients_are_no_pairs():
@@ -71,8 +71,8 @@ def test_scores_of_other_clients_are_no_pairs():
     assert (c.difference, c.p_value, c.p_holm, c.n_pairs) == (None, None, None, 0)
     assert c.mean == next(row.mean for row in compare_scores(SCORES) if row.algorithm == [*SCORES][1])
     assert b.p_holm == compare_scores(SCORES)[-1].p_holm  # corrected for the tests that were made
-    (_, none) = compare_scores({"a": [0.5, np.nan], "b": [np.nan, 0.5]})
-    assert (none.difference, none.n_seeds) == (None, 1)
+    (_, unpaired) = compare_scores({"a": [0.5, np.nan], "b": [np.nan, 0.5]})
+    assert (unpaired.difference, unpaired.n_seeds) == (None, 1)
 
 
 def test_what_float32_rounds_is_no_spread():
@@ -123,23 +123,23 @@ def test_new_clients_are_judged_as_the_others():
 
 
 @pytest.mark.parametrize(
-    ("measure", "best"),
+    ("measure", "bold_names"),
     [("accuracy_macro", ["more"]), ("r2_p10", ["more"]), ("test_loss", ["less"]), ("churn", [])],
 )
-def test_the_best_mean_is_bold_whichever_way_is_better(measure, best, monkeypatch):
+def test_the_best_mean_is_bold_whichever_way_is_better(measure, bold_names, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    compared = compare_scores({"lost": [np.nan] * 2, "less": [1.0, 2.0], "more": [2.0, 3.0]})
-    table = formats.table_of(compared, measure, "lost")
+    rows = compare_scores({"lost": [np.nan] * 2, "less": [1.0, 2.0], "more": [2.0, 3.0]})
+    table = formats.table_of(rows, measure, "lost")
     for text, mark in ((table.text, "\x1b[1m"), (table.markdown, "**"), (table.latex, r"\textbf")):
-        assert [line.strip("| ").split()[0] for line in text.splitlines() if mark in line] == best
-    shared = compare_scores({"one": [0.25, 0.75], "other": [0.50001, 0.5], "less": [0.4, 0.5]})  # alike as shown
-    lines = formats.table_of(shared, "accuracy_macro", "one").markdown.splitlines()
+        assert [line.strip("| ").split()[0] for line in text.splitlines() if mark in line] == bold_names
+    equal_rows = compare_scores({"one": [0.25, 0.75], "other": [0.50001, 0.5], "less": [0.4, 0.5]})  # alike as shown
+    lines = formats.table_of(equal_rows, "accuracy_macro", "one").markdown.splitlines()
     assert [line.strip("| ").split()[0] for line in lines if "**" in line] == ["one", "other"]
-    nowhere = compare_scores({"lost": [np.nan] * 2})
-    assert "**" not in formats.table_of(nowhere, measure, "lost").markdown
-    assert formats.table_of(nowhere, measure, "lost").cells[0][1] == "-"
-    fewer = compare_scores({"one": [0.9, np.nan], "other": [0.5, 0.6]})  # the seed that is missing may have failed
-    lines = formats.table_of(fewer, "accuracy_macro", "one").markdown.splitlines()
+    rows_of_nan = compare_scores({"lost": [np.nan] * 2})
+    assert "**" not in formats.table_of(rows_of_nan, measure, "lost").markdown
+    assert formats.table_of(rows_of_nan, measure, "lost").cells[0][1] == "-"
+    partial = compare_scores({"one": [0.9, np.nan], "other": [0.5, 0.6]})  # the seed that is missing may have failed
+    lines = formats.table_of(partial, "accuracy_macro", "one").markdown.splitlines()
     assert [line.strip("| ").split()[0] for line in lines if "**" in line] == ["other"]
 
 
@@ -160,8 +160,10 @@ def test_methods_by_data_settings_with_ranks():
         "iid": compare_scores({"a": [0.5, 0.7], "b": [0.8, 0.8], "c": [0.9, 0.9]}),
         "skewed": compare_scores({"a": [0.3, 0.3], "b": [0.1, 0.3]}),
     }
-    ranked = rank_methods({name: {one.algorithm: one.mean for one in own} for name, own in settings.items()}, 1)
-    table = formats.table_of_settings(settings, "accuracy_macro", ranked)
+    ranks = rank_methods(
+        {name: {summary.algorithm: summary.mean for summary in rows} for name, rows in settings.items()}, 1
+    )
+    table = formats.table_of_settings(settings, "accuracy_macro", ranks)
     assert table.header == ["algorithm", "iid", "skewed", "mean\nrank"]
     assert [row[2:] for row in table.cells] == [["0.3000 ± 0.0000", "1.50"], ["0.2000 ± 0.1414", "1.50"], ["-", "-"]]
     assert table.bold == {(2, 1), (0, 2), (0, 3), (1, 3)}
@@ -216,8 +218,8 @@ def test_a_browser_shows_the_page(tmp_path, width, height):
         pytest.skip("no headless browser is installed")
     figure = plots.learning_curves({"a": (np.arange(1, 5), np.linspace(0, 1, 4))})
     plots.save(figure, tmp_path / "curve.png")
-    compared = compare_scores(SCORES)
-    table = formats.table_of(compared, "accuracy_macro", "fedavg")
+    rows = compare_scores(SCORES)
+    table = formats.table_of(rows, "accuracy_macro", "fedavg")
     tables = {"last": (table.flat_header, table.cells, ["a note"])}
     text = page("A report", tables, {"curve": tmp_path / "curve.png"}, "x = 1 " * 99)
     measure = "document.body.dataset.seen = document.documentElement.scrollWidth + ' of ' + window.innerWidth"
@@ -225,9 +227,9 @@ def test_a_browser_shows_the_page(tmp_path, width, height):
     file.write_text(text.replace("</body>", f"<script>{measure}</script></body>"))
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={width},{height}"]
     options += [f"--user-data-dir={tmp_path / 'own'}", f"--screenshot={shot}", "--dump-dom", file.as_uri()]
-    shown = subprocess.run([browser, *options], capture_output=True, text=True, timeout=120)
-    assert "<td>fedavg</td>" in shown.stdout
-    assert f'data-seen="{width} of {width}"' in shown.stdout  # tables and settings scroll within themselves
+    process = subprocess.run([browser, *options], capture_output=True, text=True, timeout=120)
+    assert "<td>fedavg</td>" in process.stdout
+    assert f'data-seen="{width} of {width}"' in process.stdout  # tables and settings scroll within themselves
     pixels = np.asarray(Image.open(shot).convert("L"))
     assert pixels.shape[1] == width
     assert (pixels < 128).mean() > 0.005  # text and a curve

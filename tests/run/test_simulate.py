@@ -27,11 +27,11 @@ def run(model, federation):
     """A run of half of the clients in each round; all numbers and all dropouts share one program."""
     algorithm = standalone(model, Work(5, 8))
 
-    def simulated(hyper=NUMBERS, seed=0, dropout=0.0, **options):
-        given = algorithm, hyper, federation, jax.random.key(seed), ROUNDS
-        return jax.device_get(simulate(*given, participation=0.5, dropout=dropout, **options))
+    def simulate_half(hyper=NUMBERS, seed=0, dropout=0.0, **options):
+        arguments = algorithm, hyper, federation, jax.random.key(seed), ROUNDS
+        return jax.device_get(simulate(*arguments, participation=0.5, dropout=dropout, **options))
 
-    return simulated
+    return simulate_half
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +70,10 @@ def test_it_learns(metrics):
 
 
 def test_evaluation_is_every_so_often_and_last(run, metrics):
-    _, seldom = run(evaluate_every=3)
-    np.testing.assert_array_equal(np.isfinite(seldom["accuracy_macro"]), [0, 0, 1, 0, 0, 1, 0, 0, 1, 1])
-    tested = np.array([2, 5, 8, 9])
-    np.testing.assert_allclose(seldom["accuracy_macro"][tested], metrics["accuracy_macro"][tested])
+    _, every_third = run(evaluate_every=3)
+    np.testing.assert_array_equal(np.isfinite(every_third["accuracy_macro"]), [0, 0, 1, 0, 0, 1, 0, 0, 1, 1])
+    test_rounds = np.array([2, 5, 8, 9])
+    np.testing.assert_allclose(every_third["accuracy_macro"][test_rounds], metrics["accuracy_macro"][test_rounds])
 
 
 @pytest.mark.slow
@@ -86,27 +86,27 @@ def test_the_first_rounds_of_a_longer_run_are_those_of_a_shorter(key, averaging,
 def test_absent_and_dropped_clients_keep_their_state(run, model):
     state, metrics = run(dropout=0.9)
     start = jax.device_get(jax.jit(model.init)(split_key(jax.random.key(0)).init))
-    trained = np.zeros(9, bool)
-    trained[metrics["ids"][metrics["active"]]] = True
-    assert 0 < trained.sum() < 9
+    has_trained = np.zeros(9, bool)
+    has_trained[metrics["ids"][metrics["active"]]] = True
+    assert 0 < has_trained.sum() < 9
     assert metrics["active"].sum(axis=1).max() < 4  # some were drawn and dropped out
-    moved = np.abs(state.clients["fc1"]["kernel"] - start["fc1"]["kernel"][None]).max(axis=(1, 2)) > 0
-    np.testing.assert_array_equal(moved, trained)
+    has_moved = np.abs(state.clients["fc1"]["kernel"] - start["fc1"]["kernel"][None]).max(axis=(1, 2)) > 0
+    np.testing.assert_array_equal(has_moved, has_trained)
 
 
 @pytest.mark.slow
 def test_a_federation_of_numpy_arrays_is_one_too(key, averaging, federation):
-    plain = jax.tree.map(np.asarray, federation)
+    numpy_federation = jax.tree.map(np.asarray, federation)
     _, expected = simulate(averaging, fljax.fedavg.Hyper(), federation, key, 1)
-    chex.assert_trees_all_equal(simulate(averaging, fljax.fedavg.Hyper(), plain, key, 1)[1], expected)
+    chex.assert_trees_all_equal(simulate(averaging, fljax.fedavg.Hyper(), numpy_federation, key, 1)[1], expected)
 
 
 def test_new_numbers_do_not_recompile(run, metrics):
-    compiled = simulate_module._simulate._cache_size()
+    n_compiled = simulate_module._simulate._cache_size()
     for lr, momentum, dropout in ((1, 0.9, 0.2), (np.float64(0.3), np.float32(0.1), 0), (jnp.float32(0.2), 0, 0.5)):
         hyper = fljax.standalone.Hyper(lr=lr, momentum=momentum, lr_decay=lr)
         run(hyper, int(lr * 10), dropout)
-    assert simulate_module._simulate._cache_size() == compiled
+    assert simulate_module._simulate._cache_size() == n_compiled
 
 
 def test_equal_choices_give_the_same_algorithm(model):
@@ -152,19 +152,19 @@ def test_a_hyper_that_is_none_is_refused(key, averaging, federation, hyper, mess
 
 
 @pytest.mark.parametrize(
-    ("other", "message"),
+    ("method", "message"),
     [
         (fljax.fedavg, r"hyper=LocalHyper\(lr, lr_decay, momentum, weight_decay\) has no field .min_share., which the"),
         (fljax.fedprox, r"hyper=FedProxHyper\(\.\.\.\) has .mu., which ifca does not read; it reads .* min_share$"),
     ],
 )
-def test_another_methods_hyper_is_refused(key, model, federation, tmp_path, other, message):
+def test_another_methods_hyper_is_refused(key, model, federation, tmp_path, method, message):
     algorithm = ifca(model, Work(1, 8))
     for run in (
-        lambda: simulate(algorithm, other.Hyper(), federation, key, 1),
-        lambda: train(algorithm, other.Hyper(), federation, key, 1),
-        lambda: sweep(algorithm, other.Hyper(lr=[0.1, 0.2]), federation, key, 1, 1),
-        lambda: search(algorithm, other.Hyper(lr=[0.1, 0.2]), federation, key, 1, 1, folder=tmp_path),
+        lambda: simulate(algorithm, method.Hyper(), federation, key, 1),
+        lambda: train(algorithm, method.Hyper(), federation, key, 1),
+        lambda: sweep(algorithm, method.Hyper(lr=[0.1, 0.2]), federation, key, 1, 1),
+        lambda: search(algorithm, method.Hyper(lr=[0.1, 0.2]), federation, key, 1, 1, folder=tmp_path),
     ):
         with pytest.raises(ValueError, match=message):
             run()
@@ -194,8 +194,8 @@ def test_a_run_has_forward_derivatives_and_no_reverse_ones(key, averaging, feder
         return simulate(averaging, fljax.fedavg.Hyper(lr=lr), federation, key, 2)[1]["test_loss"][-1]
 
     with_slope = jax.jit(lambda lr: jax.jvp(loss, (lr,), (np.float32(1),)))
-    (low, _), (_, slope), (high, _) = (with_slope(np.float32(lr)) for lr in (0.09, 0.1, 0.11))
-    np.testing.assert_allclose(slope, (high - low) / 0.02, rtol=0.02)
+    (low_loss, _), (_, slope), (high_loss, _) = (with_slope(np.float32(lr)) for lr in (0.09, 0.1, 0.11))
+    np.testing.assert_allclose(slope, (high_loss - low_loss) / 0.02, rtol=0.02)
     with pytest.raises(ValueError, match="Reverse-mode differentiation does not work"):
         jax.make_jaxpr(jax.grad(loss))(np.float32(0.1))
 
@@ -203,31 +203,33 @@ def test_a_run_has_forward_derivatives_and_no_reverse_ones(key, averaging, feder
 @pytest.mark.slow
 def test_a_hyper_of_ones_own_may_hold_more_than_the_method_reads(key, federation, averaging):
     @fljax.hyper
-    class Mine(fljax.fedavg.Hyper):
+    class OwnHyper(fljax.fedavg.Hyper):
         """Numbers."""
 
         share: fljax.Scalar = fljax.number(0.5, "what a function of mine reads")
 
-    model, bricked = fljax.MODELS["logistic_regression"]((4, 4, 1), 4), fljax.compose("fedavg+prox")
-    plain, mine = (simulate(averaging, one, federation, key, 2)[1] for one in (fljax.fedavg.Hyper(), Mine()))
-    np.testing.assert_array_equal(mine["test_loss"], plain["test_loss"])
-    prox, same = (  # has the same numbers
-        simulate(bricked(model, Work(1, 8)), one, federation, key, 1)[1]
-        for one in (bricked.Hyper(), fljax.fedprox.Hyper())
+    model, composed = fljax.MODELS["logistic_regression"]((4, 4, 1), 4), fljax.compose("fedavg+prox")
+    expected, with_own_hyper = (
+        simulate(averaging, hyper, federation, key, 2)[1] for hyper in (fljax.fedavg.Hyper(), OwnHyper())
     )
-    np.testing.assert_array_equal(same["test_loss"], prox["test_loss"])
+    np.testing.assert_array_equal(with_own_hyper["test_loss"], expected["test_loss"])
+    with_composed_hyper, with_fedprox_hyper = (  # has the same numbers
+        simulate(composed(model, Work(1, 8)), hyper, federation, key, 1)[1]
+        for hyper in (composed.Hyper(), fljax.fedprox.Hyper())
+    )
+    np.testing.assert_array_equal(with_fedprox_hyper["test_loss"], with_composed_hyper["test_loss"])
 
 
 def test_levels_of_compilation_are_the_same_run(key, averaging, federation, monkeypatch):
-    hyper, asked = fljax.fedavg.Hyper(), []
-    full = simulate(averaging, hyper, federation, key, 2)[1]
-    monkeypatch.setattr(simulate_module, "options_of", lambda level: asked.append(level) or {})
+    hyper, levels = fljax.fedavg.Hyper(), []
+    expected = simulate(averaging, hyper, federation, key, 2)[1]
+    monkeypatch.setattr(simulate_module, "options_of", lambda level: levels.append(level) or {})
     simulate_module._simulated_at.cache_clear()
     for level in ("fast", "fast", "medium", "full"):
         metrics = simulate(averaging, hyper, federation, key, 2, compile=level)[1]
-        np.testing.assert_allclose(metrics["loss"], full["loss"], rtol=1e-5)
+        np.testing.assert_allclose(metrics["loss"], expected["loss"], rtol=1e-5)
     simulate_module._simulated_at.cache_clear()
-    assert asked == ["fast", "medium"]
+    assert levels == ["fast", "medium"]
     with pytest.raises(ValueError, match=r"^compile='quick' is unknown; choose one of 'fast', 'medium', 'full'$"):
         simulate(averaging, hyper, federation, key, 2, compile="quick")
 

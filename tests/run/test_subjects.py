@@ -22,8 +22,8 @@ HYPER = fljax.fedavg.Hyper(lr=0.1)
 
 @pytest.mark.parametrize("run", [fljax.simulate, fljax.train, fljax.sweep])
 def test_it_is_refused_by_name(run, averaging, federation, key):
-    good = {"algorithm": averaging, "hyper": HYPER, "federation": federation, "key": key, "n_rounds": 1}
-    bad = [
+    arguments = {"algorithm": averaging, "hyper": HYPER, "federation": federation, "key": key, "n_rounds": 1}
+    changes = [
         (
             {"algorithm": fljax.fedavg},
             r"algorithm is <method fedavg>, not an Algorithm; call it: fljax.fedavg\(model, ",
@@ -54,12 +54,12 @@ def test_it_is_refused_by_name(run, averaging, federation, key):
         ({"dropout": "0.5"}, "dropout='0.5' is not a number; give a number"),
         ({"sampling": "uniform"}, r"sampling is 'uniform', not a Sampling; make one by fljax.rounds: uniform\(0.5\)"),
     ]
-    for change, message in bad:
-        given = good | change
+    for change, message in changes:
+        changed = arguments | change
         if run is fljax.sweep:
-            given |= {"hypers": given.pop("hyper"), "n_seeds": 1}
+            changed |= {"hypers": changed.pop("hyper"), "n_seeds": 1}
         with pytest.raises(ValueError, match=message):
-            run(**given)
+            run(**changed)
 
 
 def test_data_is_shown_by_its_types_and_shapes(federation):
@@ -75,7 +75,7 @@ def test_data_is_shown_by_its_types_and_shapes(federation):
 
 
 def test_what_is_long_is_told_by_its_type(averaging, federation, key):
-    good = {"algorithm": averaging, "hyper": HYPER, "federation": federation, "key": key, "n_rounds": 1}
+    arguments = {"algorithm": averaging, "hyper": HYPER, "federation": federation, "key": key, "n_rounds": 1}
     for change, message in (
         ({"hyper": federation, "federation": HYPER}, "hyper of type Federation is not a Hyper; give hyperparameters"),
         ({"n_rounds": federation}, "n_rounds of type Federation is not a whole number; give one"),
@@ -83,12 +83,12 @@ def test_what_is_long_is_told_by_its_type(averaging, federation, key):
         ({"dropout": federation}, "dropout of type Federation is not a number; give a number"),
     ):
         with pytest.raises(ValueError, match=message) as error:
-            fljax.simulate(**good | change)
+            fljax.simulate(**arguments | change)
         assert len(str(error.value)) < 150
 
 
 def test_several_hypers_are_stacked_first(averaging, federation, key):
-    for run in (fljax.simulate, lambda *given: fljax.sweep(*given, 1)):
+    for run in (fljax.simulate, lambda *arguments: fljax.sweep(*arguments, 1)):
         with pytest.raises(
             ValueError, match=r"hyper is a list of 2 Hypers; .* fljax.run.sweep.stack\(\[...\]\) of them"
         ):
@@ -97,8 +97,11 @@ def test_several_hypers_are_stacked_first(averaging, federation, key):
 
 @pytest.mark.slow
 def test_keys_of_both_forms_are_one(averaging, federation):
-    ours = [fljax.simulate(averaging, HYPER, federation, of(3), 1)[1] for of in (jax.random.key, jax.random.PRNGKey)]
-    np.testing.assert_array_equal(ours[0]["client_loss"], ours[1]["client_loss"])
+    runs = [
+        fljax.simulate(averaging, HYPER, federation, make_key(3), 1)[1]
+        for make_key in (jax.random.key, jax.random.PRNGKey)
+    ]
+    np.testing.assert_array_equal(runs[0]["client_loss"], runs[1]["client_loss"])
 
 
 def test_a_row_of_a_table_that_is_none():
@@ -127,17 +130,17 @@ def clients_of(shape=(4,), classes=3, dtype=np.int32, n=3):
 
 
 @pytest.fixture(scope="module")
-def small():
+def trained_ditto():
     """A method, its numbers, and the state that a run of it ended in."""
     model, work = fljax.MODELS["logistic_regression"]((4,), 3), fljax.Work(1, 8)
-    made, hyper = fljax.ditto(model, work), fljax.ditto.Hyper(lr=0.1)
-    return made, hyper, fljax.simulate(made, hyper, clients_of(), jax.random.key(0), 1)[0]
+    algorithm, hyper = fljax.ditto(model, work), fljax.ditto.Hyper(lr=0.1)
+    return algorithm, hyper, fljax.simulate(algorithm, hyper, clients_of(), jax.random.key(0), 1)[0]
 
 
-@pytest.mark.parametrize("verb", [*slow(fljax.evaluate_new_clients), fljax.deployed])
-def test_who_is_met_after_a_run_is_checked_as_for_a_run(small, verb, key):
-    made, hyper, state = small
-    bad = [
+@pytest.mark.parametrize("function", [*slow(fljax.evaluate_new_clients), fljax.deployed])
+def test_who_is_met_after_a_run_is_checked_as_for_a_run(trained_ditto, function, key):
+    algorithm, hyper, state = trained_ditto
+    changes = [
         ({"federation": clients_of(classes=5)}, "there is a label 4, but the network has 3 outputs; give it 5 or more"),
         (
             {"federation": clients_of((5,))},
@@ -150,38 +153,50 @@ def test_who_is_met_after_a_run_is_checked_as_for_a_run(small, verb, key):
         ({"state": tuple(state)}, r"^state is of type tuple, not a State; give .* fljax.train\(...\).state$"),
         ({"hyper": fljax.ifca.Hyper()}, "has '.*', which ditto does not read"),
     ]
-    if verb is fljax.deployed:
-        other = made.init(key, hyper, clients_of(n=5).train)
-        bad += [({"state": other}, "another method, network or federation"), ({"n_rounds": 0}, "n_rounds=0 is not pos")]
-    for change, message in bad:
-        given = {"algorithm": made, "hyper": hyper, "state": state, "federation": clients_of(), "key": key} | change
-        if verb is fljax.evaluate_new_clients:
-            given["newcomers"] = given.pop("federation")
+    if function is fljax.deployed:
+        other_state = algorithm.init(key, hyper, clients_of(n=5).train)
+        changes += [
+            ({"state": other_state}, "another method, network or federation"),
+            ({"n_rounds": 0}, "n_rounds=0 is not pos"),
+        ]
+    for change, message in changes:
+        arguments = {
+            "algorithm": algorithm,
+            "hyper": hyper,
+            "state": state,
+            "federation": clients_of(),
+            "key": key,
+        } | change
+        if function is fljax.evaluate_new_clients:
+            arguments["newcomers"] = arguments.pop("federation")
         with pytest.raises(ValueError, match=message):
-            verb(**given)
+            function(**arguments)
 
 
-def test_what_is_evaluated_is_checked(small, key):
-    made, _, state = small
-    models, silent = fljax.tree.everyone(state.server, 3), made._replace(about=made.about._replace(model=()))
-    bad = [
+def test_what_is_evaluated_is_checked(trained_ditto, key):
+    algorithm, _, state = trained_ditto
+    models, nameless = (
+        fljax.tree.everyone(state.server, 3),
+        algorithm._replace(about=algorithm.about._replace(model=())),
+    )
+    cases = [
         (clients_of(classes=5).test, "there is a label 4, but the network has 3 outputs; give it 5 or more"),
         (clients_of((5,)).test, r"predict cannot take examples of shape \(5,\): .*kernel"),
         (clients_of(dtype=np.float32).test, "labels are float32 of shape .*; give whole numbers"),
         (clients_of(), "data is of type Federation, not a ClientData; give a split, such as federation.test"),
     ]
-    for data, message in bad:
+    for data, message in cases:
         with pytest.raises(ValueError, match=message):
-            fljax.evaluate(made.predict, models, data)
+            fljax.evaluate(algorithm.predict, models, data)
     with pytest.raises(ValueError, match="there is a label 4, but the network has 3 outputs"):
-        fljax.evaluate_new_clients(silent, small[1], state, clients_of(classes=5), key)
+        fljax.evaluate_new_clients(nameless, trained_ditto[1], state, clients_of(classes=5), key)
     with pytest.raises(ValueError, match="not a ClientData"):
-        fljax.confusion_matrices(made.predict, models, clients_of(), 3)
+        fljax.confusion_matrices(algorithm.predict, models, clients_of(), 3)
 
 
 @pytest.mark.parametrize("run", [fljax.simulate, fljax.train, fljax.sweep])
 @pytest.mark.parametrize(
-    ("clients", "why"),
+    ("clients", "message"),
     [
         (
             lambda model, n: np.zeros(n - 1),
@@ -192,46 +207,46 @@ def test_what_is_evaluated_is_checked(small, key):
         (lambda model, n: model, r"clients\['fc1'\]\['bias'\] of shape"),
     ],
 )
-def test_what_clients_keep_has_a_row_for_each(averaging, federation, key, run, clients, why):
+def test_what_clients_keep_has_a_row_for_each(averaging, federation, key, run, clients, message):
     def init(key, hyper, data):
         state = averaging.init(key, hyper, data)
         return fljax.State(state.server, clients(state.server, data.n_clients))
 
-    own = averaging._replace(init=init, exchange=None)
-    with pytest.raises(ValueError, match=why):
-        run(own, HYPER, federation, key, n_rounds=1, **({"n_seeds": 1} if run is fljax.sweep else {}))
+    own_method = averaging._replace(init=init, exchange=None)
+    with pytest.raises(ValueError, match=message):
+        run(own_method, HYPER, federation, key, n_rounds=1, **({"n_seeds": 1} if run is fljax.sweep else {}))
 
 
 def test_outputs_of_ones_own_are_told(averaging, federation, key):
     predict = averaging.predict
-    silent = averaging._replace(about=averaging.about._replace(model=()))
-    for own, why in (
+    nameless = averaging._replace(about=averaging.about._replace(model=()))
+    for own_predict, message in (
         (lambda params, x: (predict(params, x), params), "predict returned a tuple for one example; return outputs"),
         (lambda params, x: predict(params, x).argmax(-1), r"predict returned an array \(1,\) for one example"),
     ):
-        with pytest.raises(ValueError, match=why):
-            fljax.simulate(silent._replace(predict=own), HYPER, federation, key, 1)
+        with pytest.raises(ValueError, match=message):
+            fljax.simulate(nameless._replace(predict=own_predict), HYPER, federation, key, 1)
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_what_is_deployed_is_a_table_of_models(averaging, federation, key, told):
-    about = averaging.about if told else averaging.about._replace(model=())
-    for deploy, why in (
+@pytest.mark.parametrize("says_model", [True, False])
+def test_what_is_deployed_is_a_table_of_models(averaging, federation, key, says_model):
+    about = averaging.about if says_model else averaging.about._replace(model=())
+    for deploy, message in (
         (
             lambda params: params,
             r"what deploy returned is .*, not a ModelTable; return fljax.ModelTable\(params, row\)",
         ),
         (lambda params: fljax.ModelTable(params, jnp.zeros(9, jnp.int32)), "a ModelTable with leaves of .* rows; give"),
     ):
-        own = averaging._replace(deploy=lambda key, hyper, state, data, f=deploy: f(state.server), about=about)
-        with pytest.raises(ValueError, match=why):
-            fljax.simulate(own, HYPER, federation, key, 1)
+        own_method = averaging._replace(deploy=lambda key, hyper, state, data, f=deploy: f(state.server), about=about)
+        with pytest.raises(ValueError, match=message):
+            fljax.simulate(own_method, HYPER, federation, key, 1)
 
 
 def test_a_round_gives_its_metrics_too(averaging, federation, key):
-    own = averaging._replace(round=lambda *given: averaging.round(*given)[0], exchange=None)
+    own_method = averaging._replace(round=lambda *arguments: averaging.round(*arguments)[0], exchange=None)
     with pytest.raises(ValueError, match=r"^a round returned a State; return a State and the metrics"):
-        fljax.simulate(own, HYPER, federation, key, 1)
+        fljax.simulate(own_method, HYPER, federation, key, 1)
 
 
 def test_who_is_told_of_rounds_can_be_told(averaging, federation, key):
@@ -252,8 +267,8 @@ def test_a_number_of_numpy_is_the_same_choice(model):
 class Reads(nn.Module):
     @nn.compact
     def __call__(self, x, train):
-        places = nn.Embed(6, 4)(jnp.arange(6))  # of as many as an example is long, not of the tokens
-        return nn.Dense(3)((nn.Embed(4, 4)(x) + places[None]).mean(axis=1))
+        positions = nn.Embed(6, 4)(jnp.arange(6))  # of as many as an example is long, not of the tokens
+        return nn.Dense(3)((nn.Embed(4, 4)(x) + positions[None]).mean(axis=1))
 
 
 class ReadsNnx(nnx.Module):
@@ -278,12 +293,14 @@ def test_tokens_beyond_a_networks_are_refused(key, model):
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 8, (12, 6)).astype(np.int32), np.zeros(12, np.int32)
     federation = fljax.build(fljax.Examples(x, y), np.split(np.arange(12), 2), split=(0.5, 0.0, 0.5), seed=0)
-    small = fljax.fedavg(model, fljax.Work(1, 8))
+    algorithm = fljax.fedavg(model, fljax.Work(1, 8))
     with pytest.raises(ValueError, match=r"there is a token 7, but the vocabulary is 4; choose 8 or more"):
-        fljax.simulate(small, HYPER, federation, key, 1)
-    short = fljax.build(fljax.Examples(x % 4 - 1, y), np.split(np.arange(12), 2), split=(0.5, 0.0, 0.5), seed=0)
+        fljax.simulate(algorithm, HYPER, federation, key, 1)
+    negative_tokens = fljax.build(
+        fljax.Examples(x % 4 - 1, y), np.split(np.arange(12), 2), split=(0.5, 0.0, 0.5), seed=0
+    )
     with pytest.raises(ValueError, match=r"there is a token -1, but tokens are 0, 1, 2, \.\.\.; number the padding"):
-        fljax.simulate(small, HYPER, short, key, 1)
+        fljax.simulate(algorithm, HYPER, negative_tokens, key, 1)
 
 
 @pytest.mark.slow
@@ -293,30 +310,33 @@ def test_random_keys_in_a_state_are_kept_on_disk(averaging, federation, key, tmp
         return fljax.State((state.server, key), jax.random.split(key, data.n_clients))
 
     def round(key, hyper, state, cohort):
-        (server, own), each = state.server, state.clients
-        new, metrics = averaging.round(key, hyper, fljax.State(server, ()), cohort)
-        own, each = jax.random.fold_in(own, 1), jax.vmap(lambda one: jax.random.fold_in(one, 2))(each)
-        drawn = jax.random.uniform(own) + jax.vmap(jax.random.uniform)(each)
-        return fljax.State((new.server, own), each), metrics | {"drawn": drawn}
+        (server, server_key), client_keys = state.server, state.clients
+        next_state, metrics = averaging.round(key, hyper, fljax.State(server, ()), cohort)
+        server_key, client_keys = (
+            jax.random.fold_in(server_key, 1),
+            jax.vmap(lambda client_key: jax.random.fold_in(client_key, 2))(client_keys),
+        )
+        draws = jax.random.uniform(server_key) + jax.vmap(jax.random.uniform)(client_keys)
+        return fljax.State((next_state.server, server_key), client_keys), metrics | {"drawn": draws}
 
     def deploy(key, hyper, state, data):
         return averaging.deploy(key, hyper, fljax.State(state.server[0], ()), data)
 
-    random = averaging._replace(init=init, round=round, deploy=deploy, exchange=None, join=None)
-    of = (random, HYPER, federation, key)
-    whole = fljax.train(*of, 4, participation=0.5)
-    fljax.train(*of, 2, participation=0.5, folder=tmp_path)
-    resumed = fljax.train(*of, 4, participation=0.5, folder=tmp_path)
-    np.testing.assert_array_equal(resumed.metrics["drawn"], whole.metrics["drawn"])
-    assert len(np.unique(whole.metrics["drawn"])) == whole.metrics["drawn"].size
-    for ours, theirs in zip(jax.tree.leaves(resumed.state), jax.tree.leaves(whole.state), strict=True):
-        assert ours.dtype == theirs.dtype
-        assert bool((ours == theirs).all())
+    algorithm = averaging._replace(init=init, round=round, deploy=deploy, exchange=None, join=None)
+    arguments = (algorithm, HYPER, federation, key)
+    expected = fljax.train(*arguments, 4, participation=0.5)
+    fljax.train(*arguments, 2, participation=0.5, folder=tmp_path)
+    resumed = fljax.train(*arguments, 4, participation=0.5, folder=tmp_path)
+    np.testing.assert_array_equal(resumed.metrics["drawn"], expected.metrics["drawn"])
+    assert len(np.unique(expected.metrics["drawn"])) == expected.metrics["drawn"].size
+    for leaf, expected_leaf in zip(jax.tree.leaves(resumed.state), jax.tree.leaves(expected.state), strict=True):
+        assert leaf.dtype == expected_leaf.dtype
+        assert bool((leaf == expected_leaf).all())
 
 
 @pytest.mark.parametrize("run", [fljax.simulate, fljax.sweep, *slow(fljax.train, search)])
 def test_a_convolution_that_is_given_its_pixels_in_another_shape_is_refused_in_one_sentence(run, key):
-    def given(shape, model):
+    def run_with(shape, model):
         rng = np.random.default_rng(0)
         x, y, clients = rng.random((40, *shape), np.float32), rng.integers(0, 3, 40), np.arange(40) % 4
         federation = fljax.federation_from_arrays(x, y, clients)
@@ -327,12 +347,12 @@ def test_a_convolution_that_is_given_its_pixels_in_another_shape_is_refused_in_o
     for shape in ((12, 12), (1, 12, 12)):
         message = rf"^the network takes examples of shape \(12, 12, 1\), but .* have shape \({shape[0]}, .*; make it"
         with pytest.raises(ValueError, match=message):
-            given(shape, "mnist_cnn")(key)
-    flat = given((144,), "logistic_regression")
+            run_with(shape, "mnist_cnn")(key)
+    flat_run = run_with((144,), "logistic_regression")
     if run in (fljax.simulate, fljax.sweep):  # which can be traced, so that nothing is compiled
-        jax.eval_shape(flat, key)
+        jax.eval_shape(flat_run, key)
     else:
-        flat(key)
+        flat_run(key)
 
 
 @pytest.mark.parametrize("run", [fljax.sweep, search])

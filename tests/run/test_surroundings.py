@@ -25,52 +25,52 @@ def test_a_history_grows_only_where_something_differs(tmp_path):
 
 
 def test_a_search_is_gone_on_with_in_other_surroundings_only_if_forced(tmp_path):
-    def opened(now, force=False):
-        store = Store(tmp_path, now, force, n_seeds=2)
+    def open_store(current, force=False):
+        store = Store(tmp_path, current, force, n_seeds=2)
         return store.open({"hyper.lr": 0.1, "n_seeds": 2, "points": [0], "halving": None})
 
-    opened(NOW).go_on()
-    opened(LATER).go_on()  # nothing was computed before
-    opened(LATER).write(0, PART)
+    open_store(NOW).go_on()
+    open_store(LATER).go_on()  # nothing was computed before
+    open_store(LATER).write(0, PART)
     with pytest.raises(ValueError, match=r"made with jax '2' \(now '1'\)"):
-        opened(NOW).go_on()
-    assert len(opened(NOW).read(0, np.arange(2), 3, False)) == 1  # what is there can be looked at
-    opened(NOW, force=True).go_on()
-    opened(NOW).go_on()
+        open_store(NOW).go_on()
+    assert len(open_store(NOW).read(0, np.arange(2), 3, False)) == 1  # what is there can be looked at
+    open_store(NOW, force=True).go_on()
+    open_store(NOW).go_on()
     stored = json.loads((tmp_path / FOLDER / IDENTITY).read_text())
-    assert [(one["batches"], one["jax"]) for one in stored["history"]] == [(0, "1"), (0, "2"), (1, "1")]
+    assert [(entry["batches"], entry["jax"]) for entry in stored["history"]] == [(0, "1"), (0, "2"), (1, "1")]
 
 
 def test_what_bits_depend_on_is_a_part_of_the_record():
-    found, record = surroundings(2), versions()
-    assert {name: record[name] for name in TRACED} == {name: found[name] for name in TRACED}
-    assert found["device"] in machine()["devices"]
-    assert found["cores"] == machine()["cores"]
+    current, record = surroundings(2), versions()
+    assert {name: record[name] for name in TRACED} == {name: current[name] for name in TRACED}
+    assert current["device"] in machine()["devices"]
+    assert current["cores"] == machine()["cores"]
 
 
 @pytest.mark.parametrize(("name", "value"), [("FLJAX_WINOGRAD", "0"), ("FLJAX_CONV", "grouped")])
 def test_a_run_of_convolutions_is_not_gone_on_with_in_another_form(
     key, federation, averaging, tmp_path, name, value, monkeypatch
 ):
-    for form in ("FLJAX_CONV", "FLJAX_WINOGRAD"):
-        monkeypatch.delenv(form, raising=False)
+    for variable in ("FLJAX_CONV", "FLJAX_WINOGRAD"):
+        monkeypatch.delenv(variable, raising=False)
 
-    def go(n_rounds, **more):
+    def train_for(n_rounds, **options):
         folder = tmp_path / "run"
-        return fljax.train(averaging, fljax.fedavg.Hyper(), federation, key, n_rounds, folder=folder, **more)
+        return fljax.train(averaging, fljax.fedavg.Hyper(), federation, key, n_rounds, folder=folder, **options)
 
-    go(1)
+    train_for(1)
     monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match=rf"made with {name} None \(now '{value}'\), so the last bits of results may"):
-        go(2)
-    go(1)  # what is finished is shown
+        train_for(2)
+    train_for(1)  # what is finished is shown
     monkeypatch.setenv(name, "")  # as if it were not there
-    go(2)
+    train_for(2)
     monkeypatch.setenv(name, value)
-    go(3, force_resume=True)
+    train_for(3, force_resume=True)
     monkeypatch.delenv(name)
     with pytest.raises(ValueError, match=rf"made with {name} '{value}' \(now None\)"):
-        go(4)
+        train_for(4)
 
 
 def test_settings_of_jax_that_change_rounding_or_draws_are_told_where_they_are_not_as_usual(monkeypatch):
@@ -86,18 +86,18 @@ def test_a_method_of_ones_own_goes_on_under_another_version_where_that_is_forced
     @cache
     def algorithm(scale):
         model = fljax.MODELS["logistic_regression"]((4, 4, 1), 4)
-        own = model._replace(loss=lambda z, y: scale * optax.softmax_cross_entropy_with_integer_labels(z, y))
-        return fljax.fedavg(own, fljax.Work(1, 8))
+        scaled_model = model._replace(loss=lambda z, y: scale * optax.softmax_cross_entropy_with_integer_labels(z, y))
+        return fljax.fedavg(scaled_model, fljax.Work(1, 8))
 
-    def go(n_rounds, scale, force=False):
-        given = algorithm(scale), fljax.fedavg.Hyper(), federation, key, n_rounds
-        return fljax.train(*given, folder=tmp_path / "run", force_resume=force)
+    def train_for(n_rounds, scale, force=False):
+        arguments = algorithm(scale), fljax.fedavg.Hyper(), federation, key, n_rounds
+        return fljax.train(*arguments, folder=tmp_path / "run", force_resume=force)
 
-    go(1, 1.0)
+    train_for(1, 1.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fljax.run.surroundings._version", lambda package: f"another {package}")
         # A scale stands for what another version writes otherwise in the same program.
         with pytest.raises(ValueError, match=r"made with fljax '.*' \(now 'another fljax'\), .*--force-resume"):
-            go(2, 2.0)
-        go(2, 2.0, force=True)
-        go(3, 2.0)
+            train_for(2, 2.0)
+        train_for(2, 2.0, force=True)
+        train_for(3, 2.0)

@@ -62,14 +62,14 @@ def test_a_cell_equals_its_single_run(key, averaging, federation, hypers, single
 
 @pytest.mark.slow
 def test_clips_noises_and_seeds_are_one_program(key, model, federation):
-    method, compiled = fljax.compose("fedavg+clip_update+gaussian_noise"), []
+    method, program_names = fljax.compose("fedavg+clip_update+gaussian_noise"), []
     algorithm = method(model, fljax.Work(epochs=1, batch_size=8))
 
-    def heard(event, seconds, fun_name="", **_):
+    def listener(event, seconds, fun_name="", **_):
         if "backend_compile" in event:
-            compiled.append(fun_name)
+            program_names.append(fun_name)
 
-    def swept(clips, noises):
+    def losses_of(clips, noises):
         points = [(clip, noise) for clip in clips for noise in noises]
         clip, noise_std = (jnp.asarray(values) for values in zip(*points, strict=True))
         hypers = method.Hyper(lr=0.2, clip=clip, noise_std=noise_std)
@@ -77,31 +77,31 @@ def test_clips_noises_and_seeds_are_one_program(key, model, federation):
         assert metrics["accuracy_macro"].shape == (4, N_SEEDS, ROUNDS)
         return metrics["client_loss"]
 
-    jax.monitoring.register_event_duration_secs_listener(heard)
+    jax.monitoring.register_event_duration_secs_listener(listener)
     try:
-        first = swept((0.01, 1.0), (0.0, 0.1))
-        n_programs = len(compiled)
-        other = swept((0.1, 10.0), (0.05, 0.2))
+        first_losses = losses_of((0.01, 1.0), (0.0, 0.1))
+        n_programs = len(program_names)
+        other_losses = losses_of((0.1, 10.0), (0.05, 0.2))
     finally:
-        jax.monitoring.unregister_event_duration_listener(heard)
-    assert len([name for name in compiled if name == "jit(_advance)"]) == 1
-    assert len(compiled) == n_programs  # other clips and noises are no other programs
-    runs = np.concatenate([first, other]).reshape(8 * N_SEEDS, -1)
+        jax.monitoring.unregister_event_duration_listener(listener)
+    assert len([name for name in program_names if name == "jit(_advance)"]) == 1
+    assert len(program_names) == n_programs  # other clips and noises are no other programs
+    runs = np.concatenate([first_losses, other_losses]).reshape(8 * N_SEEDS, -1)
     assert len(np.unique(runs, axis=0)) == 8 * N_SEEDS  # and each is another run
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("row", [list, tuple])
-def test_lists_are_vectors(key, averaging, federation, hypers, single_runs, row):
-    listed = fljax.fedavg.Hyper(lr=row(np.asarray(hypers.lr).tolist()), momentum=0.5)
-    metrics = sweep(averaging, listed, federation, key, N_SEEDS, ROUNDS, participation=0.5)
+@pytest.mark.parametrize("as_sequence", [list, tuple])
+def test_lists_are_vectors(key, averaging, federation, hypers, single_runs, as_sequence):
+    hypers_of_lists = fljax.fedavg.Hyper(lr=as_sequence(np.asarray(hypers.lr).tolist()), momentum=0.5)
+    metrics = sweep(averaging, hypers_of_lists, federation, key, N_SEEDS, ROUNDS, participation=0.5)
     equals_single_runs(jax.device_get(metrics), single_runs)
 
 
 def test_over_devices_too(key, averaging, federation, hypers, single_runs):
     with over_devices(n_sweep=2) as mesh:
-        odd = hypers.replace(lr=jnp.append(hypers.lr, 0.2))
-        metrics = sweep(averaging, odd, replicated(federation, mesh), key, N_SEEDS, ROUNDS, participation=0.5)
+        five_points = hypers.replace(lr=jnp.append(hypers.lr, 0.2))
+        metrics = sweep(averaging, five_points, replicated(federation, mesh), key, N_SEEDS, ROUNDS, participation=0.5)
     equals_single_runs(jax.device_get(metrics), single_runs)
 
 
@@ -126,17 +126,17 @@ def test_a_diverged_run_is_frozen_where_it_stands(key, averaging, federation):
 
 @pytest.mark.slow
 def test_64_learning_rates_hold_the_data_once(key, averaging, federation):
-    def compiled(n_points):
+    def compile_points(n_points):
         cells = all_cells(fljax.fedavg.Hyper(lr=jnp.linspace(0.01, 0.1, n_points)), key, 1)
         setting = Setting(averaging, 9, 2, n_points)
         return program._mapped.lower(*program._arguments_of(n_points, setting, cells, federation, None)).compile()
 
-    programs = {n: compiled(n) for n in (2, 4, 64)}
-    few, many = programs[2].memory_analysis(), programs[64].memory_analysis()
+    programs = {n: compile_points(n) for n in (2, 4, 64)}
+    memory_of_two, memory_of_64 = programs[2].memory_analysis(), programs[64].memory_analysis()
     data = sum(leaf.nbytes for leaf in jax.tree.leaves(federation))
     state = shapes_of_state(averaging.init, key, fljax.fedavg.Hyper(), federation.train)
-    cell = 4 + 8 + 4 + n_bytes(state)  # a learning rate, a key and where it diverged
-    assert many.argument_size_in_bytes - few.argument_size_in_bytes == 62 * cell
+    bytes_per_cell = 4 + 8 + 4 + n_bytes(state)  # a learning rate, a key and where it diverged
+    assert memory_of_64.argument_size_in_bytes - memory_of_two.argument_size_in_bytes == 62 * bytes_per_cell
     shared, per_run = memory.estimate(programs.__getitem__)
     assert shared >= data
     # What 64 runs at once need beside the data is 64 models and their metrics, not 64 copies of the pool.
@@ -149,14 +149,14 @@ def test_the_plan_says_how_many_fit(key, averaging, federation):
     hypers = fljax.fedavg.Hyper(lr=jnp.linspace(0.01, 0.1, 12))
     setting, cells = Setting(averaging, 9, 2, 1), all_cells(hypers, key, 1)
     plan = lambda memory, at_once=12: program.plan(setting, cells, federation, None, at_once, memory)  # noqa: E731
-    room = plan(10**9)
-    assert (room.at_once, plan(10**9, None).at_once) == (12, 1)  # a CPU's best is one after another
-    need = room.shared + 12 * (room.per_run + room.result)
-    assert plan(int(need / 0.9) + 1).at_once == 12
+    planned = plan(10**9)
+    assert (planned.at_once, plan(10**9, None).at_once) == (12, 1)  # a CPU's best is one after another
+    bytes_of_all = planned.shared + 12 * (planned.per_run + planned.result)
+    assert plan(int(bytes_of_all / 0.9) + 1).at_once == 12
     with pytest.raises(ValueError, match=r"at_once=12: more points than fit.*choose at_once <= 11"):
-        plan(int(need / 0.9) - room.per_run // 2)
+        plan(int(bytes_of_all / 0.9) - planned.per_run // 2)
     with pytest.raises(ValueError, match="more points than fit: 12 runs need"):
-        plan(room.shared)
+        plan(planned.shared)
 
 
 @pytest.mark.slow
@@ -189,17 +189,17 @@ def test_what_only_the_host_can_tell_is_that_of_single_runs(key, federation, nam
     method, choices = fljax.compose(name), {"n_clusters": 2} if name == "ifca" else {}
     algorithm = method(model, fljax.Work(epochs=1, batch_size=8), **choices)
     sampling = wait_for_all(uniform(0.5), range(1, 1 + len(federation.train.size)))
-    hypers, run = method.Hyper(lr=[0.05, 0.3, 0.1, 0.2]), {"sampling": sampling}
-    swept = sweep(algorithm, hypers, federation, key, 1, ROUNDS, **run, compile="fast")
-    alone = {"compile": "fast", "devices": jax.devices()[:1]}
-    found = search(algorithm, hypers, federation, key, 1, ROUNDS, **run, **alone).metrics
-    of_host = {"simulated_seconds", "churn" if name == "ifca" else "epsilon"}
+    hypers, options = method.Hyper(lr=[0.05, 0.3, 0.1, 0.2]), {"sampling": sampling}
+    sweep_metrics = sweep(algorithm, hypers, federation, key, 1, ROUNDS, **options, compile="fast")
+    one_device = {"compile": "fast", "devices": jax.devices()[:1]}
+    search_metrics = search(algorithm, hypers, federation, key, 1, ROUNDS, **options, **one_device).metrics
+    host_metrics = {"simulated_seconds", "churn" if name == "ifca" else "epsilon"}
     for i, lr in enumerate(hypers.lr):
         hyper = method.Hyper(lr=lr)
-        _, single = simulate(algorithm, hyper, federation, jax.random.fold_in(key, 0), ROUNDS, **run)
-        for metrics in (swept, found):
-            assert of_host <= metrics.keys() == single.keys() | {"diverged"}
-            for metric in of_host:
+        _, single = simulate(algorithm, hyper, federation, jax.random.fold_in(key, 0), ROUNDS, **options)
+        for metrics in (sweep_metrics, search_metrics):
+            assert host_metrics <= metrics.keys() == single.keys() | {"diverged"}
+            for metric in host_metrics:
                 np.testing.assert_allclose(metrics[metric][i, 0], single[metric], rtol=1e-5)
-    traced = jax.eval_shape(lambda key: sweep(algorithm, hypers, federation, key, 1, ROUNDS, **run), key)
-    assert not of_host & traced.keys()
+    traced = jax.eval_shape(lambda key: sweep(algorithm, hypers, federation, key, 1, ROUNDS, **options), key)
+    assert not host_metrics & traced.keys()

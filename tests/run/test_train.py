@@ -61,11 +61,11 @@ def test_a_run_that_fails_leaves_no_checkpoint_half_written(key, averaging, fede
             if done > 1:
                 raise KeyboardInterrupt
 
-    def slowly(*arguments, **options):
+    def write_slowly(*arguments, **options):
         time.sleep(0.3)
         write_atomically(*arguments, **options)
 
-    monkeypatch.setattr("fljax.run.checkpoint.write_atomically", slowly)
+    monkeypatch.setattr("fljax.run.checkpoint.write_atomically", write_slowly)
     options = {"folder": tmp_path, "seconds_per_chunk": 0.0, "seconds_per_checkpoint": 0.0}
     with pytest.raises(KeyboardInterrupt):
         train(averaging, fljax.fedavg.Hyper(), federation, key, 3, progress=Fails(), **options)
@@ -102,47 +102,47 @@ def test_an_interrupted_run_goes_on_bit_identically(key, averaging, federation, 
         with pytest.raises(Stop):
             run(tmp_path / "stopped", progress)
         assert progress.stopped  # or a live bar would stay on the screen
-    resumed, whole = run(tmp_path / "stopped"), run(tmp_path / "whole")
-    chex.assert_trees_all_equal(resumed.state, whole.state)
-    chex.assert_trees_all_equal(resumed.metrics, whole.metrics)
+    resumed, expected = run(tmp_path / "stopped"), run(tmp_path / "whole")
+    chex.assert_trees_all_equal(resumed.state, expected.state)
+    chex.assert_trees_all_equal(resumed.metrics, expected.metrics)
     assert (tmp_path / "stopped/metrics.jsonl").read_bytes() == (tmp_path / "whole/metrics.jsonl").read_bytes()
 
 
 def test_a_finished_run_is_returned_as_it_is(key, averaging, federation, tmp_path):
     first = train(averaging, fljax.fedavg.Hyper(), federation, key, 3, folder=tmp_path)
-    again = train(averaging, fljax.fedavg.Hyper(), federation, key, 3, folder=tmp_path)
-    chex.assert_trees_all_equal(first.state, again.state)
-    chex.assert_trees_all_equal(first.metrics, again.metrics)
+    reopened = train(averaging, fljax.fedavg.Hyper(), federation, key, 3, folder=tmp_path)
+    chex.assert_trees_all_equal(first.state, reopened.state)
+    chex.assert_trees_all_equal(first.metrics, reopened.metrics)
 
 
 def test_the_time_of_a_run_is_that_of_all_calls_that_made_rounds(key, averaging, federation, tmp_path):
     def run(n_rounds):
         return train(averaging, fljax.fedavg.Hyper(), federation, key, n_rounds, folder=tmp_path, compiled_ahead=5.0)
 
-    first, shown, longer = run(3), run(3), run(4)
+    first, reopened, longer = run(3), run(3), run(4)
     assert first.seconds > 0
     assert first.compile_seconds >= 5
-    assert (shown.seconds, shown.compile_seconds) == (first.seconds, first.compile_seconds)
+    assert (reopened.seconds, reopened.compile_seconds) == (first.seconds, first.compile_seconds)
     assert longer.seconds > first.seconds
     assert longer.compile_seconds >= first.compile_seconds + 5
     file = tmp_path / "spent.json"
-    whole = file.read_text()
-    for changed in (whole.replace("5.", "6.", 1), "[", "{}", '{"rounds": 1}'):
-        file.write_text(changed)
+    content = file.read_text()
+    for damaged in (content.replace("5.", "6.", 1), "[", "{}", '{"rounds": 1}'):
+        file.write_text(damaged)
         assert np.isnan(run(4).seconds)
     file.unlink()  # of a folder that an older version began
-    assert all(np.isnan((one.seconds, one.compile_seconds)).all() for one in (run(4), run(5), run(5)))
+    assert all(np.isnan((result.seconds, result.compile_seconds)).all() for result in (run(4), run(5), run(5)))
 
 
 def test_a_run_that_was_stopped_knows_the_time_of_its_rounds(averaging, federation, key, tmp_path):
-    hyper, every = fljax.fedavg.Hyper(), {"seconds_per_chunk": 1e-9, "seconds_per_checkpoint": 0.0}
-    first = train(averaging, hyper, federation, key, 4, folder=tmp_path, **every)
+    hyper, often = fljax.fedavg.Hyper(), {"seconds_per_chunk": 1e-9, "seconds_per_checkpoint": 0.0}
+    first = train(averaging, hyper, federation, key, 4, folder=tmp_path, **often)
     assert [round for round, *_ in json.loads((tmp_path / "spent.json").read_text())["rounds"]] == [2, 3, 4]
     (tmp_path / "checkpoints" / "last.msgpack").unlink()
-    stood = spent_of(tmp_path, 3)
-    again = train(averaging, hyper, federation, key, 4, folder=tmp_path)
-    assert 0 < stood.seconds < min(first.seconds, again.seconds)
-    assert 0 < stood.compile_seconds < again.compile_seconds
+    spent = spent_of(tmp_path, 3)
+    resumed = train(averaging, hyper, federation, key, 4, folder=tmp_path)
+    assert 0 < spent.seconds < min(first.seconds, resumed.seconds)
+    assert 0 < spent.compile_seconds < resumed.compile_seconds
 
 
 def test_another_run_in_the_folder_is_refused(key, averaging, federation, tmp_path):
@@ -150,10 +150,10 @@ def test_another_run_in_the_folder_is_refused(key, averaging, federation, tmp_pa
     train(averaging, fljax.fedavg.Hyper(lr=0.1), federation, key, 2, folder=tmp_path)
     with pytest.raises(ValueError, match=r"holds a run with hyper.lr=0.1, not 0.2"):
         train(averaging, fljax.fedavg.Hyper(lr=0.2), federation, key, 2, folder=tmp_path)
-    longer = fedavg(model, Work(epochs=2, batch_size=8))
+    two_epochs = fedavg(model, Work(epochs=2, batch_size=8))
     uniform = fedavg(model, Work(epochs=1, batch_size=8), weighting="uniform")
     with pytest.raises(ValueError, match=r"holds a run with work.epochs=1, not 2"):
-        train(longer, fljax.fedavg.Hyper(lr=0.1), federation, key, 2, folder=tmp_path)
+        train(two_epochs, fljax.fedavg.Hyper(lr=0.1), federation, key, 2, folder=tmp_path)
     with pytest.raises(ValueError, match=r"holds a run with choice.weighting='size', not 'uniform'"):
         train(uniform, fljax.fedavg.Hyper(lr=0.1), federation, key, 2, folder=tmp_path)
     with pytest.raises(ValueError, match="key="):
@@ -162,8 +162,8 @@ def test_another_run_in_the_folder_is_refused(key, averaging, federation, tmp_pa
 
 def test_rounds_whose_checkpoints_are_gone_are_not_written_over(key, averaging, federation, tmp_path, no_programs):
     """Nothing says then whose rounds they are; a run that was stopped before its first checkpoint begins again."""
-    hyper, every = fljax.fedavg.Hyper(lr=0.1), {"seconds_per_chunk": 1e-9, "seconds_per_checkpoint": 1e9}
-    whole = train(averaging, hyper, federation, key, 3, folder=tmp_path, **every)
+    hyper, options = fljax.fedavg.Hyper(lr=0.1), {"seconds_per_chunk": 1e-9, "seconds_per_checkpoint": 1e9}
+    expected = train(averaging, hyper, federation, key, 3, folder=tmp_path, **options)
     (tmp_path / "checkpoints").rename(tmp_path / "elsewhere")
     with no_programs():
         with pytest.raises(
@@ -173,9 +173,9 @@ def test_rounds_whose_checkpoints_are_gone_are_not_written_over(key, averaging, 
         (tmp_path / "checkpoints").mkdir()
         with pytest.raises(ValueError, match=r"n_rounds=2 is below the 3 rounds"):
             train(averaging, hyper, federation, key, 2, folder=tmp_path)
-    chex.assert_trees_all_equal(read_rounds(tmp_path), whole.metrics)
-    again = train(averaging, hyper, federation, key, 3, folder=tmp_path)
-    chex.assert_trees_all_equal(again.metrics, whole.metrics)
+    chex.assert_trees_all_equal(read_rounds(tmp_path), expected.metrics)
+    rerun = train(averaging, hyper, federation, key, 3, folder=tmp_path)
+    chex.assert_trees_all_equal(rerun.metrics, expected.metrics)
 
 
 def test_fewer_rounds_than_were_done_are_refused(key, averaging, federation, tmp_path, no_programs):

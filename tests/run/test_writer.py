@@ -46,11 +46,11 @@ def files(folder):
 
 def test_the_second_writer_is_told_who_holds_it(holder, key, averaging, federation, tmp_path):
     before = files(tmp_path)
-    held = rf"is being written by process {holder.pid} on \S+ since \d{{4}}.*choose another folder"
-    with pytest.raises(ValueError, match=held) as error:
+    message = rf"is being written by process {holder.pid} on \S+ since \d{{4}}.*choose another folder"
+    with pytest.raises(ValueError, match=message) as error:
         train(averaging, fljax.fedavg.Hyper(), federation, key, 1, folder=tmp_path)
     assert "\n" not in str(error.value)
-    with pytest.raises(ValueError, match=held):
+    with pytest.raises(ValueError, match=message):
         search(averaging, fljax.fedavg.Hyper(lr=[0.1]), federation, key, 1, 1, folder=tmp_path)
     assert files(tmp_path) == before
 
@@ -59,11 +59,11 @@ def test_a_holder_that_has_not_written_its_name_yet_is_waited_for(tmp_path):
     with only_writer(tmp_path):
         (tmp_path / writer.LOCK).write_bytes(b"")
         name = f"{os.getpid()} here 2026-11-23 12:00:00\n"
-        late = threading.Timer(0.1, (tmp_path / writer.LOCK).write_text, [name])
-        late.start()
+        timer = threading.Timer(0.1, (tmp_path / writer.LOCK).write_text, [name])
+        timer.start()
         with open(tmp_path / writer.LOCK) as lock:
             assert writer._holder(lock.fileno()) == f"process {os.getpid()} on here since 2026-11-23 12:00:00"
-        late.join()
+        timer.join()
 
 
 def test_the_lock_dies_with_its_process(holder, tmp_path):
@@ -74,22 +74,22 @@ def test_the_lock_dies_with_its_process(holder, tmp_path):
 
 
 def test_two_threads_exclude_each_other_and_one_does_not_exclude_itself(tmp_path):
-    refused = []
+    messages = []
 
-    def second():
+    def write_too():
         try:
             with only_writer(tmp_path):
                 pass
         except ValueError as error:
-            refused.append(str(error))
+            messages.append(str(error))
 
-    with only_writer(tmp_path), only_writer(tmp_path / "." / "") as again:
-        assert again
-        thread = threading.Thread(target=second)
+    with only_writer(tmp_path), only_writer(tmp_path / "." / "") as is_writable:
+        assert is_writable
+        thread = threading.Thread(target=write_too)
         thread.start()
         thread.join()
-    assert len(refused) == 1
-    assert f"process {os.getpid()} on" in refused[0]
+    assert len(messages) == 1
+    assert f"process {os.getpid()} on" in messages[0]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
@@ -126,14 +126,16 @@ def test_network_disks_whose_locks_stay_local_are_refused(tmp_path, monkeypatch,
 
 
 def test_every_run_gets_a_folder_of_its_own(tmp_path):
-    made = []
-    threads = [threading.Thread(target=lambda: made.append(new_folder(tmp_path / "results", "now"))) for _ in range(20)]
+    folders = []
+    threads = [
+        threading.Thread(target=lambda: folders.append(new_folder(tmp_path / "results", "now"))) for _ in range(20)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(path.name for path in made) == sorted(["now", *(f"now-{i}" for i in range(2, 21))])
-    assert all(path.is_dir() for path in made)
+    assert sorted(path.name for path in folders) == sorted(["now", *(f"now-{i}" for i in range(2, 21))])
+    assert all(path.is_dir() for path in folders)
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
@@ -143,20 +145,20 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
 
 
 @pytest.fixture
-def nobody():
+def unprivileged_folder():
     """() -> from here on this process may write nothing that is root's, and a folder that it can read."""
     # Nor JAX's cache, in which another test may have had it put even the shortest compilation; it would warn.
-    least = "jax_persistent_cache_min_compile_time_secs"
-    usual = getattr(jax.config, least)
-    jax.config.update(least, float("inf"))
-    place = Path(tempfile.mkdtemp())
-    yield place
+    option = "jax_persistent_cache_min_compile_time_secs"
+    setting = getattr(jax.config, option)
+    jax.config.update(option, float("inf"))
+    folder = Path(tempfile.mkdtemp())
+    yield folder
     if os.getuid() == 0:
         os.seteuid(0)
-    jax.config.update(least, usual)
-    for path in (place, *place.rglob("*")):
+    jax.config.update(option, setting)
+    for path in (folder, *folder.rglob("*")):
         path.chmod(0o755)
-    shutil.rmtree(place)
+    shutil.rmtree(folder)
 
 
 def read_only(folder):
@@ -166,24 +168,24 @@ def read_only(folder):
         os.seteuid(65534)
 
 
-def test_a_finished_run_on_a_read_only_disk_can_be_reopened(nobody, key, averaging, federation):
-    nobody.chmod(0o755)
-    run = train(averaging, fljax.fedavg.Hyper(), federation, key, 2, folder=nobody / "run")
-    read_only(nobody)
-    before = files(nobody)
-    again = train(averaging, fljax.fedavg.Hyper(), federation, key, 2, folder=nobody / "run")
-    chex.assert_trees_all_equal((again.state, again.metrics), (run.state, run.metrics))
+def test_a_finished_run_on_a_read_only_disk_can_be_reopened(unprivileged_folder, key, averaging, federation):
+    unprivileged_folder.chmod(0o755)
+    run = train(averaging, fljax.fedavg.Hyper(), federation, key, 2, folder=unprivileged_folder / "run")
+    read_only(unprivileged_folder)
+    before = files(unprivileged_folder)
+    reopened = train(averaging, fljax.fedavg.Hyper(), federation, key, 2, folder=unprivileged_folder / "run")
+    chex.assert_trees_all_equal((reopened.state, reopened.metrics), (run.state, run.metrics))
     with pytest.raises(ValueError, match="run is not writable; copy it to a place that is"):
-        train(averaging, fljax.fedavg.Hyper(), federation, key, 3, folder=nobody / "run")
+        train(averaging, fljax.fedavg.Hyper(), federation, key, 3, folder=unprivileged_folder / "run")
     with pytest.raises(ValueError, match="other cannot be created"):
-        train(averaging, fljax.fedavg.Hyper(), federation, key, 3, folder=nobody / "other")
-    assert files(nobody) == before
+        train(averaging, fljax.fedavg.Hyper(), federation, key, 3, folder=unprivileged_folder / "other")
+    assert files(unprivileged_folder) == before
 
 
 @pytest.mark.slow
-def test_a_finished_search_on_a_read_only_disk_can_be_reopened(nobody, averaging, federation):
-    nobody.chmod(0o755)
-    given = (averaging, fljax.fedavg.Hyper(lr=[0.1, 0.2]), federation, jax.random.key(0), 1, 1)
-    found = search(*given, folder=nobody / "search")
-    read_only(nobody)
-    chex.assert_trees_all_equal(search(*given, folder=nobody / "search").metrics, found.metrics)
+def test_a_finished_search_on_a_read_only_disk_can_be_reopened(unprivileged_folder, averaging, federation):
+    unprivileged_folder.chmod(0o755)
+    arguments = (averaging, fljax.fedavg.Hyper(lr=[0.1, 0.2]), federation, jax.random.key(0), 1, 1)
+    result = search(*arguments, folder=unprivileged_folder / "search")
+    read_only(unprivileged_folder)
+    chex.assert_trees_all_equal(search(*arguments, folder=unprivileged_folder / "search").metrics, result.metrics)

@@ -45,26 +45,28 @@ class Recorded:
 
 def make_federation():
     """As in `tests/algorithms/conftest.py`: eight ragged clients, the server has 16 unlabelled images."""
-    made = linear_groups(8, 2, examples=24, ragged=0.4)
-    return made._replace(public=Examples(made.train.pool.x[:16], jnp.full(16, -1)))
+    federation = linear_groups(8, 2, examples=24, ragged=0.4)
+    return federation._replace(public=Examples(federation.train.pool.x[:16], jnp.full(16, -1)))
 
 
 def spread_out(federation):
     """Each client's examples on its own device; sees that this host read no others."""
     images = Recorded(federation.train.pool.x)
     mesh = device_mesh()
-    spread = at_home(federation, mesh, images)
-    local = [i for i, device in enumerate(mesh.devices.reshape(-1)) if device.process_index == jax.process_index()]
+    distributed = at_home(federation, mesh, images)
+    local_devices = [
+        i for i, device in enumerate(mesh.devices.reshape(-1)) if device.process_index == jax.process_index()
+    ]
     share = -(-8 // mesh.size)
-    own = [client for client in range(8) if client // share in local]
+    local_clients = [client for client in range(8) if client // share in local_devices]
     rows = {
         int(row)
         for data in (federation.train, federation.test)
-        for client in own
+        for client in local_clients
         for row in np.asarray(data.index)[client, : int(data.size[client])]
     }
     assert images.read == rows, "a host reads its own clients' images and no others"
-    return spread
+    return distributed
 
 
 def difference(a, b):
@@ -76,14 +78,14 @@ def difference(a, b):
     return float(np.nanmax(np.abs(a - b) / np.maximum(1.0, np.abs(b)), initial=0.0))
 
 
-def compare(name, federation, spread):
+def compare(name, federation, distributed):
     """The largest difference between all devices and one in any metric of any round."""
     case = CASES[name]
     algorithm = case.make(mlp(input_shape=(4, 4, 1), hidden=(6,), n_classes=4), Work(epochs=2, batch_size=8))
     options = {"participation": 0.75}
-    run = train(algorithm, case.hyper, spread, jax.random.key(0), ROUNDS, **options)
-    _, alone = simulate(algorithm, case.hyper, federation, jax.random.key(0), ROUNDS, **options)
-    return max(difference(run.metrics[metric], alone[metric]) for metric in alone)
+    run = train(algorithm, case.hyper, distributed, jax.random.key(0), ROUNDS, **options)
+    _, expected = simulate(algorithm, case.hyper, federation, jax.random.key(0), ROUNDS, **options)
+    return max(difference(run.metrics[metric], expected[metric]) for metric in expected)
 
 
 def compare_sweep(federation):
@@ -92,14 +94,16 @@ def compare_sweep(federation):
     lr, key = (0.05, 0.1, 0.3), jax.random.key(0)
     with over_devices(n_sweep=jax.device_count() // 2) as mesh:
         hypers = fljax.fedavg.Hyper(lr=np.asarray(lr))
-        swept = jax.device_get(sweep(algorithm, hypers, at_home(federation, mesh), key, 2, ROUNDS, participation=0.75))
-    worst = 0.0
+        sweep_metrics = jax.device_get(
+            sweep(algorithm, hypers, at_home(federation, mesh), key, 2, ROUNDS, participation=0.75)
+        )
+    largest = 0.0
     for point in range(3):
         for seed in range(2):
             run = (fljax.fedavg.Hyper(lr=lr[point]), federation, jax.random.fold_in(key, seed), ROUNDS)
-            _, alone = simulate(algorithm, *run, participation=0.75)
-            worst = max(worst, *(difference(swept[name][point, seed], alone[name]) for name in alone))
-    return worst
+            _, expected = simulate(algorithm, *run, participation=0.75)
+            largest = max(largest, *(difference(sweep_metrics[name][point, seed], expected[name]) for name in expected))
+    return largest
 
 
 def compare_search(federation, folder):
@@ -108,60 +112,64 @@ def compare_search(federation, folder):
     lr, key = (0.05, 0.1, 0.3), jax.random.key(0)
     options = {"halving": 2, "folder": folder, "participation": 0.75}
     searches = [search(algorithm, fljax.fedavg.Hyper(lr=lr), federation, key, 2, ROUNDS, **options) for _ in range(2)]
-    worst = 0.0
+    largest = 0.0
     for point, rounds in enumerate(searches[0].rounds):
         for seed in range(2):
             run = (fljax.fedavg.Hyper(lr=lr[point]), federation, jax.random.fold_in(key, seed), ROUNDS)
-            _, alone = simulate(algorithm, *run, participation=0.75)
-            made = [
-                (found.metrics[name][point, seed, :rounds], alone[name][:rounds])
-                for found in searches
-                for name in alone
+            _, expected = simulate(algorithm, *run, participation=0.75)
+            pairs = [
+                (result.metrics[name][point, seed, :rounds], expected[name][:rounds])
+                for result in searches
+                for name in expected
             ]
-            worst = max(worst, *(difference(a, b) for a, b in made))
-    return worst
+            largest = max(largest, *(difference(a, b) for a, b in pairs))
+    return largest
 
 
 def foretold():
     """Bytes of a round of all clients, and of those that fit into four fifths: as planned, and as compiled."""
     federation, model = linear_groups(48, 2, examples=24), mlp(input_shape=(4, 4, 1), hidden=(2000,), n_classes=4)
-    given = (partial(fedavg, model), Work(1, 8), model, fljax.fedavg.Hyper(), federation, jax.random.key(0))
-    everyone = plan(*given, participation=0.1)
-    some = plan(*given, memory=everyone.needs(48) * 4 // 5)
+    arguments = (partial(fedavg, model), Work(1, 8), model, fljax.fedavg.Hyper(), federation, jax.random.key(0))
+    plan_of_all = plan(*arguments, participation=0.1)
+    plan_of_some = plan(*arguments, memory=plan_of_all.needs(48) * 4 // 5)
     with over_devices() as mesh:
-        probe = Probe(fedavg(model, Work(1, 8)), *given[3:], mesh)
-        compiled = [peak(probe.compiled(n)) for n in (48, some.largest_cohort)]
-    return {"said": [everyone.needs(48), some.limit], "compiled": compiled, "per client": everyone.per_client}
+        probe = Probe(fedavg(model, Work(1, 8)), *arguments[3:], mesh)
+        bytes_compiled = [peak(probe.compiled(n)) for n in (48, plan_of_some.largest_cohort)]
+    return {
+        "said": [plan_of_all.needs(48), plan_of_some.limit],
+        "compiled": bytes_compiled,
+        "per client": plan_of_all.per_client,
+    }
 
 
-def main(n_devices, n_hosts, host, port, *rest):
+def main(n_devices, n_hosts, host, port, *arguments):
     jax.config.update("jax_num_cpu_devices", int(n_devices))
     jax.config.update("jax_disable_most_optimizations", True)  # compilation is most of the work
     if cache := os.environ.get("FLJAX_TEST_CACHE"):
         jax.config.update("jax_compilation_cache_dir", cache)
     if int(n_hosts) > 1:
         join_hosts(f"localhost:{port}", int(n_hosts), int(host))
-    if rest[0] == "--plan":
+    if arguments[0] == "--plan":
         print(json.dumps(foretold()), flush=True)
         return
     federation = make_federation()
-    if rest[0] == "--search":
-        print(json.dumps({"search": compare_search(federation, rest[1])}), flush=True)
+    if arguments[0] == "--search":
+        print(json.dumps({"search": compare_search(federation, arguments[1])}), flush=True)
         return
-    spread = spread_out(federation)
-    if rest[0] == "--folder":
+    distributed = spread_out(federation)
+    if arguments[0] == "--folder":
         case = CASES["fedavg"]
         algorithm = case.make(mlp(input_shape=(4, 4, 1), hidden=(6,), n_classes=4), Work(epochs=2, batch_size=8))
-        options = {"folder": rest[1], "seconds_per_checkpoint": 0.0, "seconds_per_chunk": 0.2}
+        options = {"folder": arguments[1], "seconds_per_checkpoint": 0.0, "seconds_per_chunk": 0.2}
         try:
-            train(algorithm, case.hyper, spread, jax.random.key(0), int(rest[2]), **options)
+            train(algorithm, case.hyper, distributed, jax.random.key(0), int(arguments[2]), **options)
         except ConnectionError as error:
             print(f"fljax: {error}", file=sys.stderr, flush=True)
             os._exit(2)  # a host that waits for the dead to say goodbye would wait for ever
         return
-    for name in rest:
-        worst = compare_sweep(federation) if name == "sweep" else compare(name, federation, spread)
-        print(json.dumps({name: worst}), flush=True)
+    for name in arguments:
+        largest = compare_sweep(federation) if name == "sweep" else compare(name, federation, distributed)
+        print(json.dumps({name: largest}), flush=True)
         jax.clear_caches()  # the programs of all methods for eight devices do not fit into one process's mappings
 
 
