@@ -30,17 +30,17 @@ def cache(tmp_path_factory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def programs_of_seeds() -> Iterator[list[str]]:
     """Grows by one with each program of several seeds' rounds that is compiled; none is found where others are kept."""
-    compiled = []
+    names = []
 
-    def heard(event: str, _: float, fun_name: str = "", **__: Any) -> None:
+    def listener(event: str, _: float, fun_name: str = "", **__: Any) -> None:
         if event.endswith("backend_compile_duration") and fun_name == "jit(advance_all)":
-            compiled.append(fun_name)
+            names.append(fun_name)
 
-    jax.monitoring.register_event_duration_secs_listener(heard)
+    jax.monitoring.register_event_duration_secs_listener(listener)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fljax.run.together.shelf_for", lambda *of: None)
-        yield compiled
-    jax.monitoring.unregister_event_duration_listener(heard)
+        patch.setattr("fljax.run.together.shelf_for", lambda *arguments: None)
+        yield names
+    jax.monitoring.unregister_event_duration_listener(listener)
 
 
 @pytest.fixture
@@ -60,17 +60,17 @@ def leave_figures_empty(patch: pytest.MonkeyPatch) -> None:
     For what runs before or outside of this folder's tests: fixtures of modules, and other folders.
     """
 
-    def named(draw: Callable) -> Callable:
-        def draw_into(own: Any, file: Any, **options: Any) -> None:
+    def only_named(draw: Callable) -> Callable:
+        def draw_into(figure: Any, file: Any, **options: Any) -> None:
             if isinstance(file, str | Path):
                 Path(file).touch()
             else:
-                draw(own, file, **options)  # into a page
+                draw(figure, file, **options)  # into a page
 
         return draw_into
 
-    for kind, way in ((Figure, "savefig"), (FigureCanvasAgg, "print_png"), (FigureCanvasPdf, "print_pdf")):
-        patch.setattr(kind, way, named(getattr(kind, way)))
+    for class_, method in ((Figure, "savefig"), (FigureCanvasAgg, "print_png"), (FigureCanvasPdf, "print_pdf")):
+        patch.setattr(class_, method, only_named(getattr(class_, method)))
 
 
 @pytest.fixture

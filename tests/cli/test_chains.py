@@ -14,11 +14,11 @@ def test_bricks_and_their_numbers_go_into_every_method():
     bricks = "clip_update+error_feedback+top_k+quantize+down_top_k"
     assert tuple(job.run.algorithm) == (f"fedavg+{bricks}", f"ditto+{bricks}")
     for name in job.methods:
-        given = {one: job.settings[name][one] for one in ("clip", "top_share", "bits", "down_top_share")}
-        assert given == {"clip": 0.5, "top_share": 0.2, "bits": 4.0, "down_top_share": 0.3}
-    alone = read_job(["--algorithm", "fedavg", "--uplink", "top-k", "--downlink", "quantize"])
-    assert tuple(alone.run.algorithm) == ("fedavg+top_k+down_quantize",)
-    assert alone.settings["fedavg+top_k+down_quantize"]["top_share"] == 0.1
+        numbers = {number: job.settings[name][number] for number in ("clip", "top_share", "bits", "down_top_share")}
+        assert numbers == {"clip": 0.5, "top_share": 0.2, "bits": 4.0, "down_top_share": 0.3}
+    of_one_method = read_job(["--algorithm", "fedavg", "--uplink", "top-k", "--downlink", "quantize"])
+    assert tuple(of_one_method.run.algorithm) == ("fedavg+top_k+down_quantize",)
+    assert of_one_method.settings["fedavg+top_k+down_quantize"]["top_share"] == 0.1
     assert tuple(read_job(["--algorithm", "fedavg"]).run.algorithm) == ("fedavg",)
 
 
@@ -35,33 +35,33 @@ def test_a_stored_job_is_read_again(tmp_path):
     job = read_job(["--algorithm", "fedavg", "--uplink", "top-k:0.2"])
     path = tmp_path / "job.toml"
     path.write_text(tomli_w.dumps(as_toml(job)))
-    again = read_job(["--config", str(path)])
-    assert again.run.algorithm == job.run.algorithm
-    assert again.settings["fedavg+top_k"] == job.settings["fedavg+top_k"]
-    same = read_job(["--config", str(path), "--uplink", "top-k:0.3"])
-    assert same.run.algorithm == job.run.algorithm
-    assert same.settings["fedavg+top_k"]["top_share"] == 0.3
+    read_back = read_job(["--config", str(path)])
+    assert read_back.run.algorithm == job.run.algorithm
+    assert read_back.settings["fedavg+top_k"] == job.settings["fedavg+top_k"]
+    with_other_number = read_job(["--config", str(path), "--uplink", "top-k:0.3"])
+    assert with_other_number.run.algorithm == job.run.algorithm
+    assert with_other_number.settings["fedavg+top_k"]["top_share"] == 0.3
 
 
 def test_a_stored_job_with_a_brick_takes_another_number_of_it_and_another_brick(tmp_path):
     path = tmp_path / "job.toml"
     path.write_text(tomli_w.dumps(as_toml(read_job(["--algorithm", "fedavg", "--uplink", "clip:1"]))))
-    stored = ["--config", str(path), "--uplink"]
-    assert read_job([*stored, "clip:1"]).settings["fedavg+clip_update"]["clip"] == 1.0
-    assert read_job([*stored, "clip:2"]).settings["fedavg+clip_update"]["clip"] == 2.0
-    assert read_job([*stored, "clip:2", "--clip", "3"]).settings["fedavg+clip_update"]["clip"] == 3.0
-    assert tuple(read_job([*stored, "clip", "top-k:0.2"]).run.algorithm) == ("fedavg+clip_update+top_k",)
+    arguments = ["--config", str(path), "--uplink"]
+    assert read_job([*arguments, "clip:1"]).settings["fedavg+clip_update"]["clip"] == 1.0
+    assert read_job([*arguments, "clip:2"]).settings["fedavg+clip_update"]["clip"] == 2.0
+    assert read_job([*arguments, "clip:2", "--clip", "3"]).settings["fedavg+clip_update"]["clip"] == 3.0
+    assert tuple(read_job([*arguments, "clip", "top-k:0.2"]).run.algorithm) == ("fedavg+clip_update+top_k",)
 
 
 def test_what_is_said_of_a_method_is_said_of_it_with_its_bricks(tmp_path):
     words = "--algorithm fedavg ifca --epochs 2 --lr 0.02 --ifca.n-clusters 3"
     path = tmp_path / "job.toml"
     path.write_text(tomli_w.dumps(as_toml(read_job(words.split()))))
-    for given in (words, f"--config {path}"):
-        job = read_job(f"{given} --uplink clip:1".split())
+    for arguments in (words, f"--config {path}"):
+        job = read_job(f"{arguments} --uplink clip:1".split())
         assert tuple(job.methods) == ("fedavg+clip_update", "ifca+clip_update")
-        own = job.settings["ifca+clip_update"]
-        assert (own["n_clusters"], own["epochs"], own["lr"], own["clip"]) == (3, 2, 0.02, 1.0)
+        settings = job.settings["ifca+clip_update"]
+        assert (settings["n_clusters"], settings["epochs"], settings["lr"], settings["clip"]) == (3, 2, 0.02, 1.0)
     words = "--algorithm ifca --uplink clip:1 --lr 0.1 0.2 --outer.ifca.n-clusters 2 3"
     outer = read_sweep(words.split()).outer
     assert outer == {"ifca+clip_update.n_clusters": [2, 3]}
@@ -74,7 +74,7 @@ def test_a_number_is_swept():
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("words", "message"),
     [
         ("--augment krum", "no brick for --augment: 'krum'"),
         (
@@ -93,6 +93,6 @@ def test_a_number_is_swept():
         ("--algorithm ifca --downlink sign", "no slot 'downlink'"),
     ],
 )
-def test_chains_that_make_no_sense_are_refused(words, why):
-    with pytest.raises(ValueError, match=why):
+def test_chains_that_make_no_sense_are_refused(words, message):
+    with pytest.raises(ValueError, match=message):
         read_job(["--algorithm", "fedavg", *words.split()])

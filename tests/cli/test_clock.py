@@ -26,16 +26,16 @@ def test_seconds_are_shown_written_and_gone_on_with(fljax):
     assert 'name = "deadline"' in Path("a/config.toml").read_text()
     assert Path("a/plots/simulated_time.png").exists()
     assert fljax("run", "--folder", "a", "--rounds", "3")[0] == 0  # goes on with its clock
-    found = seconds_of("a", "fedavg+top_k")
-    assert found.shape == (3,)
+    seconds = seconds_of("a", "fedavg+top_k")
+    assert seconds.shape == (3,)
     missing = library.load_run("a")["fedavg+top_k"].metrics["n_missing"]
     assert missing.min() == 0 < missing.max()  # so that not every round lasts until the deadline
-    np.testing.assert_array_equal(found == found.max(), missing > 0)
+    np.testing.assert_array_equal(seconds == seconds.max(), missing > 0)
     with Path("a/summary.csv").open() as file:
         (row,) = csv.DictReader(file)
-    np.testing.assert_allclose(float(row["simulated_seconds"]), found.sum(), rtol=1e-5)
+    np.testing.assert_allclose(float(row["simulated_seconds"]), seconds.sum(), rtol=1e-5)
     lines = [json.loads(line) for line in Path("a/fedavg+top_k/metrics.jsonl").read_text().splitlines()]
-    np.testing.assert_allclose([line["simulated_seconds"] for line in lines], found, rtol=1e-5)
+    np.testing.assert_allclose([line["simulated_seconds"] for line in lines], seconds, rtol=1e-5)
     assert "--clock.in-time" in fljax("list", "deadline")[1]
 
 
@@ -47,22 +47,22 @@ def test_a_trace_without_waiting_is_the_same_from_its_stored_job(fljax, refused)
     status, out, err = fljax("run", *TINY, "--algorithm", "fedavg", *clock, "--folder", "a")
     assert (status, err) == (0, ""), out
     assert fljax("run", "--config", "a/config.toml", "--folder", "b")[0] == 0
-    ours = library.load_run("a")["fedavg"].metrics
-    again = library.load_run("b")["fedavg"].metrics
+    metrics = library.load_run("a")["fedavg"].metrics
+    repeated = library.load_run("b")["fedavg"].metrics
     for name in ("simulated_seconds", "ids", "staleness", "accuracy_macro"):
-        np.testing.assert_array_equal(ours[name], again[name])
-    assert ours["ids"].shape == (3, 2)
-    before = Path("a/config.toml").read_bytes()
+        np.testing.assert_array_equal(metrics[name], repeated[name])
+    assert metrics["ids"].shape == (3, 2)
+    settings = Path("a/config.toml").read_bytes()
     assert (
         "--rounds 5: a holds a run of --rounds 3 without waiting (--clock fedbuff): its order is drawn for this number "
         "of rounds; choose --rounds 3 or another --folder"
     ) in refused("run", "--folder", "a", "--rounds", "5")
-    assert Path("a/config.toml").read_bytes() == before
+    assert Path("a/config.toml").read_bytes() == settings
     assert fljax("run", "--folder", "a")[0] == 0
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("words", "message"),
     [
         (("--clock", "dedline"), "no clock 'dedline'; the nearest is 'deadline'"),
         (("--clock", "wait", "--clock.speed", "0"), "speed=0 is out of its range"),
@@ -91,10 +91,10 @@ def test_a_trace_without_waiting_is_the_same_from_its_stored_job(fljax, refused)
         (("--least-effort", "0.5"), "there are no stragglers; give --stragglers"),
     ],
 )
-def test_clocks_that_do_not_fit_are_one_line(refused, words, why):
+def test_clocks_that_do_not_fit_are_one_line(refused, words, message):
     Path("zero.csv").write_text("speed,up,down\n" + "1,1,1\n0,1,1\n" + "1,1,1\n" * 4)
     Path("few.csv").write_text("speed,up,down\n1,1,1\n1,1,1\n")
-    assert why in refused("run", *TINY, "--algorithm", "fedavg", *words)
+    assert message in refused("run", *TINY, "--algorithm", "fedavg", *words)
 
 
 @pytest.mark.slow
@@ -103,23 +103,23 @@ def test_stragglers_do_whole_epochs_of_each_method_and_are_gone_on_with(fljax, r
     assert fljax("run", *words, "--rounds", "2", "--folder", "a")[0] == 0
     assert fljax("run", "--folder", "a", "--rounds", "3")[0] == 0
     assert fljax("run", *words, "--rounds", "3", "--folder", "whole")[0] == 0
-    found, whole = (library.load_run(folder) for folder in ("a", "whole"))
-    effort = found["fednova"].metrics["effort"]
+    resumed, expected = (library.load_run(folder) for folder in ("a", "whole"))
+    effort = resumed["fednova"].metrics["effort"]
     assert set((4 * effort).ravel()) <= {1, 2, 3, 4}
     assert effort.min() < 1
-    assert (found["fedavg"].metrics["effort"] % 0.25 != 0).any()  # of one epoch any part
-    for name in found:
-        np.testing.assert_array_equal(found[name].metrics["effort"], whole[name].metrics["effort"])
-        np.testing.assert_array_equal(found[name].metrics["loss"], whole[name].metrics["loss"])
+    assert (resumed["fedavg"].metrics["effort"] % 0.25 != 0).any()  # of one epoch any part
+    for name in resumed:
+        np.testing.assert_array_equal(resumed[name].metrics["effort"], expected[name].metrics["effort"])
+        np.testing.assert_array_equal(resumed[name].metrics["loss"], expected[name].metrics["loss"])
     assert "holds results with --stragglers 1.0, not 0.5" in refused("run", "--folder", "a", "--stragglers", "0.5")
 
 
 @pytest.mark.slow
 def test_who_would_miss_the_deadline_sends_what_it_has_made(fljax):
     clock = ("--clock", "deadline", "--clock.spread", "1", "--clock.in-time", "0.4")
-    for late in ("dropped", "partial"):
-        assert fljax("run", *TINY, "--algorithm", "fedavg", *clock, "--clock.late", late, "--folder", late)[0] == 0
-    dropped, partial = (library.load_run(late)["fedavg"].metrics for late in ("dropped", "partial"))
+    for policy in ("dropped", "partial"):
+        assert fljax("run", *TINY, "--algorithm", "fedavg", *clock, "--clock.late", policy, "--folder", policy)[0] == 0
+    dropped, partial = (library.load_run(policy)["fedavg"].metrics for policy in ("dropped", "partial"))
     assert dropped["n_missing"].sum() > partial["n_missing"].sum()
     assert "effort" not in dropped
     assert partial["effort"].min() < 1
@@ -127,21 +127,21 @@ def test_who_would_miss_the_deadline_sends_what_it_has_made(fljax):
 
 @pytest.mark.slow
 def test_a_plan_counts_attackers_drift_and_clock(fljax):
-    own = ("--algorithm", "fedavg", "--attack", "sign_flip", "--drift", "leave", "--drift.start", "1")
-    status, out, _ = fljax("plan", *TINY, *own, "--clock", "fedbuff", "--clock.spread", "2", "--clock.buffer", "2")
+    options = ("--algorithm", "fedavg", "--attack", "sign_flip", "--drift", "leave", "--drift.start", "1")
+    status, out, _ = fljax("plan", *TINY, *options, "--clock", "fedbuff", "--clock.spread", "2", "--clock.buffer", "2")
     (line,) = (line for line in out.splitlines() if line.startswith("fedavg"))
     assert status == 0
-    kept = float(line.split()[1])
-    _, plain, _ = fljax("plan", *TINY, "--algorithm", "fedavg")
-    (line,) = (line for line in plain.splitlines() if line.startswith("fedavg"))
-    assert kept >= 2 * float(line.split()[1])  # a model and its past versions
+    megabytes = float(line.split()[1])
+    _, plain_out, _ = fljax("plan", *TINY, "--algorithm", "fedavg")
+    (line,) = (line for line in plain_out.splitlines() if line.startswith("fedavg"))
+    assert megabytes >= 2 * float(line.split()[1])  # a model and its past versions
 
 
 @pytest.mark.slow
 def test_seeds_and_sweeps_have_a_clock(fljax):
     clock = ("--clock", "over_select", "--clock.spread", "1")
-    given = (*TINY, "--algorithm", "fedavg", "fedprox", *clock, "--seeds", "2")
-    status, out, _ = fljax("compare", *given, "--folder", "c")
+    arguments = (*TINY, "--algorithm", "fedavg", "fedprox", *clock, "--seeds", "2")
+    status, out, _ = fljax("compare", *arguments, "--folder", "c")
     assert status == 0
     bars = [f"{name}, seed {seed} " for seed in (0, 1) for name in ("fedavg", "fedprox")]  # one after another
     assert [line[: len(bar)] for bar, line in zip(bars, out.splitlines()[3:], strict=False)] == bars
@@ -153,6 +153,6 @@ def test_seeds_and_sweeps_have_a_clock(fljax):
 
 def test_what_a_method_refuses_is_told_of_it_and_not_of_the_clock(refused):
     """As without a clock, which is the first to run a round of it."""
-    few = ("--partition.n-public", "8", "--algorithm", "fedavg", "fedtsdp", "--clock", "wait")
-    said = refused("run", "--rounds", "1", *few, "--model", "logistic_regression", "--compile", "fast")
-    assert said == "fljax: --algorithm fedtsdp: public has 8 images; choose public_batch at most that, not 50\n"
+    options = ("--partition.n-public", "8", "--algorithm", "fedavg", "fedtsdp", "--clock", "wait")
+    message = refused("run", "--rounds", "1", *options, "--model", "logistic_regression", "--compile", "fast")
+    assert message == "fljax: --algorithm fedtsdp: public has 8 images; choose public_batch at most that, not 50\n"

@@ -53,21 +53,21 @@ def test_an_error_beside_threads_that_compile_ends_with_its_own_status():
         "threading.Thread(target=time.sleep, args=(60,), name=ahead.NAME).start()\n"
         "sys.argv = ['fljax', 'nothing']; sys.exit(cli.main())"
     )
-    ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=50)
-    assert ended.returncode == 2
-    assert "no command 'nothing'" in ended.stderr
+    process = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=50)
+    assert process.returncode == 2
+    assert "no command 'nothing'" in process.stderr
 
 
 def test_module_is_the_command():
     command = [sys.executable, "-m", "fljax", "lst"]
-    finished = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert finished.returncode == 2
-    assert finished.stderr == "fljax: no command 'lst'; the nearest is 'list'\n"
-    assert finished.stdout == ""
+    process = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert process.returncode == 2
+    assert process.stderr == "fljax: no command 'lst'; the nearest is 'list'\n"
+    assert process.stdout == ""
 
 
 @pytest.fixture(scope="package")
-def listed(cache) -> str:
+def full_catalogue(cache) -> str:
     """A catalogue that has everything on disk."""
     environment = os.environ | {"XDG_CACHE_HOME": cache}
     code = "import sys, fljax.cli; sys.exit(any(fljax.cli.main(words.split()) for words in sys.argv[1:]))"
@@ -93,7 +93,7 @@ QUICK = {
 """Command lines that run nothing -> their status."""
 
 
-def test_what_runs_nothing_starts_nothing(listed):
+def test_what_runs_nothing_starts_nothing(full_catalogue):
     """All in one process: what one of them imported, those after it would have too."""
     code = (
         "import sys, json, fljax.cli; "
@@ -101,12 +101,12 @@ def test_what_runs_nothing_starts_nothing(listed):
         "for words in sys.argv[1:]]; print(); print(json.dumps(told))"
     )
     for _ in range(2):  # a source file may have been edited since the catalogue was made
-        done = subprocess.run([sys.executable, "-c", code, *QUICK], check=True, capture_output=True, text=True)
-        told = dict(zip(QUICK, json.loads(done.stdout.splitlines()[-1]), strict=True))
-        if not any(HEAVY & set(modules) for _, modules in told.values()):
+        process = subprocess.run([sys.executable, "-c", code, *QUICK], check=True, capture_output=True, text=True)
+        results = dict(zip(QUICK, json.loads(process.stdout.splitlines()[-1]), strict=True))
+        if not any(HEAVY & set(modules) for _, modules in results.values()):
             break
-    assert {words: status for words, (status, _) in told.items()} == QUICK
-    assert not {words: sorted(HEAVY & set(modules)) for words, (_, modules) in told.items() if HEAVY & set(modules)}
+    assert {words: status for words, (status, _) in results.items()} == QUICK
+    assert not {words: sorted(HEAVY & set(modules)) for words, (_, modules) in results.items() if HEAVY & set(modules)}
 
 
 def test_the_catalogue_is_read_again_when_it_is_damaged_or_old(tmp_path, monkeypatch):
@@ -114,19 +114,19 @@ def test_the_catalogue_is_read_again_when_it_is_damaged_or_old(tmp_path, monkeyp
     first = entries.entry("algorithm", "fedavg")
     entries.save()
     (path,) = tmp_path.rglob("catalogue-*.json")
-    whole = path.read_bytes()
+    content = path.read_bytes()
     for damaged in (
         b"",
-        whole[:-1],
-        whole[:40] + bytes([whole[40] ^ 1]) + whole[41:],
+        content[:-1],
+        content[:40] + bytes([content[40] ^ 1]) + content[41:],
         b"[" * 9,
-        b"00000000" + whole[8:],
+        b"00000000" + content[8:],
     ):
         path.write_bytes(damaged)
         entries._catalogue.cache_clear()
         assert list(entries._catalogue(path)) == ["stamp"]
         assert entries.entry("algorithm", "fedavg") == first
-    path.write_bytes(whole)
+    path.write_bytes(content)
     entries._catalogue.cache_clear()
     assert "algorithm fedavg" in entries._catalogue(path)
     monkeypatch.setattr(entries, "_stamp", lambda: "another")
@@ -140,7 +140,7 @@ def test_the_catalogue_is_read_again_when_it_is_damaged_or_old(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedprox+adam", "fedper"])
-def test_what_is_read_from_disk_is_what_the_library_says(name, listed):
+def test_what_is_read_from_disk_is_what_the_library_says(name, full_catalogue):
     entries.entry("algorithm", name)
     entries.save()
     entries._catalogue.cache_clear()
@@ -168,13 +168,13 @@ def test_list_one_kind_or_one_thing(fljax, refused):
     assert "--model.hidden" in fljax("list", "mlp")[1]
     assert "--sampling.ids INT ..." in fljax("list", "fixed")[1]
     assert "--n-attackers FLOAT" in fljax("list", "krum")[1]
-    shown = {word: fljax("list", word)[1] for word in ("fedavg", "fedavg+krum", "ifca", "cfl")}
-    bricks = {word: set(text.partition("bricks that fit: ")[2].splitlines()[0].split()) for word, text in shown.items()}
+    texts = {word: fljax("list", word)[1] for word in ("fedavg", "fedavg+krum", "ifca", "cfl")}
+    bricks = {word: set(text.partition("bricks that fit: ")[2].splitlines()[0].split()) for word, text in texts.items()}
     assert {"prox", "top_k", "median", "client_dp", "secure_sum"} <= bricks["fedavg"]
     assert "median" not in bricks["fedavg+krum"]  # it would replace krum
     assert {"dp_sgd", "secure_sum"} <= bricks["ifca"] - {"client_dp"} == bricks["ifca"]
     assert not {"client_dp", "secure_sum"} & bricks["cfl"]
-    assert "defaults in fljax run that differ from those below: n-clusters=4 lr=0.1\n" in shown["ifca"]
+    assert "defaults in fljax run that differ from those below: n-clusters=4 lr=0.1\n" in texts["ifca"]
     assert fljax("list", "--help")[1].startswith("usage: fljax list")
     assert fljax("list", "--markdown")[1].startswith("| `--algorithm` |")
     assert "the nearest is 'fesem'" in refused("list", "fesm")
@@ -238,8 +238,8 @@ def test_data_refuses_in_one_line(refused, arguments, message):
 
 def test_a_data_set_that_is_not_there_is_said_with_how_to_get_it(refused):
     for command in ("run", "plan", "compare"):
-        said = refused(command, "--dataset", "cifar10", "--data-folder", "x")
-        assert "/x; get it by: fljax data prepare cifar10" in said
+        message = refused(command, "--dataset", "cifar10", "--data-folder", "x")
+        assert "/x; get it by: fljax data prepare cifar10" in message
 
 
 def test_preparing_asks_for_tensorflow(refused, monkeypatch):
@@ -254,5 +254,5 @@ def test_a_path_of_thousands_of_letters_is_cut(refused):
 def test_no_two_things_have_one_name():
     """`fljax list NAME` shows one of them."""
     kinds = ("algorithm", "model", "partition", "sampling", "attack", "drift", "clock", "brick")
-    known = [name for kind in kinds for name in names(kind) if name != "none"]
-    assert sorted(set(known)) == sorted(known)
+    all_names = [name for kind in kinds for name in names(kind) if name != "none"]
+    assert sorted(set(all_names)) == sorted(all_names)

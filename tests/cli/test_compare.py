@@ -42,24 +42,24 @@ def rows_of(path):
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory, programs_of_seeds):
+def comparison(tmp_path_factory, programs_of_seeds):
     """The folder of a comparison of two methods over three seeds, how many programs of rounds it took, and what was
     trained: a `Runs` a method."""
-    folder, trained = tmp_path_factory.mktemp("compare") / "out", []
+    folder, all_runs = tmp_path_factory.mktemp("compare") / "out", []
     train = seeds.train_together
-    given = ["--algorithm", "fedavg", "standalone", *FEW, "--seeds", "3", "--folder", str(folder)]
+    words = ["--algorithm", "fedavg", "standalone", *FEW, "--seeds", "3", "--folder", str(folder)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(seeds, "train_together", lambda runs, *rest: trained.append(runs) or train(runs, *rest))
-        assert main(["compare", *given]) == 0
-    return folder, len(programs_of_seeds), trained
+        patch.setattr(seeds, "train_together", lambda runs, *more: all_runs.append(runs) or train(runs, *more))
+        assert main(["compare", *words]) == 0
+    return folder, len(programs_of_seeds), all_runs
 
 
-def test_each_method_is_compiled_once(compared):
-    assert compared[1] == 2
+def test_each_method_is_compiled_once(comparison):
+    assert comparison[1] == 2
 
 
-def test_the_table_is_scipys_on_the_runs_scores(compared):
-    folder, *_ = compared
+def test_the_table_is_scipys_on_the_runs_scores(comparison):
+    folder, *_ = comparison
     scores = {
         name: [fljax.load_run(folder / f"seed_{seed}")[name].metrics["accuracy_macro"][-1] for seed in range(3)]
         for name in ("fedavg", "standalone")
@@ -74,28 +74,28 @@ def test_the_table_is_scipys_on_the_runs_scores(compared):
     assert "data:image/png;base64," in (folder / "report.html").read_text()
 
 
-def test_a_comparison_is_read_back_with_all_its_seeds(compared):
-    folder, *_ = compared
+def test_a_comparison_is_read_back_with_all_its_seeds(comparison):
+    folder, *_ = comparison
     loaded = fljax.load_comparison(folder)
     assert (list(loaded), len(loaded), loaded.methods) == ([0, 1, 2], 3, ["fedavg", "standalone"])
     curves = loaded.curves("accuracy_macro")
-    alone = [fljax.load_run(folder / f"seed_{seed}") for seed in range(3)]
-    for row, (method, own) in zip(loaded.rows, curves.items(), strict=True):
-        np.testing.assert_array_equal(own, [run[method].metrics["accuracy_macro"] for run in alone])
-        assert row["mean"] == pytest.approx(own[:, -1].mean(), rel=1e-6)
-        worst = loaded.curves("accuracy_worst10")[method]
-        assert worst[2, 1] == pytest.approx(alone[2][method].metrics["client_accuracy"][1].min())
+    runs = [fljax.load_run(folder / f"seed_{seed}") for seed in range(3)]
+    for row, (method, values) in zip(loaded.rows, curves.items(), strict=True):
+        np.testing.assert_array_equal(values, [run[method].metrics["accuracy_macro"] for run in runs])
+        assert row["mean"] == pytest.approx(values[:, -1].mean(), rel=1e-6)
+        worst_tenth = loaded.curves("accuracy_worst10")[method]
+        assert worst_tenth[2, 1] == pytest.approx(runs[2][method].metrics["client_accuracy"][1].min())
     columns = loaded.rounds()
     assert len(columns["round"]) == 3 * 2 * 3
-    one = (columns["algorithm"] == "standalone") & (columns["seed"] == 2)
-    np.testing.assert_array_equal(columns["test_loss"][one], alone[2]["standalone"].metrics["test_loss"])
-    assert columns["round"][one].tolist() == [1, 2, 3]
+    of_seed_2 = (columns["algorithm"] == "standalone") & (columns["seed"] == 2)
+    np.testing.assert_array_equal(columns["test_loss"][of_seed_2], runs[2]["standalone"].metrics["test_loss"])
+    assert columns["round"][of_seed_2].tolist() == [1, 2, 3]
     tests = loaded.tests()
     assert Counter(zip(tests["seed"].tolist(), tests["algorithm"].tolist(), strict=True)) == {
         (seed, method): 5 for seed in range(3) for method in loaded.methods
     }
     assert repr(loaded) == f"<comparison {folder}: fedavg, standalone; seeds 0, 1, 2>"
-    for wrong, message in (
+    for request, message in (
         (lambda: loaded[4], "has no seed 4; it has 0, 1, 2"),
         (lambda: loaded.curves("accuracy"), "no metric 'accuracy'; choose one of "),
         (lambda: loaded.frame("rows"), "choose 'rounds', 'tests', 'new_tests'"),
@@ -104,27 +104,27 @@ def test_a_comparison_is_read_back_with_all_its_seeds(compared):
         (lambda: fljax.load_sweep(folder), "holds no runs of a sweep"),
     ):
         with pytest.raises(ValueError, match=message):
-            wrong()
+            request()
 
 
-def test_a_comparison_is_a_frame(compared):
+def test_a_comparison_is_a_frame(comparison):
     pytest.importorskip("pandas")
-    frame = fljax.load_comparison(compared[0]).frame()
+    frame = fljax.load_comparison(comparison[0]).frame()
     mean = frame.groupby(["algorithm", "round"])["accuracy_macro"].mean()
-    curves = fljax.load_comparison(compared[0]).curves("accuracy_macro")
+    curves = fljax.load_comparison(comparison[0]).curves("accuracy_macro")
     np.testing.assert_allclose(mean["standalone"], curves["standalone"].mean(axis=0), rtol=1e-6)
 
 
-def test_a_comparison_of_runs_of_different_lengths_is_read_back(compared, tmp_path):
+def test_a_comparison_of_runs_of_different_lengths_is_read_back(comparison, tmp_path):
     """Seeds that ended early, that have no run of a method, or that were never begun."""
     folder = tmp_path / "out"
-    shutil.copytree(compared[0], folder)
+    shutil.copytree(comparison[0], folder)
     shutil.rmtree(folder / "seed_1" / "fedavg")
     (folder / "seed_3").mkdir()
-    first = folder / "seed_2" / "standalone" / "rounds"
-    kept = [*sorted(first.iterdir())][:1]
-    for path in first.iterdir():
-        if path not in kept:
+    rounds = folder / "seed_2" / "standalone" / "rounds"
+    first_chunk = [*sorted(rounds.iterdir())][:1]
+    for path in rounds.iterdir():
+        if path not in first_chunk:
             path.unlink()
     loaded = fljax.load_comparison(folder)
     n = len(loaded[2]["standalone"].metrics["ids"])
@@ -143,41 +143,41 @@ def test_what_only_some_runs_have_is_not_there_for_the_others():
     np.testing.assert_array_equal(columns["churn"], [np.nan, np.nan, 0])
 
 
-def test_a_seed_is_given_what_the_run_of_that_seed_is(compared):
+def test_a_seed_is_given_what_the_run_of_that_seed_is(comparison):
     """That runs together are those runs one by one is in `run/test_seeds.py`."""
-    folder, _, trained = compared
+    folder, _, all_runs = comparison
     job = read_job(["--algorithm", "fedavg", "standalone", *FEW, "--seed", "2"], RUN)
-    alone, model = make_federation(job), make_model(job, make_federation(job))
-    for runs, name in zip(trained, ("fedavg", "standalone"), strict=True):
-        made = make_algorithm(name, job, model)
-        assert (runs.algorithm, runs.hyper) == (made.algorithm, made.hyper)
+    federation, model = make_federation(job), make_model(job, make_federation(job))
+    for runs, name in zip(all_runs, ("fedavg", "standalone"), strict=True):
+        assembled = make_algorithm(name, job, model)
+        assert (runs.algorithm, runs.hyper) == (assembled.algorithm, assembled.hyper)
         assert runs.folders[2] == folder / "seed_2" / name
         np.testing.assert_array_equal(jax.random.key_data(runs.keys[2]), jax.random.key_data(jax.random.key(2)))
         for split in ("train", "test"):
-            ours, own = (jax.device_get(getattr(one, split)) for one in (runs.federations[2], alone))
-            jax.tree.map(np.testing.assert_array_equal, ours.pool, own.pool)
-            np.testing.assert_array_equal(ours.size, own.size)
-            for ours_rows, rows, size in zip(ours.index, own.index, own.size, strict=True):
-                np.testing.assert_array_equal(ours_rows[:size], rows[:size])
+            together, alone = (jax.device_get(getattr(source, split)) for source in (runs.federations[2], federation))
+            jax.tree.map(np.testing.assert_array_equal, together.pool, alone.pool)
+            np.testing.assert_array_equal(together.size, alone.size)
+            for seed_rows, run_rows, size in zip(together.index, alone.index, alone.size, strict=True):
+                np.testing.assert_array_equal(seed_rows[:size], run_rows[:size])
         assert not np.array_equal(runs.federations[0].train.size, runs.federations[2].train.size)
     assert tomllib.loads((folder / "seed_2" / "config.toml").read_text())["seed"] == 2
 
 
 @pytest.mark.slow
-def test_a_seed_is_the_run_of_that_seed(compared, tmp_path):
-    folder, *_ = compared
+def test_a_seed_is_the_run_of_that_seed(comparison, tmp_path):
+    folder, *_ = comparison
     assert main(["run", "--algorithm", "fedavg", *FEW, "--seed", "2", "--folder", str(tmp_path / "one")]) == 0
-    alone, among = (fljax.load_run(path)["fedavg"] for path in (tmp_path / "one", folder / "seed_2"))
+    run, run_of_seed = (fljax.load_run(path)["fedavg"] for path in (tmp_path / "one", folder / "seed_2"))
     for name in ("accuracy_macro", "client_accuracy", "loss", "uplink"):
-        np.testing.assert_allclose(alone.metrics[name], among.metrics[name], rtol=1e-5)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), alone.models, among.models)
-    assert not np.array_equal(among.metrics["loss"], fljax.load_run(folder / "seed_0")["fedavg"].metrics["loss"])
+        np.testing.assert_allclose(run.metrics[name], run_of_seed.metrics[name], rtol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), run.models, run_of_seed.models)
+    assert not np.array_equal(run_of_seed.metrics["loss"], fljax.load_run(folder / "seed_0")["fedavg"].metrics["loss"])
 
 
 @pytest.mark.slow
-def test_a_comparison_goes_on_with_more_seeds(compared, tmp_path, capsys):
+def test_a_comparison_goes_on_with_more_seeds(comparison, tmp_path, capsys):
     folder = tmp_path / "copy"
-    shutil.copytree(compared[0], folder)
+    shutil.copytree(comparison[0], folder)
     before = (folder / "seed_1" / "fedavg" / "metrics.jsonl").stat().st_mtime_ns
     assert main(["compare", "--folder", str(folder), "--seeds", "4", "--baseline", "standalone"]) == 0
     assert (folder / "seed_1" / "fedavg" / "metrics.jsonl").stat().st_mtime_ns == before
@@ -186,35 +186,35 @@ def test_a_comparison_goes_on_with_more_seeds(compared, tmp_path, capsys):
     assert rows[1]["difference"] == ""
 
 
-def test_a_finished_comparison_is_shown_from_a_read_only_disk(compared, tmp_path, capsys, monkeypatch):
+def test_a_finished_comparison_is_shown_from_a_read_only_disk(comparison, tmp_path, capsys, monkeypatch):
     folder = tmp_path / "c"
-    shutil.copytree(compared[0], folder)
+    shutil.copytree(comparison[0], folder)
     files = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     monkeypatch.setattr(writer, "_locked", lambda folder: None)  # what it says where nothing can be written
     assert main(["compare", "--folder", str(folder)]) == 0
-    shown = capsys.readouterr().out
-    assert f"{folder} is not writable: its comparison.csv and plots/ are unchanged\n" in shown
-    assert re.search(r"^standalone .* 3$", shown, re.MULTILINE)
+    output = capsys.readouterr().out
+    assert f"{folder} is not writable: its comparison.csv and plots/ are unchanged\n" in output
+    assert re.search(r"^standalone .* 3$", output, re.MULTILINE)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == files
 
 
 @pytest.mark.slow
-def test_more_seeds_may_be_wider_and_a_seeds_folder_is_that_of_its_run(compared, tmp_path, no_rounds):
+def test_more_seeds_may_be_wider_and_a_seeds_folder_is_that_of_its_run(comparison, tmp_path, no_rounds):
     """A partition of its own gives each seed a table of its own width, and one program needs one width."""
     widths = [make_federation(read_job([*FEW, "--seed", str(seed)], RUN)).train.index.shape[1] for seed in range(3)]
     assert max(widths) == widths[2] > widths[1]
-    given = ["compare", "--algorithm", "fedavg", *FEW, "--rounds", "1", "--seed", "1", "--folder", str(tmp_path / "c")]
-    assert main([*given, "--seeds", "1"]) == 0
-    before = (tmp_path / "c" / "seed_1" / "fedavg" / "metrics.jsonl").stat().st_mtime_ns
-    assert main([*given, "--seeds", "2"]) == 0
-    assert (tmp_path / "c" / "seed_1" / "fedavg" / "metrics.jsonl").stat().st_mtime_ns == before
-    shutil.copytree(compared[0] / "seed_0", tmp_path / "seed_0")  # of padded ones
+    words = ["compare", "--algorithm", "fedavg", *FEW, "--rounds", "1", "--seed", "1", "--folder", str(tmp_path / "c")]
+    assert main([*words, "--seeds", "1"]) == 0
+    written_at = (tmp_path / "c" / "seed_1" / "fedavg" / "metrics.jsonl").stat().st_mtime_ns
+    assert main([*words, "--seeds", "2"]) == 0
+    assert (tmp_path / "c" / "seed_1" / "fedavg" / "metrics.jsonl").stat().st_mtime_ns == written_at
+    shutil.copytree(comparison[0] / "seed_0", tmp_path / "seed_0")  # of padded ones
     no_rounds()  # all are there
     assert main(["run", "--folder", str(tmp_path / "seed_0")]) == 0
-    made = fljax.remake(tmp_path / "seed_0").runs["fedavg"]
-    kept = fljax.load_run(compared[0] / "seed_0")["fedavg"].metrics
-    again = fljax.train(**made, folder=tmp_path / "seed_0" / "fedavg").metrics
-    np.testing.assert_array_equal(again["client_loss"], kept["client_loss"])
+    remade = fljax.remake(tmp_path / "seed_0").runs["fedavg"]
+    expected = fljax.load_run(comparison[0] / "seed_0")["fedavg"].metrics
+    metrics = fljax.train(**remade, folder=tmp_path / "seed_0" / "fedavg").metrics
+    np.testing.assert_array_equal(metrics["client_loss"], expected["client_loss"])
 
 
 def test_runs_that_differ_in_seeds_alone_go_together_whatever_else_stands_beside_them(tmp_path):
@@ -224,33 +224,33 @@ def test_runs_that_differ_in_seeds_alone_go_together_whatever_else_stands_beside
         return SimpleNamespace(folder=tmp_path / name, config={"seed": seed, "rounds": 3, **config})
 
     def names(*runs):
-        return {name: [one.folder.name for one in own] for name, own in named_groups(runs).items()}
+        return {name: [member.folder.name for member in members] for name, members in named_groups(runs).items()}
 
-    slow = [run(f"g_0.05_{seed}", seed, lr=0.05) for seed in range(3)]
-    fast = [run(f"g_0.2_{seed}", seed, lr=0.2) for seed in range(2)]
-    assert names(slow[0], fast[0], slow[1], fast[1], slow[2]) == {
+    low_rate = [run(f"g_0.05_{seed}", seed, lr=0.05) for seed in range(3)]
+    high_rate = [run(f"g_0.2_{seed}", seed, lr=0.2) for seed in range(2)]
+    assert names(low_rate[0], high_rate[0], low_rate[1], high_rate[1], low_rate[2]) == {
         "g_0.05": ["g_0.05_0", "g_0.05_1", "g_0.05_2"],
         "g_0.2": ["g_0.2_0", "g_0.2_1"],
     }
-    assert names(*slow, run("h", 0, lr=0.3)) == {"g_0.05": ["g_0.05_0", "g_0.05_1", "g_0.05_2"], "h": ["h"]}
-    assert list(names(*slow)) == ["g_0.05"]
-    twice = [run("a", 0, lr=0.1), run("b", 1, lr=0.1), run("c", 0, lr=0.2), run("d", 1, lr=0.2)]
-    assert names(*twice) == {"a": ["a", "b"], "c": ["c", "d"]}
+    assert names(*low_rate, run("h", 0, lr=0.3)) == {"g_0.05": ["g_0.05_0", "g_0.05_1", "g_0.05_2"], "h": ["h"]}
+    assert list(names(*low_rate)) == ["g_0.05"]
+    two_groups = [run("a", 0, lr=0.1), run("b", 1, lr=0.1), run("c", 0, lr=0.2), run("d", 1, lr=0.2)]
+    assert names(*two_groups) == {"a": ["a", "b"], "c": ["c", "d"]}
     same_seed = [run("a", 0, lr=0.1), run("b", 0, lr=0.1), run("c", 0, lr=0.2)]  # no seeds of one
     assert names(*same_seed) == {"a": ["a"], "b": ["b"], "c": ["c"]}
     assert names(run("s0", 0), run("s1", 1, ignored_column=[]), run("c", 0, lr=0.2)) == {"s": ["s0", "s1"], "c": ["c"]}
-    unknown = [SimpleNamespace(folder=tmp_path / name, config={}) for name in "ab"]
-    assert names(*unknown, run("c", 0)) == {"a": ["a"], "b": ["b"], "c": ["c"]}
+    without_config = [SimpleNamespace(folder=tmp_path / name, config={}) for name in "ab"]
+    assert names(*without_config, run("c", 0)) == {"a": ["a"], "b": ["b"], "c": ["c"]}
 
 
-def test_finished_runs_are_shown_again(compared, tmp_path, capsys):
-    folder, *_ = compared
+def test_finished_runs_are_shown_again(comparison, tmp_path, capsys):
+    folder, *_ = comparison
     page = tmp_path / "page.html"
     assert (
         main(["show", str(folder), "--baseline", "standalone", "--html", str(page), "--out", str(tmp_path / "o")]) == 0
     )
-    shown = capsys.readouterr().out
-    assert "minus standalone" in shown
+    output = capsys.readouterr().out
+    assert "minus standalone" in output
     rows = rows_of(tmp_path / "o" / "comparison.csv")
     assert rows[0]["seeds"] == "3"
 
@@ -262,23 +262,23 @@ def test_finished_runs_are_shown_again(compared, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_seed_that_was_shown_as_a_run_is_still_one_of_the_seeds(compared, tmp_path):
-    shutil.copytree(compared[0], tmp_path / "c")
+def test_a_seed_that_was_shown_as_a_run_is_still_one_of_the_seeds(comparison, tmp_path):
+    shutil.copytree(comparison[0], tmp_path / "c")
     assert main(["run", "--folder", str(tmp_path / "c" / "seed_0")]) == 0
     assert [row["seeds"] for row in compare_runs(run_folders([tmp_path / "c"])).rows] == [3, 3]
 
 
-def test_letters_that_an_encoding_lacks_are_left_out(compared, monkeypatch):
-    written = io.BytesIO()
-    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="ascii", write_through=True))
-    assert main(["show", str(compared[0])]) == 0
-    assert b"mean +- deviation" in written.getvalue()
+def test_letters_that_an_encoding_lacks_are_left_out(comparison, monkeypatch):
+    output = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(output, encoding="ascii", write_through=True))
+    assert main(["show", str(comparison[0])]) == 0
+    assert b"mean +- deviation" in output.getvalue()
 
 
 @pytest.mark.slow
-def test_a_run_that_was_stopped_is_said_to_be_at_another_round(compared, tmp_path, capsys):
+def test_a_run_that_was_stopped_is_said_to_be_at_another_round(comparison, tmp_path, capsys):
     folder = tmp_path / "c"
-    shutil.copytree(compared[0], folder)
+    shutil.copytree(comparison[0], folder)
     assert main(["show", str(folder)]) == 0
     assert "not at the same round" not in capsys.readouterr().out
     shutil.rmtree(folder / "seed_1" / "standalone")
@@ -298,44 +298,44 @@ def test_a_run_that_was_stopped_is_said_to_be_at_another_round(compared, tmp_pat
     assert "not at the same round: standalone 1 of 3 rounds\n" in capsys.readouterr().out
 
 
-def untested(folder, method, round, **more):
+def drop_test(folder, method, round, **more_metrics):
     """The folder of a seed whose method has no test in a round, counted from 0; its metrics before."""
     metrics = fljax.load_run(folder)[method].metrics
-    of_test = [name for name in metrics if name.startswith(("client_", "accuracy", "f1", "test_"))]
-    without = {name: np.where(np.arange(len(metrics[name])) == round, np.nan, metrics[name].T).T for name in of_test}
+    tested = [name for name in metrics if name.startswith(("client_", "accuracy", "f1", "test_"))]
+    with_nan = {name: np.where(np.arange(len(metrics[name])) == round, np.nan, metrics[name].T).T for name in tested}
     for path in (folder / method / "rounds").iterdir():
         path.unlink()
-    save_arrays(folder / method / "rounds" / "00000000.npz", metrics | without | more)
+    save_arrays(folder / method / "rounds" / "00000000.npz", metrics | with_nan | more_metrics)
     return metrics
 
 
-def test_a_run_that_stopped_between_two_tests_has_its_last_test(compared, tmp_path, capsys):
+def test_a_run_that_stopped_between_two_tests_has_its_last_test(comparison, tmp_path, capsys):
     folder = tmp_path / "c"
-    changed(compared[0] / "seed_0", folder, rounds=8, evaluate_every=2)
-    before = untested(folder, "fedavg", 2)
+    copy_with(comparison[0] / "seed_0", folder, rounds=8, evaluate_every=2)
+    metrics = drop_test(folder, "fedavg", 2)
     assert main(["show", str(folder), "--out", str(tmp_path / "o")]) == 0
     assert "not finished (their last tests are compared): fedavg 3 of 8 rounds; standalone 3 of 8 rounds" in (
         capsys.readouterr().out
     )
     row = rows_of(tmp_path / "o" / "comparison.csv")[0]
     assert row["seeds"] == "1"
-    assert float(row["mean"]) == pytest.approx(float(before["accuracy_macro"][1]))
-    (part,) = compare_runs(folder).parts.values()
-    np.testing.assert_array_equal(part.clients["fedavg"], before["client_accuracy"][1])
+    assert float(row["mean"]) == pytest.approx(float(metrics["accuracy_macro"][1]))
+    (setting,) = compare_runs(folder).parts.values()
+    np.testing.assert_array_equal(setting.clients["fedavg"], metrics["client_accuracy"][1])
 
 
-def test_a_run_that_came_to_nothing_has_no_score(compared, tmp_path):
+def test_a_run_that_came_to_nothing_has_no_score(comparison, tmp_path):
     """Its last round was tested, and the test was no number: an earlier one does not stand for it."""
     folder = tmp_path / "c"
-    shutil.copytree(compared[0], folder)
-    untested(folder / "seed_0", "fedavg", 2)
+    shutil.copytree(comparison[0], folder)
+    drop_test(folder / "seed_0", "fedavg", 2)
     assert compare_runs([folder / "seed_0"]).rows[0]["seeds"] == 0
 
 
-def test_results_that_were_left_out_are_said(compared, tmp_path, capsys):
+def test_results_that_were_left_out_are_said(comparison, tmp_path, capsys):
     folder, page = tmp_path / "c", tmp_path / "page.html"
-    shutil.copytree(compared[0], folder)
-    untested(folder / "seed_0", "fedavg", 9, ok=np.arange(3)[:, None] * np.ones((1, 5)) == 1)
+    shutil.copytree(comparison[0], folder)
+    drop_test(folder / "seed_0", "fedavg", 9, ok=np.arange(3)[:, None] * np.ones((1, 5)) == 1)
     assert main(["show", str(folder), "--html", str(page)]) == 0
     line = "results that were not finite were left out: fedavg in 2 of 9 rounds of 3 seeds"
     assert line in capsys.readouterr().out
@@ -344,52 +344,52 @@ def test_results_that_were_left_out_are_said(compared, tmp_path, capsys):
 
 def test_errors_beyond_all_bounds_are_said():
     ids, ok = np.zeros((2, 3), np.int32), np.ones((2, 3), bool)
-    fine = {
+    finite = {
         "ids": ids,
         "active": ok,
         "ok": ok,
         "test_loss": np.array([0.5, np.nan]),
         "r2_micro": np.array([0.1, np.nan]),
     }
-    gone = fine | {"r2_micro": np.array([-np.inf, np.nan])}
-    assert left_out({"fedavg": [fine], "ditto": [fine, gone]}) == [
+    infinite = finite | {"r2_micro": np.array([-np.inf, np.nan])}
+    assert left_out({"fedavg": [finite], "ditto": [finite, infinite]}) == [
         "test errors became infinite: ditto; a lower learning rate may help"
     ]
-    assert left_out({"fedavg": [fine | {"test_loss": np.array([0.5, np.inf])}]})[0].startswith(
+    assert left_out({"fedavg": [finite | {"test_loss": np.array([0.5, np.inf])}]})[0].startswith(
         "test errors became infinite"
     )
-    assert left_out({"fedavg": [fine]}) == []
+    assert left_out({"fedavg": [finite]}) == []
 
 
-def test_simulated_seconds_are_those_of_the_whole_run(compared, tmp_path):
+def test_simulated_seconds_are_those_of_the_whole_run(comparison, tmp_path):
     """As in a run's own table."""
     folder = tmp_path / "c"
-    shutil.copytree(compared[0], folder)
-    lasted = np.array([1.5, 2.0, 0.25], np.float32)
+    shutil.copytree(comparison[0], folder)
+    seconds = np.array([1.5, 2.0, 0.25], np.float32)
     for method in ("fedavg", "standalone"):
-        untested(folder / "seed_0", method, 9, simulated_seconds=lasted)
-    made = compare_runs([folder / "seed_0"], measure="simulated_seconds")
-    assert made.rows[0]["mean"] == 3.75
-    np.testing.assert_array_equal(made.parts[""].curves["fedavg"], [[1.5, 3.5, 3.75]])
+        drop_test(folder / "seed_0", method, 9, simulated_seconds=seconds)
+    result = compare_runs([folder / "seed_0"], measure="simulated_seconds")
+    assert result.rows[0]["mean"] == 3.75
+    np.testing.assert_array_equal(result.parts[""].curves["fedavg"], [[1.5, 3.5, 3.75]])
 
 
-@pytest.mark.parametrize(("measure", "of_clients"), [("accuracy_worst10", np.min), ("accuracy_deviation", np.std)])
-def test_methods_are_compared_by_how_the_clients_fare(compared, measure, of_clients):
+@pytest.mark.parametrize(("measure", "summarize"), [("accuracy_worst10", np.min), ("accuracy_deviation", np.std)])
+def test_methods_are_compared_by_how_the_clients_fare(comparison, measure, summarize):
     """Five clients, whose worst tenth is one. The least deviation is not said to be the best."""
-    folders = [compared[0] / f"seed_{seed}" for seed in range(3)]
-    made = compare_runs(folders, measure=measure)
+    folders = [comparison[0] / f"seed_{seed}" for seed in range(3)]
+    result = compare_runs(folders, measure=measure)
     accuracy = [fljax.load_run(folder)["fedavg"].metrics["client_accuracy"] for folder in folders]
-    np.testing.assert_allclose(made.parts[""].curves["fedavg"][1], of_clients(accuracy[1], axis=1), rtol=1e-6)
-    (mean,) = (row["mean"] for row in made.rows if row["algorithm"] == "fedavg")
-    assert mean == pytest.approx(np.mean([of_clients(one[-1]) for one in accuracy]), rel=1e-6)
-    assert ("**" in made.markdown) == (measure == "accuracy_worst10")
+    np.testing.assert_allclose(result.parts[""].curves["fedavg"][1], summarize(accuracy[1], axis=1), rtol=1e-6)
+    (mean,) = (row["mean"] for row in result.rows if row["algorithm"] == "fedavg")
+    assert mean == pytest.approx(np.mean([summarize(values[-1]) for values in accuracy]), rel=1e-6)
+    assert ("**" in result.markdown) == (measure == "accuracy_worst10")
 
 
-def test_a_report_has_no_figures_of_other_runs(compared, tmp_path):
+def test_a_report_has_no_figures_of_other_runs(comparison, tmp_path):
     out = tmp_path / "o"
     (out / "plots").mkdir(parents=True)
     (out / "plots" / "models_of_before.png").write_bytes(b"")
-    assert main(["show", str(compared[0] / "seed_0"), "--out", str(out)]) == 0
+    assert main(["show", str(comparison[0] / "seed_0"), "--out", str(out)]) == 0
     page = (out / "report.html").read_text()
     assert "models of before" not in page
     assert "Learning curves: " in page
@@ -422,10 +422,10 @@ def contents(folder):
 
 
 @pytest.fixture
-def copied(compared, refused, tmp_path):
+def comparison_copy(comparison, refused, tmp_path):
     """Where commands run, a folder "c" with a comparison; it must be as it was after the test."""
     folder = tmp_path / "c"
-    shutil.copytree(compared[0], folder)
+    shutil.copytree(comparison[0], folder)
     before = contents(folder)
     yield folder
     assert contents(folder) == before
@@ -433,7 +433,7 @@ def copied(compared, refused, tmp_path):
 
 @pytest.mark.parametrize("command", ["run", "sweep", "plan"])
 @pytest.mark.parametrize("settings", [(), ("--algorithm", "fedprox", "--model", "logistic_regression", "--lr", "0.2")])
-@pytest.mark.usefixtures("copied")
+@pytest.mark.usefixtures("comparison_copy")
 def test_a_comparisons_folder_is_no_other_commands(refused, command, settings):
     kind = "a sweep" if command == "sweep" else "a run"
     assert (
@@ -442,9 +442,9 @@ def test_a_comparisons_folder_is_no_other_commands(refused, command, settings):
     )
 
 
-def test_the_settings_of_a_comparison_or_sweep_are_no_other_commands(refused, compared, tmp_path):
+def test_the_settings_of_a_comparison_or_sweep_are_no_other_commands(refused, comparison, tmp_path):
     (tmp_path / "c").mkdir()
-    shutil.copy(compared[0] / "config.toml", tmp_path / "c")
+    shutil.copy(comparison[0] / "config.toml", tmp_path / "c")
     message = refused("run", "--folder", "c")
     assert "holds the settings of a comparison, not of a run; resume it with fljax compare --folder c" in message
     (tmp_path / "s" / "runs" / "parts").mkdir(parents=True)
@@ -458,7 +458,7 @@ def test_the_settings_of_a_comparison_or_sweep_are_no_other_commands(refused, co
     assert "s: it holds the results of a sweep, not of a comparison" in refused("compare", "--folder", "s")
 
 
-@pytest.mark.usefixtures("copied")
+@pytest.mark.usefixtures("comparison_copy")
 def test_a_comparisons_file_of_settings_is_no_other_commands(refused):
     message = refused("run", "--config", "c/config.toml")
     assert "--config c/config.toml: it holds the settings of a comparison, not of a run; fljax compare --con" in message
@@ -475,25 +475,25 @@ def test_seeds_end(refused):
     assert "--seeds 3: the last seed is 4294967296; seeds are at most 4294967295" in message
 
 
-def test_a_comparison_is_refused_before_anything_is_written(refused, copied):
+def test_a_comparison_is_refused_before_anything_is_written(refused, comparison_copy):
     """Also where it would be by the runs of its seeds alone."""
     assert "--rounds 2: c/seed_0 holds 3 rounds of fedavg" in refused("compare", "--folder", "c", "--rounds", "2")
     fewer = ("compare", "--folder", "c", "--algorithm", "fedavg")
     assert "c holds results of standalone too; choose --algorithm fedavg standalone" in refused(*fewer)
 
 
-def test_a_measure_is_checked_before_anything_is_trained(refused, copied, compared):
+def test_a_measure_is_checked_before_anything_is_trained(refused, comparison_copy, comparison):
     message = refused("compare", "--algorithm", "fedavg", *FEW, "--measure", "bogus", "--folder", "new")
     assert "measure='bogus': fedavg has no such metric; choose one of " in message
-    assert not copied.with_name("new").exists()
-    metrics = fljax.load_run(compared[0] / "seed_0")["fedavg"].metrics
+    assert not comparison_copy.with_name("new").exists()
+    metrics = fljax.load_run(comparison[0] / "seed_0")["fedavg"].metrics
     numbers = message.partition("choose one of ")[2].strip().split(", ")
-    of_rounds = [name for name, value in metrics.items() if value.ndim == 1]
-    assert sorted(numbers) == sorted([*of_rounds, *spreads(metrics), "rounds", "megabytes_up", "megabytes_down"])
+    round_metrics = [name for name, value in metrics.items() if value.ndim == 1]
+    assert sorted(numbers) == sorted([*round_metrics, *spreads(metrics), "rounds", "megabytes_up", "megabytes_down"])
     assert "measure='bogus': " in refused("compare", "--folder", "c", "--measure", "bogus")
 
 
-@pytest.mark.usefixtures("copied")
+@pytest.mark.usefixtures("comparison_copy")
 def test_a_comparison_goes_on_with_its_own_settings(refused):
     assert "c holds results with --fedavg.lr 0.1, not 0.5" in refused("compare", "--folder", "c", "--lr", "0.5")
     job = read_job(["--folder", "c", "--seeds", "4", "--batch-size", "16"], OWN, "compare")
@@ -501,8 +501,8 @@ def test_a_comparison_goes_on_with_its_own_settings(refused):
     assert job.run.model == "logistic_regression"
 
 
-def test_folders_of_one_name_are_two_runs(compared, tmp_path, capsys):
-    folder, *_ = compared
+def test_folders_of_one_name_are_two_runs(comparison, tmp_path, capsys):
+    folder, *_ = comparison
     for name in ("a", "b"):  # with different settings
         shutil.copytree(folder / "seed_0", tmp_path / name / "run")
     settings = tmp_path / "b" / "run" / "config.toml"
@@ -510,18 +510,18 @@ def test_folders_of_one_name_are_two_runs(compared, tmp_path, capsys):
     assert "lr = 0.1\n" in text
     settings.write_bytes(with_checksum(text.replace("lr = 0.1\n", "lr = 0.2\n")))
     assert main(["show", str(tmp_path / "a" / "run"), str(tmp_path / "b" / "run"), "--out", str(tmp_path / "o")]) == 0
-    named = [row["algorithm"] for row in rows_of(tmp_path / "o" / "comparison.csv")]
-    assert named == ["a/run/fedavg", "a/run/standalone", "b/run/fedavg", "b/run/standalone"]
-    given = [str(folder / "seed_0"), f"{folder}/../out/seed_0", str(folder / "seed_1")]  # one of them twice
+    names = [row["algorithm"] for row in rows_of(tmp_path / "o" / "comparison.csv")]
+    assert names == ["a/run/fedavg", "a/run/standalone", "b/run/fedavg", "b/run/standalone"]
+    folders = [str(folder / "seed_0"), f"{folder}/../out/seed_0", str(folder / "seed_1")]  # one of them twice
     capsys.readouterr()
-    assert main(["show", *given, "--out", str(tmp_path / "p")]) == 0
+    assert main(["show", *folders, "--out", str(tmp_path / "p")]) == 0
     assert {row["seeds"] for row in rows_of(tmp_path / "p" / "comparison.csv")} == {"2"}
 
 
-def test_a_seed_that_another_machine_went_on_with_is_no_run_of_its_own(compared, tmp_path, capsys):
+def test_a_seed_that_another_machine_went_on_with_is_no_run_of_its_own(comparison, tmp_path, capsys):
     """As `--force-resume` leaves it."""
     folder = tmp_path / "c"
-    shutil.copytree(compared[0], folder)
+    shutil.copytree(comparison[0], folder)
     settings = folder / "seed_1" / "config.toml"
     text = settings.read_text().rstrip("\n").rpartition("\n")[0]
     settings.write_bytes(with_checksum(f"{text}\n[[history]]\nmachine.cores = 1\n"))
@@ -530,164 +530,168 @@ def test_a_seed_that_another_machine_went_on_with_is_no_run_of_its_own(compared,
 
 
 @pytest.mark.slow
-def test_comparisons_of_other_settings_are_compared_seed_by_seed(compared, tmp_path, capsys):
-    first, second, shown = compared[0], tmp_path / "quick", tmp_path / "o"
-    given = ["--algorithm", "fedavg", *FEW[:-1], "0.3", "--seed", "1", "--seeds", "2", "--folder", str(second)]
-    assert main(["compare", *given]) == 0
-    assert main(["show", str(first), str(second), "--out", str(shown)]) == 0
-    rows = {row["algorithm"]: row for row in rows_of(shown / "comparison.csv")}
+def test_comparisons_of_other_settings_are_compared_seed_by_seed(comparison, tmp_path, capsys):
+    first, second, target = comparison[0], tmp_path / "quick", tmp_path / "o"
+    arguments = ["--algorithm", "fedavg", *FEW[:-1], "0.3", "--seed", "1", "--seeds", "2", "--folder", str(second)]
+    assert main(["compare", *arguments]) == 0
+    assert main(["show", str(first), str(second), "--out", str(target)]) == 0
+    rows = {row["algorithm"]: row for row in rows_of(target / "comparison.csv")}
     assert {name: row["seeds"] for name, row in rows.items()} == {
         "out/fedavg": "3", "out/standalone": "3", "quick/fedavg": "2",
     }  # fmt: skip
-    slow, quick = (
+    first_scores, second_scores = (
         [fljax.load_run(folder / f"seed_{seed}")["fedavg"].metrics["accuracy_macro"][-1] for seed in (1, 2)]
         for folder in (first, second)
     )
-    expected = stats.ttest_rel(np.float64(quick), np.float64(slow))  # of the seeds that both have
-    said = "differences are over the seeds in common with out/fedavg: 2 of quick/fedavg\n"
-    assert said in capsys.readouterr().out
+    expected = stats.ttest_rel(np.float64(second_scores), np.float64(first_scores))  # of the seeds that both have
+    message = "differences are over the seeds in common with out/fedavg: 2 of quick/fedavg\n"
+    assert message in capsys.readouterr().out
     assert float(rows["quick/fedavg"]["p_value"]) == pytest.approx(expected.pvalue, rel=1e-6)
-    assert float(rows["quick/fedavg"]["difference"]) == pytest.approx(np.mean(quick) - np.mean(slow), abs=1e-6)
+    assert float(rows["quick/fedavg"]["difference"]) == pytest.approx(
+        np.mean(second_scores) - np.mean(first_scores), abs=1e-6
+    )
     capsys.readouterr()
-    assert main(["show", str(second), str(first), "--out", str(shown)]) == 0
-    said = "differences are over the seeds in common with quick/fedavg: 2 of out/fedavg, 2 of out/standalone\n"
-    assert said in capsys.readouterr().out
-    assert main(["show", str(first / "seed_0"), str(second), "--out", str(shown)]) == 0  # no seed in common
-    rows = {row["algorithm"]: row for row in rows_of(shown / "comparison.csv")}
+    assert main(["show", str(second), str(first), "--out", str(target)]) == 0
+    message = "differences are over the seeds in common with quick/fedavg: 2 of out/fedavg, 2 of out/standalone\n"
+    assert message in capsys.readouterr().out
+    assert main(["show", str(first / "seed_0"), str(second), "--out", str(target)]) == 0  # no seed in common
+    rows = {row["algorithm"]: row for row in rows_of(target / "comparison.csv")}
     assert rows["quick/fedavg"]["difference"] == ""
 
 
 @pytest.mark.slow
-def test_a_comparison_of_one_seed_has_its_own_name(compared, tmp_path, capsys):
-    one = ["--algorithm", "fedavg", *FEW[:-1], "0.3", "--seeds", "1", "--folder", str(tmp_path / "quick")]
-    assert main(["compare", *one]) == 0
-    assert main(["show", str(compared[0]), str(tmp_path / "quick"), "--out", str(tmp_path / "o")]) == 0
+def test_a_comparison_of_one_seed_has_its_own_name(comparison, tmp_path, capsys):
+    arguments = ["--algorithm", "fedavg", *FEW[:-1], "0.3", "--seeds", "1", "--folder", str(tmp_path / "quick")]
+    assert main(["compare", *arguments]) == 0
+    assert main(["show", str(comparison[0]), str(tmp_path / "quick"), "--out", str(tmp_path / "o")]) == 0
     names = [row["algorithm"] for row in rows_of(tmp_path / "o" / "comparison.csv")]
     assert names == ["out/fedavg", "out/standalone", "quick/fedavg"]
 
 
-def changed(folder, to, **by):
+def copy_with(folder, target, **settings):
     """A copy of a run's folder whose settings say something else."""
-    shutil.copytree(folder, to)
-    text = (to / "config.toml").read_text().rstrip("\n").rpartition("\n")[0] + "\n"
-    for old, new in by.items():
+    shutil.copytree(folder, target)
+    text = (target / "config.toml").read_text().rstrip("\n").rpartition("\n")[0] + "\n"
+    for old, new in settings.items():
         assert f"{old} = " in text
         text = re.sub(f"^{old} = .*$", f"{old} = {new}", text, flags=re.MULTILINE)
-    (to / "config.toml").write_bytes(with_checksum(text))
-    return str(to)
+    (target / "config.toml").write_bytes(with_checksum(text))
+    return str(target)
 
 
-def test_runs_of_other_clients_are_no_pairs(compared, tmp_path, capsys):
-    first = str(compared[0] / "seed_0")
-    other = changed(first, tmp_path / "b", dataset='"mnist"', beta="0.25")
-    rate = changed(first, tmp_path / "c", lr="0.2")
-    assert main(["show", first, other, rate, "--out", str(tmp_path / "o")]) == 0
-    shown = capsys.readouterr().out
+def test_runs_of_other_clients_are_no_pairs(comparison, tmp_path, capsys):
+    first = str(comparison[0] / "seed_0")
+    other_data = copy_with(first, tmp_path / "b", dataset='"mnist"', beta="0.25")
+    other_rate = copy_with(first, tmp_path / "c", lr="0.2")
+    assert main(["show", first, other_data, other_rate, "--out", str(tmp_path / "o")]) == 0
+    output = capsys.readouterr().out
     assert (
-        "runs differ in dataset, partition.beta: dataset digits (seed_0, c), mnist (b); partition.beta 0.5 (" in shown
+        "runs differ in dataset, partition.beta: dataset digits (seed_0, c), mnist (b); partition.beta 0.5 (" in output
     )
-    assert "methods differ in: lr 0.1, c/fedavg 0.2, c/standalone 0.2\n" in shown
+    assert "methods differ in: lr 0.1, c/fedavg 0.2, c/standalone 0.2\n" in output
     rows = {(row["data"], row["algorithm"]): row for row in rows_of(tmp_path / "o" / "comparison.csv")}
     assert {name for name, row in rows.items() if row["difference"] == ""} == {
         ("digits, beta 0.5", "seed_0/fedavg"), ("mnist, beta 0.25", "fedavg"),
     }  # fmt: skip
     assert "runs differ in dataset" in (tmp_path / "o" / "comparison.md").read_text()
-    assert main(["show", first, changed(first, tmp_path / "d", seed="1", lr="0.2"), "--baseline", "d/fedavg"]) == 0
-    shown = capsys.readouterr().out
-    assert "no paired difference of seed_0/fedavg and seed_0/standalone to d/fedavg" in shown
-    assert main(["show", first, str(compared[0] / "seed_0" / "fedavg")]) == 0
+    assert main(["show", first, copy_with(first, tmp_path / "d", seed="1", lr="0.2"), "--baseline", "d/fedavg"]) == 0
+    output = capsys.readouterr().out
+    assert "no paired difference of seed_0/fedavg and seed_0/standalone to d/fedavg" in output
+    assert main(["show", first, str(comparison[0] / "seed_0" / "fedavg")]) == 0
     assert "differ" not in capsys.readouterr().out
 
 
-def test_several_data_settings_have_a_table_each_and_one_of_all(compared, tmp_path, capsys):
+def test_several_data_settings_have_a_table_each_and_one_of_all(comparison, tmp_path, capsys):
     """As if each were alone, and the same means beside each other."""
     other = tmp_path / "skewed"
-    shutil.copytree(compared[0], other)
+    shutil.copytree(comparison[0], other)
     for seed in range(3):
         shutil.rmtree(other / f"seed_{seed}")
-        changed(compared[0] / f"seed_{seed}", other / f"seed_{seed}", beta="0.1")
+        copy_with(comparison[0] / f"seed_{seed}", other / f"seed_{seed}", beta="0.1")
         metrics = fljax.load_run(other / f"seed_{seed}")["standalone"].metrics
-        untested(other / f"seed_{seed}", "standalone", 9, accuracy_macro=metrics["accuracy_macro"] / 2)
-    assert main(["show", str(compared[0]), str(other), "--baseline", "standalone", "--out", str(tmp_path / "o")]) == 0
-    shown = capsys.readouterr().out
-    made = fljax.compare_runs([compared[0], other], "standalone")
-    assert str(made) == made.text
-    assert f"{made}\nwritten to {tmp_path / 'o'}\n" == shown
-    assert repr(made) == ("<comparison of fedavg, standalone by accuracy_macro at the end; beta 0.5, beta 0.1>")
-    alone = [fljax.compare_runs(folder, "standalone") for folder in (compared[0], other)]
-    assert [part.table for part in made.parts.values()] == [one.parts[""].table for one in alone]
-    assert made.rows == [{"data": name, **row} for name, one in zip(made.parts, alone, strict=True) for row in one.rows]
-    columns = [[row["mean"] for row in one.rows] for one in alone]
-    assert [[cell[:6] for cell in row[1:3]] for row in made.over_settings.cells] == [
+        drop_test(other / f"seed_{seed}", "standalone", 9, accuracy_macro=metrics["accuracy_macro"] / 2)
+    assert main(["show", str(comparison[0]), str(other), "--baseline", "standalone", "--out", str(tmp_path / "o")]) == 0
+    output = capsys.readouterr().out
+    result = fljax.compare_runs([comparison[0], other], "standalone")
+    assert str(result) == result.text
+    assert f"{result}\nwritten to {tmp_path / 'o'}\n" == output
+    assert repr(result) == ("<comparison of fedavg, standalone by accuracy_macro at the end; beta 0.5, beta 0.1>")
+    singles = [fljax.compare_runs(folder, "standalone") for folder in (comparison[0], other)]
+    assert [part.table for part in result.parts.values()] == [single.parts[""].table for single in singles]
+    assert result.rows == [
+        {"data": name, **row} for name, single in zip(result.parts, singles, strict=True) for row in single.rows
+    ]
+    columns = [[row["mean"] for row in single.rows] for single in singles]
+    assert [[cell[:6] for cell in row[1:3]] for row in result.over_settings.cells] == [
         [f"{mean:.4f}" for mean in row] for row in zip(*columns, strict=True)
     ]
     ranks = np.mean([[1 + (b > a), 1 + (a > b)] for a, b in columns], axis=0)
-    assert [row[3] for row in made.over_settings.cells] == [f"{rank:.2f}" for rank in ranks]
-    assert made.tables["accuracy_macro at the end"][1] == [
+    assert [row[3] for row in result.over_settings.cells] == [f"{rank:.2f}" for rank in ranks]
+    assert result.tables["accuracy_macro at the end"][1] == [
         "runs differ in partition.beta: partition.beta 0.5 (out), 0.1 (skewed)"
     ]
-    assert [line for line in made.markdown.splitlines() if line.startswith("## ")] == [
+    assert [line for line in result.markdown.splitlines() if line.startswith("## ")] == [
         "## accuracy_macro at the end", "## beta 0.5", "## beta 0.1",
     ]  # fmt: skip
-    assert made.latex.count(r"\begin{tabular}") == 3
+    assert result.latex.count(r"\begin{tabular}") == 3
     page = (tmp_path / "o" / "report.html").read_text()
     assert page.index("<h2>accuracy_macro at the end</h2>") < page.index("<h2>beta 0.1</h2>")
     assert page.index("learning curves beta 0.1") < page.index("clients beta 0.5")
     assert (tmp_path / "o" / "plots" / "clients_beta_0.5.pdf").exists()
-    made.save(tmp_path / "p")
+    result.save(tmp_path / "p")
     for name in ("comparison.csv", "comparison.md", "comparison.tex"):
         assert (tmp_path / "p" / name).read_bytes() == (tmp_path / "o" / name).read_bytes()
 
 
 def test_data_settings_are_named_by_what_is_not_the_same():
     def names(**configs):
-        return {name: "".join(own) for name, own in data_settings(configs).items()}
+        return {name: "".join(members) for name, members in data_settings(configs).items()}
 
     iid = {"dataset": "mnist", "partition": {"name": "iid", "n_clients": 5}, "rounds": 3, "seed": 1}
     skew = iid | {"partition": {"name": "dirichlet", "n_clients": 5, "beta": 0.5}}
-    more = iid | {"partition": {"name": "dirichlet", "n_clients": 5, "beta": 0.1}}
+    more_skew = iid | {"partition": {"name": "dirichlet", "n_clients": 5, "beta": 0.1}}
     assert names(a=iid, b=iid | {"rounds": 9, "seed": 2}, c={}) == {"": "abc"}
     assert names(a=iid, b=skew, c=iid) == {"iid": "ac", "dirichlet": "b"}
-    assert names(a=iid, b=skew, c=more) == {"iid": "a", "dirichlet, beta 0.5": "b", "dirichlet, beta 0.1": "c"}
+    assert names(a=iid, b=skew, c=more_skew) == {"iid": "a", "dirichlet, beta 0.5": "b", "dirichlet, beta 0.1": "c"}
     assert names(a=skew, b=iid | {"dataset": "digits"}) == {"mnist, dirichlet": "a", "digits, iid": "b"}
     table = {"data": "d/mine.csv", "partition": {"name": "natural"}}
     assert names(a=table, b=table | {"ignored_column": ["x", "y"]}) == {"a": "a", "ignored-column x y": "b"}
     assert names(a=table, b={"data": "e/other.csv", "partition": {"name": "natural"}}) == {"mine": "a", "other": "b"}
 
 
-def test_a_measure_is_taken_where_a_target_is_first_reached(compared, tmp_path, capsys):
+def test_a_measure_is_taken_where_a_target_is_first_reached(comparison, tmp_path, capsys):
     """Rounds and megabytes until then; a seed that never gets there is none of the mean's."""
     folder = tmp_path / "c"
-    shutil.copytree(compared[0], folder)
+    shutil.copytree(comparison[0], folder)
     accuracy = {0: [0.1, 0.5, 0.6], 1: [0.6, 0.4, 0.7], 2: [0.1, 0.2, 0.3]}
     for seed, values in accuracy.items():
-        untested(folder / f"seed_{seed}", "fedavg", 9, accuracy_macro=np.array(values))
-        untested(folder / f"seed_{seed}", "standalone", 9, accuracy_macro=np.array([0.1, 0.9, 0.9]))
+        drop_test(folder / f"seed_{seed}", "fedavg", 9, accuracy_macro=np.array(values))
+        drop_test(folder / f"seed_{seed}", "standalone", 9, accuracy_macro=np.array([0.1, 0.9, 0.9]))
     assert main(["show", str(folder), "--target", "0.5"]) == 0
-    shown = capsys.readouterr().out
-    assert "accuracy_macro never reached 0.5: fedavg (seed 2)\n" in shown
-    assert re.search(r"^fedavg +1\.5 ± 0\.7 .* 2$", shown, re.MULTILINE)
+    output = capsys.readouterr().out
+    assert "accuracy_macro never reached 0.5: fedavg (seed 2)\n" in output
+    assert re.search(r"^fedavg +1\.5 ± 0\.7 .* 2$", output, re.MULTILINE)
     rounds = fljax.compare_runs(folder, target=0.5)
     assert rounds.title == "rounds when accuracy_macro first reaches 0.5"
     assert [(row["mean"], row["seeds"]) for row in rounds.rows] == [(1.5, 2), (2.0, 3)]
     assert rounds.parts[""].table.bold == {(1, 1)}
-    sent = fljax.compare_runs(folder, measure="megabytes_up", target=0.5)
-    whole = fljax.compare_runs(folder, measure="megabytes_up")
-    assert sent.rows[0]["mean"] == pytest.approx(whole.rows[0]["mean"] * 1.5 / 3)
+    until_target = fljax.compare_runs(folder, measure="megabytes_up", target=0.5)
+    of_all_rounds = fljax.compare_runs(folder, measure="megabytes_up")
+    assert until_target.rows[0]["mean"] == pytest.approx(of_all_rounds.rows[0]["mean"] * 1.5 / 3)
     first = fljax.load_run(folder / "seed_0")["fedavg"].metrics
     n_clients = first["client_accuracy"].shape[1]
-    assert whole.rows[0]["mean"] == pytest.approx(traffic_of_clients(first, n_clients).uplink.mean() / 1e6)
-    assert whole.rows[1]["mean"] == 0  # alone
+    assert of_all_rounds.rows[0]["mean"] == pytest.approx(traffic_of_clients(first, n_clients).uplink.mean() / 1e6)
+    assert of_all_rounds.rows[1]["mean"] == 0  # alone
     assert fljax.compare_runs(folder, measure="test_loss", target=0.5).parts[""].curves["fedavg"].shape == (3, 3)
     assert main(["show", str(folder), "--target", "nan"]) == 2
     assert capsys.readouterr().err == "fljax: --target nan: give a finite number\n"
-    at_once = fljax.compare_runs(folder, target=0.05).parts[""]  # all in their first round
-    assert at_once.table.cells[1] == ["standalone", "1.0 ± 0.0", "+0.0", "-", "-", "3"]
-    same = "the difference to fedavg is equal on all seeds"
-    assert at_once.notes[-1] == f"no interval and no p-value of standalone: {same}"
-    none = fljax.compare_runs(folder, target=0.95)
-    assert none.parts[""].notes[-1] == "accuracy_macro never reached 0.95: fedavg, standalone"
-    assert [row["seeds"] for row in none.rows] == [0, 0]
+    first_round = fljax.compare_runs(folder, target=0.05).parts[""]  # all in their first round
+    assert first_round.table.cells[1] == ["standalone", "1.0 ± 0.0", "+0.0", "-", "-", "3"]
+    equal = "the difference to fedavg is equal on all seeds"
+    assert first_round.notes[-1] == f"no interval and no p-value of standalone: {equal}"
+    never_reached = fljax.compare_runs(folder, target=0.95)
+    assert never_reached.parts[""].notes[-1] == "accuracy_macro never reached 0.95: fedavg, standalone"
+    assert [row["seeds"] for row in never_reached.rows] == [0, 0]
     with pytest.raises(ValueError, match="target=50: accuracy_macro is at most 1"):
         fljax.compare_runs(folder, target=50)
     with pytest.raises(ValueError, match="baseline='ifca' is not a method; choose one of fedavg, standalone"):
@@ -696,48 +700,48 @@ def test_a_measure_is_taken_where_a_target_is_first_reached(compared, tmp_path, 
         fljax.compare_runs([])
 
 
-def test_methods_are_compared_on_clients_that_never_took_part(compared, tmp_path, refused):
+def test_methods_are_compared_on_clients_that_never_took_part(comparison, tmp_path, refused):
     folder = tmp_path / "c"
-    shutil.copytree(compared[0], folder)
+    shutil.copytree(comparison[0], folder)
     for seed in range(3):
-        for method, above in (("fedavg", 0.0), ("standalone", 0.1)):
-            tests = {"accuracy_macro": np.float32(0.5 + above + seed / 100), "client_accuracy": np.ones(2)}
+        for method, gain in (("fedavg", 0.0), ("standalone", 0.1)):
+            tests = {"accuracy_macro": np.float32(0.5 + gain + seed / 100), "client_accuracy": np.ones(2)}
             save_arrays(folder / f"seed_{seed}" / method / "new_clients.npz", tests)
-    made = fljax.compare_runs(folder, measure="new_accuracy_macro")
-    assert [row["mean"] for row in made.rows] == pytest.approx([0.51, 0.61])
-    assert made.rows[1]["difference"] == pytest.approx(0.1)
-    assert made.parts[""].table.bold == {(1, 1)}
+    result = fljax.compare_runs(folder, measure="new_accuracy_macro")
+    assert [row["mean"] for row in result.rows] == pytest.approx([0.51, 0.61])
+    assert result.rows[1]["difference"] == pytest.approx(0.1)
+    assert result.parts[""].table.bold == {(1, 1)}
     (folder / "seed_1" / "fedavg" / "new_clients.npz").unlink()
     assert "seed_1/fedavg has no such metric" in refused("show", str(folder), "--measure", "new_accuracy_macro")
 
 
 def test_a_partition_of_another_name_is_told_by_its_name():
-    one = {"partition": {"name": "iid", "n_clients": 5}, "model": {"name": "mlp", "hidden": [3, 4]}, "rounds": 2}
-    other = {"partition": {"name": "dirichlet", "n_clients": 6}, "model": {"name": "mlp", "hidden": [3]}}
-    assert these_differ({"a": one, "b": other, "c": {}}) == [
+    iid = {"partition": {"name": "iid", "n_clients": 5}, "model": {"name": "mlp", "hidden": [3, 4]}, "rounds": 2}
+    skewed = {"partition": {"name": "dirichlet", "n_clients": 6}, "model": {"name": "mlp", "hidden": [3]}}
+    assert these_differ({"a": iid, "b": skewed, "c": {}}) == [
         "runs differ in rounds, partition, model.hidden: rounds 2 (a), None (b); partition iid (a), dirichlet (b); "
         "model.hidden 3 4 (a), 3 (b)"
     ]
-    assert these_differ({"a": one, "b": one | {"seed": 3, "fedavg": {"lr": 3}}}) == these_differ({"a": one}) == []
-    assert these_differ({"a": one, "b": one | {"ignored_column": []}}) == []  # as it was before there was the setting
+    assert these_differ({"a": iid, "b": iid | {"seed": 3, "fedavg": {"lr": 3}}}) == these_differ({"a": iid}) == []
+    assert these_differ({"a": iid, "b": iid | {"ignored_column": []}}) == []  # as it was before there was the setting
 
 
 @pytest.mark.slow
-def test_a_regression_beside_classes_is_refused(compared, tmp_path, refused):
+def test_a_regression_beside_classes_is_refused(comparison, tmp_path, refused):
     y = np.linspace(0, 1, 40, dtype=np.float32)
     federation = fljax.federation_from_arrays(y[:, None], y, np.repeat(range(4), 10))
     model = fljax.regression(fljax.MODELS["logistic_regression"]((1,), 1))
     algorithm, numbers = fljax.fedavg(model, fljax.Work(1, 8)), tmp_path / "numbers"
     fljax.train(algorithm, fljax.fedavg.Hyper(), federation, jax.random.key(0), n_rounds=1, folder=numbers)
-    folders = str(compared[0] / "seed_0"), str(numbers)
+    folders = str(comparison[0] / "seed_0"), str(numbers)
     message = refused("show", *folders)
     assert "seed_0/fedavg is compared by accuracy_macro, which " in message
     assert message.endswith("show them separately, or by a metric that both have, such as test_loss\n")
     assert main(["show", *folders, "--measure", "test_loss"]) == 0
 
 
-def test_a_comparison_does_not_lose_seeds(compared, refused):
-    folder, *_ = compared
+def test_a_comparison_does_not_lose_seeds(comparison, refused):
+    folder, *_ = comparison
     before = (folder / "comparison.csv").read_bytes()
     message = refused("compare", "--folder", str(folder), "--seeds", "2")
     assert f"--seeds 2: {folder} holds 3 seeds; choose --seeds 3 or another --folder" in message
@@ -745,11 +749,11 @@ def test_a_comparison_does_not_lose_seeds(compared, refused):
 
 
 def test_runs_on_other_columns_of_a_table_are_on_other_clients():
-    of_columns = [name for name in RUN if name.endswith("_column")]
-    assert {"client_column", "ignored_column", "text_column"} <= {*of_columns}
+    column_settings = [name for name in RUN if name.endswith("_column")]
+    assert {"client_column", "ignored_column", "text_column"} <= {*column_settings}
     config = {"data": "mine.csv", "seed": 0, "partition": {"name": "natural"}}
     assert same_clients(config, config | {"ignored_column": []}, seeds=True)  # as one from before it was there
-    for name in of_columns:
+    for name in column_settings:
         assert not same_clients(config | {name: "a"}, config | {name: "b"}, seeds=True), name
     assert not same_clients(config, config | {"seed": 1}, seeds=True)
     assert same_clients(config, config | {"seed": 1}, seeds=False)

@@ -17,8 +17,8 @@ TINY = ("--rounds", "1", "--model", "logistic_regression", "--partition.n-client
 
 @pytest.mark.parametrize("methods", [("fedprox+adam",), *slow(("fedprox", "fedprox+adam"))])
 def test_a_composed_method_runs_and_is_repeated(fljax, methods):
-    composed = ("--algorithm", *methods, "--server-lr", "0.02", "--fedprox+adam.mu", "0.3")
-    status, _, err = fljax("run", *TINY, *composed, "--folder", "a")
+    options = ("--algorithm", *methods, "--server-lr", "0.02", "--fedprox+adam.mu", "0.3")
+    status, _, err = fljax("run", *TINY, *options, "--folder", "a")
     assert (status, err) == (0, "")
     with Path("a/summary.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -33,18 +33,18 @@ def test_a_composed_method_runs_and_is_repeated(fljax, methods):
     for name in first:
         np.testing.assert_array_equal(first[name], second[name])
     assert fljax("run", "--folder", "a")[0] == 0  # and goes on
-    alone = read_job(["--config", "a/config.toml", "--algorithm", "fedprox"])
-    assert "fedprox+adam" not in alone.settings
-    assert "server_lr" not in alone.settings["fedprox"]
+    job = read_job(["--config", "a/config.toml", "--algorithm", "fedprox"])
+    assert "fedprox+adam" not in job.settings
+    assert "server_lr" not in job.settings["fedprox"]
 
 
 SWEPT = (*TINY, "--algorithm", "fedprox+adam", "--server-lr", "0.01", "0.1", "--outer.batch-size", "16")
 
 
 def test_a_servers_numbers_are_points():
-    asked = read_sweep(SWEPT)
-    np.testing.assert_allclose(asked.hypers(asked.job).server_lr, [0.01, 0.1], rtol=1e-6)
-    assert asked.labels == {"batch_size": "fedprox+adam.batch_size"}
+    sweep = read_sweep(SWEPT)
+    np.testing.assert_allclose(sweep.hypers(sweep.job).server_lr, [0.01, 0.1], rtol=1e-6)
+    assert sweep.labels == {"batch_size": "fedprox+adam.batch_size"}
 
 
 @pytest.mark.slow
@@ -55,10 +55,10 @@ def test_a_server_is_swept(fljax):
     with Path("x/table.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["batch_size"], row["server_lr"]) for row in rows] == [("16", "0.01"), ("16", "0.1")]
-    again = read_sweep(["--folder", "x", "--resume"])
-    assert again.axes["server_lr"].words == ["0.01", "0.1"]
-    assert again.labels == {"batch_size": "fedprox+adam.batch_size"}
-    np.testing.assert_allclose(again.hypers(again.job).server_lr, [0.01, 0.1], rtol=1e-6)
+    resumed = read_sweep(["--folder", "x", "--resume"])
+    assert resumed.axes["server_lr"].words == ["0.01", "0.1"]
+    assert resumed.labels == {"batch_size": "fedprox+adam.batch_size"}
+    np.testing.assert_allclose(resumed.hypers(resumed.job).server_lr, [0.01, 0.1], rtol=1e-6)
 
 
 @pytest.mark.parametrize("command", ["run", "sweep", "plan", "list"])

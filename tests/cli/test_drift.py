@@ -17,14 +17,14 @@ def test_changes_are_shown_and_written(fljax):
         (row,) = csv.DictReader(file)
     assert (row["algorithm"], row["round"], row["ari_before"]) == ("fedavg", "3", "")
     with Path("a/clients.csv").open() as file:
-        tested = [one["fedavg client_accuracy"] for one in csv.DictReader(file)]
-    assert tested.count("nan") == 2
+        accuracies = [client["fedavg client_accuracy"] for client in csv.DictReader(file)]
+    assert accuracies.count("nan") == 2
     assert fljax("run", "--folder", "a")[0] == 0  # and goes on with its drift
     assert "--drift.share" in fljax("list", "leave")[1]
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("words", "message"),
     [
         (("--drift", "leave"), "round 10 is beyond --rounds 3; choose more rounds, or an earlier --drift.start"),
         (("--drift", "leaves"), "no drift 'leaves'; the nearest is 'leave'"),
@@ -38,5 +38,5 @@ def test_changes_are_shown_and_written(fljax):
         (("--attack", "backdoor", "--attack.start", "9"), "--attack backdoor: round 9 is beyond --rounds 3"),
     ],
 )
-def test_drifts_that_do_not_fit_are_one_line(refused, words, why):
-    assert why in refused("run", *TINY, "--algorithm", "fedavg", *words)
+def test_drifts_that_do_not_fit_are_one_line(refused, words, message):
+    assert message in refused("run", *TINY, "--algorithm", "fedavg", *words)

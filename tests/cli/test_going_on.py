@@ -50,12 +50,12 @@ def two_rounds(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def finished(fljax, two_rounds) -> None:
+def finished_run(fljax, two_rounds) -> None:
     """Where commands run, a folder "x" with a run of two rounds."""
     shutil.copytree(two_rounds, "x", copy_function=shutil.copy2)
 
 
-def promised(out: str) -> list[str]:
+def promised_command(out: str) -> list[str]:
     """The arguments of the command that resumes."""
     line = next(line for line in out.splitlines() if line.startswith("stopped; "))
     return shlex.split(line.removeprefix("stopped; resume with: fljax "))
@@ -66,13 +66,13 @@ def test_a_run_stopped_before_its_first_result_goes_on(fljax, monkeypatch):
     folder = "a long name with spaces " * 8
     status, out, _ = fljax("run", *BEGUN, "--rounds", "7", "--folder", folder)
     assert status == 130
-    begun = Path(folder, "config.toml").read_text()
+    settings = Path(folder, "config.toml").read_text()
 
-    command = promised(out)
+    command = promised_command(out)
     assert read_job(command[1:]).settings == read_job([*BEGUN, "--rounds", "7", "--folder", folder]).settings
     assert read_job([*command[1:], "--rounds", "9"]).settings[""]["model"] == "logistic_regression"
     assert fljax(*command)[0] == 130
-    assert Path(folder, "config.toml").read_text() == begun
+    assert Path(folder, "config.toml").read_text() == settings
     assert fljax("plan", "--folder", folder, "--memory", "nan")[0] == 2
 
     # Without results a new start may still be another's.
@@ -91,16 +91,16 @@ def test_what_is_left_of_a_file_that_was_being_written_is_no_result(tmp_path):
 
 def test_a_sweep_stopped_before_its_first_result_goes_on(fljax, monkeypatch):
     monkeypatch.setattr("fljax.cli.search.search", interrupted)
-    varied = ("--mu", "0.1", "1", "--seeds", "2", "--outer.epochs", "1", "2")
-    status, out, _ = fljax("sweep", *BEGUN[:-2], *varied, "--folder", "x")
+    options = ("--mu", "0.1", "1", "--seeds", "2", "--outer.epochs", "1", "2")
+    status, out, _ = fljax("sweep", *BEGUN[:-2], *options, "--folder", "x")
     assert status == 130
-    command = promised(out)
+    command = promised_command(out)
     assert command == ["sweep", "--folder", "x", "--resume"]
-    job, begun = read_sweep(command[1:]), read_sweep([*BEGUN[:-2], *varied])
-    begun = begun._replace(job=begun.job.with_setting("folder", "x").with_setting("resume", True))
-    assert job == begun
+    sweep, expected = read_sweep(command[1:]), read_sweep([*BEGUN[:-2], *options])
+    expected = expected._replace(job=expected.job.with_setting("folder", "x").with_setting("resume", True))
+    assert sweep == expected
     assert read_sweep([*command[1:], "--seeds", "3"]).own.seeds == 3
-    assert read_sweep(command[1:-1]).axes == begun.axes
+    assert read_sweep(command[1:-1]).axes == expected.axes
     status, out, _ = fljax(*command)
     assert status == 130
     assert "2 points x 2 seeds of fedprox" in out
@@ -108,8 +108,8 @@ def test_a_sweep_stopped_before_its_first_result_goes_on(fljax, monkeypatch):
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_method_can_be_gone_on_with(tmp_path, name):
-    begun = read_job(["--algorithm", name, "--epochs", "1", "--folder", str(tmp_path)])
-    config.write("run", config.as_toml(begun), begun, tmp_path, MAY_CHANGE)
+    first_job = read_job(["--algorithm", name, "--epochs", "1", "--folder", str(tmp_path)])
+    config.write("run", config.as_toml(first_job), first_job, tmp_path, MAY_CHANGE)
     (tmp_path / name / "rounds").mkdir(parents=True)
     (tmp_path / name / "rounds" / "00000000.npz").touch()
     job = read_job(["--folder", str(tmp_path)])
@@ -120,14 +120,14 @@ def test_every_method_can_be_gone_on_with(tmp_path, name):
 
 
 def test_every_flipped_bit_of_a_folders_settings_is_noticed(tmp_path):
-    begun = read_job(["--algorithm", "fedavg", "--folder", str(tmp_path)])
-    config.write("run", config.as_toml(begun), begun, tmp_path, MAY_CHANGE)
+    first_job = read_job(["--algorithm", "fedavg", "--folder", str(tmp_path)])
+    config.write("run", config.as_toml(first_job), first_job, tmp_path, MAY_CHANGE)
     (tmp_path / "fedavg" / "rounds").mkdir(parents=True)
     (tmp_path / "fedavg" / "rounds" / "00000000.npz").touch()
     file, content = tmp_path / "config.toml", (tmp_path / "config.toml").read_bytes()
-    for place in np.random.default_rng(0).choice(8 * len(content), 200, replace=False).tolist():
+    for position in np.random.default_rng(0).choice(8 * len(content), 200, replace=False).tolist():
         flipped = bytearray(content)
-        flipped[place // 8] ^= 1 << place % 8
+        flipped[position // 8] ^= 1 << position % 8
         file.write_bytes(flipped)
         with pytest.raises(
             ValueError, match=r"config.toml has changed since it was written; restore it from a copy, or use"
@@ -141,38 +141,38 @@ def test_every_flipped_bit_of_a_folders_settings_is_noticed(tmp_path):
     assert read_job(["--folder", str(tmp_path)]).settings[""]["rounds"] == job.run.rounds
 
 
-@pytest.mark.usefixtures("finished")
+@pytest.mark.usefixtures("finished_run")
 def test_what_is_refused_leaves_the_folder_as_it_is(fljax, refused):
-    before = Path("x/config.toml").read_bytes()
+    settings = Path("x/config.toml").read_bytes()
     assert "--rounds 1: x holds 2 rounds of fedavg; choose --rounds 2" in refused(
         "run", "--folder", "x", "--rounds", "1"
     )
     assert "holds results with --dropout None, not 0.5" in refused("run", "--folder", "x", "--dropout", "0.5")
     assert "--fedavg.momentum None, not 0.5" in refused("run", "--folder", "x", "--momentum", "0.5")
-    assert Path("x/config.toml").read_bytes() == before
+    assert Path("x/config.toml").read_bytes() == settings
     metrics = read_rounds(Path("x/fedavg"))
     assert fljax("run", "--folder", "x", "--at-once", "2")[0] == 0  # which changes no result
     for name, value in read_rounds(Path("x/fedavg")).items():
         np.testing.assert_array_equal(value, metrics[name])
     Path("x/fedavg/checkpoints").rename("elsewhere")  # as under a quota
-    kept = Path("x/config.toml").read_bytes()
+    later_settings = Path("x/config.toml").read_bytes()
     for rounds in "13":
-        said = refused("run", "--folder", "x", "--rounds", rounds)
-        assert "holds 2 rounds, but x/fedavg/checkpoints, which identifies their run, is missing" in said
-    assert Path("x/config.toml").read_bytes() == kept
+        message = refused("run", "--folder", "x", "--rounds", rounds)
+        assert "holds 2 rounds, but x/fedavg/checkpoints, which identifies their run, is missing" in message
+    assert Path("x/config.toml").read_bytes() == later_settings
     assert len(read_rounds(Path("x/fedavg"))["loss"]) == 2
 
 
 @pytest.mark.slow
 def test_a_sweep_that_is_refused_leaves_the_folder_as_it_is(fljax, refused, monkeypatch):
     assert fljax("sweep", *SMALL, "--rounds", "1", "--lr", "0.1", "0.2", "--folder", "x")[0] == 0
-    before = Path("x/config.toml").read_bytes()
-    again = ("sweep", "--folder", "x", "--resume")
-    assert "holds results with --rounds 1, not 2" in refused(*again, "--rounds", "2")
-    assert "--outer.fedavg.epochs unset, not 1 2" in refused(*again, "--outer.epochs", "1", "2")
-    assert "--halving None, not 2" in refused(*again, "--halving", "2")
-    assert Path("x/config.toml").read_bytes() == before
-    assert tomllib.loads(before.decode())["rounds"] == 1
+    settings = Path("x/config.toml").read_bytes()
+    arguments = ("sweep", "--folder", "x", "--resume")
+    assert "holds results with --rounds 1, not 2" in refused(*arguments, "--rounds", "2")
+    assert "--outer.fedavg.epochs unset, not 1 2" in refused(*arguments, "--outer.epochs", "1", "2")
+    assert "--halving None, not 2" in refused(*arguments, "--halving", "2")
+    assert Path("x/config.toml").read_bytes() == settings
+    assert tomllib.loads(settings.decode())["rounds"] == 1
 
 
 CACHE = (
@@ -180,43 +180,43 @@ CACHE = (
 )
 
 
-@pytest.mark.parametrize("chosen", ["/nowhere/mine", None])
-def test_the_cache_of_the_environment_stands(chosen):
+@pytest.mark.parametrize("folder", ["/nowhere/mine", None])
+def test_the_cache_of_the_environment_stands(folder):
     environment = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
-    environment |= {} if chosen is None else {"JAX_COMPILATION_CACHE_DIR": chosen}
+    environment |= {} if folder is None else {"JAX_COMPILATION_CACHE_DIR": folder}
     out = subprocess.run([sys.executable, "-c", CACHE], env=environment, capture_output=True, text=True, check=True)
-    assert out.stdout.strip().endswith("mine" if chosen else "compiled")
+    assert out.stdout.strip().endswith("mine" if folder else "compiled")
 
 
 def test_a_second_writer_is_told_who_holds_the_folder(refused):
     Path("x").mkdir()
-    held = writer._locked(Path("x"))  # not by `only_writer`, which lets its own process in again
+    lock = writer._locked(Path("x"))  # not by `only_writer`, which lets its own process in again
     assert f"x is being written by process {os.getpid()} on " in refused("run", *SMALL, "--folder", "x")
     assert "x is being written by" in refused("sweep", "--lr", "0.1", "0.2", *SMALL, "--folder", "x")
     assert "x is being written by" in refused("compare", *SMALL, "--folder", "x")
-    os.close(held)
+    os.close(lock)
     assert [path.name for path in Path("x").iterdir()] == [LOCK]
 
 
-@pytest.mark.usefixtures("finished")
+@pytest.mark.usefixtures("finished_run")
 def test_another_version_is_refused_unless_it_is_forced(fljax, refused, monkeypatch):
-    made = tomllib.loads(Path("x/config.toml").read_text())["versions"]
-    monkeypatch.setattr(surroundings, "_version", lambda package: "0.0.1" if package == "jax" else made[package])
-    more = ("run", "--folder", "x", "--rounds", "3")
-    assert f"made with jax '{made['jax']}' (now '0.0.1')" in refused(*more)
+    versions = tomllib.loads(Path("x/config.toml").read_text())["versions"]
+    monkeypatch.setattr(surroundings, "_version", lambda package: "0.0.1" if package == "jax" else versions[package])
+    arguments = ("run", "--folder", "x", "--rounds", "3")
+    assert f"made with jax '{versions['jax']}' (now '0.0.1')" in refused(*arguments)
     assert "history" not in tomllib.loads(Path("x/config.toml").read_text())
-    assert fljax(*more, "--force-resume")[0] == 0
+    assert fljax(*arguments, "--force-resume")[0] == 0
     stored = tomllib.loads(Path("x/config.toml").read_text())
-    assert stored["versions"] == made
-    assert [one["versions"]["jax"] for one in stored["history"]] == ["0.0.1"]
-    assert fljax(*more, "--force-resume")[0] == 0
+    assert stored["versions"] == versions
+    assert [entry["versions"]["jax"] for entry in stored["history"]] == ["0.0.1"]
+    assert fljax(*arguments, "--force-resume")[0] == 0
     assert len(tomllib.loads(Path("x/config.toml").read_text())["history"]) == 1
     assert fljax("run", "--folder", "x")[0] == 0  # finished: only shown
 
 
-@pytest.mark.usefixtures("finished")
+@pytest.mark.usefixtures("finished_run")
 def test_a_finished_folder_is_shown_from_a_read_only_disk(fljax, refused, monkeypatch):
-    first = fljax("run", "--folder", "x")[1]
+    first_out = fljax("run", "--folder", "x")[1]
     files = {path: path.stat().st_mtime_ns for path in Path("x").rglob("*")}
     monkeypatch.setattr(writer, "_locked", lambda folder: None)  # what it says where nothing can be written
     status, out, err = fljax("run", "--folder", "x")
@@ -224,7 +224,7 @@ def test_a_finished_folder_is_shown_from_a_read_only_disk(fljax, refused, monkey
     assert "x is not writable: its summary.csv and plots/ are unchanged" in out
     accuracies = [
         [line.split()[1:3] for line in text.splitlines() if line.startswith("fedavg ") and "\u2501" not in line]
-        for text in (first, out)
+        for text in (first_out, out)
     ]
     assert len(accuracies[0]) == 1
     assert accuracies[0] == accuracies[1]
@@ -235,16 +235,16 @@ def test_a_finished_folder_is_shown_from_a_read_only_disk(fljax, refused, monkey
 @pytest.mark.slow
 def test_every_method_is_checked_before_the_first_begins(refused):
     small = ("--model.hidden", "8", "--partition.n-clients", "4", "--epochs", "1")
-    asked = ("--algorithm", "fedavg", "fedtsdp", "--public-batch", "100000", *small)
-    assert "choose public_batch at most" in refused("run", *asked, "--folder", "x")
-    assert "choose public_batch at most" in refused("plan", *asked)
-    assert "choose public_batch at most" in refused("compare", *asked, "--folder", "x")
+    arguments = ("--algorithm", "fedavg", "fedtsdp", "--public-batch", "100000", *small)
+    assert "choose public_batch at most" in refused("run", *arguments, "--folder", "x")
+    assert "choose public_batch at most" in refused("plan", *arguments)
+    assert "choose public_batch at most" in refused("compare", *arguments, "--folder", "x")
     outer = ("--algorithm", "fedtsdp", "--lr", "0.1", "0.2", "--outer.public-batch", "10", "100000", *small)
     assert "choose public_batch at most" in refused("sweep", *outer, "--folder", "x")
     assert not Path("x").exists()
 
 
-@pytest.mark.usefixtures("finished")
+@pytest.mark.usefixtures("finished_run")
 def test_a_method_is_added_and_none_is_lost(fljax, refused):
     before = Path("x/config.toml").read_bytes()
     assert (
@@ -263,36 +263,36 @@ def test_a_method_is_added_and_none_is_lost(fljax, refused):
     assert fljax("run", "--folder", "x", "--algorithm", "fedavg")[0] == 0
 
 
-@pytest.mark.usefixtures("finished")
+@pytest.mark.usefixtures("finished_run")
 def test_a_further_method_begins_as_those_of_the_folder_were_told():
     stored = tomllib.loads(Path("x/config.toml").read_text())["fedavg"]
     assert stored["epochs"] == 1 != WORK["epochs"].default
     job = read_job(["--folder", "x", "--algorithm", "fedavg", "fedprox", "fedsgd"])
     for name in ("fedprox", "fedsgd"):
-        assert {one: job.settings[name][one] for one in ("epochs", "lr")} == {"epochs": 1, "lr": stored["lr"]}
-    told = read_job(["--folder", "x", "--algorithm", "fedavg", "fedprox", "--fedprox.epochs", "3"])
-    assert told.settings["fedprox"]["epochs"] == 3
+        assert {key: job.settings[name][key] for key in ("epochs", "lr")} == {"epochs": 1, "lr": stored["lr"]}
+    with_epochs = read_job(["--folder", "x", "--algorithm", "fedavg", "fedprox", "--fedprox.epochs", "3"])
+    assert with_epochs.settings["fedprox"]["epochs"] == 3
     assert tuple(numbers_of(LocalHyper)) == STEPS
 
 
 def test_a_further_method_gets_no_momentum_that_one_of_the_folders_is_without(tmp_path):
-    given = ["--algorithm", "fedavg", "fedprox", "--folder", str(tmp_path), "--momentum", "0.9"]
+    arguments = ["--algorithm", "fedavg", "fedprox", "--folder", str(tmp_path), "--momentum", "0.9"]
     further = ["--folder", str(tmp_path), "--algorithm", "fedavg", "fedprox", "ditto"]
     for words, momentum in (((), 0.9), (("--fedavg.momentum", "None"), None)):
-        begun = read_job([*given, *words])
-        config.write("run", config.as_toml(begun), begun, tmp_path, MAY_CHANGE)
+        first_job = read_job([*arguments, *words])
+        config.write("run", config.as_toml(first_job), first_job, tmp_path, MAY_CHANGE)
         assert read_job(further).settings["ditto"]["momentum"] == momentum
 
 
-@pytest.mark.usefixtures("finished")
+@pytest.mark.usefixtures("finished_run")
 def test_another_run_is_refused_before_anything_is_written(refused):
-    lost = tomllib.loads(Path("x/config.toml").read_text()) | {"algorithm": ["fedprox"], "fedprox": {"epochs": 2}}
-    del lost["fedavg"]
-    Path("x/config.toml").write_bytes(with_checksum(f"# a checksum\n{tomli_w.dumps(lost)}"))
-    before = Path("x/config.toml").read_bytes()
-    asked = ("run", "--folder", "x", "--algorithm", "fedavg", "--rounds", "3")
-    assert "holds a run with --fedavg.epochs 1, not 2" in refused(*asked)
-    assert Path("x/config.toml").read_bytes() == before
+    other = tomllib.loads(Path("x/config.toml").read_text()) | {"algorithm": ["fedprox"], "fedprox": {"epochs": 2}}
+    del other["fedavg"]
+    Path("x/config.toml").write_bytes(with_checksum(f"# a checksum\n{tomli_w.dumps(other)}"))
+    content = Path("x/config.toml").read_bytes()
+    arguments = ("run", "--folder", "x", "--algorithm", "fedavg", "--rounds", "3")
+    assert "holds a run with --fedavg.epochs 1, not 2" in refused(*arguments)
+    assert Path("x/config.toml").read_bytes() == content
     Path("x/config.toml").unlink()
     assert "x/config.toml is missing; restore it from a copy" in refused("run", "--folder", "x", "--rounds", "9")
     assert "x/config.toml is missing" in refused("plan", "--folder", "x")
@@ -300,13 +300,13 @@ def test_another_run_is_refused_before_anything_is_written(refused):
     assert not Path("x/config.toml").exists()
 
 
-@pytest.mark.usefixtures("finished")
+@pytest.mark.usefixtures("finished_run")
 def test_other_versions_are_refused_before_anything_is_written(refused, monkeypatch):
-    before = Path("x/config.toml").read_bytes()
-    made = tomllib.loads(before.decode())["versions"]
-    monkeypatch.setattr(surroundings, "_version", lambda package: "0.0.1" if package == "jax" else made[package])
+    settings = Path("x/config.toml").read_bytes()
+    versions = tomllib.loads(settings.decode())["versions"]
+    monkeypatch.setattr(surroundings, "_version", lambda package: "0.0.1" if package == "jax" else versions[package])
     assert "made with jax" in refused("run", "--folder", "x", "--rounds", "3")
-    assert Path("x/config.toml").read_bytes() == before
+    assert Path("x/config.toml").read_bytes() == settings
 
 
 def test_noise_that_is_found_for_the_rounds_is_no_other_runs(tmp_path):
@@ -315,8 +315,8 @@ def test_noise_that_is_found_for_the_rounds_is_no_other_runs(tmp_path):
     message = going_on.refused_rounds(read_job([*private, "3"]), "fedavg+client_dp", uniform(0.5), tmp_path)
     assert "holds a run of --rounds 2 with --target-epsilon 8" in str(message)
     assert going_on.refused_rounds(read_job([*private, "2"]), "fedavg+client_dp", uniform(0.5), tmp_path) is None
-    plain = read_job(["--algorithm", "fedavg", "--rounds", "3"])
-    assert going_on.refused_rounds(plain, "fedavg", uniform(0.5), tmp_path) is None
+    not_private = read_job(["--algorithm", "fedavg", "--rounds", "3"])
+    assert going_on.refused_rounds(not_private, "fedavg", uniform(0.5), tmp_path) is None
 
 
 @pytest.mark.slow

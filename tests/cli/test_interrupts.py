@@ -14,7 +14,7 @@ def test_what_the_garbage_collector_ignored_comes_again(number, capfd):
     class Ended(KeyboardInterrupt):
         pass
 
-    def ended(*_):
+    def raise_ended(*_):
         raise KeyboardInterrupt if number == signal.SIGINT else Ended
 
     def callback(*_):
@@ -27,19 +27,19 @@ def test_what_the_garbage_collector_ignored_comes_again(number, capfd):
             gc.collect()
             time.sleep(10)
 
-    former = signal.signal(number, ended)
+    old_handler = signal.signal(number, raise_ended)
     try:
-        with pytest.raises(KeyboardInterrupt) as caught:
+        with pytest.raises(KeyboardInterrupt) as error:
             command()
-        assert (caught.type is Ended) == (number == signal.SIGTERM)
+        assert (error.type is Ended) == (number == signal.SIGTERM)
     finally:
-        signal.signal(number, former)
+        signal.signal(number, old_handler)
     assert "ignored" not in capfd.readouterr().err
 
 
 def test_other_exceptions_that_are_ignored_are_said_as_ever(monkeypatch):
-    said = []
-    monkeypatch.setattr("sys.unraisablehook", lambda what: said.append(what.exc_type))
+    types = []
+    monkeypatch.setattr("sys.unraisablehook", lambda event: types.append(event.exc_type))
 
     class Bad:
         def __del__(self):
@@ -48,4 +48,4 @@ def test_other_exceptions_that_are_ignored_are_said_as_ever(monkeypatch):
     with come_again():
         Bad()
     Bad()
-    assert said == [ValueError, ValueError]
+    assert types == [ValueError, ValueError]

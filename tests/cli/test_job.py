@@ -108,20 +108,20 @@ def test_another_partition_or_model_starts_from_its_own_defaults():
     ],
 )
 def test_what_cannot_be_run_is_refused_by_its_words(arguments, message):
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with pytest.raises(ValueError, match=r".") as error:
             read_job(["--algorithm", "fedavg", *arguments.split()])
     assert message in str(error.value)
-    assert not said
+    assert not caught
 
 
 def test_a_files_section_of_a_method_that_is_not_run_is_read(tmp_path):
     path = tmp_path / "x.toml"
     path.write_text('algorithm = ["fedavg"]\n[ditto]\nlrr = 0.1')
-    for chosen in ([], ["--algorithm", "fedavg"]):
+    for arguments in ([], ["--algorithm", "fedavg"]):
         with pytest.raises(ValueError, match=r"no setting --ditto\.lrr; the nearest is --ditto\.lr"):
-            read_job(["--config", str(path), *chosen])
+            read_job(["--config", str(path), *arguments])
     path.write_text('algorithm = ["fedavg"]\n[ditto]\nlr = 0.1')
     with pytest.raises(ValueError, match=r"x\.toml: \[ditto\]: the job does not run ditto; add it"):
         read_job(["--config", str(path)])
@@ -133,15 +133,15 @@ def test_a_files_section_of_a_method_that_is_not_run_is_read(tmp_path):
 
 def test_what_a_file_says_in_vain_is_named(tmp_path, fljax):
     path = tmp_path / "x.toml"
-    parts = '[partition]\nname = "dirichlet"\nbeta = 0.3\nn_clients = 3\n[model]\nhidden = [8]\n'
-    path.write_text(f"{parts}[ditto]\nlr = 0.1\nlam = 1\n")
-    given = ["--config", str(path), "--algorithm", "fedavg", "--partition", "iid"]
-    told = f"{path}: not used by this job: partition.beta, [ditto]"
-    assert read_job(given).unused == told
-    assert read_job([*given[:-2], "--algorithm", "ditto"]).unused == ""
-    assert read_job(given[2:]).unused == ""
-    status, _, err = fljax("run", *given, "--rounds", "1", "--epochs", "1")
-    assert (status, err) == (0, f"fljax: {told}\n")
+    sections = '[partition]\nname = "dirichlet"\nbeta = 0.3\nn_clients = 3\n[model]\nhidden = [8]\n'
+    path.write_text(f"{sections}[ditto]\nlr = 0.1\nlam = 1\n")
+    arguments = ["--config", str(path), "--algorithm", "fedavg", "--partition", "iid"]
+    message = f"{path}: not used by this job: partition.beta, [ditto]"
+    assert read_job(arguments).unused == message
+    assert read_job([*arguments[:-2], "--algorithm", "ditto"]).unused == ""
+    assert read_job(arguments[2:]).unused == ""
+    status, _, err = fljax("run", *arguments, "--rounds", "1", "--epochs", "1")
+    assert (status, err) == (0, f"fljax: {message}\n")
 
 
 @pytest.mark.parametrize(
@@ -211,12 +211,12 @@ def test_the_ends_of_ranges_are_inside():
 @pytest.mark.parametrize("name", [*ALGORITHMS, "fedprox+momentum", "ditto+yogi"])
 def test_every_number_of_a_method_can_be_set_and_its_defaults_make_it(name):
     job = read_job(["--algorithm", name, "--epochs", "1"])
-    stated = numbers_of(compose(name).Hyper)
-    assert set(stated) <= set(job.schema[name])
+    numbers = numbers_of(compose(name).Hyper)
+    assert set(numbers) <= set(job.schema[name])
     assert {*Work._fields} - {"terms"} <= set(job.schema[name])
-    defaults = {field: one.default for field, one in job.schema[name].items()} | {"epochs": 1}
-    needs = {"fedbn": resnet18, "fedsr": variational_cnn, "fedsr_ft": variational_cnn, "fedcr": variational_cnn}
-    model = needs.get(name, lenet)((32, 32, 3), 10)
+    defaults = {field: parameter.default for field, parameter in job.schema[name].items()} | {"epochs": 1}
+    networks = {"fedbn": resnet18, "fedsr": variational_cnn, "fedsr_ft": variational_cnn, "fedcr": variational_cnn}
+    model = networks.get(name, lenet)((32, 32, 3), 10)
     algorithm, hyper, _ = make_algorithm(name, job._replace(settings=job.settings | {name: defaults}), model)
     assert hyper == compose(name).Hyper()
     assert algorithm.about.name == name
@@ -283,10 +283,10 @@ ALL_FOUR = ("fedavg", "ditto", "ifca", "fedem")
 
 
 def test_what_methods_do_not_have_alike_is_said():
-    alike = read_job(["--algorithm", "fedavg", "ditto", "ifca", "hypcluster", "scaffold"])
-    assert not_alike(alike.of_methods) == []  # one learning rate and one number of clusters for all of them
+    equal_job = read_job(["--algorithm", "fedavg", "ditto", "ifca", "hypcluster", "scaffold"])
+    assert not_alike(equal_job.of_methods) == []  # one learning rate and one number of clusters for all of them
     assert not_alike(read_job([]).of_methods) == ["methods differ in: momentum None, fedtsdp 0.5; epochs 5, fedcps 1"]
-    told = read_job(
+    unequal_job = read_job(
         [
             "--algorithm",
             "fedavg",
@@ -301,7 +301,7 @@ def test_what_methods_do_not_have_alike_is_said():
             "8",
         ]
     )
-    assert "lr 0.1, ditto 0.2" in not_alike(told.of_methods)[0]
+    assert "lr 0.1, ditto 0.2" in not_alike(unequal_job.of_methods)[0]
 
 
 def test_choices_that_are_seldom_meant_are_said():
@@ -315,13 +315,13 @@ def test_choices_that_are_seldom_meant_are_said():
 
 def test_more_attackers_than_an_aggregation_bears_are_said():
     """Krum's m >= 2 f + 3, Bulyan's m >= 4 f + 3, of the models that a round has."""
-    given = ["--algorithm", "fedavg+krum", "ifca+bulyan", "fedavg+median", "--n-attackers", "2"]
-    assert slips(read_job(given), np.full(11, 40)) == []
-    assert slips(read_job(given), np.full(10, 40)) == [
+    arguments = ["--algorithm", "fedavg+krum", "ifca+bulyan", "fedavg+median", "--n-attackers", "2"]
+    assert slips(read_job(arguments), np.full(11, 40)) == []
+    assert slips(read_job(arguments), np.full(10, 40)) == [
         "ifca+bulyan: with 10 models it tolerates at most 1 attacker, not --n-attackers 2"
     ]
-    half = slips(read_job([*given, "--participation", "0.5"]), np.full(12, 40))
-    assert [line.partition(":")[0] for line in half] == ["fedavg+krum", "ifca+bulyan"]
+    messages = slips(read_job([*arguments, "--participation", "0.5"]), np.full(12, 40))
+    assert [line.partition(":")[0] for line in messages] == ["fedavg+krum", "ifca+bulyan"]
 
 
 def numbers_of_its_own(method, name):
@@ -331,20 +331,20 @@ def numbers_of_its_own(method, name):
 
 def test_numbers_of_the_main_jobs_network_do_not_go_with_another(tmp_path):
     table = tmp_path / "mine.csv"
-    own = read_job(["--data", str(table), "--client-column", "who", "--label-column", "sick"])
-    assert "fedtsdp" not in own.methods  # it needs public data
-    assert own.settings["layercfl"]["layers"] == "fc1"  # the network is the main job's
-    assert own.settings["fesem"]["n_clusters"] == 2  # its groups are not
-    assert {settings["lr"] for name, settings in own.settings.items() if name in own.methods} == {0.1}
-    wide = read_job(["--model", "cnn", "--algorithm", "layercfl", "ifca", "fedtsdp"]).settings
-    assert wide["layercfl"]["layers"] == numbers_of_its_own("layercfl", "layers") != "fc1"
-    assert wide["fedtsdp"]["psi"] == numbers_of_its_own("fedtsdp", "psi") != 0.995
-    assert wide["ifca"]["n_clusters"] == 4
+    job = read_job(["--data", str(table), "--client-column", "who", "--label-column", "sick"])
+    assert "fedtsdp" not in job.methods  # it needs public data
+    assert job.settings["layercfl"]["layers"] == "fc1"  # the network is the main job's
+    assert job.settings["fesem"]["n_clusters"] == 2  # its groups are not
+    assert {settings["lr"] for name, settings in job.settings.items() if name in job.methods} == {0.1}
+    settings_of_cnn = read_job(["--model", "cnn", "--algorithm", "layercfl", "ifca", "fedtsdp"]).settings
+    assert settings_of_cnn["layercfl"]["layers"] == numbers_of_its_own("layercfl", "layers") != "fc1"
+    assert settings_of_cnn["fedtsdp"]["psi"] == numbers_of_its_own("fedtsdp", "psi") != 0.995
+    assert settings_of_cnn["ifca"]["n_clusters"] == 4
 
 
 def test_a_body_that_has_all_epochs_leaves_none_for_the_head():
-    of = lambda *given: slips(read_job(["--algorithm", "fedavg", "fedrep", *given]), np.full(10, 100))  # noqa: E731
-    assert of("--epochs", "2", "--batch-size", "8") == []
-    assert of("--epochs", "1", "--batch-size", "8") == [
+    slips_of = lambda *arguments: slips(read_job(["--algorithm", "fedavg", "fedrep", *arguments]), np.full(10, 100))  # noqa: E731
+    assert slips_of("--epochs", "2", "--batch-size", "8") == []
+    assert slips_of("--epochs", "1", "--batch-size", "8") == [
         "fedrep: with --body-epochs equal to --epochs, heads are trained only before tests"
     ]

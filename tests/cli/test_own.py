@@ -85,15 +85,15 @@ ALL = ("--algorithm", "./mine.py:mymethod", "--model", "./mine.py:net", "--parti
 
 
 @pytest.fixture
-def mine(fljax) -> Path:
+def own_file(fljax) -> Path:
     Path("mine.py").write_text(FILE)
     return Path("mine.py")
 
 
 @pytest.mark.slow
-def test_scores_by_name_and_of_ones_own_are_told_compared_and_chosen_by(fljax, mine, refused, tmp_path):
-    own = ("--score", "auc", "./mine.py:second", "--partition", "iid", "--model", "logistic_regression")
-    status, out, err = fljax("run", *SMALL, "--algorithm", "fedavg", *own, "--new-clients", "0.4", "--folder", "x")
+def test_scores_by_name_and_of_ones_own_are_told_compared_and_chosen_by(fljax, own_file, refused, tmp_path):
+    options = ("--score", "auc", "./mine.py:second", "--partition", "iid", "--model", "logistic_regression")
+    status, out, err = fljax("run", *SMALL, "--algorithm", "fedavg", *options, "--new-clients", "0.4", "--folder", "x")
     assert (status, err) == (0, "")
     run = load_run("x")
     (row,) = run.summary
@@ -107,21 +107,21 @@ def test_scores_by_name_and_of_ones_own_are_told_compared_and_chosen_by(fljax, m
     assert "--score auc" in refused("run", "--folder", "x", "--score", "auc", "--rounds", "2")
     out = fljax("show", "x", "--measure", "second_macro")[1]
     assert f"{load_run('x')['fedavg'].metrics['second_macro'][-1]:.4f}" in out
-    table = ("--metric", "second_macro", *own, "--folder", "y")
-    status, out, err = fljax("sweep", *SMALL, "--algorithm", "fedavg", "--lr", "0.01", "0.5", *table)
+    sweep_options = ("--metric", "second_macro", *options, "--folder", "y")
+    status, out, err = fljax("sweep", *SMALL, "--algorithm", "fedavg", "--lr", "0.01", "0.5", *sweep_options)
     assert (status, err) == (0, "")
     with Path("y/table.csv").open() as file:
         rows = {float(row["lr"]): float(row["second_macro"]) for row in csv.DictReader(file)}
     assert f"best: lr={max(rows, key=lambda lr: rows[lr]):.4g}: second_macro {max(rows.values()):.4f}" in out
     assert "metric='ece_macro' is unknown" in refused(
-        "sweep", "--algorithm", "fedavg", "--lr", "0.1", "0.2", *own, "--metric", "ece_macro"
+        "sweep", "--algorithm", "fedavg", "--lr", "0.1", "0.2", *options, "--metric", "ece_macro"
     )
     assert "Whether the class is the second likeliest" in fljax("list", "./mine.py:second")[1]
 
 
-def test_everything_of_ones_own_runs_goes_on_and_is_repeated(fljax, mine, refused, monkeypatch, tmp_path):
-    own = (*ALL, "--mymethod.lr", "0.2", "--share", "0.25", "--model.width", "6", "--partition.part", "0.5")
-    status, out, err = fljax("run", *SMALL, *own, "--folder", "x")
+def test_everything_of_ones_own_runs_goes_on_and_is_repeated(fljax, own_file, refused, monkeypatch, tmp_path):
+    options = (*ALL, "--mymethod.lr", "0.2", "--share", "0.25", "--model.width", "6", "--partition.part", "0.5")
+    status, out, err = fljax("run", *SMALL, *options, "--folder", "x")
     assert (status, err) == (0, "")
     assert f"{tmp_path}/mine.py:net of 460 parameters" in out
     stored = tomllib.loads(Path("x/config.toml").read_text())
@@ -143,7 +143,7 @@ def test_everything_of_ones_own_runs_goes_on_and_is_repeated(fljax, mine, refuse
 
 
 @pytest.mark.slow
-def test_it_is_composed_swept_planned_and_listed(fljax, mine, tmp_path):
+def test_it_is_composed_swept_planned_and_listed(fljax, own_file, tmp_path):
     status, out, err = fljax(
         "sweep", *SMALL, *ALL[2:], "--algorithm", "./mine.py:mymethod+krum", "--share", "0.1", "1", "--folder", "x"
     )
@@ -188,14 +188,14 @@ def test_it_is_composed_swept_planned_and_listed(fljax, mine, tmp_path):
         ("--score rmse", "score 'rmse' is for regression, not for classification; choose another score"),
     ],
 )
-def test_what_is_wrong_with_it_is_said_in_one_line(refused, mine, arguments, message):
+def test_what_is_wrong_with_it_is_said_in_one_line(refused, own_file, arguments, message):
     Path("faulty.py").write_text("x = 1\ny = 1 / 0\n")
     Path("typo.py").write_text("def x(:\n")
     assert message in refused("run", "--algorithm", "fedavg", *arguments.split())
     assert not Path("results").exists()
 
 
-def test_paths_in_toml_begin_at_its_folder(mine, tmp_path, monkeypatch):
+def test_paths_in_toml_begin_at_its_folder(own_file, tmp_path, monkeypatch):
     Path("x.toml").write_text('algorithm = ["./mine.py:mymethod"]\n[mymethod]\nshare = 0.75\n')
     Path("elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
@@ -209,7 +209,7 @@ def interrupted(*_, **__):
 
 
 @pytest.mark.parametrize("status", [130, *slow(0)], ids=["begun", "trained"])
-def test_installed_packages_offer_them_by_entry_points(fljax, refused, mine, monkeypatch, tmp_path, status):
+def test_installed_packages_offer_them_by_entry_points(fljax, refused, own_file, monkeypatch, tmp_path, status):
     if status:
         monkeypatch.setattr("fljax.cli.execute.train", interrupted)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -218,13 +218,13 @@ def test_installed_packages_offer_them_by_entry_points(fljax, refused, mine, mon
         importlib.metadata.EntryPoint(name, f"mine:{value}", f"fljax.{group}")
         for name, value, group in (("theirs", "mymethod", "algorithms"), ("their_net", "net", "models"))
     ]
-    asked, real = [], importlib.metadata.entry_points
+    names, installed = [], importlib.metadata.entry_points
 
-    def entry_points(group, **given):
+    def entry_points(group, **options):
         if not group.startswith("fljax."):
-            return real(group=group, **given)
-        asked.append(given["name"])
-        return [point for point in points if (point.group, point.name) == (group, given["name"])]
+            return installed(group=group, **options)
+        names.append(options["name"])
+        return [point for point in points if (point.group, point.name) == (group, options["name"])]
 
     monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
     job = read_job(["--algorithm", "theirs", "theirs+prox", "--model", "their_net", "--model.width", "3"])
@@ -233,9 +233,9 @@ def test_installed_packages_offer_them_by_entry_points(fljax, refused, mine, mon
     assert fljax("run", *SMALL, "--n-groups", "3", "--algorithm", "theirs", "--folder", "x")[::2] == (status, "")
     assert fljax("run", "--folder", "x")[0] == status
     assert tomllib.loads(Path("x/config.toml").read_text())["algorithm"] == ["theirs"]
-    asked.clear()
+    names.clear()
     read_job(["--algorithm", "fedavg"])
-    assert not asked  # only of names that are not ours
+    assert not names  # only of names that are not ours
     assert "no algorithm 'nobodys'" in refused("run", "--algorithm", "nobodys")
 
 
@@ -248,8 +248,8 @@ def test_two_files_find_each_its_own_neighbour(tmp_path, monkeypatch):
         (folder / f"{name}_own.py").write_text(
             "import neighbour_of_both\ndef part(train, test): return neighbour_of_both.NAME"
         )
-    found = [find("partition", f"{tmp_path}/{name}/{name}_own.py:part") for name in ("a", "b")]
-    assert [part(None, None) for part in found] == ["a", "b"]
+    functions = [find("partition", f"{tmp_path}/{name}/{name}_own.py:part") for name in ("a", "b")]
+    assert [function(None, None) for function in functions] == ["a", "b"]
 
 
 def test_a_file_that_ends_the_program_is_refused(tmp_path):
@@ -258,21 +258,23 @@ def test_a_file_that_ends_the_program_is_refused(tmp_path):
         find("partition", f"{tmp_path}/script.py:part")
 
 
-def test_a_file_without_a_name_says_what_it_has(fljax, mine, refused, tmp_path):
-    has = "MineHyper mymethod net split no_model"
+def test_a_file_without_a_name_says_what_it_has(fljax, own_file, refused, tmp_path):
+    names = "MineHyper mymethod net split no_model"
     for word in ("./mine.py", "./mine.py:"):
         for setting in ("--algorithm", "--model", "--partition"):
-            said = refused("run", *SMALL, setting, word)
-            assert f"{tmp_path}/mine.py is a file; write {tmp_path}/mine.py:name with one of its names: {has}" in said
-        assert f"./mine.py:name with one of its names: {has}" in refused("list", word).replace(f"{tmp_path}/", "./")
+            message = refused("run", *SMALL, setting, word)
+            assert (
+                f"{tmp_path}/mine.py is a file; write {tmp_path}/mine.py:name with one of its names: {names}" in message
+            )
+        assert f"./mine.py:name with one of its names: {names}" in refused("list", word).replace(f"{tmp_path}/", "./")
     assert "cannot read no.py: No such file" in refused("list", "./no.py")
 
 
-def test_two_methods_of_one_name(fljax, mine, refused, tmp_path):
+def test_two_methods_of_one_name(fljax, own_file, refused, tmp_path):
     Path("other").mkdir()
     Path("other/mine.py").write_text(FILE.replace("half", "a third"))
-    said = refused("run", *SMALL, "--algorithm", "./mine.py:mymethod", "./other/mine.py:mymethod")
-    assert "mymethod is the name of two methods, and of their results; leave one out, or rename it" in said
+    message = refused("run", *SMALL, "--algorithm", "./mine.py:mymethod", "./other/mine.py:mymethod")
+    assert "mymethod is the name of two methods, and of their results; leave one out, or rename it" in message
     assert "fedavg is given twice; leave one out" in refused("run", *SMALL, "--algorithm", "fedavg", "fedavg")
 
 
@@ -283,9 +285,9 @@ def test_files_that_cannot_be_run_say_where_and_why(fljax, refused, tmp_path):
     )
     (tmp_path / "a.b").mkdir()
     Path("a.b/rel.py").write_text("\nfrom . import mine")
-    said = refused("list", "./a.b/rel.py:a")
-    assert "a.b/rel.py, line 2: ImportError: attempted relative import" in said
-    assert "import files of the same folder by name alone" in said
+    message = refused("list", "./a.b/rel.py:a")
+    assert "a.b/rel.py, line 2: ImportError: attempted relative import" in message
+    assert "import files of the same folder by name alone" in message
     Path("h.py").write_text("import fljax\n\n@fljax.hyper\ndef f(): ...\n")
     assert "h.py, line 3: ValueError: @hyper stands above <function f" in refused("list", "./h.py:a")
 
@@ -296,19 +298,19 @@ def test_an_error_of_ones_own_in_a_round_says_where(fljax, refused, tmp_path):
         "    raise ValueError('what a pity')\n\n\n@method\ndef mine(model, work):\n"
         "    return averaging(model, work, combine=broken)\n"
     )
-    said = refused("run", *SMALL, "--partition", "iid", "--algorithm", "./mine.py:mine", "--folder", "x")
-    assert said == f"fljax: {tmp_path}/mine.py, line 5: ValueError: what a pity\n"
+    message = refused("run", *SMALL, "--partition", "iid", "--algorithm", "./mine.py:mine", "--folder", "x")
+    assert message == f"fljax: {tmp_path}/mine.py, line 5: ValueError: what a pity\n"
 
 
 @pytest.mark.slow
 def test_a_sampling_that_is_ready(fljax, refused):
     Path("mine.py").write_text("from fljax.rounds import table\n\nweekly = table([[0, 1], [2]])\n")
-    own = ("--partition", "iid", "--algorithm", "fedavg", "--sampling", "./mine.py:weekly")
-    status, _, err = fljax("run", *SMALL, *own, "--folder", "x")
+    options = ("--partition", "iid", "--algorithm", "fedavg", "--sampling", "./mine.py:weekly")
+    status, _, err = fljax("run", *SMALL, *options, "--folder", "x")
     assert (status, err) == (0, "")
     rounds = read_rounds(Path("x/fedavg"))
     np.testing.assert_array_equal(rounds["ids"], [[0, 1]])
-    assert "participation=0.5 beside sampling=table" in refused("run", *SMALL, *own, "--participation", "0.5")
+    assert "participation=0.5 beside sampling=table" in refused("run", *SMALL, *options, "--participation", "0.5")
     assert fljax("list", "./mine.py:weekly")[0] == 0
 
 
@@ -447,7 +449,7 @@ paled = fljax.fedavg + pale
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("choice", "message"),
     [
         (
             ("--algorithm", "no_state"),
@@ -479,21 +481,21 @@ paled = fljax.fedavg + pale
         (("--model", "flat"), "Unflattened cannot be called with a batch of examples of shape (8, 8, 1)"),
         (("--partition", "unknown"), "group has -1 to -1; number the groups 0, 1, 2, ..., or leave it out"),
     ],
-    ids=lambda given: given[1] if isinstance(given, tuple) else "",
+    ids=lambda choice: choice[1] if isinstance(choice, tuple) else "",
 )
-def test_what_a_users_function_returns_is_looked_at(fljax, refused, given, message):
+def test_what_a_users_function_returns_is_looked_at(fljax, refused, choice, message):
     Path("wrong.py").write_text(WRONG)
-    setting, name = given
+    setting, name = choice
     usual = {"--algorithm": ["fedavg"], "--partition": ["iid", "--n-clients", "3"]} | {setting: [f"./wrong.py:{name}"]}
-    words = [word for one, several in usual.items() for word in (one, *several)]
+    words = [word for option, values in usual.items() for word in (option, *values)]
     assert message in refused("run", *words, "--rounds", "1", "--epochs", "1", "--folder", "x")
 
 
 @pytest.mark.parametrize("word", ["fedavg+./wrong.py:pale", "./wrong.py:asks+./wrong.py:pale", "./wrong.py:pale"])
 def test_a_brick_of_ones_own_is_put_into_a_method_in_its_file(refused, word):
     Path("wrong.py").write_text(WRONG)
-    said = refused("run", *SMALL, "--algorithm", word)
-    assert "a brick of your own is put into a method in a file; write NAME = fljax.fedavg + pale in wrong.py" in said
+    message = refused("run", *SMALL, "--algorithm", word)
+    assert "a brick of your own is put into a method in a file; write NAME = fljax.fedavg + pale in wrong.py" in message
 
 
 @pytest.mark.slow
@@ -501,8 +503,8 @@ def test_a_brick_of_ones_own_is_put_into_a_method_in_its_file(refused, word):
 def test_groups_of_any_names_are_numbered(fljax, name, groups):
     """The clusters that a method tells of are those of the table, also where all clients hold one model."""
     Path("wrong.py").write_text(WRONG)
-    given = ("--algorithm", "./wrong.py:by_id", "--partition", f"./wrong.py:{name}", "--rounds", "1", "--epochs", "1")
-    status, _, err = fljax("run", *given, "--folder", "x")
+    options = ("--algorithm", "./wrong.py:by_id", "--partition", f"./wrong.py:{name}", "--rounds", "1", "--epochs", "1")
+    status, _, err = fljax("run", *options, "--folder", "x")
     assert (status, err) == (0, "")
     with Path("x/clients.csv").open() as clients, Path("x/summary.csv").open() as summary:
         rows, (line,) = list(csv.DictReader(clients)), csv.DictReader(summary)
@@ -512,25 +514,25 @@ def test_groups_of_any_names_are_numbered(fljax, name, groups):
 
 
 @pytest.mark.slow
-def test_a_file_that_has_moved_is_asked_for_and_gone_on_with_where_it_is_now(fljax, mine, refused):
+def test_a_file_that_has_moved_is_asked_for_and_gone_on_with_where_it_is_now(fljax, own_file, refused):
     status, _, err = fljax("run", *ALL, *SMALL, "--folder", "x")
     assert (status, err) == (0, "")
-    said = refused("run", "--folder", "x", "--rounds", "2", "--model", "mlp")
-    assert "mine.py:net, not mlp; choose another --folder" in said
+    message = refused("run", "--folder", "x", "--rounds", "2", "--model", "mlp")
+    assert "mine.py:net, not mlp; choose another --folder" in message
     Path("there").mkdir()
-    mine.rename("there/mine.py")
-    moved, again = [word.replace("./mine.py", "./there/mine.py") for word in ALL], ("run", "--folder", "x")
-    said = refused(*again, "--rounds", "3", *moved[2:])
-    assert "mine.py: No such file; if it has moved, give its new place: --algorithm PATH:mymethod" in said
-    status, out, err = fljax(*again, "--rounds", "3", *moved)
+    own_file.rename("there/mine.py")
+    new_options, resume = [word.replace("./mine.py", "./there/mine.py") for word in ALL], ("run", "--folder", "x")
+    message = refused(*resume, "--rounds", "3", *new_options[2:])
+    assert "mine.py: No such file; if it has moved, give its new place: --algorithm PATH:mymethod" in message
+    status, out, err = fljax(*resume, "--rounds", "3", *new_options)
     assert (status, err) == (0, "")
     assert "3/3" in out
 
 
 def test_what_a_score_of_ones_own_raises_is_said_with_its_place(refused):
     Path("mine.py").write_text("def wrong(outputs, y):\n    return outputs[y.missing]\n")
-    said = refused("run", "--algorithm", "fedavg", "--score", "./mine.py:wrong", "--rounds", "1")
-    assert re.search(r"mine\.py, line 2: AttributeError: .* no attribute missing", said)
+    message = refused("run", "--algorithm", "fedavg", "--score", "./mine.py:wrong", "--rounds", "1")
+    assert re.search(r"mine\.py, line 2: AttributeError: .* no attribute missing", message)
 
 
 OPTIMIZER = """
@@ -550,23 +552,23 @@ constant = 3
 def test_an_optimizer_of_ones_own_or_of_optax(fljax, refused):
     """It is that of `Work.optimizer`; a folder is gone on with by its own alone."""
     Path("mine.py").write_text(OPTIMIZER)
-    given = ("run", "--algorithm", "fedavg", *SMALL[2:], "--partition", "iid", "--folder", "x", "--rounds")
-    assert fljax(*given, "1", "--optimizer", "./mine.py:mine")[::2] == (0, "")
+    arguments = ("run", "--algorithm", "fedavg", *SMALL[2:], "--partition", "iid", "--folder", "x", "--rounds")
+    assert fljax(*arguments, "1", "--optimizer", "./mine.py:mine")[::2] == (0, "")
     assert fljax("run", "--folder", "x", "--rounds", "2")[::2] == (0, "")
     word = tomllib.loads(Path("x/config.toml").read_text())["fedavg"]["optimizer"]
     assert word == f"{Path('mine.py').absolute()}:mine"  # found from everywhere
     job = read_job(["--folder", "x"])
     assert program_text("fedavg", job, remake("x").federation) is None  # what it does is not known by its name
     assert program_text("fedavg", job.with_setting("fedavg.optimizer", "adam"), remake("x").federation) is not None
-    made, losses = remake("x").runs["fedavg"], load_run("x")["fedavg"].metrics["loss"]
-    work, model = made["algorithm"].about.work, plain_model(job, made["federation"])
-    for optimizer, same in ((lambda lr: optax.chain(optax.clip(0.01), optax.sgd(lr)), True), ("sgd", False)):
+    remade, losses = remake("x").runs["fedavg"], load_run("x")["fedavg"].metrics["loss"]
+    work, model = remade["algorithm"].about.work, plain_model(job, remade["federation"])
+    for optimizer, is_equal in ((lambda lr: optax.chain(optax.clip(0.01), optax.sgd(lr)), True), ("sgd", False)):
         algorithm = fedavg(model, work._replace(optimizer=optimizer))
-        _, metrics = simulate(algorithm, made["hyper"], made["federation"], made["key"], 2)
-        assert np.allclose(metrics["loss"], losses, rtol=1e-4) is same
-    assert "x holds results with --fedavg.optimizer" in refused(*given, "3", "--optimizer", "optax.lion")
-    assert fljax(*given[:-3], "--rounds", "1", "--optimizer", "optax.lion")[0] == 0
-    for word, said in (
+        _, metrics = simulate(algorithm, remade["hyper"], remade["federation"], remade["key"], 2)
+        assert np.allclose(metrics["loss"], losses, rtol=1e-4) is is_equal
+    assert "x holds results with --fedavg.optimizer" in refused(*arguments, "3", "--optimizer", "optax.lion")
+    assert fljax(*arguments[:-3], "--rounds", "1", "--optimizer", "optax.lion")[0] == 0
+    for word, message in (
         ("optax.lyon", "--optimizer optax.lyon: optax has no optimiser 'lyon'; choose one such as optax.lion"),
         ("optax.identity", "optimizer identity cannot be called with a learning rate alone"),
         ("optax.sigmoid_binary_cross_entropy", "cannot be called with a learning rate alone"),
@@ -575,4 +577,4 @@ def test_an_optimizer_of_ones_own_or_of_optax(fljax, refused):
         ("./mine.py:tall", "optimizer tall cannot be called with a learning rate alone: missing a required"),
         ("./mine.py", "mine.py:name with one of its names: mine tall"),
     ):
-        assert said in refused(*given[:-3], "--rounds", "1", "--optimizer", word)
+        assert message in refused(*arguments[:-3], "--rounds", "1", "--optimizer", word)

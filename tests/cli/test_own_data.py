@@ -39,13 +39,13 @@ def table(tmp_path):
     return tmp_path / "mine.csv"
 
 
-def arguments(table, *more):
-    return ["--data", str(table), "--client-column", "hospital", *more]
+def arguments(table, *options):
+    return ["--data", str(table), "--client-column", "hospital", *options]
 
 
 def test_a_table_is_run_with_its_own_clients(table, tmp_path, capsys):
-    given = arguments(table, "--label-column", "sick", "--feature-column", "age", "noise", "--lr", "0.5", *FEW)
-    assert main(["run", *given, "--rounds", "5", "--folder", str(tmp_path / "out")]) == 0
+    options = arguments(table, "--label-column", "sick", "--feature-column", "age", "noise", "--lr", "0.5", *FEW)
+    assert main(["run", *options, "--rounds", "5", "--folder", str(tmp_path / "out")]) == 0
     assert "mine.csv, natural: 6 clients, 16 training examples each" in capsys.readouterr().out
     with (tmp_path / "out" / "summary.csv").open() as file:
         (row,) = csv.DictReader(file)
@@ -60,33 +60,33 @@ def test_a_table_is_run_with_its_own_clients(table, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_categories_of_a_table_are_features_whose_names_are_kept(table, tmp_path, capsys):
-    given = arguments(table, "--label-column", "cost", "--feature-column", "sick", "age", *FEW, "--rounds", "1")
-    assert main(["run", *given, "--folder", str(tmp_path / "no")]) == 2
-    assert "'sick' is 'no'" in (said := capsys.readouterr().err.replace("yes", "no"))
-    assert "--category-column" in said
-    given = arguments(table, "--label-column", "cost", "--ignored-column", "noise", *FEW, "--rounds", "1")
-    assert main(["run", *given, "--category-column", "sick", "--folder", str(tmp_path / "out")]) == 0
-    found = fljax.load_run(tmp_path / "out")
-    assert found.inputs == ("age", "sick=no", "sick=yes")
-    assert found.scales["inputs"]["mean"].shape == (3,)
+    options = arguments(table, "--label-column", "cost", "--feature-column", "sick", "age", *FEW, "--rounds", "1")
+    assert main(["run", *options, "--folder", str(tmp_path / "no")]) == 2
+    assert "'sick' is 'no'" in (message := capsys.readouterr().err.replace("yes", "no"))
+    assert "--category-column" in message
+    options = arguments(table, "--label-column", "cost", "--ignored-column", "noise", *FEW, "--rounds", "1")
+    assert main(["run", *options, "--category-column", "sick", "--folder", str(tmp_path / "out")]) == 0
+    run = fljax.load_run(tmp_path / "out")
+    assert run.inputs == ("age", "sick=no", "sick=yes")
+    assert run.scales["inputs"]["mean"].shape == (3,)
     assert main(["run", "--folder", str(tmp_path / "out"), "--rounds", "2"]) == 0  # its categories are kept
 
 
 @pytest.mark.parametrize(
-    "more", [("--new-clients", "0.4"), ("--n-clients", "3"), ("--n-clients", "4", "--new-clients", "0.5")]
+    "options", [("--new-clients", "0.4"), ("--n-clients", "3"), ("--n-clients", "4", "--new-clients", "0.5")]
 )
-def test_names_are_those_of_the_clients_that_train(tmp_path, more):
+def test_names_are_those_of_the_clients_that_train(tmp_path, options):
     """Hospitals are told apart by their numbers of patients."""
     with (tmp_path / "sizes.csv").open("w") as file:
         file.write("hospital,age,sick\n")
         file.writelines(f"h{i},{j},{j % 2}\n" for i in range(6) for j in range(10 * (i + 1)))
-    job = read_job(arguments(tmp_path / "sizes.csv", "--label-column", "sick", *more, *FEW))
+    job = read_job(arguments(tmp_path / "sizes.csv", "--label-column", "sick", *options, *FEW))
     federation, newcomers = make_parts(job)
     splits = [split for split in (federation.train, federation.val, federation.test) if split is not None]
     sizes = sum(np.asarray(split.size) for split in splits)
     assert client_names(job).training == tuple(f"h{size // 10 - 1}" for size in sizes)
     assert len(sizes) < 6
-    assert (newcomers is None) == ("--new-clients" not in more)
+    assert (newcomers is None) == ("--new-clients" not in options)
     if newcomers is not None:
         sizes = sum(np.asarray(split.size) for split in newcomers if split is not None and hasattr(split, "size"))
         assert client_names(job).new == tuple(f"h{size // 10 - 1}" for size in sizes)
@@ -94,44 +94,44 @@ def test_names_are_those_of_the_clients_that_train(tmp_path, more):
 
 @pytest.mark.slow
 def test_a_comparison_scales_each_seed_by_its_own_training_examples(table, tmp_path, programs_of_seeds):
-    given = arguments(table, "--label-column", "sick", "--feature-column", "age", "noise", "--lr", "0.5", *FEW)
+    options = arguments(table, "--label-column", "sick", "--feature-column", "age", "noise", "--lr", "0.5", *FEW)
     programs_of_seeds.clear()
-    assert main(["compare", *given, "--seeds", "2", "--folder", str(tmp_path / "both")]) == 0
+    assert main(["compare", *options, "--seeds", "2", "--folder", str(tmp_path / "both")]) == 0
     assert len(programs_of_seeds) == 1  # for both seeds
-    assert main(["run", *given, "--seed", "1", "--folder", str(tmp_path / "one")]) == 0
+    assert main(["run", *options, "--seed", "1", "--folder", str(tmp_path / "one")]) == 0
     runs = [fljax.load_run(path) for path in (tmp_path / "both/seed_0", tmp_path / "both/seed_1", tmp_path / "one")]
     for name in ("accuracy_macro", "client_loss", "loss"):
         np.testing.assert_allclose(runs[1]["fedavg"].metrics[name], runs[2]["fedavg"].metrics[name], rtol=1e-5)
-    other, among, alone = (run.scales["inputs"]["mean"] for run in runs)
-    np.testing.assert_array_equal(among, alone)
-    assert other[0] != alone[0]  # the premise: another split has another mean age
-    federation, _ = make_parts(read_job([*given, "--seed", "1"]))
+    mean_of_seed_0, mean_of_seed_1, mean = (run.scales["inputs"]["mean"] for run in runs)
+    np.testing.assert_array_equal(mean_of_seed_1, mean)
+    assert mean_of_seed_0[0] != mean[0]  # the premise: another split has another mean age
+    federation, _ = make_parts(read_job([*options, "--seed", "1"]))
     (layer,) = runs[2]["fedavg"].client_model("h3").values()
-    x, y = (np.asarray(part)[federation.test.index[3, : federation.test.size[3]]] for part in federation.test.pool)
-    logits = (x - alone) / runs[2].scales["inputs"]["deviation"] @ layer["kernel"] + layer["bias"]  # taken elsewhere
+    x, y = (np.asarray(array)[federation.test.index[3, : federation.test.size[3]]] for array in federation.test.pool)
+    logits = (x - mean) / runs[2].scales["inputs"]["deviation"] @ layer["kernel"] + layer["bias"]  # taken elsewhere
     assert (logits.argmax(axis=1) == y).mean() == pytest.approx(runs[2]["fedavg"].metrics["client_accuracy"][-1, 3])
 
 
 @pytest.mark.slow
 def test_a_comparison_of_regressions_scales_targets_by_seed(table, tmp_path, programs_of_seeds):
-    given = arguments(table, "--label-column", "cost", "--feature-column", "age", "noise", "--lr", "0.1", *FEW)
-    given += ["--algorithm", "fedavg_ft"]  # whose clients' models are made after the last round
+    options = arguments(table, "--label-column", "cost", "--feature-column", "age", "noise", "--lr", "0.1", *FEW)
+    options += ["--algorithm", "fedavg_ft"]  # whose clients' models are made after the last round
     programs_of_seeds.clear()
-    assert main(["compare", *given, "--seeds", "2", "--folder", str(tmp_path / "both")]) == 0
+    assert main(["compare", *options, "--seeds", "2", "--folder", str(tmp_path / "both")]) == 0
     assert len(programs_of_seeds) == 1
-    assert main(["run", *given, "--seed", "1", "--folder", str(tmp_path / "one")]) == 0
-    other, among, alone = (
+    assert main(["run", *options, "--seed", "1", "--folder", str(tmp_path / "one")]) == 0
+    seed_0, seed_1, run_alone = (
         fljax.load_run(path) for path in (tmp_path / "both/seed_0", tmp_path / "both/seed_1", tmp_path / "one")
     )
-    for which in ("inputs", "targets"):
+    for kind in ("inputs", "targets"):
         for number in ("mean", "deviation"):
-            np.testing.assert_array_equal(among.scales[which][number], alone.scales[which][number])
-            assert not np.array_equal(among.scales[which][number], other.scales[which][number])  # the premise
+            np.testing.assert_array_equal(seed_1.scales[kind][number], run_alone.scales[kind][number])
+            assert not np.array_equal(seed_1.scales[kind][number], seed_0.scales[kind][number])  # the premise
     for name in ("r2_macro", "client_loss", "loss"):
-        one, two = (run["fedavg_ft"].metrics[name] for run in (among, alone))
-        np.testing.assert_allclose(one, two, rtol=1e-5)
-    assert among["fedavg_ft"].metrics["r2_macro"][-1] > 0.5
-    models = (run["fedavg_ft"].models for run in (among, alone))
+        compared_values, run_values = (run["fedavg_ft"].metrics[name] for run in (seed_1, run_alone))
+        np.testing.assert_allclose(compared_values, run_values, rtol=1e-5)
+    assert seed_1["fedavg_ft"].metrics["r2_macro"][-1] > 0.5
+    models = (run["fedavg_ft"].models for run in (seed_1, run_alone))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), *models)
 
 
@@ -143,11 +143,11 @@ OTHERS = ("fedbn", "fedcr", "fedsr", "fedsr_ft", "fedtsdp")
 @pytest.mark.parametrize("name", [name for name in fljax.ALGORITHMS if name not in OTHERS])
 def test_every_method_takes_the_scales_of_each_seed(table, name, tmp_path):
     """Traced, not compiled: the scales are the program's inputs, and no method wants to know them when it is made."""
-    given = arguments(table, "--label-column", "sick", "--feature-column", "age", "noise", "--model", "mlp")
-    job = read_job([*given, "--algorithm", name, "--rounds", "2", "--hidden", "6", "5"], OWN)
+    options = arguments(table, "--label-column", "sick", "--feature-column", "age", "noise", "--model", "mlp")
+    job = read_job([*options, "--algorithm", name, "--rounds", "2", "--hidden", "6", "5"], OWN)
     jobs = [job.with_setting("seed", seed) for seed in range(2)]
-    federations = same_shapes([make_federation(one) for one in jobs])
-    seeds = [Seed(*one, tmp_path) for one in zip(jobs, federations, strict=True)]
+    federations = same_shapes([make_federation(parts) for parts in jobs])
+    seeds = [Seed(*parts, tmp_path) for parts in zip(jobs, federations, strict=True)]
     ((section, plan),) = plans(seeds[0])[0].items()
     runs = together(section, plan, seeds, [scaling_of(seed) for seed in seeds])
     assert runs.varied is not None
@@ -186,34 +186,34 @@ def test_several_columns_of_0_and_1_are_labels_side_by_side(table):
 
 @pytest.mark.slow
 def test_several_labels_with_a_target_epsilon_are_planned(table, capsys):
-    given = ["plan", *with_signs(table), "--task", "labels", "--algorithm", "fedavg+client_dp"]
-    given += ["--target-epsilon", "8", "--delta", "0.01", "--at-once", "1", "--compile", "fast"]
-    assert main(given) == 0
+    words = ["plan", *with_signs(table), "--task", "labels", "--algorithm", "fedavg+client_dp"]
+    words += ["--target-epsilon", "8", "--delta", "0.01", "--at-once", "1", "--compile", "fast"]
+    assert main(words) == 0
     assert "fedavg+client_dp" in capsys.readouterr().out
 
 
 @pytest.mark.slow
 def test_several_labels_are_learnt_from_a_table(table, tmp_path):
-    given = [*with_signs(table), "--task", "labels", "--lr", "0.5", "--epochs", "5", "--rounds", "10"]
-    assert main(["run", *given, "--folder", str(tmp_path / "out")]) == 0
+    options = [*with_signs(table), "--task", "labels", "--lr", "0.5", "--epochs", "5", "--rounds", "10"]
+    assert main(["run", *options, "--folder", str(tmp_path / "out")]) == 0
     run = fljax.load_run(tmp_path / "out")["fedavg"]
     assert run.metrics["accuracy_macro"][-1] > 0.9  # the mean over the two labels
-    federation, _ = make_parts(read_job(given))
+    federation, _ = make_parts(read_job(options))
     assert run.metrics["client_accuracy"].shape == (10, len(federation.train.size))
 
 
 def test_settings_of_the_partition_hold_for_the_tables_clients(table):
-    more = ("--label-column", "sick", "--feature-column", "age", "--partition.val-fraction", "0.2")
-    federation, _ = make_parts(read_job(arguments(table, *more, "--partition.n-clients", "4")))
+    options = ("--label-column", "sick", "--feature-column", "age", "--partition.val-fraction", "0.2")
+    federation, _ = make_parts(read_job(arguments(table, *options, "--partition.n-clients", "4")))
     assert federation.train.size.tolist() == [12] * 4
     assert federation.val is not None
-    dealt = ["--data", str(table), "--label-column", "sick", "--feature-column", "age", "--partition", "dirichlet"]
-    federation, _ = make_parts(read_job([*dealt, "--partition.n-clients", "3", "--seed", "1"]))
+    words = ["--data", str(table), "--label-column", "sick", "--feature-column", "age", "--partition", "dirichlet"]
+    federation, _ = make_parts(read_job([*words, "--partition.n-clients", "3", "--seed", "1"]))
     assert federation.train.size.shape == (3,)
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("options", "message"),
     [
         (("--label-column", "ill"), "there is no column 'ill'; the columns are hospital, age"),
         ((), "name the column of the labels: --label-column or Columns(label=...)"),
@@ -235,16 +235,16 @@ def test_settings_of_the_partition_hold_for_the_tables_clients(table):
         (("--dataset", "mine.npz", "--data", "None"), "for your own data write --data mine.npz"),
     ],
 )
-def test_what_is_wrong_is_one_line(table, capsys, more, message):
+def test_what_is_wrong_is_one_line(table, capsys, options, message):
     if message.startswith("line 2"):
         table.write_text(table.read_text().replace(table.read_text().split("\n")[1].split(",")[4], "dear"))
-    assert main(["run", *arguments(table, *more)]) == 2
+    assert main(["run", *arguments(table, *options)]) == 2
     assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("ending", ["csv", "npz"])
 @pytest.mark.parametrize(
-    ("labels", "classes", "first"),
+    ("labels", "classes", "encoded"),
     [
         ([0, 1, 2, 1], (), [0, 1, 2, 1]),
         ([0, 1, 4, 1], (), [0, 1, 4, 1]),  # 2 and 3 are missing
@@ -253,7 +253,7 @@ def test_what_is_wrong_is_one_line(table, capsys, more, message):
         ([1, -1, 1, 1], ("-1", "1"), [1, 0, 1, 1]),
     ],
 )
-def test_whole_numbers_that_do_not_count_from_0_are_names_of_classes(tmp_path, ending, labels, classes, first):
+def test_whole_numbers_that_do_not_count_from_0_are_names_of_classes(tmp_path, ending, labels, classes, encoded):
     """In a table and in arrays alike."""
     path, columns = tmp_path / f"mine.{ending}", fljax.Columns("y", "client")
     x, client = np.arange(12, dtype=np.float32), np.arange(12) % 2
@@ -264,7 +264,7 @@ def test_whole_numbers_that_do_not_count_from_0_are_names_of_classes(tmp_path, e
         path.write_text(f"a,y,client\n{rows}")
     data = fljax.read_own(path, columns)
     assert data.classes == classes
-    assert np.asarray(data.examples.y)[:4].tolist() == first
+    assert np.asarray(data.examples.y)[:4].tolist() == encoded
     targets = fljax.read_own(path, columns, "regression")
     assert (targets.classes, np.asarray(targets.examples.y)[:4].tolist()) == ((), labels)
 
@@ -274,49 +274,49 @@ def test_results_take_the_place_of_no_file_of_ones_own(table, refused, name):
     folder = table.parent / "own"
     folder.mkdir()
     table.rename(folder / name)
-    before = (folder / name).read_bytes()
-    (table.parent / "x.csv").write_bytes(before)
-    given = arguments(table.parent / "x.csv", "--label-column", "sick", "--feature-column", "age", *FEW)
+    content = (folder / name).read_bytes()
+    (table.parent / "x.csv").write_bytes(content)
+    options = arguments(table.parent / "x.csv", "--label-column", "sick", "--feature-column", "age", *FEW)
     for command in ("run", "compare"):
         assert f"own has a {name} of its own, which results would replace" in refused(
-            command, *given, "--folder", str(folder)
+            command, *options, "--folder", str(folder)
         )
     assert {path.name for path in folder.iterdir()} <= {name, ".lock"}
-    assert (folder / name).read_bytes() == before
+    assert (folder / name).read_bytes() == content
 
 
 @pytest.mark.parametrize("separator", [";", "\t", "|"])
 def test_a_table_is_separated_by_what_its_first_line_has(table, separator):
     """A comma that it has is what separates it; a value may hold any of the others."""
-    given = ("--label-column", "sick", "--feature-column", "age")
-    expected, _ = make_parts(read_job(arguments(table, *given)))
+    options = ("--label-column", "sick", "--feature-column", "age")
+    expected, _ = make_parts(read_job(arguments(table, *options)))
     text = table.read_text()
     table.write_text(text.replace(",", separator))
-    found, _ = make_parts(read_job(arguments(table, *given)))
-    np.testing.assert_array_equal(found.train.pool.x, expected.train.pool.x)
+    federation, _ = make_parts(read_job(arguments(table, *options)))
+    np.testing.assert_array_equal(federation.train.pool.x, expected.train.pool.x)
     table.write_text(text.replace("h0", f'"h{separator}0"').replace("noise", f'"noise{separator}"', 1))
-    assert make_parts(read_job(arguments(table, *given)))[0].train.size.tolist() == expected.train.size.tolist()
+    assert make_parts(read_job(arguments(table, *options)))[0].train.size.tolist() == expected.train.size.tolist()
 
 
 @pytest.mark.parametrize(
-    ("labels", "task", "said"),
+    ("labels", "task", "message"),
     [
         (["yes"] * 6, "auto", "column 'y' has one label only, 'yes'; give examples of two classes or more"),
         ([3] * 6, "auto", "column 'y' has one label only, '3'"),
         ([0.5, 1.25, 2.5, 3.5, 4.5, 5.5], "classification", "has 6 different numbers in 6 rows; say task 'regression'"),
     ],
 )
-def test_labels_that_nothing_can_be_learnt_of_are_refused(tmp_path, labels, task, said):
+def test_labels_that_nothing_can_be_learnt_of_are_refused(tmp_path, labels, task, message):
     (tmp_path / "d.csv").write_text("x,y\n" + "".join(f"{i},{label}\n" for i, label in enumerate(labels)))
-    with pytest.raises(ValueError, match=re.escape(said)):
+    with pytest.raises(ValueError, match=re.escape(message)):
         fljax.read_own(tmp_path / "d.csv", fljax.Columns("y"), task)
 
 
 @pytest.mark.slow
 def test_a_setting_of_several_words_that_stands_twice_is_said(fljax):
-    given = ("--algorithm", "fedavg", "--rounds", "1", "--partition", "iid", "--n-clients", "3", "--epochs", "1")
-    again = ("--score", "brier", "--score", "top3", "--lr", "1", "--lr", "0.1")
-    _, out, err = fljax("run", *given, *again, "--folder", "x")
+    options = ("--algorithm", "fedavg", "--rounds", "1", "--partition", "iid", "--n-clients", "3", "--epochs", "1")
+    repeated = ("--score", "brier", "--score", "top3", "--lr", "1", "--lr", "0.1")
+    _, out, err = fljax("run", *options, *repeated, "--folder", "x")
     assert err == "fljax: not used: --score brier (--score is given again); give all words at once\n"
     assert "top3" in out
 
@@ -324,20 +324,20 @@ def test_a_setting_of_several_words_that_stands_twice_is_said(fljax):
 def test_pixels_that_are_not_scaled_are_spoken_of_unless_the_network_scales_them(tmp_path, monkeypatch):
     x = np.random.default_rng(0).integers(256, size=(40, 3, 3, 1)).astype(np.float32)
     np.savez(tmp_path / "a.npz", x=x, y=np.arange(40) % 2, client_ids=np.arange(40) % 4)
-    given = ["--data", str(tmp_path / "a.npz"), *FEW]
-    for more in ((), ("--normalize", "centred"), ("--partition", "iid", "--partition.n-clients", "4")):
+    options = ["--data", str(tmp_path / "a.npz"), *FEW]
+    for more_options in ((), ("--normalize", "centred"), ("--partition", "iid", "--partition.n-clients", "4")):
         with pytest.warns(ScaleWarning, match="is not scaled.*--normalize standard"):
-            make_parts(read_job([*given, *more]))
-    make_parts(read_job([*given, "--normalize", "standard"]))  # a warning would be an error
-    shown = []
+            make_parts(read_job([*options, *more_options]))
+    make_parts(read_job([*options, "--normalize", "standard"]))  # a warning would be an error
+    warning_texts = []
 
-    def warned(arguments):
+    def format_warnings(arguments):
         for file in (scale.__file__, "/other/file.py"):
-            shown.append(warnings.formatwarning(UserWarning("x goes"), UserWarning, file, 3))
+            warning_texts.append(warnings.formatwarning(UserWarning("x goes"), UserWarning, file, 3))
 
-    monkeypatch.setattr("fljax.cli.command", lambda name: warned)
+    monkeypatch.setattr("fljax.cli.command", lambda name: format_warnings)
     main(["run"])
-    assert shown == ["fljax: x goes\n", "/other/file.py:3: UserWarning: x goes\n"]
+    assert warning_texts == ["fljax: x goes\n", "/other/file.py:3: UserWarning: x goes\n"]
     assert warnings.formatwarning(UserWarning("x"), UserWarning, scale.__file__, 3) != "fljax: x\n"  # outside it
 
 
@@ -353,40 +353,40 @@ def test_whole_numbers_reach_a_network_as_they_are_or_normalized(tmp_path):
     for name, examples in (("words", x), ("image", 30 * x.reshape(40, 2, 2, 1)), ("uint8", x.astype(np.uint8))):
         np.savez(tmp_path / f"{name}.npz", x=examples, y=np.arange(40) % 2, client_ids=np.arange(40) % 4)
 
-    def made(data, net, *more):
-        given = ["--data", str(tmp_path / f"{data}.npz"), "--model", f"{tmp_path}/net.py:{net}", *more]
-        job = read_job([*given, "--algorithm", "fedavg"])
+    def model_of(data, net, *options):
+        all_options = ["--data", str(tmp_path / f"{data}.npz"), "--model", f"{tmp_path}/net.py:{net}", *options]
+        job = read_job([*all_options, "--algorithm", "fedavg"])
         return make_model(job, make_parts(job)[0])
 
-    assert dict(made("words", "Words").about)["input_dtype"] == "int32"
-    assert "mean" in dict(made("image", "Image", "--normalize", "standard").about)
-    for data, more in (("uint8", ()), ("words", ("--normalize", "standard"))):
+    assert dict(model_of("words", "Words").about)["input_dtype"] == "int32"
+    assert "mean" in dict(model_of("image", "Image", "--normalize", "standard").about)
+    for data, options in (("uint8", ()), ("words", ("--normalize", "standard"))):
         with pytest.raises(
             ValueError, match=r"Words takes whole numbers.*examples as int32, not normalized .uint8 are p"
         ):
-            made(data, "Words", *more)
+            model_of(data, "Words", *options)
 
 
 def test_an_archive_whose_clients_have_a_name_of_their_own(tmp_path, capsys):
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "a.npz", images=rng.normal(size=(40, 3)), labels=np.arange(40) % 2, user=np.arange(40) % 4)
-    given = ["--data", str(tmp_path / "a.npz"), *FEW]
-    assert main(["run", *given]) == 2
-    said = capsys.readouterr().err
-    assert "give --client-column NAME, one of its arrays images, labels, user, or --partition iid" in said
-    federation, _ = make_parts(read_job([*given, "--client-column", "user"]))  # what is advised is right
+    options = ["--data", str(tmp_path / "a.npz"), *FEW]
+    assert main(["run", *options]) == 2
+    message = capsys.readouterr().err
+    assert "give --client-column NAME, one of its arrays images, labels, user, or --partition iid" in message
+    federation, _ = make_parts(read_job([*options, "--client-column", "user"]))  # what is advised is right
     assert federation.train.size.tolist() == [8] * 4
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("options", "message"),
     [
         (("--client-column", "hospital"), "--client-column hospital is for data of your own; give --data FILE"),
         (("--task", "regression"), "--task regression is for data of your own"),
     ],
 )
-def test_columns_of_no_data_are_refused(capsys, more, message):
-    assert main(["run", *more]) == 2
+def test_columns_of_no_data_are_refused(capsys, options, message):
+    assert main(["run", *options]) == 2
     assert message in capsys.readouterr().err
 
 
@@ -416,52 +416,52 @@ def test_moments_are_those_of_what_a_batch_has():
 def test_fractions_beside_a_column_that_says_the_split_are_refused(tmp_path):
     rows = [f"{i},{i % 3},{i % 2},{'test' if i % 5 == 0 else 'train'}" for i in range(60)]
     (tmp_path / "parts.csv").write_text("\n".join(["x,hospital,sick,fold", *rows]))
-    given = f"--data {tmp_path}/parts.csv --client-column hospital --label-column sick --split-column fold".split()
-    assert make_parts(read_job(given))[0].test.size.sum() == 12
+    options = f"--data {tmp_path}/parts.csv --client-column hospital --label-column sick --split-column fold".split()
+    assert make_parts(read_job(options))[0].test.size.sum() == 12
     for name in ("val", "test"):
         message = rf"--partition.{name}-fraction 0.3: the data assigns each example to a split already; leave it out"
         with pytest.raises(ValueError, match=message):
-            make_parts(read_job([*given, f"--partition.{name}-fraction", "0.3"]))
+            make_parts(read_job([*options, f"--partition.{name}-fraction", "0.3"]))
 
 
 def test_validation_rows_of_a_table_are_refused_with_a_partition(tmp_path):
     with (tmp_path / "parts.csv").open("w") as file:
         file.write("age,fold,sick\n")
         file.writelines(f"{i},{['train', 'val', 'test'][i % 3]},{i % 2}\n" for i in range(30))
-    given = ["--data", str(tmp_path / "parts.csv"), "--label-column", "sick", "--partition", "iid", *FEW]
+    options = ["--data", str(tmp_path / "parts.csv"), "--label-column", "sick", "--partition", "iid", *FEW]
     with pytest.raises(ValueError, match="--split-column fold with --partition iid: 10 examples are marked as val"):
-        make_parts(read_job([*given, "--split-column", "fold", "--partition.n-clients", "2"]))
+        make_parts(read_job([*options, "--split-column", "fold", "--partition.n-clients", "2"]))
 
 
 @pytest.mark.slow
 def test_relabelled_rows_and_a_second_data_set_are_told(fljax, refused):
     rows = [f"{i},{i % 2},{'uv'[i // 4]}" for i in range(8)]
     Path("mine.csv").write_text("\n".join(["cost,sick,site", *rows]))
-    given = ["--client-column", "site", "--label-column", "sick", "--algorithm", "fedavg", "--rounds", "1"]
-    given += ["--folder", "x"]
-    assert fljax("run", "--data", "mine.csv", *given)[0] == 0
+    options = ["--client-column", "site", "--label-column", "sick", "--algorithm", "fedavg", "--rounds", "1"]
+    options += ["--folder", "x"]
+    assert fljax("run", "--data", "mine.csv", *options)[0] == 0
     Path("mine.csv").write_text("\n".join(["cost,sick,site", "0,1,u", *rows[1:]]))
-    said = refused("run", "--folder", "x", "--rounds", "2")
+    message = refused("run", "--folder", "x", "--rounds", "2")
     assert (
         "x/fedavg holds a run on other labels, or on another split of the examples among clients; use another folder"
-        in said
+        in message
     )
-    said = refused("run", "--data", "mnist", *given[:-2])
-    assert "mnist; for the data set of that name write --dataset mnist" in said
-    said = refused("run", "--data", "mine.csv", "--dataset", "mnist", *given)
-    assert "--dataset mnist and --data" in said
-    assert "are two data sets; leave one out" in said
+    message = refused("run", "--data", "mnist", *options[:-2])
+    assert "mnist; for the data set of that name write --dataset mnist" in message
+    message = refused("run", "--data", "mine.csv", "--dataset", "mnist", *options)
+    assert "--dataset mnist and --data" in message
+    assert "are two data sets; leave one out" in message
 
 
 @pytest.mark.parametrize(
-    ("task", "n", "said"), [("auto", 31, True), ("auto", 30, False), ("classification", 31, False)]
+    ("task", "n", "is_said"), [("auto", 31, True), ("auto", 30, False), ("classification", 31, False)]
 )
-def test_whole_numbers_that_have_become_many_classes_are_remarked_on(tmp_path, task, n, said):
+def test_whole_numbers_that_have_become_many_classes_are_remarked_on(tmp_path, task, n, is_said):
     rows = "".join(f"h{i % 2},{i},{20 + i % n},{'abcdefghijklmnopqrstuvwxyzABCDEFGHIJ'[i % n]}\n" for i in range(8 * n))
     (tmp_path / "ages.csv").write_text("site,x,age,word\n" + rows)
-    given = ["--data", str(tmp_path / "ages.csv"), "--client-column", "site", "--task", task, "--feature-column", "x"]
-    of_numbers = read_job([*given, "--label-column", "age"])
-    lines = many_classes(of_numbers, make_parts(of_numbers)[0])
-    assert lines == ([f"age has {n} classes; if it is an amount, use --task regression"] if said else [])
-    of_words = read_job([*given, "--label-column", "word"])
-    assert many_classes(of_words, make_parts(of_words)[0]) == []
+    options = ["--data", str(tmp_path / "ages.csv"), "--client-column", "site", "--task", task, "--feature-column", "x"]
+    job_of_ages = read_job([*options, "--label-column", "age"])
+    lines = many_classes(job_of_ages, make_parts(job_of_ages)[0])
+    assert lines == ([f"age has {n} classes; if it is an amount, use --task regression"] if is_said else [])
+    job_of_words = read_job([*options, "--label-column", "word"])
+    assert many_classes(job_of_words, make_parts(job_of_words)[0]) == []

@@ -17,29 +17,29 @@ def test_a_run_ends_early_says_so_and_goes_on_with_more_patience(fljax, tmp_path
     status, out, err = fljax("run", *SMALL, *VALIDATED, "--rounds", "60", "--patience", "2", "--folder", "x")
     assert (status, err) == (0, "")
     metrics = load_run("x")["fedavg"].metrics
-    made, best = len(metrics["loss"]), int(metrics["val_accuracy_macro"].argmax())
-    assert made == best + 3 < 60
-    assert f"fedavg ended after {made} of 60 rounds: val_accuracy_macro was best after {best + 1}" in out
+    n_rounds, best = len(metrics["loss"]), int(metrics["val_accuracy_macro"].argmax())
+    assert n_rounds == best + 3 < 60
+    assert f"fedavg ended after {n_rounds} of 60 rounds: val_accuracy_macro was best after {best + 1}" in out
     with Path("x/summary.csv").open() as file:
         (row,) = csv.DictReader(file)
-    assert row["rounds"] == str(made)
+    assert row["rounds"] == str(n_rounds)
     assert (row["best_val_round"], float(row["accuracy_at_best_val"])) == (
         str(best + 1),
         metrics["accuracy_macro"][best],
     )
     assert f"{metrics['accuracy_macro'][best]:.4f} ({best + 1})" in out
-    chosen = metrics["accuracy_macro"][best]
-    shown = fljax("show", "x", "--measure", "accuracy_at_best_val")[1]
-    assert f"fedavg                   {chosen:.4f}" in shown
-    assert f"ended early: fedavg {made} of 60" in shown
+    accuracy = metrics["accuracy_macro"][best]
+    shown_text = fljax("show", "x", "--measure", "accuracy_at_best_val")[1]
+    assert f"fedavg                   {accuracy:.4f}" in shown_text
+    assert f"ended early: fedavg {n_rounds} of 60" in shown_text
     out = fljax("run", "--folder", "x")[1]  # with the patience that it had
-    assert f"fedavg ended after {made} of 60 rounds" in out
+    assert f"fedavg ended after {n_rounds} of 60 rounds" in out
     assert f"{metrics['accuracy_macro'][-1]:.4f}" in fljax("show", "x")[1]
-    longer = fljax("run", "--folder", "x", "--patience", "4")[1]
-    on = load_run("x")["fedavg"].metrics
-    np.testing.assert_array_equal(on["val_accuracy_macro"][:made], metrics["val_accuracy_macro"])
-    assert len(on["loss"]) == int(on["val_accuracy_macro"].argmax()) + 5
-    assert "fedavg ended after" in longer
+    longer_out = fljax("run", "--folder", "x", "--patience", "4")[1]
+    longer_metrics = load_run("x")["fedavg"].metrics
+    np.testing.assert_array_equal(longer_metrics["val_accuracy_macro"][:n_rounds], metrics["val_accuracy_macro"])
+    assert len(longer_metrics["loss"]) == int(longer_metrics["val_accuracy_macro"].argmax()) + 5
+    assert "fedavg ended after" in longer_out
     stored = tomllib.loads(Path("x/config.toml").read_text())
     assert (stored["patience"], stored["validate"]) == (4, True)
 
@@ -50,23 +50,23 @@ def test_less_patience_than_a_run_was_made_with_is_refused(fljax, refused):
     assert fljax("run", *SMALL, "--rounds", "12", "--folder", "x")[0] == 0
     accuracy = load_run("x")["fedavg"].metrics["accuracy_macro"]
     best = np.maximum.accumulate(accuracy)
-    since = np.arange(12) - [int(np.argmax(accuracy[: i + 1] == best[i])) for i in range(12)]
-    ends = int(np.argmax(since >= 1)) + 1
-    assert 1 < ends < 12
-    said = refused("run", "--folder", "x", "--patience", "1")
-    assert f"--patience 1: x holds 12 rounds of fedavg, but this patience ends it after {ends}; " in said
+    rounds_since_best = np.arange(12) - [int(np.argmax(accuracy[: i + 1] == best[i])) for i in range(12)]
+    expected_end = int(np.argmax(rounds_since_best >= 1)) + 1
+    assert 1 < expected_end < 12
+    message = refused("run", "--folder", "x", "--patience", "1")
+    assert f"--patience 1: x holds 12 rounds of fedavg, but this patience ends it after {expected_end}; " in message
     assert "patience" not in tomllib.loads(Path("x/config.toml").read_text())
     assert fljax("run", "--folder", "x", "--patience", "30")[0] == 0
 
 
 def test_a_run_that_ended_between_tests_is_shown_again(fljax):
     """Its patience is over a round before the test that ends it."""
-    given = ("run", *SMALL, "--rounds", "40", "--evaluate-every", "3", "--patience", "4", "--folder", "x")
-    assert fljax(*given)[::2] == (0, "")
-    made = len(load_run("x")["fedavg"].metrics["loss"])
-    assert made < 40
+    arguments = ("run", *SMALL, "--rounds", "40", "--evaluate-every", "3", "--patience", "4", "--folder", "x")
+    assert fljax(*arguments)[::2] == (0, "")
+    n_rounds = len(load_run("x")["fedavg"].metrics["loss"])
+    assert n_rounds < 40
     assert fljax("run", "--folder", "x")[::2] == (0, "")
-    assert len(load_run("x")["fedavg"].metrics["loss"]) == made
+    assert len(load_run("x")["fedavg"].metrics["loss"]) == n_rounds
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_run_that_ended_between_tests_is_shown_again(fljax):
 )
 def test_where_it_cannot_be_it_is_refused_in_one_line(refused, arguments, message):
     Path("job.toml").write_text("patience = 3\n")
-    command, *rest = arguments.split()
+    command, *options = arguments.split()
     numbers = ("--lr", "0.1", "0.2") if command == "sweep" else ()
-    assert message in refused(command, *SMALL, *numbers, *rest)
+    assert message in refused(command, *SMALL, *numbers, *options)
     assert not Path("results").exists()

@@ -28,20 +28,20 @@ def test_devices_are_those_of_the_run_whose_clients_change(refused, monkeypatch)
     """An absent client is not tested, which is less work."""
     n_test = []
 
-    def noted(model, federation, *rest, **more):
+    def count_examples(model, federation, *arguments, **options):
         n_test.append(int(np.asarray(federation.test.size).sum()))
         raise ValueError("this is all that is asked")
 
-    monkeypatch.setattr(assemble, "enough_devices", noted)
+    monkeypatch.setattr(assemble, "enough_devices", count_examples)
     for command in ("plan", "run"):
         refused(command, *SMALL[1:], "--rounds", "2", "--drift", "arrive", "--drift.start", "1")
     assert n_test[0] == n_test[1] < 360
 
 
 def test_help_and_errors(fljax, refused):
-    told = " ".join(fljax("plan", "--help")[1].split())
-    assert "--memory" in told
-    assert "results folder whose settings and devices are used; nothing is written" in told
+    help_text = " ".join(fljax("plan", "--help")[1].split())
+    assert "--memory" in help_text
+    assert "results folder whose settings and devices are used; nothing is written" in help_text
     assert "memory" in refused("plan", "--memory", "much")
     assert "memory=-1" in refused(*SMALL, "--memory", "-1")
     for memory in ("inf", "nan", "1e400"):
@@ -53,10 +53,10 @@ def test_a_quick_plan_compiles_nothing_and_keeps_to_what_is_measured(fljax, monk
     rounds = ("--rounds", "50")
     measured = {line.split()[0]: line.split() for line in fljax(*SMALL, *rounds)[1].splitlines()[-2:]}
 
-    def never(*arguments):
+    def fail_if_compiled(*arguments):
         raise AssertionError("something was compiled")
 
-    monkeypatch.setattr(Compiler, "program", never)
+    monkeypatch.setattr(Compiler, "program", fail_if_compiled)
     status, out, _ = fljax(*SMALL, *rounds, "--quick")
     assert status == 0
     quick = {line.split()[0]: line.split() for line in out.splitlines()[-2:]}

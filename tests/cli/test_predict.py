@@ -31,29 +31,29 @@ def table(path):
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
-    """``told("sick") -> (folder, the run, the file's rows, the lines of predictions_test.csv)``, run once each.
+def predictions_for(tmp_path_factory):
+    """``predictions_for("sick")``, run once each: folder, run, rows of the file, lines of predictions_test.csv.
 
     Of "sick" two methods, one of which has a model for each client.
     """
-    made, root = {}, tmp_path_factory.mktemp("predict")
+    results, root = {}, tmp_path_factory.mktemp("predict")
     rows = table(root / "d.csv")
 
-    def of(*labels):
-        if labels not in made:
+    def predictions_of(*labels):
+        if labels not in results:
             folder = root / "-".join(labels)
-            given = ["--data", str(root / "d.csv"), "--client-column", "hospital", "--label-column", *labels, *FEW]
+            words = ["--data", str(root / "d.csv"), "--client-column", "hospital", "--label-column", *labels, *FEW]
             methods = ["fedavg", "standalone"] if labels == ("sick",) else ["fedavg"]
-            asked = ["--feature-column", "age", "--algorithm", *methods, "--folder", str(folder)]
-            assert main(["run", *given, *asked]) == 0
+            options = ["--feature-column", "age", "--algorithm", *methods, "--folder", str(folder)]
+            assert main(["run", *words, *options]) == 0
             assert main(["predict", str(folder)]) == 0
-            made[labels] = folder, load_run(folder), rows, read(folder / "predictions_test.csv")
-        return made[labels]
+            results[labels] = folder, load_run(folder), rows, read_lines(folder / "predictions_test.csv")
+        return results[labels]
 
-    return of
+    return predictions_of
 
 
-def read(path):
+def read_lines(path):
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
 
@@ -62,18 +62,18 @@ def of_client(lines, method, client):
     return [line for line in lines if (line["method"], line["client"]) == (method, client)]
 
 
-def test_classes_have_their_names_and_the_runs_accuracy(told):
-    folder, run, rows, lines = told("sick")
+def test_classes_have_their_names_and_the_runs_accuracy(predictions_for):
+    folder, run, rows, lines = predictions_for("sick")
     assert [*lines[0]] == ["method", "client", "example", "label", "predicted", "p_no", "p_yes"]
     assert run.classes == ("no", "yes")
     for method in run:
         for i, client in enumerate(run[method].clients):
-            own = of_client(lines, method, client)
-            assert own
-            assert all(rows[int(line["example"])]["hospital"] == client for line in own)
-            assert all(rows[int(line["example"])]["sick"] == line["label"] for line in own)
-            right = np.mean([line["label"] == line["predicted"] for line in own])
-            assert right == pytest.approx(run[method].metrics["client_accuracy"][-1, i])
+            client_lines = of_client(lines, method, client)
+            assert client_lines
+            assert all(rows[int(line["example"])]["hospital"] == client for line in client_lines)
+            assert all(rows[int(line["example"])]["sick"] == line["label"] for line in client_lines)
+            accuracy = np.mean([line["label"] == line["predicted"] for line in client_lines])
+            assert accuracy == pytest.approx(run[method].metrics["client_accuracy"][-1, i])
     algorithm, line = remake(folder).runs["standalone"]["algorithm"], of_client(lines, "standalone", "h3")[0]
     x = np.array([[float(rows[int(line["example"])]["age"])]], np.float32)
     p = jax.nn.softmax(algorithm.predict(run["standalone"].client_model("h3"), x))[0]
@@ -81,75 +81,77 @@ def test_classes_have_their_names_and_the_runs_accuracy(told):
 
 
 @pytest.mark.slow
-def test_numbers_are_in_the_files_unit(told):
-    _, run, rows, lines = told("cost")
+def test_numbers_are_in_the_files_unit(predictions_for):
+    _, run, rows, lines = predictions_for("cost")
     assert [*lines[0]] == ["method", "client", "example", "label", "predicted"]
     for i, client in enumerate(run["fedavg"].clients):
-        own = of_client(lines, "fedavg", client)
-        cost = np.array([float(rows[int(line["example"])]["cost"]) for line in own])
-        np.testing.assert_allclose([float(line["label"]) for line in own], cost, rtol=1e-6)
-        error = np.square(cost - [float(line["predicted"]) for line in own]).mean()
+        client_lines = of_client(lines, "fedavg", client)
+        cost = np.array([float(rows[int(line["example"])]["cost"]) for line in client_lines])
+        np.testing.assert_allclose([float(line["label"]) for line in client_lines], cost, rtol=1e-6)
+        error = np.square(cost - [float(line["predicted"]) for line in client_lines]).mean()
         assert error == pytest.approx(float(run["fedavg"].metrics["client_mse"][-1, i]), rel=1e-4)
 
 
 @pytest.mark.slow
-def test_each_label_has_its_name(told):
-    _, run, rows, lines = told("old", "young")
-    columns = [f"{what}_{name}" for name in ("old", "young") for what in ("label", "p", "predicted")]
+def test_each_label_has_its_name(predictions_for):
+    _, run, rows, lines = predictions_for("old", "young")
+    columns = [f"{prefix}_{name}" for name in ("old", "young") for prefix in ("label", "p", "predicted")]
     assert [*lines[0]] == ["method", "client", "example", *columns]
     assert all(float(line[f"label_{n}"]) == rows[int(line["example"])][n] for line in lines for n in ("old", "young"))
     assert all((float(line["p_old"]) >= 0.5) == float(line["predicted_old"]) for line in lines)
     for i, client in enumerate(run["fedavg"].clients):
         own = of_client(lines, "fedavg", client)
-        right = [float(line[f"label_{n}"]) == float(line[f"predicted_{n}"]) for line in own for n in ("old", "young")]
-        assert np.mean(right) == pytest.approx(run["fedavg"].metrics["client_accuracy"][-1, i])
+        is_right = [
+            float(line[f"label_{n}"]) == float(line[f"predicted_{n}"]) for line in own for n in ("old", "young")
+        ]
+        assert np.mean(is_right) == pytest.approx(run["fedavg"].metrics["client_accuracy"][-1, i])
 
 
-def test_one_method_another_split_and_file(told, tmp_path, capsys):
-    folder, run, _, lines = told("sick")
-    asked = ["--method", "standalone", "--split", "train", "--out", str(tmp_path / "t.csv")]
-    assert main(["predict", str(folder), *asked]) == 0
-    train = read(tmp_path / "t.csv")
+def test_one_method_another_split_and_file(predictions_for, tmp_path, capsys):
+    folder, run, _, lines = predictions_for("sick")
+    options = ["--method", "standalone", "--split", "train", "--out", str(tmp_path / "t.csv")]
+    assert main(["predict", str(folder), *options]) == 0
+    train = read_lines(tmp_path / "t.csv")
     assert {line["method"] for line in train} == {"standalone"}
     assert {line["example"] for line in train}.isdisjoint(line["example"] for line in lines)
     assert len(train) + len(lines) / len(run) == 160
     assert f"{len(train)} predictions written to {tmp_path / 't.csv'}" in capsys.readouterr().out
 
 
-def test_predictions_of_one_method_do_not_replace_those_of_all(told, capsys):
-    folder, *_ = told("sick")
-    whole, own = folder / "predictions_test.csv", folder / "predictions_test_standalone.csv"
-    before = whole.read_bytes()
+def test_predictions_of_one_method_do_not_replace_those_of_all(predictions_for, capsys):
+    folder, *_ = predictions_for("sick")
+    all_file, method_file = folder / "predictions_test.csv", folder / "predictions_test_standalone.csv"
+    content = all_file.read_bytes()
     capsys.readouterr()
     try:
-        for said in ("", ", in place of those that were there"):
+        for remark in ("", ", in place of those that were there"):
             assert main(["predict", str(folder), "--method", "standalone"]) == 0
-            assert capsys.readouterr().out.endswith(f" predictions written to {own}{said}\n")
-        assert {line["method"] for line in read(own)} == {"standalone"}
+            assert capsys.readouterr().out.endswith(f" predictions written to {method_file}{remark}\n")
+        assert {line["method"] for line in read_lines(method_file)} == {"standalone"}
     finally:
-        own.unlink()
-    assert whole.read_bytes() == before
+        method_file.unlink()
+    assert all_file.read_bytes() == content
 
 
-def test_a_client_whose_model_is_no_number_is_told_nothing(told, tmp_path):
-    folder, run, _, _ = told("sick")
+def test_a_client_whose_model_is_no_number_is_told_nothing(predictions_for, tmp_path):
+    folder, run, _, _ = predictions_for("sick")
     models, file = run["standalone"].models, folder / "standalone" / "models.npz"
-    kept = file.read_bytes()
+    content = file.read_bytes()
     params = jax.tree.map(np.array, models.params)
     params["fc1"]["bias"][2, 0] = np.nan  # of one class alone
     try:
         save_models(file, models._replace(params=params))
         assert main(["predict", str(folder), "--out", str(tmp_path / "t.csv")]) == 0
     finally:
-        file.write_bytes(kept)
-    for line in read(tmp_path / "t.csv"):
-        is_broken = (line["method"], line["client"]) == ("standalone", "h2")
-        assert (line["predicted"] == line["p_no"] == "") == is_broken
+        file.write_bytes(content)
+    for line in read_lines(tmp_path / "t.csv"):
+        is_nan = (line["method"], line["client"]) == ("standalone", "h2")
+        assert (line["predicted"] == line["p_no"] == "") == is_nan
 
 
 @pytest.mark.slow
 def test_images_of_a_comparisons_seed(tmp_path, capsys):
-    given = [
+    arguments = [
         "--partition.n-clients",
         "4",
         *FEW,
@@ -160,14 +162,14 @@ def test_images_of_a_comparisons_seed(tmp_path, capsys):
         "--folder",
         str(tmp_path / "c"),
     ]
-    assert main(["compare", *given]) == 0
+    assert main(["compare", *arguments]) == 0
     assert main(["predict", str(tmp_path / "c")]) == 2
     assert (
         "holds no results: it is a comparison of seed_0, seed_1; read it with fljax.load_comparison"
         in capsys.readouterr().err
     )
     assert main(["predict", str(tmp_path / "c" / "seed_1"), "--split", "val"]) == 0
-    lines = read(tmp_path / "c" / "seed_1" / "predictions_val.csv")
+    lines = read_lines(tmp_path / "c" / "seed_1" / "predictions_val.csv")
     assert {line["client"] for line in lines} == {"0", "1", "2", "3"}
     assert {line["label"] for line in lines} == set("0123456789")
     assert all(max(range(10), key=lambda k: float(line[f"p_{k}"])) == int(line["predicted"]) for line in lines)
@@ -178,14 +180,14 @@ def test_clients_are_those_of_the_last_round(tmp_path):
     drift = ("--drift", "leave", "--drift.start", "1", "--drift.share", "0.5", "--algorithm", "fedavg")
     assert main(["run", "--partition.n-clients", "4", *FEW, *drift, "--folder", str(tmp_path / "d")]) == 0
     assert main(["predict", str(tmp_path / "d")]) == 0
-    tested = np.isfinite(load_run(tmp_path / "d")["fedavg"].metrics["client_accuracy"][-1])
-    assert tested.sum() == 2
-    lines = read(tmp_path / "d" / "predictions_test.csv")
-    assert {int(line["client"]) for line in lines} == {*np.flatnonzero(tested).tolist()}
+    is_tested = np.isfinite(load_run(tmp_path / "d")["fedavg"].metrics["client_accuracy"][-1])
+    assert is_tested.sum() == 2
+    lines = read_lines(tmp_path / "d" / "predictions_test.csv")
+    assert {int(line["client"]) for line in lines} == {*np.flatnonzero(is_tested).tolist()}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--split", "vall"), "split='vall' is unknown; choose one of 'test', 'val', 'train'"),
         (("--split", "val"), "has no such examples; run with --partition.val-fraction 0.1"),
@@ -196,33 +198,33 @@ def test_clients_are_those_of_the_last_round(tmp_path):
         (("other",), "other: fljax predict reads one folder at a time"),
     ],
 )
-def test_refusals(told, arguments, said, capsys):
-    assert main(["predict", str(told("sick")[0]), *arguments]) == 2
-    assert said in capsys.readouterr().err
+def test_refusals(predictions_for, arguments, message, capsys):
+    assert main(["predict", str(predictions_for("sick")[0]), *arguments]) == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("old", "new"), [("h0,", "h0,1"), (",yes,", ",no,")])
-def test_data_that_has_changed_is_told(told, old, new, capsys):
-    folder, *_ = told("sick")
+def test_data_that_has_changed_is_told(predictions_for, old, new, capsys):
+    folder, *_ = predictions_for("sick")
     file = folder.parent / "d.csv"
-    whole, before = file.read_text(), (folder / "predictions_test.csv").read_bytes()
+    text, predictions = file.read_text(), (folder / "predictions_test.csv").read_bytes()
     try:
-        file.write_text(whole.replace(old, new, 1))
+        file.write_text(text.replace(old, new, 1))
         assert main(["predict", str(folder)]) == 2
     finally:
-        file.write_text(whole)
+        file.write_text(text)
     assert "fedavg holds a run on other examples; restore the data" in capsys.readouterr().err
-    assert (folder / "predictions_test.csv").read_bytes() == before
+    assert (folder / "predictions_test.csv").read_bytes() == predictions
 
 
-def test_a_run_that_is_not_finished_has_no_models(told, tmp_path, capsys):
-    folder, *_ = told("sick")
-    kept = folder / "fedavg" / "models.npz"
-    kept.rename(tmp_path / "models.npz")
+def test_a_run_that_is_not_finished_has_no_models(predictions_for, tmp_path, capsys):
+    folder, *_ = predictions_for("sick")
+    models = folder / "fedavg" / "models.npz"
+    models.rename(tmp_path / "models.npz")
     try:
         assert main(["predict", str(folder), "--method", "fedavg"]) == 2
     finally:
-        (tmp_path / "models.npz").rename(kept)
+        (tmp_path / "models.npz").rename(models)
     assert "models.npz" in capsys.readouterr().err
 
 
@@ -237,15 +239,15 @@ def test_help_and_no_folder(capsys):
 def test_changed_examples_are_told_by_the_rows_that_they_are_of(tmp_path):
     """Of clients that a drift and an attack have given changed copies, which stand in no file."""
     rows, folder = table(tmp_path / "d.csv"), tmp_path / "f"
-    given = ["--data", str(tmp_path / "d.csv"), "--client-column", "hospital", "--label-column", "sick"]
+    data_options = ["--data", str(tmp_path / "d.csv"), "--client-column", "hospital", "--label-column", "sick"]
     drift = ["--drift", "swap_labels", "--drift.start", "1", "--drift.share", "1", "--attack", "label_flip"]
-    told = [*given, "--feature-column", "age", "--algorithm", "fedavg", *drift, "--attack.ids", "3"]
-    assert main(["run", *told, *FEW, "--compile", "fast", "--folder", str(folder)]) == 0
-    other = {"yes": "no", "no": "yes"}
+    options = [*data_options, "--feature-column", "age", "--algorithm", "fedavg", *drift, "--attack.ids", "3"]
+    assert main(["run", *options, *FEW, "--compile", "fast", "--folder", str(folder)]) == 0
+    swapped = {"yes": "no", "no": "yes"}
     for split in ("test", "train"):
         assert main(["predict", str(folder), "--split", split]) == 0
-        lines = read(folder / f"predictions_{split}.csv")
+        lines = read_lines(folder / f"predictions_{split}.csv")
         assert {line["client"] for line in lines} == {f"h{i}" for i in range(8) if i != 3 or split == "train"}
         for line in lines:  # all are swapped, and the attacker's training examples flipped
             row = rows[int(line["example"])]
-            assert (row["hospital"], other[row["sick"]]) == (line["client"], line["label"])
+            assert (row["hospital"], swapped[row["sick"]]) == (line["client"], line["label"])

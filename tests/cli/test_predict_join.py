@@ -21,14 +21,14 @@ OWN = "standalone"
 
 
 @pytest.fixture(scope="module")
-def held(tmp_path_factory):
+def held_out_run(tmp_path_factory):
     """A run of FedAvg and of clients alone that held one of four hospitals out: its folder, and that hospital."""
     root = tmp_path_factory.mktemp("join")
     write(root / "d.csv", patients())
     data = ["--data", str(root / "d.csv"), "--client-column", "hospital", "--label-column", "sick"]
     inputs = ["--feature-column", "age", "ward", "--category-column", "ward", "--new-clients", "0.25"]
-    asked = [*data, *inputs, *FEW, "--algorithm", "fedavg", OWN, "--folder", str(root / "r")]
-    assert main(["run", *asked]) == 0
+    options = [*data, *inputs, *FEW, "--algorithm", "fedavg", OWN, "--folder", str(root / "r")]
+    assert main(["run", *options]) == 0
     (name,) = load_run(root / "r")[OWN].new_clients
     assert main(["predict", str(root / "r"), "--split", "new"]) == 0
     return root / "r", name
@@ -47,64 +47,64 @@ def rows_of(folder, split, **changes):
     return [{name: patients()[i][name] for name in names} | changes for i in rows]
 
 
-def told(folder, path, *more):
-    out = folder / "asked.csv"
-    assert main(["predict", str(folder), "--data", str(path), "--out", str(out), *more]) == 0
-    return lines_of(out)
+def lines_for(folder, path, *options):
+    file = folder / "asked.csv"
+    assert main(["predict", str(folder), "--data", str(path), "--out", str(file), *options]) == 0
+    return lines_of(file)
 
 
-def test_clients_that_were_held_out_are_told_by_the_models_that_they_got(held):
-    folder, name = held
+def test_clients_that_were_held_out_are_told_by_the_models_that_they_got(held_out_run):
+    folder, name = held_out_run
     lines, run = lines_of(folder / "predictions_new.csv"), load_run(folder)
     assert {line["client"] for line in lines} == {name}
     for method in ("fedavg", OWN):
-        right = [line["label"] == line["predicted"] for line in lines if line["method"] == method]
-        with np.load(folder / method / "new_clients.npz") as tested:
-            assert np.mean(right) == pytest.approx(float(tested["client_accuracy"][0]))
-    own, shared = run[OWN].client_model(name), run["fedavg"].client_model(name)
-    assert np.abs(own["fc1"]["kernel"] - shared["fc1"]["kernel"]).max() > 0
+        is_right = [line["label"] == line["predicted"] for line in lines if line["method"] == method]
+        with np.load(folder / method / "new_clients.npz") as results:
+            assert np.mean(is_right) == pytest.approx(float(results["client_accuracy"][0]))
+    own_model, shared_model = run[OWN].client_model(name), run["fedavg"].client_model(name)
+    assert np.abs(own_model["fc1"]["kernel"] - shared_model["fc1"]["kernel"]).max() > 0
     with pytest.raises(ValueError, match="there is no client 'h9'; clients are .*" + name):
         run[OWN].client_model("h9")
 
 
-def test_tests_of_clients_that_were_held_out_have_their_names(held):
-    folder, name = held
+def test_tests_of_clients_that_were_held_out_have_their_names(held_out_run):
+    folder, name = held_out_run
     columns, lines = load_run(folder).new_tests(), lines_of(folder / "predictions_new.csv")
     assert columns["client"].tolist() == [name, name]
     assert columns["algorithm"].tolist() == ["fedavg", OWN]
     for method, accuracy in zip(columns["algorithm"], columns["client_accuracy"], strict=True):
-        right = [line["label"] == line["predicted"] for line in lines if line["method"] == method]
-        assert accuracy == pytest.approx(np.mean(right))
+        is_right = [line["label"] == line["predicted"] for line in lines if line["method"] == method]
+        assert accuracy == pytest.approx(np.mean(is_right))
 
 
-def test_new_examples_of_a_client_that_was_held_out(held, tmp_path):
-    folder, _ = held
+def test_new_examples_of_a_client_that_was_held_out(held_out_run, tmp_path):
+    folder, _ = held_out_run
     write(tmp_path / "n.csv", rows_of(folder, "test"))
     expected = lines_of(folder / "predictions_new.csv")
-    got = told(folder, tmp_path / "n.csv")
-    p, of_split = ([float(line["p_yes"]) for line in lines] for lines in (got, expected))
-    np.testing.assert_allclose(p, of_split, rtol=1e-5)  # of other shapes: the last digit depends on the processor
+    predicted = lines_for(folder, tmp_path / "n.csv")
+    p, p_expected = ([float(line["p_yes"]) for line in lines] for lines in (predicted, expected))
+    np.testing.assert_allclose(p, p_expected, rtol=1e-5)  # of other shapes: the last digit depends on the processor
 
 
-@pytest.mark.parametrize("whose", [{"hospital": "h8"}, {}])
-def test_who_joins_gets_what_a_client_that_was_held_out_got(held, whose, tmp_path):
+@pytest.mark.parametrize("names", [{"hospital": "h8"}, {}])
+def test_who_joins_gets_what_a_client_that_was_held_out_got(held_out_run, names, tmp_path):
     """Here with its examples; where the files do not name it, it is called as that of the labelled examples."""
-    folder, _ = held
+    folder, _ = held_out_run
     for path, split in (("n.csv", "test"), ("h9.csv", "train")):
-        rows = rows_of(folder, split, **whose)
-        write(tmp_path / path, rows if whose else [{k: row[k] for k in row if k != "hospital"} for row in rows])
+        rows = rows_of(folder, split, **names)
+        write(tmp_path / path, rows if names else [{k: row[k] for k in row if k != "hospital"} for row in rows])
     expected = lines_of(folder / "predictions_new.csv")
-    got = told(folder, tmp_path / "n.csv", "--join", str(tmp_path / "h9.csv"))
-    p, wanted = ([float(line["p_yes"]) for line in lines] for lines in (got, expected))
-    np.testing.assert_allclose(p, wanted, rtol=1e-5)
-    assert {line["client"] for line in got} == {whose.get("hospital", "h9")}
-    longer = told(folder, tmp_path / "n.csv", "--join", str(tmp_path / "h9.csv"), "--rounds", "9")
-    same = [a["p_yes"] == b["p_yes"] for a, b in zip(longer, got, strict=True)]
-    assert same == [line["method"] == "fedavg" for line in got]  # everyone's model has no rounds of its own
+    predicted = lines_for(folder, tmp_path / "n.csv", "--join", str(tmp_path / "h9.csv"))
+    p, p_expected = ([float(line["p_yes"]) for line in lines] for lines in (predicted, expected))
+    np.testing.assert_allclose(p, p_expected, rtol=1e-5)
+    assert {line["client"] for line in predicted} == {names.get("hospital", "h9")}
+    after_9_rounds = lines_for(folder, tmp_path / "n.csv", "--join", str(tmp_path / "h9.csv"), "--rounds", "9")
+    is_equal = [a["p_yes"] == b["p_yes"] for a, b in zip(after_9_rounds, predicted, strict=True)]
+    assert is_equal == [line["method"] == "fedavg" for line in predicted]  # everyone's model has no rounds of its own
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"sick": "maybe"}, "j.csv: example 0 has the label 'maybe'; give one of the run's; the classes are no, yes"),
         ({"sick": None}, "j.csv: its examples have no labels, which training needs; put them in a column 'sick'"),
@@ -112,8 +112,8 @@ def test_who_joins_gets_what_a_client_that_was_held_out_got(held, whose, tmp_pat
         ({"hospital": "took part"}, "cannot join: it was in the run and has a model; leave it out"),
     ],
 )
-def test_who_cannot_join(held, changes, said, tmp_path, capsys):
-    folder, _ = held
+def test_who_cannot_join(held_out_run, changes, message, tmp_path, capsys):
+    folder, _ = held_out_run
     changes = {"hospital": "h9"} | changes
     if changes["hospital"] != "h9":
         changes["hospital"] = load_run(folder)[OWN].clients[0]
@@ -121,37 +121,37 @@ def test_who_cannot_join(held, changes, said, tmp_path, capsys):
     write(tmp_path / "j.csv", rows)
     assert main(["predict", str(folder), "--data", str(tmp_path / "j.csv"), "--join", str(tmp_path / "j.csv")]) == 2
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert len(error.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--join", "j.csv"], "--join j.csv: it is for new examples; give --data FILE, too"),
         (["--data", "n.csv", "--rounds", "3"], "--rounds 3: it is for clients that join; give --join FILE"),
         (["--data", "n.csv", "--join", "j.csv", "--rounds", "-1"], "--rounds -1: give a whole number, 0 or more"),
     ],
 )
-def test_refusals(held, arguments, said, capsys):
-    assert main(["predict", str(held[0]), *arguments]) == 2
-    assert said in capsys.readouterr().err
+def test_refusals(held_out_run, arguments, message, capsys):
+    assert main(["predict", str(held_out_run[0]), *arguments]) == 2
+    assert message in capsys.readouterr().err
 
 
-def test_tests_of_clients_that_were_held_out_are_those_of_all_rounds(held, tmp_path):
-    shutil.copytree(held[0], tmp_path / "r")
+def test_tests_of_clients_that_were_held_out_are_those_of_all_rounds(held_out_run, tmp_path):
+    shutil.copytree(held_out_run[0], tmp_path / "r")
     run = load_run(tmp_path / "r")
     save_models(tmp_path / "r" / "fedavg" / OF_NEW, run["fedavg"].new_models, 9)  # as before it went on and was stopped
-    for read in (run.new_tests, lambda: compare_runs(tmp_path / "r", measure="new_accuracy_macro")):
+    for read_tests in (run.new_tests, lambda: compare_runs(tmp_path / "r", measure="new_accuracy_macro")):
         with pytest.raises(
             ValueError, match=r"was written after 9 rounds, but the run was interrupted after \d; resume it first"
         ):
-            read()
+            read_tests()
 
 
 def test_a_run_that_held_nobody_out_has_no_new_clients(tmp_path, capsys):
-    few = ["--partition", "iid", "--partition.n-clients", "3", *FEW, "--algorithm", "fedavg"]
-    assert main(["run", *few, "--folder", str(tmp_path / "r")]) == 0
+    options = ["--partition", "iid", "--partition.n-clients", "3", *FEW, "--algorithm", "fedavg"]
+    assert main(["run", *options, "--folder", str(tmp_path / "r")]) == 0
     assert main(["predict", str(tmp_path / "r"), "--split", "new"]) == 2
     assert "split='new': " in (error := capsys.readouterr().err)
     assert "has no such examples; run with --new-clients 0.2" in error
@@ -161,9 +161,9 @@ def test_a_run_that_held_nobody_out_has_no_new_clients(tmp_path, capsys):
         _ = load_run(tmp_path / "r")["fedavg"].new_models
 
 
-def test_arrays_are_no_rows_of_the_runs_table(held, tmp_path, capsys):
+def test_arrays_are_no_rows_of_the_runs_table(held_out_run, tmp_path, capsys):
     np.savez(tmp_path / "n.npz", x=np.zeros((2, 4), np.float32))
-    assert main(["predict", str(held[0]), "--data", str(tmp_path / "n.npz")]) == 2
+    assert main(["predict", str(held_out_run[0]), "--data", str(tmp_path / "n.npz")]) == 2
     assert "n.npz: the run's examples are rows of a table; give one with its columns, .csv," in capsys.readouterr().err
 
 
@@ -182,29 +182,30 @@ def test_labels_of_arrays_and_images_are_read_where_they_must_be_there(tmp_path)
         read_new(tmp_path / "a.npz", known, labelled=True)
 
 
-def test_examples_of_several_that_join_say_whose_they_are(held, tmp_path, capsys):
-    folder, _ = held
+def test_examples_of_several_that_join_say_whose_they_are(held_out_run, tmp_path, capsys):
+    folder, _ = held_out_run
     rows = rows_of(folder, "train")
     write(tmp_path / "j.csv", [row | {"hospital": f"h{i % 2 + 8}"} for i, row in enumerate(rows)])
     write(tmp_path / "n.csv", [{name: row[name] for name in row if name != "hospital"} for row in rows])
-    asked = ["predict", str(folder), "--data", str(tmp_path / "n.csv"), "--join", str(tmp_path / "j.csv")]
-    assert main(asked) == 2
-    said = capsys.readouterr().err
+    arguments = ["predict", str(folder), "--data", str(tmp_path / "n.csv"), "--join", str(tmp_path / "j.csv")]
+    assert main(arguments) == 2
+    message = capsys.readouterr().err
     assert (
-        f"{OWN} has different models for its clients, and no client is given; give --client NAME, or a column" in said
+        f"{OWN} has different models for its clients, and no client is given; give --client NAME, or a column"
+        in message
     )
-    assert said.endswith("or choose a method with one model for all, --method fedavg\n")
-    assert main([*asked, "--method", "fedavg"]) == 0
-    assert main([*asked, "--client", "h9"]) == 0
+    assert message.endswith("or choose a method with one model for all, --method fedavg\n")
+    assert main([*arguments, "--method", "fedavg"]) == 0
+    assert main([*arguments, "--client", "h9"]) == 0
 
 
 def test_who_joins_is_no_part_of_the_runs_own_federation(tmp_path):
     """And its labels may be written as numbers with a point, as a table beside missing ones has them."""
     x, y = np.arange(80, dtype=np.float32).reshape(40, 2), np.arange(40) % 3
-    ran = fljax.own_data(x, y, np.arange(40) // 10).federation((0.5, 0.2, 0.3))._replace(group=np.zeros(4, int))
+    federation = fljax.own_data(x, y, np.arange(40) // 10).federation((0.5, 0.2, 0.3))._replace(group=np.zeros(4, int))
     known = Known(Columns(("y",), "who"), (2,), np.float32, inputs=("a", "b"))
     write(tmp_path / "j.csv", [{"a": 1, "b": i, "y": f"{i}.0", "who": "n"} for i in (2, 0, 1)])
-    joining = read_joining(tmp_path / "j.csv", known, ran, ())
+    joining = read_joining(tmp_path / "j.csv", known, federation, ())
     assert joining.names == ("n",)
     assert joining.federation.train.pool.y.tolist() == [2, 0, 1]
     assert (joining.federation.val, joining.federation.group) == (None, None)
@@ -212,14 +213,14 @@ def test_who_joins_is_no_part_of_the_runs_own_federation(tmp_path):
 
 def test_the_models_of_several_tables_are_put_together_as_they_are_held():
     """The last of two of one name; a table of one row is everyone's, a row that is none is no model."""
-    one, two, three = ({"w": np.full((n, 1), 10 * n) + np.arange(n)[:, None]} for n in (1, 2, 3))
-    known = [
-        Held(("a", "b"), ModelTable(two, np.array([1, 0]))),
-        Held(("c", "d"), ModelTable(one, np.array([4, -1]))),
-        Held(("b", "e"), ModelTable(three, np.array([2, -1]))),
+    one_model, two_models, three_models = ({"w": np.full((n, 1), 10 * n) + np.arange(n)[:, None]} for n in (1, 2, 3))
+    tables = [
+        Held(("a", "b"), ModelTable(two_models, np.array([1, 0]))),
+        Held(("c", "d"), ModelTable(one_model, np.array([4, -1]))),
+        Held(("b", "e"), ModelTable(three_models, np.array([2, -1]))),
     ]
-    table = models_for(["a", "b", "c", "e", "a"], known)
+    table = models_for(["a", "b", "c", "e", "a"], tables)
     rows = np.asarray(table.row)
     assert rows[3] == -1
     assert np.asarray(table.params["w"])[rows[[0, 1, 2, 4]], 0].tolist() == [21, 32, 10, 21]
-    assert len(models_for(["c"], known).params["w"]) == 1
+    assert len(models_for(["c"], tables).params["w"]) == 1

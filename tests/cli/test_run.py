@@ -60,15 +60,15 @@ def test_a_run_leaves_its_results(fljax, drawn):
         "models_ifca.png",
     }
     assert fljax("show", "x", "--out", "paper")[0] == 0
-    drawn_again = {path.name: path.read_bytes() for path in Path("paper", "plots").iterdir()}
+    contents = {path.name: path.read_bytes() for path in Path("paper", "plots").iterdir()}
     for path in (folder / "plots").iterdir():
-        assert drawn_again[f"{path.stem}.pdf"].startswith(b"%PDF")
-        same = drawn_again[path.name] == path.read_bytes()
-        assert same is (path.stem != "learning_curves"), path.name  # whose label is the measure that is compared
-    listed = folder.joinpath("clients.csv").read_text().splitlines(keepends=True)
-    assert "ifca cluster" in listed[0]
-    assert "client_row" not in listed[0]  # which says the same
-    folder.joinpath("clients.csv").write_text("".join(listed[:-1]))
+        assert contents[f"{path.stem}.pdf"].startswith(b"%PDF")
+        is_equal = contents[path.name] == path.read_bytes()
+        assert is_equal is (path.stem != "learning_curves"), path.name  # whose label is the measure that is compared
+    lines = folder.joinpath("clients.csv").read_text().splitlines(keepends=True)
+    assert "ifca cluster" in lines[0]
+    assert "client_row" not in lines[0]  # which says the same
+    folder.joinpath("clients.csv").write_text("".join(lines[:-1]))
     status, _, err = fljax("show", "x", "--out", "paper")
     assert (status, err.count("\n")) == (2, 1)
     assert "clients.csv" in err
@@ -78,15 +78,15 @@ def test_a_run_leaves_its_results(fljax, drawn):
     assert (status, err.count("\n")) == (2, 1)
     assert "clients.csv has 3 clients, the models 4; restore the file" in err
     shutil.rmtree("paper")
-    place = listed[0].split(",").index("group")
+    group_column = lines[0].split(",").index("group")
     for word in ("-9", "a", "4", "900000000000"):
-        first = listed[1].split(",")
-        first[place] = word
-        folder.joinpath("clients.csv").write_text("".join([listed[0], ",".join(first), *listed[2:]]))
+        cells = lines[1].split(",")
+        cells[group_column] = word
+        folder.joinpath("clients.csv").write_text("".join([lines[0], ",".join(cells), *lines[2:]]))
         status, _, err = fljax("show", "x", "--out", "paper")
         assert (status, err.count("\n")) == (2, 1)
-        shown = word if word.lstrip("-").isdecimal() else repr(word)
-        assert f"clients.csv: client 0 has group {shown}; groups are 0 to 3; restore the file" in err
+        shown_word = word if word.lstrip("-").isdecimal() else repr(word)
+        assert f"clients.csv: client 0 has group {shown_word}; groups are 0 to 3; restore the file" in err
         assert Path("paper", "comparison.md").exists()  # which needs no groups
     rows = (folder / "ifca" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(row)["round"] for row in rows] == [0, 1]
@@ -120,18 +120,18 @@ def test_config_repeats_the_run_exactly(fljax):
     assert config["fedavg"]["lr"] == 0.3
     assert config["versions"]["jax"]
     assert config["machine"]["devices"]
-    without = [name for name in config if name not in ("versions", "machine")]
-    assert [tomllib.loads(Path("b/config.toml").read_text())[name] for name in without] == [config[n] for n in without]
+    names = [name for name in config if name not in ("versions", "machine")]
+    assert [tomllib.loads(Path("b/config.toml").read_text())[name] for name in names] == [config[n] for n in names]
 
 
 def test_a_folder_is_gone_on_with(fljax, refused):
     assert fljax("run", *SMALL, "--folder", "x")[0] == 0
-    (first,) = table(Path("x"))
+    (first_row,) = table(Path("x"))
     assert fljax("run", "--folder", "x")[0] == 0  # finished: only shown
-    assert table(Path("x")) == [first]
+    assert table(Path("x")) == [first_row]
     assert fljax("run", "--folder", "x", "--rounds", "4")[0] == 0
-    (longer,) = table(Path("x"))
-    assert all(float(longer[name]) > float(first[name]) > 0 for name in ("seconds", "compile_seconds"))
+    (longer_row,) = table(Path("x"))
+    assert all(float(longer_row[name]) > float(first_row[name]) > 0 for name in ("seconds", "compile_seconds"))
     assert len(Path("x/fedavg/metrics.jsonl").read_text().splitlines()) == 4
     assert "--fedavg.lr 0.1, not 0.2; choose another --folder" in refused("run", "--folder", "x", "--lr", "0.2")
     assert tomllib.loads(Path("x/config.toml").read_text())["fedavg"]["lr"] == 0.1
@@ -167,9 +167,9 @@ def test_no_method_writes_none_and_each_reads_its_numbers_again(tmp_path):
     job, path = read_job(["--algorithm", *ALGORITHMS]), tmp_path / "x.toml"
     path.write_text(tomli_w.dumps(as_toml(job)))
     assert '"None"' not in path.read_text()
-    again = read_job(["--config", str(path)]).settings
-    assert {name: again[name] for name in ALGORITHMS} == {name: job.settings[name] for name in ALGORITHMS}
-    assert again["fedavg"]["momentum"] is None
+    settings = read_job(["--config", str(path)]).settings
+    assert {name: settings[name] for name in ALGORITHMS} == {name: job.settings[name] for name in ALGORITHMS}
+    assert settings["fedavg"]["momentum"] is None
 
 
 def test_what_an_algorithm_says_of_itself_is_in_the_config(tmp_path):
@@ -178,8 +178,8 @@ def test_what_an_algorithm_says_of_itself_is_in_the_config(tmp_path):
     algorithm, hyper, _ = make_algorithm("fedper+prox", job, make_model(job, federation))
     path = tmp_path / "x.toml"
     path.write_text(tomli_w.dumps(as_toml(job)))
-    again = read_job(["--config", str(path)])
-    repeated, numbers, _ = make_algorithm("fedper+prox", again, make_model(again, federation))
+    job_read_back = read_job(["--config", str(path)])
+    repeated, numbers, _ = make_algorithm("fedper+prox", job_read_back, make_model(job_read_back, federation))
     assert (repeated.about, numbers) == (algorithm.about, hyper)
     assert algorithm.about.name == "fedper+prox"
     stored = tomllib.loads(path.read_text())["fedper+prox"]
@@ -189,7 +189,7 @@ def test_what_an_algorithm_says_of_itself_is_in_the_config(tmp_path):
 
 def test_folders_of_the_same_second_are_two(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("time.strftime", lambda form: "now")
+    monkeypatch.setattr("time.strftime", lambda pattern: "now")
     assert [new_folder().name for _ in range(3)] == ["now", "now-2", "now-3"]
 
 
@@ -217,19 +217,19 @@ HEARS = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); o
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("asked", "ends"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
-def test_an_interrupted_run_goes_on(tmp_path, asked, ends):
+@pytest.mark.parametrize(("signal_number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
+def test_an_interrupted_run_goes_on(tmp_path, signal_number, status):
     run = [sys.executable, "-m", "fljax", "run", *SMALL, "--rounds", "100000", "--folder", "x"]
     command = [sys.executable, "-c", HEARS, *run]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     while not list(tmp_path.glob("x/fedavg/rounds/*.npz")) and process.poll() is None:
         time.sleep(0.1)
-    process.send_signal(asked)
+    process.send_signal(signal_number)
     out, _ = process.communicate(timeout=60)
-    assert process.returncode == ends
+    assert process.returncode == status
     assert "stopped; resume with: fljax run --folder x\n" in out
-    done = rounds_done(tmp_path / "x" / "fedavg")
-    assert done == (tmp_path / "x" / "fedavg" / "metrics.jsonl").read_text().count("\n") > 1  # nothing is lost
+    n_done = rounds_done(tmp_path / "x" / "fedavg")
+    assert n_done == (tmp_path / "x" / "fedavg" / "metrics.jsonl").read_text().count("\n") > 1  # nothing is lost
 
 
 def test_a_narrow_terminal_goes_without_columns_not_digits():
@@ -248,19 +248,19 @@ def test_a_narrow_terminal_goes_without_columns_not_digits():
 
 def test_a_file_has_room_for_all_columns(fljax, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
-    given = ("run", *SMALL, "--folder", "x")
-    assert all(name in fljax(*given)[1] for name in ("best macro", "MB down", "compile s"))
+    arguments = ("run", *SMALL, "--folder", "x")
+    assert all(name in fljax(*arguments)[1] for name in ("best macro", "MB down", "compile s"))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    assert "no room for " in fljax(*given)[1]
+    assert "no room for " in fljax(*arguments)[1]
 
 
-@pytest.mark.parametrize(("file", "ends"), [(None, 0), ("/dev/full", 2)])
-def test_standard_output_that_cannot_be_written_stops_nothing(fljax, monkeypatch, file, ends):
-    with Path(file or "/dev/null").open("w") as opened, monkeypatch.context() as patch:
-        patch.setattr("sys.stdout", file and opened)
+@pytest.mark.parametrize(("file", "expected_status"), [(None, 0), ("/dev/full", 2)])
+def test_standard_output_that_cannot_be_written_stops_nothing(fljax, monkeypatch, file, expected_status):
+    with Path(file or "/dev/null").open("w") as output, monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", file and output)
         status, _, err = fljax("run", *SMALL, "--folder", "x")
-    assert status == ends
-    assert err == ("fljax: standard output cannot be written: No space left on device\n" if ends else "")
+    assert status == expected_status
+    assert err == ("fljax: standard output cannot be written: No space left on device\n" if expected_status else "")
     assert all(Path("x", name).exists() for name in ("summary.csv", "clients.csv", "plots/losses.png"))
 
 
@@ -279,7 +279,7 @@ def test_a_working_directory_that_is_gone_is_said(refused, monkeypatch, tmp_path
 
 
 def test_traffic_of_a_small_model_is_a_number():
-    shown = {
+    texts = {
         value: cell("megabytes_up", {"megabytes_up": value}) for value in (0.0, 0.00002346, 0.0123, 0.5, 1.0, 123.456)
     }
-    assert [*shown.values()] == ["0.00", "0.0000235", "0.0123", "0.500", "1.00", "123.46"]
+    assert [*texts.values()] == ["0.00", "0.0000235", "0.0123", "0.500", "1.00", "123.46"]

@@ -126,9 +126,9 @@ def test_values_default_unless_required():
 
 
 def test_words_of_a_value_are_never_options(tmp_path):
-    victim = tmp_path / "victim"
-    victim.write_text("mine")
-    words = ["--tyro-write-completion", "bash", str(victim)]
+    own_file = tmp_path / "victim"
+    own_file.write_text("mine")
+    words = ["--tyro-write-completion", "bash", str(own_file)]
     path = tmp_path / "x.toml"
     for name in ("seed", "dataset", "algorithm", "hidden"):
         path.write_text(f"{name} = {words!r}\n" + ('algorithm = "fedavg"\n' if name != "algorithm" else ""))
@@ -136,8 +136,8 @@ def test_words_of_a_value_are_never_options(tmp_path):
             read_job(["--config", str(path)])
     with pytest.raises(ValueError, match=r"--seed --tyro-write-completion bash .*: give a whole number"):
         read_job(["--algorithm", "fedavg", f"--seed={words[0]}", *words[1:]])
-    assert victim.read_text() == "mine"
-    assert set(tmp_path.iterdir()) == {path, victim}
+    assert own_file.read_text() == "mine"
+    assert set(tmp_path.iterdir()) == {path, own_file}
 
 
 def test_toml_sets_what_the_command_line_can(tmp_path):
@@ -156,9 +156,9 @@ def test_toml_sets_what_the_command_line_can(tmp_path):
 def test_where_a_run_goes_is_said_on_the_command_line_alone(tmp_path, name):
     path = tmp_path / "x.toml"
     path.write_text(f'rounds = 2\n{name} = "true"\n')
-    short = name.replace("_", "-")
+    option = name.replace("_", "-")
     with pytest.raises(
         ValueError,
-        match=rf"x.toml: {name} = 'true' is a setting of the command line only; .* give --{short} on the command line",
+        match=rf"x.toml: {name} = 'true' is a setting of the command line only; .* give --{option} on the command line",
     ):
         read_job(["--config", str(path)])

@@ -19,16 +19,16 @@ LR = ("--lr", "0.1", "0.3")
 
 
 @pytest.fixture(scope="module")
-def swept(tmp_path_factory):
+def sweep_folder(tmp_path_factory):
     """Sweeps of three folders: of two values of mu, which is fixed in each, and of FedAvg by validation examples."""
     folder = tmp_path_factory.mktemp("sweeps")
     with pytest.MonkeyPatch.context() as patch:
         leave_figures_empty(patch)
         for mu in ("0.1", "1"):
-            given = ("--algorithm", "fedprox", *SMALL, *LR, "--mu", mu, "--seeds", "2", "--runs-at-once", "1")
-            assert main(["sweep", *given, "--folder", str(folder / mu)]) == 0
-        given = (*SMALL, "--outer.epochs", "1", "2", *LR, "--judge", "val", "--metric", "f1_macro")
-        assert main(["sweep", *given, "--folder", str(folder / "val")]) == 0
+            arguments = ("--algorithm", "fedprox", *SMALL, *LR, "--mu", mu, "--seeds", "2", "--runs-at-once", "1")
+            assert main(["sweep", *arguments, "--folder", str(folder / mu)]) == 0
+        arguments = (*SMALL, "--outer.epochs", "1", "2", *LR, "--judge", "val", "--metric", "f1_macro")
+        assert main(["sweep", *arguments, "--folder", str(folder / "val")]) == 0
     return folder
 
 
@@ -37,24 +37,24 @@ def rows_of(path):
         return list(csv.DictReader(file))
 
 
-def test_what_sweeps_do_not_have_alike_is_a_column(swept, fljax):
-    status, out, _ = fljax("show", str(swept / "0.1"), str(swept / "1"), "--out", "both")
+def test_what_sweeps_do_not_have_alike_is_a_column(sweep_folder, fljax):
+    status, out, _ = fljax("show", str(sweep_folder / "0.1"), str(sweep_folder / "1"), "--out", "both")
     assert status == 0
     rows = rows_of("both/table.csv")
     assert [(float(row["mu"]), float(row["lr"]), row["seed"]) for row in rows] == [
         (mu, lr, seed) for mu in (0.1, 1.0) for lr in (0.1, 0.3) for seed in "01"
     ]
-    alone = [row for mu in ("0.1", "1") for row in rows_of(swept / mu / "table.csv")]
-    assert [row["accuracy_macro"] for row in rows] == [row["accuracy_macro"] for row in alone]
+    expected = [row for mu in ("0.1", "1") for row in rows_of(sweep_folder / mu / "table.csv")]
+    assert [row["accuracy_macro"] for row in rows] == [row["accuracy_macro"] for row in expected]
     means = {(row["mu"], row["lr"]): [] for row in rows}
     for row in rows:
         means[row["mu"], row["lr"]].append(float(row["accuracy_macro"]))
     (mu, lr), values = max(means.items(), key=lambda item: np.mean(item[1]))
-    first = out.splitlines()[1].split()
-    assert (float(first[0]), float(first[1]), first[3]) == (float(mu), float(lr), f"{np.mean(values):.4f}")
+    cells = out.splitlines()[1].split()
+    assert (float(cells[0]), float(cells[1]), cells[3]) == (float(mu), float(lr), f"{np.mean(values):.4f}")
     assert out.splitlines()[-1] == f"its settings: --fedprox.epochs 1 --fedprox.mu {float(mu)} --fedprox.lr {float(lr)}"
-    _, turned, _ = fljax("show", str(swept / "1"), str(swept / "0.1"))
-    assert turned.splitlines()[-1] == out.splitlines()[-1]
+    _, reversed_out, _ = fljax("show", str(sweep_folder / "1"), str(sweep_folder / "0.1"))
+    assert reversed_out.splitlines()[-1] == out.splitlines()[-1]
     assert {path.name for path in Path("both/plots").iterdir()} == {
         f"{name}.{kind}" for name in ("mu", "lr", "heat_map", "curves_0", "curves_1") for kind in ("png", "pdf")
     }
@@ -62,37 +62,37 @@ def test_what_sweeps_do_not_have_alike_is_a_column(swept, fljax):
     assert r"\toprule" in Path("both/table.tex").read_text()
 
 
-def test_a_run_that_two_sweeps_have_is_there_once(swept, tmp_path):
-    shutil.copytree(swept / "1", tmp_path / "copy")
-    joined = join_sweeps([swept / "1", tmp_path / "copy"])
-    assert len(joined.rows) == 4
-    assert joined.point == ["lr"]
+def test_a_run_that_two_sweeps_have_is_there_once(sweep_folder, tmp_path):
+    shutil.copytree(sweep_folder / "1", tmp_path / "copy")
+    result = join_sweeps([sweep_folder / "1", tmp_path / "copy"])
+    assert len(result.rows) == 4
+    assert result.point == ["lr"]
 
 
-def test_a_sweep_alone_and_one_that_goes_on(swept, fljax):
-    _, out, _ = fljax("show", str(swept / "val"))
-    table = load_sweep(swept / "val").table
+def test_a_sweep_alone_and_one_that_goes_on(sweep_folder, fljax):
+    _, out, _ = fljax("show", str(sweep_folder / "val"))
+    table = load_sweep(sweep_folder / "val").table
     assert "val_f1_macro" in out.splitlines()[0]
     assert f"val_f1_macro {best(table, 'val_f1_macro').mean:.4f}" in out
     assert f"--fedavg.epochs {best(table, 'val_f1_macro').point['epochs']}" in out
-    shutil.copytree(swept / "1", "stopped")
+    shutil.copytree(sweep_folder / "1", "stopped")
     Path("stopped/table.csv").unlink()
-    half = join_sweeps([Path("stopped")])
-    assert half.rows == join_sweeps([swept / "1"]).rows
-    loaded = load_sweep(swept / "val")
+    without_table = join_sweeps([Path("stopped")])
+    assert without_table.rows == join_sweeps([sweep_folder / "1"]).rows
+    loaded = load_sweep(sweep_folder / "val")
     assert loaded.rows() is loaded.table
-    first, *others = sorted(Path("stopped/runs/parts").glob("*.npz"))
-    for part in others:
-        part.unlink()
-    made = join_sweeps([Path("stopped")]).rows
-    assert [(row["lr"], row["seed"]) for row in made] == [(0.1, 0), (0.1, 1)][: len(made)]
-    assert 0 < len(made) < 4
-    shutil.copytree(swept / "val", "later")
+    first_file, *other_files = sorted(Path("stopped/runs/parts").glob("*.npz"))
+    for path in other_files:
+        path.unlink()
+    rows = join_sweeps([Path("stopped")]).rows
+    assert [(row["lr"], row["seed"]) for row in rows] == [(0.1, 0), (0.1, 1)][: len(rows)]
+    assert 0 < len(rows) < 4
+    shutil.copytree(sweep_folder / "val", "later")
     lines = Path("later/table.csv").read_text().splitlines(keepends=True)
     Path("later/table.csv").write_text("".join(lines[:3]))
     Path("later/.table.csv.crc").unlink()
     assert len(join_sweeps([Path("later")]).rows) == 4  # the table has not all of the runs
-    first.unlink()
+    first_file.unlink()
     status, _, err = fljax("show", "stopped")
     assert (status, "holds no runs of a sweep" in err) == (2, True)
 
@@ -103,20 +103,20 @@ def test_what_one_varies_and_another_has_fixed_is_one_column(fljax):
     assert fljax("sweep", *SMALL, *data, "--folder", "one")[0] == 0
     for name, betas in (("two", ("0.1", "0.5")), ("three", ("0.1", "1"))):
         assert fljax("sweep", *SMALL, *data, "--outer.partition.beta", *betas, "--folder", name)[0] == 0
-    joined = join_sweeps([Path("one"), Path("two"), Path("three")])
-    assert joined.point == ["beta", "lr"]
-    assert [row["beta"] for row in joined.rows] == [0.5, 0.5, 0.1, 0.1, 1.0, 1.0]  # each run once
+    result = join_sweeps([Path("one"), Path("two"), Path("three")])
+    assert result.point == ["beta", "lr"]
+    assert [row["beta"] for row in result.rows] == [0.5, 0.5, 0.1, 0.1, 1.0, 1.0]  # each run once
 
 
 @pytest.mark.slow
-def test_sweeps_of_other_seeds_and_many_points(swept, fljax, monkeypatch):
+def test_sweeps_of_other_seeds_and_many_points(sweep_folder, fljax, monkeypatch):
     assert fljax("sweep", *SMALL, *LR, "--seed", "1", "--folder", "seed-1")[0] == 0
     assert fljax("sweep", *SMALL, *LR, "--seed", "2", "--folder", "seed-2")[0] == 0
     assert fljax("sweep", *SMALL[2:], *LR, "--seed", "2", "--rounds", "1", "--seeds", "2", "--folder", "short")[0] == 0
     assert join_sweeps([Path("seed-1"), Path("seed-2")]).point == ["sweep.seed", "lr"]
-    other = join_sweeps([Path("seed-2"), Path("short")])
-    assert other.point == ["sweep.rounds", "lr"]
-    assert [(one.rounds, one.n_seeds) for one in by_point(other.rows)] == [(2, 1), (2, 1), (1, 2), (1, 2)]
+    unequal = join_sweeps([Path("seed-2"), Path("short")])
+    assert unequal.point == ["sweep.rounds", "lr"]
+    assert [(point.rounds, point.n_seeds) for point in by_point(unequal.rows)] == [(2, 1), (2, 1), (1, 2), (1, 2)]
     out = fljax("show", "seed-2", "short")[1]
     rounds = out.partition("best: sweep.rounds=")[2].partition(",")[0]
     assert (
@@ -128,7 +128,7 @@ def test_sweeps_of_other_seeds_and_many_points(swept, fljax, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("words", "message"),
     [
         (("0.1", "val"), "judged by different splits"),
         (
@@ -140,15 +140,15 @@ def test_sweeps_of_other_seeds_and_many_points(swept, fljax, monkeypatch):
         (("0.1", ".."), ".. holds no sweep; show runs and sweeps separately"),
     ],
 )
-def test_what_does_not_go_together_is_refused(swept, refused, given, message):
-    folders = [str(swept / word) if (swept / word).is_dir() and word != ".." else word for word in given]
+def test_what_does_not_go_together_is_refused(sweep_folder, refused, words, message):
+    folders = [str(sweep_folder / word) if (sweep_folder / word).is_dir() and word != ".." else word for word in words]
     assert message in refused("show", *folders)
 
 
-def test_sweeps_of_different_metrics_ask_by_what(swept, tmp_path):
-    shutil.copytree(swept / "val", tmp_path / "other")
+def test_sweeps_of_different_metrics_ask_by_what(sweep_folder, tmp_path):
+    shutil.copytree(sweep_folder / "val", tmp_path / "other")
     config = tmp_path / "other/config.toml"
     text = config.read_text().replace('metric = "f1_macro"', 'metric = "accuracy_macro"')
     config.write_bytes(with_checksum(text[: text.index("# checksum")]))
     with pytest.raises(ValueError, match="judged by accuracy_macro and f1_macro; choose a measure"):
-        join_sweeps([swept / "val", tmp_path / "other"])
+        join_sweeps([sweep_folder / "val", tmp_path / "other"])

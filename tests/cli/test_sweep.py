@@ -31,12 +31,12 @@ def rows_of(path):
 
 
 def test_words_become_points():
-    mixed = points("--algorithm", "fedprox", "--lr", "0.1", "0.2", "--mu", "log:0.01:1:3")
-    np.testing.assert_allclose(mixed.lr, np.repeat([0.1, 0.2], 3), rtol=1e-6)
-    np.testing.assert_allclose(mixed.mu, [0.01, 0.1, 1] * 2, rtol=1e-6)
-    drawn = points("--lr", "log:0.01:1", "--momentum", "lin:0:0.9:2", "--draws", "5")
-    assert len(np.unique(drawn.lr)) == 5
-    np.testing.assert_allclose(drawn.momentum, [0, 0.9] * 5, rtol=1e-6)
+    hypers = points("--algorithm", "fedprox", "--lr", "0.1", "0.2", "--mu", "log:0.01:1:3")
+    np.testing.assert_allclose(hypers.lr, np.repeat([0.1, 0.2], 3), rtol=1e-6)
+    np.testing.assert_allclose(hypers.mu, [0.01, 0.1, 1] * 2, rtol=1e-6)
+    draws = points("--lr", "log:0.01:1", "--momentum", "lin:0:0.9:2", "--draws", "5")
+    assert len(np.unique(draws.lr)) == 5
+    np.testing.assert_allclose(draws.momentum, [0, 0.9] * 5, rtol=1e-6)
     assert points("--seeds", "2").lr == 0.1  # the main job's
 
 
@@ -80,37 +80,37 @@ def test_a_sweep_leaves_its_results_and_goes_on(fljax, refused):
     assert [row["seed"] for row in rows] == ["0", "1"] * 6
     assert [row["diverged"] for row in rows] == [""] * 8 + ["1"] * 4
     assert sorted(row["rounds"] for row in rows) == ["1"] * 6 + ["2"] * 6
-    drawn = {path.name for path in Path("x/plots").iterdir()}
-    assert drawn == {"curves.png", "heat_map.png", "lr.png", "momentum.png"}
+    figures = {path.name for path in Path("x/plots").iterdir()}
+    assert figures == {"curves.png", "heat_map.png", "lr.png", "momentum.png"}
     config = tomllib.loads(Path("x/config.toml").read_text())
     assert (config["seeds"], config["fedavg"]["lr"]) == (2, ["0.01", "0.3", "1e38"])
 
     loaded = load_sweep("x")
-    (found,) = loaded.found
-    assert [one["seed"] for one in loaded.table] == [0, 1] * 6
-    assert [(one["lr"], one["momentum"]) for one in found.points for _ in range(2)] == [
-        (one["lr"], one["momentum"]) for one in loaded.table
+    (result,) = loaded.found
+    assert [point["seed"] for point in loaded.table] == [0, 1] * 6
+    assert [(point["lr"], point["momentum"]) for point in result.points for _ in range(2)] == [
+        (point["lr"], point["momentum"]) for point in loaded.table
     ]
-    curves = found.curves("accuracy_macro").reshape(12, 2)
+    curves = result.curves("accuracy_macro").reshape(12, 2)
     for row, curve in zip(loaded.table, curves, strict=True):
         assert np.isfinite(curve).sum() == (0 if row["diverged"] else row["rounds"])
         assert row["diverged"] or curve[row["rounds"] - 1] == pytest.approx(row["accuracy_macro"], rel=1e-6)
     columns = loaded.rounds()
     assert [*columns][:4] == ["lr", "momentum", "seed", "round"]
     assert len(columns["round"]) == sum(row["rounds"] for row in loaded.table)
-    chosen = (columns["lr"] == found.points[3]["lr"]) & (columns["momentum"] == 0.5) & (columns["seed"] == 1)
-    n = int(found.rounds[3, 1])
-    np.testing.assert_array_equal(columns["test_loss"][chosen], found.metrics["test_loss"][3, 1, :n])
+    is_run = (columns["lr"] == result.points[3]["lr"]) & (columns["momentum"] == 0.5) & (columns["seed"] == 1)
+    n = int(result.rounds[3, 1])
+    np.testing.assert_array_equal(columns["test_loss"][is_run], result.metrics["test_loss"][3, 1, :n])
     assert repr(loaded) == "<sweep x: 6 points x 2 seeds, 2 rounds>"
     with pytest.raises(ValueError, match="no metric 'f1'; choose one of "):
-        found.curves("f1")
+        result.curves("f1")
 
-    before = Path("x/table.csv").read_bytes()
+    content = Path("x/table.csv").read_bytes()
     assert "add --resume" in refused("sweep", "--folder", "x")
     assert "holds results with --seeds 2, not 3" in refused("sweep", "--folder", "x", "--resume", "--seeds", "3")
     max(Path("x/runs/parts").glob("*.npz")).unlink()
     assert fljax("sweep", "--folder", "x", "--resume")[0] == 0
-    assert Path("x/table.csv").read_bytes() == before
+    assert Path("x/table.csv").read_bytes() == content
 
 
 @pytest.mark.parametrize(
@@ -196,9 +196,9 @@ def test_what_cannot_be_swept_is_refused_in_one_line(refused, arguments, message
     assert message in refused("sweep", *arguments)
 
 
-@pytest.mark.parametrize("varied", [("--lr", "1e37", "1e38"), ("--outer.lr", "1e38", "--seeds", "2")])
-def test_a_sweep_whose_points_all_diverged_is_written_too(fljax, drawn, varied):
-    status, out, err = fljax("sweep", *SMALL, *varied, "--folder", "x")
+@pytest.mark.parametrize("options", [("--lr", "1e37", "1e38"), ("--outer.lr", "1e38", "--seeds", "2")])
+def test_a_sweep_whose_points_all_diverged_is_written_too(fljax, drawn, options):
+    status, out, err = fljax("sweep", *SMALL, *options, "--folder", "x")
     assert (status, err) == (2, "fljax: every point diverged on some seed; try lower learning rates\n")
     assert "results in x" in out
     with Path("x/table.csv").open() as file:
@@ -209,9 +209,9 @@ def test_a_sweep_whose_points_all_diverged_is_written_too(fljax, drawn, varied):
 
 @pytest.mark.parametrize("name", OF_THE_WHOLE)
 def test_what_is_one_for_the_whole_sweep_is_not_for_the_outer_loop(refused, name):
-    short = name.replace("_", "-")
-    message = refused("sweep", f"--outer.{short}", "1", "2", "--lr", "0.1", "0.2")
-    assert f"--outer.{short}: {name} is a setting of the whole sweep; give it as --{short}" in message
+    option = name.replace("_", "-")
+    message = refused("sweep", f"--outer.{option}", "1", "2", "--lr", "0.1", "0.2")
+    assert f"--outer.{option}: {name} is a setting of the whole sweep; give it as --{option}" in message
 
 
 @pytest.mark.parametrize("name", ["judge", "metric", "draws", "seeds", "halving"])
@@ -235,18 +235,18 @@ def of_point(folder, lr):
 
 def test_the_best_points_settings_are_those_that_a_run_takes():
     """Of whatever kind they are, to the last digit."""
-    given = ["--algorithm", "fedprox", "--lr", "log:0.001:1", "--mu", "0.1", "0.3", "--draws", "2"]
-    sweep = read_sweep([*given, "--outer.model.hidden", "64 32", "8", "--outer.epochs", "1", "2"])
+    arguments = ["--algorithm", "fedprox", "--lr", "log:0.001:1", "--mu", "0.1", "0.3", "--draws", "2"]
+    sweep = read_sweep([*arguments, "--outer.model.hidden", "64 32", "8", "--outer.epochs", "1", "2"])
     lr, hidden = 0.034567890, next(label for label, full in sweep.labels.items() if full == "model.hidden")
     epochs = next(label for label in sweep.labels if label != hidden)
     words = as_words(sweep, {hidden: "64 32", epochs: "2", "lr": float(np.float32(lr)), "mu": 0.3})
     job = read_job(["--algorithm", "fedprox", *words])
     assert job.settings["model"]["hidden"] == (64, 32)
-    own = job.settings["fedprox"]
-    assert (own["epochs"], own["mu"]) == (2, 0.3)
-    assert np.float32(own["lr"]) == np.float32(lr)
-    fixed = read_sweep(["--algorithm", "fedprox", "--lr", "0.01", "0.1", "--mu", "0.5"])  # 0.1 in the main job
-    words = as_words(fixed, {"lr": 0.01})
+    settings = job.settings["fedprox"]
+    assert (settings["epochs"], settings["mu"]) == (2, 0.3)
+    assert np.float32(settings["lr"]) == np.float32(lr)
+    sweep_of_lr = read_sweep(["--algorithm", "fedprox", "--lr", "0.01", "0.1", "--mu", "0.5"])  # 0.1 in the main job
+    words = as_words(sweep_of_lr, {"lr": 0.01})
     assert read_job(["--algorithm", "fedprox", *words]).settings["fedprox"]["mu"] == 0.5
     assert words == ["--fedprox.mu", "0.5", "--fedprox.lr", "0.01"]
 
@@ -263,29 +263,29 @@ def test_what_is_judged_by_validation_examples_says_so(fljax):
     assert {"val_accuracy_macro", "val_loss", "val_best_accuracy", "best_round", "lr"} <= set(columns)
     assert not {"accuracy_macro", "test_loss", "best_accuracy"} & set(columns)
     (settings,) = re.findall(r"\nits settings: (.*)\n", out)
-    chosen = max((0.01, 0.3), key=lambda lr: of_point("v", lr))
-    assert read_job(["--algorithm", "fedavg", *shlex.split(settings)]).settings["fedavg"]["lr"] == chosen
-    for metric, better in (("val_accuracy_macro", max), ("val_loss", min)):
-        told, table = best(load_sweep("v").table, metric), load_sweep("v").table
+    best_lr = max((0.01, 0.3), key=lambda lr: of_point("v", lr))
+    assert read_job(["--algorithm", "fedavg", *shlex.split(settings)]).settings["fedavg"]["lr"] == best_lr
+    for metric, choose in (("val_accuracy_macro", max), ("val_loss", min)):
+        best_point, table = best(load_sweep("v").table, metric), load_sweep("v").table
         means = {lr: np.mean([row[metric] for row in table if row["lr"] == lr]) for lr in (0.01, 0.3)}
-        assert (told.point, told.n_seeds) == ({"lr": better(means, key=means.get)}, 2)
-        assert told.mean == pytest.approx(means[told.point["lr"]])
+        assert (best_point.point, best_point.n_seeds) == ({"lr": choose(means, key=means.get)}, 2)
+        assert best_point.mean == pytest.approx(means[best_point.point["lr"]])
     loaded, tests = load_sweep("v"), {"val_accuracy_macro", "val_loss", "val_f1_macro"}
-    (one,), rounds = loaded.found, loaded.rounds()
+    (result,), rounds = loaded.found, loaded.rounds()
     assert tests | {"lr", "loss"} <= rounds.keys()
     assert not {"accuracy_macro", "test_loss", "f1_macro"} & rounds.keys()
-    assert {"val_client_accuracy", *tests} <= one.metrics.keys()
+    assert {"val_client_accuracy", *tests} <= result.metrics.keys()
     for i, row in enumerate(loaded.table):
-        of_run = one.curves("val_accuracy_macro")[divmod(i, 2)], one.curves("val_loss")[divmod(i, 2)]
-        assert (of_run[0][-1], of_run[1][-1]) == pytest.approx((row["val_accuracy_macro"], row["val_loss"]), rel=1e-6)
-        worst = one.curves("val_accuracy_worst10")[divmod(i, 2)][-1]
+        curves = result.curves("val_accuracy_macro")[divmod(i, 2)], result.curves("val_loss")[divmod(i, 2)]
+        assert (curves[0][-1], curves[1][-1]) == pytest.approx((row["val_accuracy_macro"], row["val_loss"]), rel=1e-6)
+        worst = result.curves("val_accuracy_worst10")[divmod(i, 2)][-1]
         assert worst == pytest.approx(row["val_accuracy_worst10"], rel=1e-6)
     with pytest.raises(ValueError, match=r"no metric 'accuracy_macro'; choose one of .*val_accuracy_macro"):
-        one.curves("accuracy_macro")
+        result.curves("accuracy_macro")
 
 
 @pytest.mark.parametrize(
-    ("given", "metric"),
+    ("options", "metric"),
     [
         (("--judge", "val", "--metric", "val_loss"), "test_loss"),
         (("--judge", "val", "--metric", "val_f1_macro"), "f1_macro"),
@@ -294,39 +294,39 @@ def test_what_is_judged_by_validation_examples_says_so(fljax):
         ((), None),
     ],
 )
-def test_the_metric_may_be_named_for_the_split_that_is_judged_by(given, metric):
-    assert read_sweep(["--algorithm", "fedavg", "--lr", "0.1", "0.2", *given]).metric == metric
+def test_the_metric_may_be_named_for_the_split_that_is_judged_by(options, metric):
+    assert read_sweep(["--algorithm", "fedavg", "--lr", "0.1", "0.2", *options]).metric == metric
 
 
 @pytest.mark.slow
 def test_a_sweep_of_static_settings_is_read_back_by_their_names(fljax):
-    given = ("--outer.epochs", "1", "2", "--outer.batch-size", "8", "16", "--lr", "0.1", "0.2", "--folder", "x")
-    assert fljax("sweep", *SMALL, *given)[0] == 0
+    options = ("--outer.epochs", "1", "2", "--outer.batch-size", "8", "16", "--lr", "0.1", "0.2", "--folder", "x")
+    assert fljax("sweep", *SMALL, *options)[0] == 0
     loaded = load_sweep("x")
-    settings = [dict(one.setting) for one in loaded.found]
-    assert [tuple(one.values()) for one in settings] == [("1", "8"), ("1", "16"), ("2", "8"), ("2", "16")]
+    settings = [dict(values.setting) for values in loaded.found]
+    assert [tuple(values.values()) for values in settings] == [("1", "8"), ("1", "16"), ("2", "8"), ("2", "16")]
     columns = loaded.rounds()
     epochs, size = settings[0]
-    last = columns["round"] == 2
+    is_last = columns["round"] == 2
     for i, row in enumerate(loaded.table):
-        assert (str(row[epochs]), str(row[size])) == (columns[epochs][last][i], columns[size][last][i])
-        assert row["accuracy_macro"] == pytest.approx(columns["accuracy_macro"][last][i], rel=1e-6)
+        assert (str(row[epochs]), str(row[size])) == (columns[epochs][is_last][i], columns[size][is_last][i])
+        assert row["accuracy_macro"] == pytest.approx(columns["accuracy_macro"][is_last][i], rel=1e-6)
 
 
 def test_a_sweep_goes_on_with_more_seeds(fljax, refused):
-    given = (*SMALL, "--lr", "0.1", "0.2", "--folder", "x", "--seeds")
-    assert fljax("sweep", *given, "1")[0] == 0
-    few = rows_of("x/table.csv")
+    options = (*SMALL, "--lr", "0.1", "0.2", "--folder", "x", "--seeds")
+    assert fljax("sweep", *options, "1")[0] == 0
+    first_rows = rows_of("x/table.csv")
     status, out, _ = fljax("sweep", "--folder", "x", "--resume", "--seeds", "2")
     assert status == 0
     assert "2 points x 2 seeds" in out
     rows = rows_of("x/table.csv")
     assert [row["seed"] for row in rows] == ["0", "1"] * 2
-    assert [row for row in rows if row["seed"] == "0"] == few
+    assert [row for row in rows if row["seed"] == "0"] == first_rows
     assert tomllib.loads(Path("x/config.toml").read_text())["seeds"] == 2
-    before = Path("x/config.toml").read_bytes()
+    settings = Path("x/config.toml").read_bytes()
     assert "holds a run with n_seeds=2, not 1" in refused("sweep", "--folder", "x", "--resume", "--seeds", "1")
-    assert Path("x/config.toml").read_bytes() == before
+    assert Path("x/config.toml").read_bytes() == settings
     assert fljax("sweep", "--folder", "x", "--resume")[0] == 0
     Path("x/table.csv").write_bytes(Path("x/table.csv").read_bytes()[:-40])
     with pytest.raises(ValueError, match=r"table\.csv"):
@@ -334,24 +334,24 @@ def test_a_sweep_goes_on_with_more_seeds(fljax, refused):
 
 
 def test_a_sweep_goes_on_with_more_points_and_static_settings(fljax, refused):
-    first = ("--lr", "0.1", "0.2", "--momentum", "0", "--outer.epochs", "1", "--folder", "x")
-    again = ("sweep", "--folder", "x", "--resume")
-    assert fljax("sweep", *SMALL, *first)[0] == 0
-    few, parts = rows_of("x/table.csv"), {path: path.read_bytes() for path in Path("x").rglob("*.npz")}
-    status, out, _ = fljax(*again, "--lr", "0.05", "0.1", "0.2", "--outer.epochs", "1", "2")
+    options = ("--lr", "0.1", "0.2", "--momentum", "0", "--outer.epochs", "1", "--folder", "x")
+    resume = ("sweep", "--folder", "x", "--resume")
+    assert fljax("sweep", *SMALL, *options)[0] == 0
+    first_rows, contents = rows_of("x/table.csv"), {path: path.read_bytes() for path in Path("x").rglob("*.npz")}
+    status, out, _ = fljax(*resume, "--lr", "0.05", "0.1", "0.2", "--outer.epochs", "1", "2")
     assert status == 0
     assert "3 points x 1 seed of" in out
     rows = rows_of("x/table.csv")
     assert [(row["epochs"], float(row["lr"])) for row in rows] == [(e, lr) for e in "12" for lr in (0.05, 0.1, 0.2)]
-    assert rows[1:3] == few
-    assert {path: path.read_bytes() for path in parts} == parts
-    assert [dict(one.setting) for one in load_sweep("x").found] == [{"epochs": "1"}, {"epochs": "2"}]
-    before = Path("x/config.toml").read_bytes()
-    assert "holds runs of lr=0.05, which is not among the points" in refused(*again, "--lr", "0.1", "0.2")
-    assert "holds results with --outer.fedavg.epochs 1 2, not 2" in refused(*again, "--outer.epochs", "2")
-    assert "holds results with --fedavg.momentum 0.0, not 0.5" in refused(*again, "--momentum", "0.5")
-    assert Path("x/config.toml").read_bytes() == before
-    assert fljax(*again, "--momentum", "0.5", "0")[0] == 0  # a number that did not vary
+    assert rows[1:3] == first_rows
+    assert {path: path.read_bytes() for path in contents} == contents
+    assert [dict(result.setting) for result in load_sweep("x").found] == [{"epochs": "1"}, {"epochs": "2"}]
+    settings = Path("x/config.toml").read_bytes()
+    assert "holds runs of lr=0.05, which is not among the points" in refused(*resume, "--lr", "0.1", "0.2")
+    assert "holds results with --outer.fedavg.epochs 1 2, not 2" in refused(*resume, "--outer.epochs", "2")
+    assert "holds results with --fedavg.momentum 0.0, not 0.5" in refused(*resume, "--momentum", "0.5")
+    assert Path("x/config.toml").read_bytes() == settings
+    assert fljax(*resume, "--momentum", "0.5", "0")[0] == 0  # a number that did not vary
     assert len(rows_of("x/table.csv")) == 12
 
 
@@ -363,11 +363,11 @@ def test_a_number_whose_name_the_outer_loop_has_does_not_begin_to_vary():
 
 
 def test_more_draws_are_more_points(fljax, refused):
-    given = ("--lr", "log:0.01:1", "--draws")
-    assert fljax("sweep", *SMALL, *given, "2", "--folder", "x")[0] == 0
-    few = rows_of("x/table.csv")
+    options = ("--lr", "log:0.01:1", "--draws")
+    assert fljax("sweep", *SMALL, *options, "2", "--folder", "x")[0] == 0
+    first_rows = rows_of("x/table.csv")
     assert fljax("sweep", "--folder", "x", "--resume", "--draws", "3")[0] == 0
-    assert rows_of("x/table.csv")[:2] == few
+    assert rows_of("x/table.csv")[:2] == first_rows
     outer = ("--outer.epochs", "1", "2")  # whose folders are others
     assert "--outer.fedavg.epochs unset, not 1 2" in refused("sweep", "--folder", "x", "--resume", *outer)
 
@@ -375,7 +375,7 @@ def test_more_draws_are_more_points(fljax, refused):
 @pytest.mark.slow
 def test_a_sweep_with_a_method_of_ones_own_is_read_where_its_file_is_not(fljax, refused):
     Path("mine.py").write_text("import fljax\n\ngentle = fljax.fedprox + fljax.compose('fedavg+sam').bricks[0]\n")
-    given = (
+    options = (
         "--lr",
         "0.1",
         "0.2",
@@ -388,14 +388,14 @@ def test_a_sweep_with_a_method_of_ones_own_is_read_where_its_file_is_not(fljax, 
         "val",
         "--partition.val-fraction",
     )
-    assert fljax("sweep", "--algorithm", "./mine.py:gentle", *SMALL, *given, "0.3")[0] == 0
-    whole = load_sweep("x")
+    assert fljax("sweep", "--algorithm", "./mine.py:gentle", *SMALL, *options, "0.3")[0] == 0
+    expected = load_sweep("x")
     Path("there").mkdir()
     Path("mine.py").rename("there/mine.py")
-    gone = load_sweep("x")
-    assert [one.setting for one in gone.found] == [{"setting": "epochs=1"}, {"setting": "epochs=2"}]
-    for one, other in zip(gone.found, whole.found, strict=True):
-        np.testing.assert_array_equal(one.curves("val_accuracy_macro"), other.curves("val_accuracy_macro"))
+    without_file = load_sweep("x")
+    assert [result.setting for result in without_file.found] == [{"setting": "epochs=1"}, {"setting": "epochs=2"}]
+    for result, expected_result in zip(without_file.found, expected.found, strict=True):
+        np.testing.assert_array_equal(result.curves("val_accuracy_macro"), expected_result.curves("val_accuracy_macro"))
     assert "give its new place" in refused("sweep", "--folder", "x", "--resume")
     assert fljax("sweep", "--folder", "x", "--resume", "--algorithm", "there/mine.py:gentle")[0] == 0
     config = Path("x/config.toml").read_text()
@@ -405,16 +405,16 @@ def test_a_sweep_with_a_method_of_ones_own_is_read_where_its_file_is_not(fljax, 
 
 
 def test_settings_of_one_name_have_columns_of_their_own():
-    both = read_sweep(["--outer.dropout", "0.1", "0.2", "--model", "cnn", "--outer.model.dropout", "0 0", "0.5 0.5"])
-    assert both.outer == {"dropout": [0.1, 0.2], "model.dropout": [(0.0, 0.0), (0.5, 0.5)]}
-    assert both.labels == {"dropout": "dropout", "model.dropout": "model.dropout"}
-    settings = both.job_with({"dropout": 0.2, "model.dropout": (0.5, 0.5)}).settings
+    sweep = read_sweep(["--outer.dropout", "0.1", "0.2", "--model", "cnn", "--outer.model.dropout", "0 0", "0.5 0.5"])
+    assert sweep.outer == {"dropout": [0.1, 0.2], "model.dropout": [(0.0, 0.0), (0.5, 0.5)]}
+    assert sweep.labels == {"dropout": "dropout", "model.dropout": "model.dropout"}
+    settings = sweep.job_with({"dropout": 0.2, "model.dropout": (0.5, 0.5)}).settings
     assert (settings[""]["dropout"], settings["model"]["dropout"]) == (0.2, (0.5, 0.5))
-    drawn = read_sweep(["--drift", "swap_labels", "--outer.drift.seed", "1", "2"])  # a row has its run's seed
-    assert drawn.labels == {"drift.seed": "drift.seed"}
+    sweep_of_drift = read_sweep(["--drift", "swap_labels", "--outer.drift.seed", "1", "2"])  # a row has its run's seed
+    assert sweep_of_drift.labels == {"drift.seed": "drift.seed"}
     words = ["--algorithm", "fedcr", "--partition", "dirichlet", "--model", "variational_cnn"]
-    beside = read_sweep([*words, "--fedcr.beta", "0.1", "1", "--outer.partition.beta", "0.1", "0.5"])
-    assert list(beside.labels) == ["partition.beta"]
+    sweep_of_beta = read_sweep([*words, "--fedcr.beta", "0.1", "1", "--outer.partition.beta", "0.1", "0.5"])
+    assert list(sweep_of_beta.labels) == ["partition.beta"]
 
 
 def test_a_later_layer_replaces_the_outer_loop(tmp_path):
@@ -436,9 +436,9 @@ def test_examples_in_the_help_can_be_read():
         read_sweep([*words, "--lr", "log:0.1:1"] if "--draws" in words else words)
     ranges = re.findall(r"[a-z]+:LOW:HIGH(?::N)?", text)
     assert sorted(set(ranges)) == ["lin:LOW:HIGH", "lin:LOW:HIGH:N", "log:LOW:HIGH", "log:LOW:HIGH:N"]
-    for one in ranges:
-        words = one.replace("LOW", "0.1").replace("HIGH", "0.9").replace("N", "3")
-        assert len(np.unique(points("--lr", words, *(() if one.endswith("N") else ("--draws", "3"))).lr)) == 3
+    for range_words in ranges:
+        words = range_words.replace("LOW", "0.1").replace("HIGH", "0.9").replace("N", "3")
+        assert len(np.unique(points("--lr", words, *(() if range_words.endswith("N") else ("--draws", "3"))).lr)) == 3
 
 
 def test_help_shows_what_can_be_set(fljax):
@@ -463,17 +463,19 @@ def test_bricks_in_short_go_into_the_method_of_a_sweep_that_names_none():
 @pytest.mark.slow
 def test_a_number_that_changes_how_long_rounds_last_is_swept_one_value_at_a_time(refused, fljax):
     clock = ("--clock", "deadline", "--clock.limit", "1000", "--clock.up", "1e3")
-    told = refused("sweep", *SMALL, "--algorithm", "fedavg+top_k", *clock, "--top-share", "0.02", "1", "--folder", "x")
-    assert "--clock deadline: top_share changes how much participants send" in told
-    assert "run one sweep for each value of top_share" in told
+    message = refused(
+        "sweep", *SMALL, "--algorithm", "fedavg+top_k", *clock, "--top-share", "0.02", "1", "--folder", "x"
+    )
+    assert "--clock deadline: top_share changes how much participants send" in message
+    assert "run one sweep for each value of top_share" in message
     private = ("--algorithm", "fedavg+top_k+client_dp", *clock, "--attack", "backdoor", "--target-epsilon", "8")
     status, out, _ = fljax("sweep", *SMALL, *private, "4", "--seeds", "1", "--folder", "y")
     assert status == 0
     assert fljax("run", *SMALL, *private, "--folder", "r")[0] == 0
-    (alone,), swept = rows_of("r/summary.csv"), rows_of("y/table.csv")
-    assert [row["simulated_seconds"] for row in swept] == [alone["simulated_seconds"]] * 2  # each round is as long
-    assert all(0 <= float(row["attack_success"]) <= 1 for row in swept)
-    assert [float(row["epsilon_spent"]) for row in swept] == pytest.approx([8, 4], rel=1e-3)
+    (run,), rows = rows_of("r/summary.csv"), rows_of("y/table.csv")
+    assert [row["simulated_seconds"] for row in rows] == [run["simulated_seconds"]] * 2  # each round is as long
+    assert all(0 <= float(row["attack_success"]) <= 1 for row in rows)
+    assert [float(row["epsilon_spent"]) for row in rows] == pytest.approx([8, 4], rel=1e-3)
     assert re.search(r"best: target_epsilon=(\d): accuracy_macro 0\.\d+, epsilon (\1|\d\.99\d)", out)
 
 

@@ -39,8 +39,8 @@ def reviews(tmp_path):
     ],
 )
 def test_words_are_read_and_their_names_kept(fljax, reviews, model):
-    asked = ("--text-column", "text", "--text-length", "8", "--model", *model, *FEW)
-    assert fljax("run", *reviews, *asked, "--folder", "x")[0] == 0
+    options = ("--text-column", "text", "--text-length", "8", "--model", *model, *FEW)
+    assert fljax("run", *reviews, *options, "--folder", "x")[0] == 0
     run = load_run("x")
     assert run.words == ("<padding>", "<unknown>", *sorted((*GOOD, *BAD, *OTHER)))
     embedding = run["fedavg"].models.params["embed"]["embedding"]
@@ -50,8 +50,8 @@ def test_words_are_read_and_their_names_kept(fljax, reviews, model):
     assert fljax("predict", "x")[0] == 0
     with open("x/predictions_test.csv", newline="") as file:
         lines = list(csv.DictReader(file))
-    right = np.mean([line["label"] == line["predicted"] for line in lines])
-    assert right == pytest.approx(run["fedavg"].metrics["accuracy_micro"][-1])
+    accuracy = np.mean([line["label"] == line["predicted"] for line in lines])
+    assert accuracy == pytest.approx(run["fedavg"].metrics["accuracy_micro"][-1])
 
 
 def interrupted(*_, **__):
@@ -64,23 +64,23 @@ def n_parameters(out):
 
 @pytest.mark.slow
 def test_few_words_and_a_vocabulary_of_ones_own(fljax, reviews, refused, monkeypatch):
-    few = ("--text-column", "text", "--text-words", "3", "--model", "fasttext", *FEW, "--rounds", "1")
-    status, out, _ = fljax("run", *reviews, *few, "--folder", "x")
+    options = ("--text-column", "text", "--text-words", "3", "--model", "fasttext", *FEW, "--rounds", "1")
+    status, out, _ = fljax("run", *reviews, *options, "--folder", "x")
     assert status == 0
     _, vocabulary, width = load_run("x")["fedavg"].models.params["embed"]["embedding"].shape
     assert vocabulary == 5
     monkeypatch.setattr("fljax.cli.execute.train", interrupted)  # what is told of the network is told before
-    status, more, _ = fljax("run", *reviews, *few, "--model.vocabulary", "30", "--folder", "y")
+    status, out_of_30, _ = fljax("run", *reviews, *options, "--model.vocabulary", "30", "--folder", "y")
     assert status == 130
-    assert n_parameters(more) - n_parameters(out) == 25 * width
-    assert "the vocabulary is 2" in refused("run", *reviews, *few, "--model.vocabulary", "2")
+    assert n_parameters(out_of_30) - n_parameters(out) == 25 * width
+    assert "the vocabulary is 2" in refused("run", *reviews, *options, "--model.vocabulary", "2")
 
 
 @pytest.mark.slow
 def test_words_have_names_where_nothing_else_has(fljax, tmp_path):
     rows = "".join(f"{('good', 'bad')[i % 2]} day,{i % 2}\n" for i in range(60))
     (tmp_path / "n.csv").write_text("text,mood\n" + rows)
-    asked = (
+    options = (
         "--data",
         "n.csv",
         "--label-column",
@@ -92,19 +92,19 @@ def test_words_have_names_where_nothing_else_has(fljax, tmp_path):
         "--n-clients",
         "3",
     )
-    assert fljax("run", *asked, "--model", "fasttext", *FEW, "--rounds", "1", "--folder", "x")[0] == 0
+    assert fljax("run", *options, "--model", "fasttext", *FEW, "--rounds", "1", "--folder", "x")[0] == 0
     run = load_run("x")
     assert (run.words[2:], run.classes, run["fedavg"].clients) == (("bad", "day", "good"), (), ())
 
 
 def test_networks_that_read_numbers_and_texts_without_data_are_refused(reviews, refused):
-    said = refused("run", *reviews, "--text-column", "text", "--model", "mlp", *FEW)
+    message = refused("run", *reviews, "--text-column", "text", "--model", "mlp", *FEW)
     assert (
         "--model mlp: it would read words as numbers; choose a network that embeds them, fasttext, lstm, transformer"
-        in said
+        in message
     )
-    assert "column 'text' is" in (said := refused("run", *reviews, "--model", "mlp", *FEW))
-    assert "--text-column or --ignored-column" in said
+    assert "column 'text' is" in (message := refused("run", *reviews, "--model", "mlp", *FEW))
+    assert "--text-column or --ignored-column" in message
     assert "--text-words 9 is for data of your own" in refused("run", "--text-words", "9")
     assert "text_length=0 is not positive" in refused("run", *reviews, "--text-column", "text", "--text-length", "0")
 

@@ -36,13 +36,13 @@ WRITTEN = [
 ]
 
 
-@pytest.mark.parametrize(("annotation", "words", "value", "shown"), WRITTEN)
-def test_values_have_their_type(annotation, words, value, shown):
+@pytest.mark.parametrize(("annotation", "words", "value", "placeholder"), WRITTEN)
+def test_values_have_their_type(annotation, words, value, placeholder):
     kind = kind_of(annotation)
     parsed = read("x", words, kind)
     assert parsed == value
     assert type(parsed) is type(value)
-    assert metavar(kind) == shown
+    assert metavar(kind) == placeholder
     assert read("x", words_of(value), kind) == value
 
 
@@ -106,15 +106,15 @@ def test_parameters_of_functions_and_numbers_of_a_hyper():
     assert section["band"].help == "one of two"
     assert section["dtype"].default == "float32"
     assert description("", "n") == ""
-    stated = numbers(Numbers)
-    assert stated["lr"].help == "learning rate, > 0"
-    assert stated["mu"].read("m.mu", ["None"]) is None
+    parameters_of_hyper = numbers(Numbers)
+    assert parameters_of_hyper["lr"].help == "learning rate, > 0"
+    assert parameters_of_hyper["mu"].read("m.mu", ["None"]) is None
     for word, message in (("0", "lr=0 is out of its range; choose lr > 0"), ("nan", "lr=nan is not a number")):
         with pytest.raises(ValueError, match=message):
-            stated["lr"].read("m.lr", [word])
+            parameters_of_hyper["lr"].read("m.lr", [word])
     assert parameters(lambda x: None) == {}  # no annotation, no parameter
     with pytest.raises(ValueError, match="--x inf: give a finite number"):
-        stated["lr"]._replace(number=None).read("x", ["inf"])
+        parameters_of_hyper["lr"]._replace(number=None).read("x", ["inf"])
 
 
 def test_local_effort_is_that_of_the_library():
@@ -123,7 +123,7 @@ def test_local_effort_is_that_of_the_library():
     assert [part[1] for part in WORK["optimizer"].kind if part[0] == "option"] == list(OPTIMIZERS)
 
 
-@pytest.mark.parametrize("given", ["fedavg,ditto", "fedavg, ditto"])
-def test_names_with_commas_between_are_told_to_have_spaces(given):
+@pytest.mark.parametrize("name", ["fedavg,ditto", "fedavg, ditto"])
+def test_names_with_commas_between_are_told_to_have_spaces(name):
     with pytest.raises(ValueError, match="separate several by spaces: fedavg ditto"):
-        nearest(given, ["fedavg", "ditto"], "algorithm")
+        nearest(name, ["fedavg", "ditto"], "algorithm")
