@@ -29,14 +29,14 @@ REAL = [os.environ.get("FLJAX_DATA"), Path(__file__).parents[2].parent / "shared
 
 @pytest.fixture
 def real_data():
-    found = next((Path(place) for place in REAL if place and (Path(place) / "mnist").is_dir()), None)
-    if found is None:
+    folder = next((Path(path) for path in REAL if path and (Path(path) / "mnist").is_dir()), None)
+    if folder is None:
         pytest.skip("needs prepared TFDS sets (mnist, fashion_mnist) in the folder that FLJAX_DATA names")
-    return found
+    return folder
 
 
 @pytest.fixture
-def labelled():
+def make_examples():
     """(n, n_test, n_classes) -> train and test whose image number i has the value i in its pixels: rows can be told."""
 
     def make(n: int = 1000, n_test: int = 200, n_classes: int = 10, seed: int = 0, side: int = 4):
@@ -56,13 +56,13 @@ def idx_folder(tmp_path):
     def make(prefix: str = "", gz: bool = False, first_label: int = 0, test: str = "t10k"):
         rng, folder, arrays = np.random.default_rng(1), tmp_path / "idx", {}
         folder.mkdir()
-        for part, n in (("train", 12), (test, 5)):
+        for split, n in (("train", 12), (test, 5)):
             x = rng.integers(256, size=(n, 6, 7), dtype=np.uint8)
             y = (np.arange(n) % 10 + first_label).astype(np.uint8)
-            arrays[part] = x, y
-            for array, what in ((x, "images-idx3"), (y, "labels-idx1")):
+            arrays[split] = x, y
+            for array, kind in ((x, "images-idx3"), (y, "labels-idx1")):
                 data = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
-                name = f"{prefix}{part}-{what}-ubyte"
+                name = f"{prefix}{split}-{kind}-ubyte"
                 (folder / (name + ".gz" if gz else name)).write_bytes(gzip.compress(data) if gz else data)
         return folder, arrays
 
@@ -128,32 +128,32 @@ N = {"train": 7, "validation": 2, "test": 3}
 
 
 @pytest.fixture
-def prepared(tmp_path):
+def prepare_set(tmp_path):
     """(name, splits, shape, labels from) -> a folder with the set prepared in it; pixels of image i are i."""
     import tensorflow_datasets as tfds
 
     def make(name, shape=(32, 32, 3), first_label=0, splits=("train", "test"), celeb=False):
         image = {"image": tfds.features.Image(shape=shape)}
-        plain = {"label": tfds.features.Scalar(np.int64)}
-        people = {"attributes": {"Smiling": np.bool_}, "identity": {"Identity_No": np.int64}}
+        label_features = {"label": tfds.features.Scalar(np.int64)}
+        celeb_features = {"attributes": {"Smiling": np.bool_}, "identity": {"Identity_No": np.int64}}
 
         def records(split):
             for i in range(N[split]):
                 pixels = np.full(shape, i, np.uint8)
                 pixels[0, 1] = 255  # not symmetric, to see a transposition
-                answer = {"attributes": {"Smiling": i % 2 == 1}, "identity": {"Identity_No": i % 3}}
+                celeb_labels = {"attributes": {"Smiling": i % 2 == 1}, "identity": {"Identity_No": i % 3}}
                 png = io.BytesIO()
                 Image.fromarray(pixels.squeeze()).save(png, "png")
                 png.seek(0)
-                yield i, {"image": png, **(answer if celeb else {"label": i + first_label})}
+                yield i, {"image": png, **(celeb_labels if celeb else {"label": i + first_label})}
 
-        class Made(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+        class PreparedSet(tfds.core.GeneratorBasedBuilder, skip_registration=True):
             VERSION = tfds.core.Version("1.0.0")
             name = "made"
 
             def _info(self):
                 return self.dataset_info_from_configs(
-                    features=tfds.features.FeaturesDict(image | (people if celeb else plain))
+                    features=tfds.features.FeaturesDict(image | (celeb_features if celeb else label_features))
                 )
 
             def _split_generators(self, dl_manager):
@@ -162,11 +162,11 @@ def prepared(tmp_path):
             def _generate_examples(self):
                 raise NotImplementedError
 
-        builder = Made(data_dir=tmp_path / "made", file_format="array_record")
+        builder = PreparedSet(data_dir=tmp_path / "made", file_format="array_record")
         builder.download_and_prepare()
-        place = tmp_path / "tfds" / name / "1.0.0"
-        place.parent.mkdir(parents=True)
-        (tmp_path / "made" / "made" / "1.0.0").rename(place)
-        return place
+        folder = tmp_path / "tfds" / name / "1.0.0"
+        folder.parent.mkdir(parents=True)
+        (tmp_path / "made" / "made" / "1.0.0").rename(folder)
+        return folder
 
     return make

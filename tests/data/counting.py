@@ -5,9 +5,9 @@ import numpy as np
 from fljax.data.federation import n_classes
 
 
-def histograms(f):
+def histograms(federation):
     """(clients, classes) counts of train and test, by NumPy."""
-    return [counts(data, n_classes(f)) for data in (f.train, f.test)]
+    return [counts(data, n_classes(federation)) for data in (federation.train, federation.test)]
 
 
 def counts(data, classes):

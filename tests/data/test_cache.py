@@ -16,26 +16,26 @@ def chunks(n=3):
         yield {"x": np.full((2, 3, 3, 1), i, np.uint8), "y": np.array([i, i + 10], np.int32)}
 
 
-def refuse():
+def fail():
     raise AssertionError("decoded again")
 
 
 def test_columns_stream_in_and_are_reused():
-    stored = cache.cached("set/1.0/train", chunks)
-    np.testing.assert_array_equal(stored["y"], [0, 10, 1, 11, 2, 12])
-    np.testing.assert_array_equal(stored["x"][:, 0, 0, 0], [0, 0, 1, 1, 2, 2])
-    assert isinstance(stored["x"], np.memmap)
-    again = cache.cached("set/1.0/train", refuse)
-    np.testing.assert_array_equal(again["y"], stored["y"])
+    columns = cache.cached("set/1.0/train", chunks)
+    np.testing.assert_array_equal(columns["y"], [0, 10, 1, 11, 2, 12])
+    np.testing.assert_array_equal(columns["x"][:, 0, 0, 0], [0, 0, 1, 1, 2, 2])
+    assert isinstance(columns["x"], np.memmap)
+    reused = cache.cached("set/1.0/train", fail)
+    np.testing.assert_array_equal(reused["y"], columns["y"])
 
 
 def test_a_failure_leaves_nothing_behind():
-    def broken():
+    def broken_chunks():
         yield from chunks()
         raise ValueError("bad record")
 
     with pytest.raises(ValueError, match="bad record"):
-        cache.cached("set/train", broken)
+        cache.cached("set/train", broken_chunks)
     assert list((cache.folder() / "set").iterdir()) == []
 
 
@@ -78,8 +78,8 @@ def test_killed_while_caching_then_loaded_again(tmp_path):
             process.stdout.readline()
         time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
-    left = list((cache.folder() / "set").iterdir())
-    assert [path.name.startswith(".partial-") for path in left] == [True]
+    remains = list((cache.folder() / "set").iterdir())
+    assert [path.name.startswith(".partial-") for path in remains] == [True]
     np.testing.assert_array_equal(cache.cached("set/train", chunks)["y"], [0, 10, 1, 11, 2, 12])
     assert [path.name for path in (cache.folder() / "set").iterdir()] == [cache.entry_of("set/train").name]
 
@@ -91,24 +91,26 @@ def flipped(file, byte, bit):
 
 
 def test_every_flipped_bit_of_an_entry_is_noticed():
-    kept = cache.cached("set/train", chunks)
-    whole = {name: column.copy() for name, column in kept.items()}
+    stored = cache.cached("set/train", chunks)
+    expected = {name: column.copy() for name, column in stored.items()}
     entry = cache.entry_of("set/train")
     content = {file: file.read_bytes() for file in entry.iterdir()}
     rng = np.random.default_rng(0)
-    for file, old in content.items():
-        for place in rng.choice(8 * len(old), 60, replace=False).tolist():
-            flipped(file, place // 8, place % 8)
+    for file, original in content.items():
+        for position in rng.choice(8 * len(original), 60, replace=False).tolist():
+            flipped(file, position // 8, position % 8)
             decoded = []
-            found = cache.cached("set/train", lambda d=decoded: d.append(1) or chunks())
+            columns = cache.cached("set/train", lambda calls=decoded: calls.append(1) or chunks())
             assert decoded or file.suffix == ".json"
-            for name, column in whole.items():
-                np.testing.assert_array_equal(found[name], column)
+            for name, column in expected.items():
+                np.testing.assert_array_equal(columns[name], column)
             for path, bytes_ in content.items():
                 path.write_bytes(bytes_)
 
 
-@pytest.mark.parametrize("change", [lambda e: (e / "y.npy").unlink(), lambda e: (e / "checksums.json").unlink()])
+@pytest.mark.parametrize(
+    "change", [lambda entry: (entry / "y.npy").unlink(), lambda entry: (entry / "checksums.json").unlink()]
+)
 def test_an_entry_that_lacks_a_column_is_decoded_again(change):
     cache.cached("set/train", chunks)
     change(cache.entry_of("set/train"))

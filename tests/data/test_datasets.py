@@ -20,10 +20,10 @@ def test_digits_are_scikit_learns(monkeypatch):
     rows = train_test_split(np.arange(len(labels)), test_size=360, random_state=0, stratify=labels)
     for file in ("sklearn/datasets/data/digits.csv.gz", "moved.csv.gz"):  # its file, and its function without the file
         monkeypatch.setattr(digits, "_FILE", file)
-        for split, of_split in zip(load("digits"), rows, strict=True):
-            expected = np.round(images[of_split] * 255 / 16).reshape(-1, 8, 8, 1)
+        for split, split_rows in zip(load("digits"), rows, strict=True):
+            expected = np.round(images[split_rows] * 255 / 16).reshape(-1, 8, 8, 1)
             np.testing.assert_array_equal(split.x, expected.astype(np.uint8), strict=True)
-            np.testing.assert_array_equal(split.y, labels[of_split].astype(np.int32), strict=True)
+            np.testing.assert_array_equal(split.y, labels[split_rows].astype(np.int32), strict=True)
 
 
 def test_unknown_name_gets_the_nearest():
@@ -70,10 +70,10 @@ def test_prepare_refuses_what_has_no_builder():
 @pytest.mark.parametrize("gz", [False, True])
 def test_idx_files(idx_folder, gz):
     folder, arrays = idx_folder(gz=gz)
-    for part, (x, y) in zip(load("mnist", folder), arrays.values(), strict=True):
-        np.testing.assert_array_equal(part.x[..., 0], x)
-        np.testing.assert_array_equal(part.y, y)
-        assert part.y.dtype == np.int32
+    for split, (x, y) in zip(load("mnist", folder), arrays.values(), strict=True):
+        np.testing.assert_array_equal(split.x[..., 0], x)
+        np.testing.assert_array_equal(split.y, y)
+        assert split.y.dtype == np.int32
 
 
 def test_emnist_letters_as_idx(idx_folder):
@@ -125,8 +125,8 @@ def test_broken_gzip(idx_folder, damage):
 def test_missing_companion_and_unequal_counts(idx_folder):
     folder, _ = idx_folder()
     labels = folder / "train-labels-idx1-ubyte"
-    whole = labels.read_bytes()
-    labels.write_bytes(whole[:4] + (11).to_bytes(4, "big") + whole[8:-1])
+    content = labels.read_bytes()
+    labels.write_bytes(content[:4] + (11).to_bytes(4, "big") + content[8:-1])
     with pytest.raises(ValueError, match=r"has 12 images and .* 11 labels"):
         load("mnist", folder)
     labels.unlink()

@@ -21,11 +21,13 @@ def rows_of(data):
 def test_splits_cover_each_client_once_and_none_is_empty(size, seed, stratify):
     rng, n = np.random.default_rng(seed), sum(size)
     pool = on_host(np.zeros((n, 2, 2, 1), np.uint8), rng.integers(4, size=n))
-    owned = np.split(rng.permutation(n), np.cumsum(size)[:-1])
-    f = build(pool, owned, (0.6, 0.2, 0.2), seed, stratify=stratify)
-    assert f.train.pool is f.test.pool
-    assert f.val.pool is f.test.pool
-    for parts in zip(owned, *(rows_of(s) for s in (f.train, f.val, f.test)), strict=True):
+    rows_by_client = np.split(rng.permutation(n), np.cumsum(size)[:-1])
+    federation = build(pool, rows_by_client, (0.6, 0.2, 0.2), seed, stratify=stratify)
+    assert federation.train.pool is federation.test.pool
+    assert federation.val.pool is federation.test.pool
+    for parts in zip(
+        rows_by_client, *(rows_of(s) for s in (federation.train, federation.val, federation.test)), strict=True
+    ):
         assert all(len(part) for part in parts)
         np.testing.assert_array_equal(np.sort(np.concatenate(parts[1:])), np.sort(parts[0]))
         assert abs(len(parts[3]) - max(1, 0.2 * len(parts[0]))) <= 0.5
@@ -35,34 +37,36 @@ def test_splits_cover_each_client_once_and_none_is_empty(size, seed, stratify):
 @given(st.integers(20, 200), st.floats(0.1, 0.6), st.integers(0, 99))
 def test_stratified_split_gives_each_class_its_share_within_one(n, fraction, seed):
     y = np.random.default_rng(seed).integers(5, size=n)
-    f = build(on_host(np.zeros((n, 1, 1, 1), np.uint8), y), [np.arange(n)], (1 - fraction, 0.0, fraction), seed)
-    share = int(f.test.size[0]) / n
-    test = np.bincount(y[rows_of(f.test)[0]], minlength=5)
+    federation = build(
+        on_host(np.zeros((n, 1, 1, 1), np.uint8), y), [np.arange(n)], (1 - fraction, 0.0, fraction), seed
+    )
+    share = int(federation.test.size[0]) / n
+    test = np.bincount(y[rows_of(federation.test)[0]], minlength=5)
     assert np.all(np.abs(test - share * np.bincount(y, minlength=5)) <= 1 + 1e-9)
 
 
-def test_histogram_counts_only_real_rows_and_is_jittable(labelled):
-    train, _ = labelled(60)
-    f = build(train, [np.arange(10), np.arange(10, 45), np.arange(45, 60)], seed=3)
-    counts = jax.jit(class_histogram, static_argnums=1)(f.train, n_classes(f))
-    expected = [np.bincount(np.asarray(train.y)[rows], minlength=10) for rows in rows_of(f.train)]
+def test_histogram_counts_only_real_rows_and_is_jittable(make_examples):
+    train, _ = make_examples(60)
+    federation = build(train, [np.arange(10), np.arange(10, 45), np.arange(45, 60)], seed=3)
+    counts = jax.jit(class_histogram, static_argnums=1)(federation.train, n_classes(federation))
+    expected = [np.bincount(np.asarray(train.y)[rows], minlength=10) for rows in rows_of(federation.train)]
     np.testing.assert_array_equal(counts, expected)
-    np.testing.assert_array_equal(present(f.train).sum(axis=1), f.train.size)
+    np.testing.assert_array_equal(present(federation.train).sum(axis=1), federation.train.size)
 
 
 def test_a_class_that_no_client_has_still_counts():
     pool = on_host(np.zeros((6, 1, 1, 1), np.uint8), [0, 1, 0, 1, 1, 5])
-    f = build(pool, [np.arange(5)], (0.6, 0.0, 0.4))
-    assert n_classes(f) == 6
-    assert class_histogram(f.train, 6)[0, 2:].sum() == 0
+    federation = build(pool, [np.arange(5)], (0.6, 0.0, 0.4))
+    assert n_classes(federation) == 6
+    assert class_histogram(federation.train, 6)[0, 2:].sum() == 0
 
 
-def test_select_takes_rows_and_shares_the_pool(labelled):
-    f = build(labelled(40)[0], np.split(np.arange(40), 4))
-    some = select(f.train, jnp.array([2, 0]))
-    assert some.pool is f.train.pool
-    np.testing.assert_array_equal(some.index, f.train.index[jnp.array([2, 0])])
-    np.testing.assert_array_equal(jax.jit(select)(f.train, jnp.array([2, 0])).size, some.size)
+def test_select_takes_rows_and_shares_the_pool(make_examples):
+    federation = build(make_examples(40)[0], np.split(np.arange(40), 4))
+    selected = select(federation.train, jnp.array([2, 0]))
+    assert selected.pool is federation.train.pool
+    np.testing.assert_array_equal(selected.index, federation.train.index[jnp.array([2, 0])])
+    np.testing.assert_array_equal(jax.jit(select)(federation.train, jnp.array([2, 0])).size, selected.size)
 
 
 def test_minibatch_normalises_bytes_and_passes_floats_through():
@@ -75,25 +79,27 @@ def test_minibatch_normalises_bytes_and_passes_floats_through():
     np.testing.assert_array_equal(minibatch(floats, rows, weight).x.ravel(), [2.0, 7.5])
 
 
-def test_public_data_has_no_labels(labelled):
-    train, test = labelled(20, 10)
-    f = build(train, [np.arange(20)], public=test)
-    assert np.all(np.asarray(f.public.y) == -1)
-    assert f.public.x.shape[0] == 10
+def test_public_data_has_no_labels(make_examples):
+    train, test = make_examples(20, 10)
+    federation = build(train, [np.arange(20)], public=test)
+    assert np.all(np.asarray(federation.public.y) == -1)
+    assert federation.public.x.shape[0] == 10
 
 
-def test_test_rows_from_another_pool(labelled):
-    train, test = labelled(20, 10)
-    f = build(train, [np.arange(10), np.arange(10, 20)], (1.0, 0.0, 0.0), test_owned=[[0, 1], [2]], test_pool=test)
-    assert f.val is None
-    np.testing.assert_array_equal(f.test.pool.y, test.y)
-    np.testing.assert_array_equal(f.test.size, [2, 1])
+def test_test_rows_from_another_pool(make_examples):
+    train, test = make_examples(20, 10)
+    federation = build(
+        train, [np.arange(10), np.arange(10, 20)], (1.0, 0.0, 0.0), test_owned=[[0, 1], [2]], test_pool=test
+    )
+    assert federation.val is None
+    np.testing.assert_array_equal(federation.test.pool.y, test.y)
+    np.testing.assert_array_equal(federation.test.size, [2, 1])
 
 
 @pytest.mark.parametrize("split", [(0.1, 0.1, 0.8), (0.05, 0.9, 0.05), (0.9, 0.05, 0.05)])
-def test_small_clients_have_an_example_in_every_split(labelled, split):
-    f = build(labelled(20)[0], [np.arange(3), np.arange(5, 10)], split)
-    assert min(int(part.size.min()) for part in (f.train, f.val, f.test)) == 1
+def test_small_clients_have_an_example_in_every_split(make_examples, split):
+    federation = build(make_examples(20)[0], [np.arange(3), np.arange(5, 10)], split)
+    assert min(int(data.size.min()) for data in (federation.train, federation.val, federation.test)) == 1
 
 
 POOL = on_host(np.zeros((10, 1, 1, 1), np.float32), np.arange(10) % 2)
@@ -152,8 +158,8 @@ def test_numbers_whose_sum_is_not_finite_are():
     ("group", "numbers"), [([1, 0, 1], [1, 0, 1]), ([0, 0, 3], [0, 0, 1]), (["b", "a", "b"], [1, 0, 1])]
 )
 def test_groups_that_are_numbers_below_that_of_clients_stay_and_others_are_numbered(group, numbers):
-    owned = np.array_split(np.arange(10), 3)
-    np.testing.assert_array_equal(build(POOL, owned, (0.5, 0.0, 0.5), group=np.array(group)).group, numbers)
+    rows_by_client = np.array_split(np.arange(10), 3)
+    np.testing.assert_array_equal(build(POOL, rows_by_client, (0.5, 0.0, 0.5), group=np.array(group)).group, numbers)
 
 
 def test_group_of_another_length_is_refused():
@@ -186,21 +192,21 @@ def test_what_becomes_of_the_users_arrays_later_does_not_matter(dtype):
 
 
 def test_true_groups_of_some_of_the_clients_are_as_they_are():
-    made = linear_groups(4, 2, examples=12)
-    validate(made._replace(group=np.array([5, 5, 7, 7])))
-    for group, found in (([-1] * 4, "-1 to -1"), (["a"] * 4, "values of type <U1"), ([0.5] * 4, "0.5 to 0.5")):
-        with pytest.raises(ValueError, match=f"^group has {found}; number the groups 0, 1, 2, ..., or leave it out"):
-            validate(made._replace(group=np.array(group)))
+    federation = linear_groups(4, 2, examples=12)
+    validate(federation._replace(group=np.array([5, 5, 7, 7])))
+    for group, message in (([-1] * 4, "-1 to -1"), (["a"] * 4, "values of type <U1"), ([0.5] * 4, "0.5 to 0.5")):
+        with pytest.raises(ValueError, match=f"^group has {message}; number the groups 0, 1, 2, ..., or leave it out"):
+            validate(federation._replace(group=np.array(group)))
 
 
 @pytest.mark.parametrize("x", [np.zeros((20, 5), np.float32), np.zeros((20, 2, 3), np.uint8), np.zeros((20, 6), int)])
 def test_test_and_public_examples_unlike_those_to_train_on_are_refused(x):
     """Bytes are scaled and floats are not: a model would be tested on another scale than it was trained on."""
-    pool, other = (on_host(rows, np.arange(20) % 2) for rows in (np.zeros((20, 6), np.float32), x))
+    pool, other_pool = (on_host(rows, np.arange(20) % 2) for rows in (np.zeros((20, 6), np.float32), x))
     with pytest.raises(ValueError, match=r"^test has examples \(.*\) and train \('float32', 6\)"):
-        build(pool, [np.arange(20)], (1, 0, 0), test_owned=[np.arange(20)], test_pool=other)
+        build(pool, [np.arange(20)], (1, 0, 0), test_owned=[np.arange(20)], test_pool=other_pool)
     with pytest.raises(ValueError, match=r"^public has examples .* and train \('float32', 6\)"):
-        build(pool, [np.arange(20)], public=other)
+        build(pool, [np.arange(20)], public=other_pool)
 
 
 @pytest.mark.parametrize(
@@ -218,9 +224,9 @@ def test_examples_that_no_pool_holds_are_refused(x, message):
 
 
 @pytest.mark.parametrize("name", ["val", "test"])
-def test_a_class_of_another_splits_pool_counts(labelled, name):
-    train, _ = labelled(20)
+def test_a_class_of_another_splits_pool_counts(make_examples, name):
+    train, _ = make_examples(20)
     federation = build(train, [np.arange(20)], (0.6, 0.2, 0.2))
     split = getattr(federation, name)
-    other = split._replace(pool=split.pool._replace(y=split.pool.y + 7))
-    assert n_classes(federation._replace(**{name: other})) == n_classes(federation) + 7
+    changed = split._replace(pool=split.pool._replace(y=split.pool.y + 7))
+    assert n_classes(federation._replace(**{name: changed})) == n_classes(federation) + 7

@@ -19,15 +19,15 @@ from tests.slow import slow
 DEEP = "[" * 100_000 + "]" * 100_000
 
 
-def refused(name, folder, message, *also):
+def check_refused(name, folder, message, *texts):
     """`load` fails in one line that has all of these."""
     with pytest.raises(ValueError, match=message) as error:
         load(name, folder)
     text = str(error.value)
     assert "\n" not in text
     assert len(text) < 700
-    for part in also:
-        assert str(part) in text
+    for expected in texts:
+        assert str(expected) in text
     assert not list(cache_folder().rglob("*.npy"))
 
 
@@ -59,7 +59,7 @@ def test_leaf_shards_of_other_things(leaf_folder, damage, message):
     file = folder / "data" / "train" / "a.json"
     damage(content["train/a"])
     file.write_text(json.dumps(content["train/a"]))
-    refused("femnist", folder, message, file)
+    check_refused("femnist", folder, message, file)
 
 
 @pytest.mark.parametrize("name", ["bob\0", "\0", "b\0b", "\ud800"])
@@ -71,7 +71,7 @@ def test_leaf_users_whose_names_would_become_others(leaf_folder, name):
     shard["user_data"][name] = {"x": [[0.5] * 784], "y": [1]}
     file = folder / "data" / "train" / "a.json"
     file.write_text(json.dumps(shard))
-    refused("femnist", folder, "has a zero byte or half a character in the name", file)
+    check_refused("femnist", folder, "has a zero byte or half a character in the name", file)
     with pytest.raises(ValueError, match="zero byte"):
         encode([name])
 
@@ -91,18 +91,18 @@ def test_leaf_users_whose_names_would_become_others(leaf_folder, name):
 def test_json_that_is_none_or_too_deep(leaf_folder, text, message):
     file = leaf_folder[0] / "data" / "train" / "a.json"
     file.write_bytes(text.encode("latin-1"))
-    refused("femnist", leaf_folder[0], message, file)
+    check_refused("femnist", leaf_folder[0], message, file)
 
 
 def test_json_that_is_too_large(leaf_folder):
     file = leaf_folder[0] / "data" / "train" / "a.json"
     with file.open("wb") as stream:
         stream.truncate(2 << 30)  # a hole: takes no room on the disk
-    refused("femnist", leaf_folder[0], r"has 2,147,483,648 bytes; at most 1,073,741,824 are read", file)
+    check_refused("femnist", leaf_folder[0], r"has 2,147,483,648 bytes; at most 1,073,741,824 are read", file)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("statement", "message"),
     [
         ("UPDATE examples SET serialized_example_proto = 'text'", "has 'text' instead of a record of bytes"),
         ("UPDATE examples SET serialized_example_proto = NULL", "has None instead of a record of bytes"),
@@ -114,16 +114,16 @@ def test_json_that_is_too_large(leaf_folder):
         ("UPDATE examples SET client_id = client_id || char(0)", "examples, but should have|zero byte"),
     ],
 )
-def test_sqlite_of_other_things(sqlite_file, tmp_path, change, message):
+def test_sqlite_of_other_things(sqlite_file, tmp_path, statement, message):
     file, _ = sqlite_file()
     with sqlite3.connect(file) as database:
-        database.execute(change)
+        database.execute(statement)
     database.close()
-    refused("femnist", tmp_path, message, file)
+    check_refused("femnist", tmp_path, message, file)
 
 
 def info_with(**changes):
-    return lambda place: rewrite(place / "dataset_info.json", changes)
+    return lambda folder: rewrite(folder / "dataset_info.json", changes)
 
 
 def rewrite(file, changes):
@@ -135,7 +135,7 @@ SPLIT = {"name": "train", "shardLengths": ["7"], "filepathTemplate": "{DATASET}-
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
-    ("damage", "message", "named"),
+    ("damage", "message", "file"),
     [
         (info_with(splits=None), "does not describe its splits, which are None", "dataset_info.json"),
         (info_with(splits={"train": 1}), "does not describe its splits", "dataset_info.json"),
@@ -148,36 +148,36 @@ SPLIT = {"name": "train", "shardLengths": ["7"], "filepathTemplate": "{DATASET}-
         (info_with(splits=[SPLIT | {"name": "/etc/passwd"}]), "not a file inside", "dataset_info.json"),
         (info_with(name="../../made"), "not a file inside", "dataset_info.json"),
         (info_with(fileFormat=["array_record"]), "is prepared as", "cifar10"),
-        (lambda place: (place / "dataset_info.json").write_text("[1]"), "a list, not an object", "dataset_info.json"),
-        (lambda place: (place / "dataset_info.json").write_text(DEEP), "nested hundreds deep", "dataset_info.json"),
+        (lambda folder: (folder / "dataset_info.json").write_text("[1]"), "a list, not an object", "dataset_info.json"),
+        (lambda folder: (folder / "dataset_info.json").write_text(DEEP), "nested hundreds deep", "dataset_info.json"),
         (
-            lambda place: (place / "dataset_info.json").write_bytes(b"\xff\xfe{"),
+            lambda folder: (folder / "dataset_info.json").write_bytes(b"\xff\xfe{"),
             "is not a whole dataset_info.json",
             "cifar10",
         ),
-        (lambda place: (place / "features.json").write_text(DEEP), "nested hundreds deep", "features.json"),
-        (lambda place: (place / "features.json").write_text("[]"), "a list, not an object", "features.json"),
-        (lambda place: (place / "features.json").write_text("{}"), "split train is damaged", "cifar10"),
-        (lambda place: rewrite(place / "features.json", {"type": "os.path.Evil"}), "'os.path.Evil'", "features.json"),
-        (lambda place: (place / "features.json").unlink(), "split train is damaged", "cifar10"),
+        (lambda folder: (folder / "features.json").write_text(DEEP), "nested hundreds deep", "features.json"),
+        (lambda folder: (folder / "features.json").write_text("[]"), "a list, not an object", "features.json"),
+        (lambda folder: (folder / "features.json").write_text("{}"), "split train is damaged", "cifar10"),
+        (lambda folder: rewrite(folder / "features.json", {"type": "os.path.Evil"}), "'os.path.Evil'", "features.json"),
+        (lambda folder: (folder / "features.json").unlink(), "split train is damaged", "cifar10"),
     ],
 )
-def test_prepared_sets_with_other_metadata(prepared, damage, message, named):
-    place = prepared("cifar10")
-    damage(place)
-    refused("cifar10", place.parents[1], message, place, named)
+def test_prepared_sets_with_other_metadata(prepare_set, damage, message, file):
+    folder = prepare_set("cifar10")
+    damage(folder)
+    check_refused("cifar10", folder.parents[1], message, folder, file)
 
 
-def test_a_prepared_set_without_splits(prepared):
-    place = prepared("cifar10")
-    file = place / "dataset_info.json"
+def test_a_prepared_set_without_splits(prepare_set):
+    folder = prepare_set("cifar10")
+    file = folder / "dataset_info.json"
     info = json.loads(file.read_text())
     del info["splits"]
     file.write_text(json.dumps(info))
-    refused("cifar10", place.parents[1], "does not describe its splits, which are None", file)
+    check_refused("cifar10", folder.parents[1], "does not describe its splits, which are None", file)
 
 
-def bomb(path, side):
+def write_large_image(path, side):
     """A PNG of ``side`` x ``side`` black pixels; takes 1/1000 of that on the disk."""
     Image.new("1", (side, side)).save(path, "png")
 
@@ -185,8 +185,8 @@ def bomb(path, side):
 @pytest.mark.parametrize("side", [20_000, 5_000])
 def test_celeba_with_an_image_that_is_too_large(celeba_folder, side):
     file = celeba_folder / "img_align_celeba" / "000002.jpg"
-    bomb(file, side)
-    refused("celeb_a", celeba_folder, r"is too large \(.*\); images of at most 16,777,216 pixels are read", file)
+    write_large_image(file, side)
+    check_refused("celeb_a", celeba_folder, r"is too large \(.*\); images of at most 16,777,216 pixels are read", file)
 
 
 @pytest.mark.parametrize(
@@ -194,14 +194,14 @@ def test_celeba_with_an_image_that_is_too_large(celeba_folder, side):
 )
 def test_celeba_lists_that_lead_elsewhere(celeba_folder, tmp_path, name):
     Image.new("RGB", (178, 218)).save(tmp_path / "x.png")
-    for part in ("identity_CelebA.txt", "list_attr_celeba.txt"):
-        file = celeba_folder / part
+    for list_name in ("identity_CelebA.txt", "list_attr_celeba.txt"):
+        file = celeba_folder / list_name
         file.write_text(file.read_text().replace("000002.jpg", name))
-    refused("celeb_a", celeba_folder, "which is not a file inside", "identity_CelebA.txt")
+    check_refused("celeb_a", celeba_folder, "which is not a file inside", "identity_CelebA.txt")
 
 
 @pytest.mark.parametrize(
-    ("part", "content", "message"),
+    ("name", "content", "message"),
     [
         ("identity_CelebA.txt", b"\xff\xfe\x00", "identity_CelebA.txt is not a text"),
         ("list_attr_celeba.txt", b"\xff\xfe\x00", "list_attr_celeba.txt is not a text"),
@@ -210,9 +210,9 @@ def test_celeba_lists_that_lead_elsewhere(celeba_folder, tmp_path, name):
         ("identity_CelebA.txt", b"000001.jpg 1\n" * 2, "names the image '000001.jpg' twice"),
     ],
 )
-def test_celeba_lists_of_other_things(celeba_folder, part, content, message):
-    (celeba_folder / part).write_bytes(content)
-    refused("celeb_a", celeba_folder, message)
+def test_celeba_lists_of_other_things(celeba_folder, name, content, message):
+    (celeba_folder / name).write_bytes(content)
+    check_refused("celeb_a", celeba_folder, message)
 
 
 def idx(*shape, body=None):
@@ -235,7 +235,7 @@ def idx(*shape, body=None):
 def test_idx_files_of_other_sizes(idx_folder, name, content, message, gz):
     folder, _ = idx_folder(gz=gz)
     (folder / (name + ".gz" if gz else name)).write_bytes(gzip.compress(content) if gz else content)
-    refused("mnist", folder, message, folder)
+    check_refused("mnist", folder, message, folder)
 
 
 BOMB = """
@@ -255,10 +255,10 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - used) // 1024)
 def test_a_gzip_bomb_is_not_unfolded(idx_folder, name):
     folder, _ = idx_folder(gz=True)
     blocks = gzip.compress(bytes(1 << 26)) * 40  # 2.7 GB of zeros in 2.6 MB
-    whole = gzip.compress(gzip.decompress((folder / name).read_bytes()))
-    (folder / name).write_bytes(whole + blocks)
-    done = subprocess.run([sys.executable, "-c", BOMB, folder], capture_output=True, text=True, check=True)
-    message, megabytes = done.stdout.splitlines()
+    content = gzip.compress(gzip.decompress((folder / name).read_bytes()))
+    (folder / name).write_bytes(content + blocks)
+    process = subprocess.run([sys.executable, "-c", BOMB, folder], capture_output=True, text=True, check=True)
+    message, megabytes = process.stdout.splitlines()
     assert name in message
     assert "too long" in message or "more than 2,147,483,648 bytes decompressed" in message
     assert int(megabytes) < 100
@@ -267,12 +267,12 @@ def test_a_gzip_bomb_is_not_unfolded(idx_folder, name):
 def test_mnist_and_fashion_mnist_of_other_sizes(idx_folder, tmp_path):
     folder, _ = idx_folder()
     for name in ("mnist", "fashion_mnist"):
-        place = tmp_path / "both" / name
-        place.mkdir(parents=True)
+        target = tmp_path / "both" / name
+        target.mkdir(parents=True)
         for file in folder.iterdir():
-            (place / file.name).write_bytes(file.read_bytes())
-    for part, n in (("train", 12), ("t10k", 5)):
-        (tmp_path / "both" / "mnist" / f"{part}-images-idx3-ubyte").write_bytes(idx(n, 3, 3))
-    refused(
+            (target / file.name).write_bytes(file.read_bytes())
+    for split, n in (("train", 12), ("t10k", 5)):
+        (tmp_path / "both" / "mnist" / f"{split}-images-idx3-ubyte").write_bytes(idx(n, 3, 3))
+    check_refused(
         "mnist_fashion", tmp_path / "both", r"images of mnist are \(3, 3, 1\) and those of fashion_mnist \(6, 7, 1\)"
     )

@@ -12,7 +12,7 @@ from fljax.types import Examples
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("y", "expected"),
     [
         (np.array([0, 3], np.int64), np.array([0, 3], np.int32)),
         (np.array([True, False]), np.array([1, 0], np.int32)),
@@ -22,16 +22,16 @@ from fljax.types import Examples
         ([0, 2**31 - 1], np.array([0, 2**31 - 1], np.int32)),
     ],
 )
-def test_labels_become_what_they_are(given, expected):
-    labels = as_labels(given)
+def test_labels_become_what_they_are(y, expected):
+    labels = as_labels(y)
     assert labels.dtype == expected.dtype
     np.testing.assert_array_equal(labels, expected)
-    np.testing.assert_array_equal(on_host(np.zeros((2, 1), np.float32), given).y, expected)
-    np.testing.assert_array_equal(as_arrays(Examples(np.zeros((2, 1), np.float32), given)).y, expected)
+    np.testing.assert_array_equal(on_host(np.zeros((2, 1), np.float32), y).y, expected)
+    np.testing.assert_array_equal(as_arrays(Examples(np.zeros((2, 1), np.float32), y)).y, expected)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("y", "message"),
     [
         (np.array(["cat", "dog"]), "dtype <U3.*federation_from_arrays"),
         (np.array([[0, 2], [1, 1]]), "go from 0 to 2"),
@@ -42,14 +42,14 @@ def test_labels_become_what_they_are(given, expected):
         (np.array([1j]), "dtype complex128"),
     ],
 )
-def test_other_labels_are_refused(given, message):
+def test_other_labels_are_refused(y, message):
     with pytest.raises(ValueError, match=message):
-        as_labels(given)
+        as_labels(y)
 
 
 def test_numbers_count_classes_where_half_of_them_are_there():
-    told = [counts_classes(np.array(numbers)) for numbers in ([0, 3], [0, 4], [0, 0, 1], [1, 2])]
-    assert told == [True, False, True, False]
+    answers = [counts_classes(np.array(numbers)) for numbers in ([0, 3], [0, 4], [0, 0, 1], [1, 2])]
+    assert answers == [True, False, True, False]
 
 
 @pytest.fixture
@@ -85,8 +85,8 @@ def test_a_partition_by_classes_refuses_numbers(numbers):
     assert len(PARTITIONS["iid"](examples, examples, 4, public=False).train.size) == 4
 
 
-def test_more_classes_than_outputs_are_refused(labelled, key):
-    train, _ = labelled(60)
+def test_more_classes_than_outputs_are_refused(make_examples, key):
+    train, _ = make_examples(60)
     federation, model = build(train, np.split(np.arange(60), 4)), fljax.MODELS["mlp"](train.x.shape[1:], (4,), 5)
     # Two functions do not say how many outputs they have.
     functions = fljax.from_functions(model.init, lambda params, x: model.apply(params, x, None)[0], model.layers)
@@ -95,8 +95,8 @@ def test_more_classes_than_outputs_are_refused(labelled, key):
             run(fljax.fedavg(network, fljax.Work(1, 8)), fljax.fedavg.Hyper(), federation, key, 1)
 
 
-def test_ids_in_place_of_rows_are_refused_with_the_way_out(labelled):
-    train, _ = labelled(20)
+def test_ids_in_place_of_rows_are_refused_with_the_way_out(make_examples):
+    train, _ = make_examples(20)
     with pytest.raises(ValueError, match=r"owned\[0\] is a number, 0.*federation_from_arrays"):
         build(train, np.repeat(np.arange(4), 5))
     with pytest.raises(ValueError, match=r"owned\[1\] is an array of shape \(2,\) and dtype float64"):

@@ -22,16 +22,16 @@ def n_calls(function):
     """How many functions, of Python and of C, are called in the call of ``function``."""
     count = 0
 
-    def called(frame, event, argument):
+    def count_call(frame, event, argument):
         nonlocal count
         count += event in ("call", "c_call")
 
-    before = sys.getprofile()
-    sys.setprofile(called)
+    old_profile = sys.getprofile()
+    sys.setprofile(count_call)
     try:
         function()
     finally:
-        sys.setprofile(before)
+        sys.setprofile(old_profile)
     return count
 
 
@@ -41,17 +41,17 @@ def one_by_one(rng, labels, rows, split, stratify):
     rows = rows[rng.permutation(n)]
     if stratify:
         rows = rows[np.argsort(labels[rows], kind="stable")]
-    most = n - 1 - (split[1] > 0)
-    n_test = 0 if split[2] == 0 else min(max(1, round(split[2] * n)), n - 1, most)
+    most_tested = n - 1 - (split[1] > 0)
+    n_test = 0 if split[2] == 0 else min(max(1, round(split[2] * n)), n - 1, most_tested)
     n_val = 0 if split[1] == 0 else min(max(1, round(split[1] * n)), n - 1, n - n_test - 1)
 
-    def spread(n, k):
+    def evenly(n, k):
         return ((np.arange(k) + rng.random()) * n / max(k, 1)).astype(int)
 
-    test = spread(n, n_test)
-    rest = np.delete(rows, test)
-    val = spread(len(rest), n_val)
-    return [np.sort(part) for part in (np.delete(rest, val), rest[val], rows[test])]
+    test = evenly(n, n_test)
+    not_tested = np.delete(rows, test)
+    val = evenly(len(not_tested), n_val)
+    return [np.sort(part) for part in (np.delete(not_tested, val), not_tested[val], rows[test])]
 
 
 @settings(max_examples=40, deadline=None)
@@ -64,23 +64,25 @@ def one_by_one(rng, labels, rows, split, stratify):
 def test_all_clients_at_once_are_split_as_one_by_one(size, split, seed, stratify):
     rng = np.random.default_rng(seed)
     labels = rng.integers(4, size=sum(size))
-    owned = np.split(rng.permutation(len(labels)), np.cumsum(size)[:-1])
-    found = build(on_host(np.zeros((len(labels), 1), np.uint8), labels), owned, split, seed, stratify=stratify)
+    rows_by_client = np.split(rng.permutation(len(labels)), np.cumsum(size)[:-1])
+    federation = build(
+        on_host(np.zeros((len(labels), 1), np.uint8), labels), rows_by_client, split, seed, stratify=stratify
+    )
     rng = np.random.default_rng(seed)
-    wanted = [one_by_one(rng, labels, rows, split, stratify) for rows in owned]
-    for part, data in enumerate((found.train, found.val, found.test)):
+    expected = [one_by_one(rng, labels, rows, split, stratify) for rows in rows_by_client]
+    for part, data in enumerate((federation.train, federation.val, federation.test)):
         for i, rows in enumerate(() if data is None else np.asarray(data.index)):
-            np.testing.assert_array_equal(rows[: data.size[i]], wanted[i][part])
+            np.testing.assert_array_equal(rows[: data.size[i]], expected[i][part])
 
 
 def test_a_further_client_costs_few_calls():
-    def made(n):
+    def build_of(n):
         pool = on_host(np.zeros((4 * n, 1), np.float32), np.arange(4 * n) % 3)
         return lambda: build(pool, np.split(np.arange(4 * n), n))
 
-    made(10)()
-    few, many = n_calls(made(100)), n_calls(made(1100))
-    assert (many - few) / 1000 < 20  # over 100 where each was cut and checked by itself
+    build_of(10)()
+    n_of_100, n_of_1100 = n_calls(build_of(100)), n_calls(build_of(1100))
+    assert (n_of_1100 - n_of_100) / 1000 < 20  # over 100 where each was cut and checked by itself
 
 
 @settings(max_examples=20, deadline=None)
@@ -95,31 +97,31 @@ def test_mean_divergence_makes_no_matrix_of_pairs():
     counts = np.random.default_rng(0).integers(1, 30, size=(3000, 4))
     tracemalloc.start()
     mean_kld(counts)
-    _, most = tracemalloc.get_traced_memory()
+    _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert most < 3000 * 3000
+    assert peak < 3000 * 3000
 
 
 def test_dealing_classes_to_many_clients_takes_no_time_for_each_pair():
-    began = time.process_time()
+    start = time.process_time()
     holds = deal_classes(np.random.default_rng(0), np.full(20_000, 5), 10)
-    assert time.process_time() - began < 15  # about 1 s; over a minute where every swap looked at every client
+    assert time.process_time() - start < 15  # about 1 s; over a minute where every swap looked at every client
     assert np.all(holds.sum(axis=1) == 5)
     assert np.ptp(holds.sum(axis=0)) == 0
 
 
 def taken_one_by_one(rng, labels, counts, overlap):
     """Every client's rows, those of a class drawn for one client after the other."""
-    owned = [np.zeros(0, int) for _ in counts]
+    rows_by_client = [np.zeros(0, int) for _ in counts]
     for label in range(counts.shape[1]):
-        rows, at = rng.permutation(np.flatnonzero(labels == label)), 0
+        rows, position = rng.permutation(np.flatnonzero(labels == label)), 0
         for i, count in enumerate(counts[:, label]):
             if count and overlap == "freely":
-                mine = rng.choice(rows, count, replace=False)
+                chosen = rng.choice(rows, count, replace=False)
             else:
-                mine, at = [rows[j % len(rows)] for j in range(at, at + count)], at + count
-            owned[i] = np.append(owned[i], np.asarray(mine, int))
-    return owned
+                chosen, position = [rows[j % len(rows)] for j in range(position, position + count)], position + count
+            rows_by_client[i] = np.append(rows_by_client[i], np.asarray(chosen, int))
+    return rows_by_client
 
 
 @settings(max_examples=40, deadline=None)
@@ -129,25 +131,25 @@ def test_rows_of_all_clients_at_once_are_those_of_one_by_one(n, n_classes, overl
     counts = rng.integers(4, size=(n, n_classes))
     per_class = max(1, counts.sum(axis=0).max() if overlap == "never" else counts.max() + 1)
     labels = rng.permutation(np.repeat(np.arange(n_classes), per_class))
-    found = take(np.random.default_rng(seed), labels, counts, overlap)
-    wanted = taken_one_by_one(np.random.default_rng(seed), labels, counts, overlap)
-    for one, other in zip(found, wanted, strict=True):
-        np.testing.assert_array_equal(one, other)
+    actual = take(np.random.default_rng(seed), labels, counts, overlap)
+    expected = taken_one_by_one(np.random.default_rng(seed), labels, counts, overlap)
+    for rows, expected_rows in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(rows, expected_rows)
 
 
-def dominant_one_by_one(rng, have, dominant, beta, n):
+def dominant_one_by_one(rng, stock, dominant, beta, n):
     """LayerCFL's counts of each class, client by client."""
-    n_major = n if len(have) == 1 else round(beta * n)
-    n_minor, n_over = divmod(n - n_major, max(len(have) - 1, 1))
-    counts = np.full((len(dominant), len(have)), n_minor)
+    n_major = n if len(stock) == 1 else round(beta * n)
+    n_minor, n_over = divmod(n - n_major, max(len(stock) - 1, 1))
+    counts = np.full((len(dominant), len(stock)), n_minor)
     counts[np.arange(len(dominant)), dominant] = n_major
-    left = have - counts.sum(axis=0)
+    left = stock - counts.sum(axis=0)
     for i, label in enumerate(dominant):
-        first = np.where(counts[i] < have, -(left + rng.random(len(have))), np.inf)
-        order = np.argsort(first, kind="stable")
-        extra = order[order != label][:n_over]
-        counts[i, extra] += 1
-        left[extra] -= 1
+        priority = np.where(counts[i] < stock, -(left + rng.random(len(stock))), np.inf)
+        order = np.argsort(priority, kind="stable")
+        labels_of_extra = order[order != label][:n_over]
+        counts[i, labels_of_extra] += 1
+        left[labels_of_extra] -= 1
     return counts
 
 
@@ -155,10 +157,10 @@ def dominant_one_by_one(rng, have, dominant, beta, n):
 @given(st.integers(1, 12), st.integers(1, 7), st.floats(0, 1), st.integers(1, 30), st.booleans(), st.integers(0, 99))
 def test_counts_by_dominant_classes_are_those_of_one_by_one(n_clients, n_classes, beta, n, even, seed):
     rng = np.random.default_rng(seed)
-    have = np.full(n_classes, n_clients * n) if even else rng.integers(1, n_clients * n + 1, size=n_classes)
+    stock = np.full(n_classes, n_clients * n) if even else rng.integers(1, n_clients * n + 1, size=n_classes)
     dominant = np.sort(rng.integers(n_classes, size=n_clients))
-    found = _counts(np.random.default_rng(seed), have, dominant, beta, n)
-    np.testing.assert_array_equal(found, dominant_one_by_one(np.random.default_rng(seed), have, dominant, beta, n))
+    actual = _counts(np.random.default_rng(seed), stock, dominant, beta, n)
+    np.testing.assert_array_equal(actual, dominant_one_by_one(np.random.default_rng(seed), stock, dominant, beta, n))
 
 
 @settings(max_examples=60, deadline=None)
@@ -168,33 +170,33 @@ def test_counts_by_dominant_classes_are_those_of_one_by_one(n_clients, n_classes
 @example(5, 4, 0.5, 3, True, 0)  # where several classes have as much left, the draws decide
 def test_the_largest_equal_clients_are_the_first_of_which_the_stock_suffices(n_clients, n_classes, beta, n, even, seed):
     rng = np.random.default_rng(seed)
-    have = rng.integers(n_clients * n, 2 * n_clients * n + 1, size=1 if even else n_classes) + np.zeros(n_classes, int)
+    stock = rng.integers(n_clients * n, 2 * n_clients * n + 1, size=1 if even else n_classes) + np.zeros(n_classes, int)
     dominant = np.sort(rng.integers(n_classes, size=n_clients))
-    asked = np.full((n_clients, n_classes), (1 - beta) / (n_classes - 1))
-    asked[np.arange(n_clients), dominant] = beta
-    most = min(int((have / asked.sum(axis=0)).min()) + n_classes, int(have.sum()) // n_clients)
+    shares = np.full((n_clients, n_classes), (1 - beta) / (n_classes - 1))
+    shares[np.arange(n_clients), dominant] = beta
+    largest = min(int((stock / shares.sum(axis=0)).min()) + n_classes, int(stock.sum()) // n_clients)
     rng = np.random.default_rng(seed)
-    tried = (dominant_one_by_one(rng, have, dominant, beta, n) for n in range(most, 0, -1))
-    wanted = next(counts for counts in tried if (counts.sum(axis=0) <= have).all())
-    np.testing.assert_array_equal(_largest(np.random.default_rng(seed), have, dominant, beta), wanted)
+    candidates = (dominant_one_by_one(rng, stock, dominant, beta, n) for n in range(largest, 0, -1))
+    expected = next(counts for counts in candidates if (counts.sum(axis=0) <= stock).all())
+    np.testing.assert_array_equal(_largest(np.random.default_rng(seed), stock, dominant, beta), expected)
 
 
-def handed_out_one_by_one(rng, prior, have, size):
+def handed_out_one_by_one(rng, prior, images, size):
     """FedCPS's counts of each class, image by image."""
-    counts, left, room = np.zeros(prior.shape, int), have.copy(), [size] * len(prior)
-    unfilled, stock = list(range(len(prior))), have
-    for which, draw in rng.random((len(prior) * size, 2)):
-        place = int(which * len(unfilled))
-        i = unfilled[place]
+    counts, left, n_missing = np.zeros(prior.shape, int), images.copy(), [size] * len(prior)
+    unfilled, stock = list(range(len(prior))), images
+    for client_draw, draw in rng.random((len(prior) * size, 2)):
+        position = int(client_draw * len(unfilled))
+        i = unfilled[position]
         mass = np.where(stock > 0, prior[i], 0)
         mass = mass if mass.any() else stock
         stops = np.cumsum(mass) / np.cumsum(mass)[-1]
-        label = bisect.bisect_right(stops.tolist(), draw, hi=len(have) - 1)
+        label = bisect.bisect_right(stops.tolist(), draw, hi=len(images) - 1)
         counts[i, label] += 1
         left[label] -= 1
-        room[i] -= 1
-        if room[i] == 0:
-            unfilled[place] = unfilled[-1]
+        n_missing[i] -= 1
+        if n_missing[i] == 0:
+            unfilled[position] = unfilled[-1]
             unfilled.pop()
         if left[label] == 0:
             stock = left.copy()
@@ -214,23 +216,23 @@ def handed_out_one_by_one(rng, prior, have, size):
 @example(9, 5, 40, 1e-3, 1, 5)  # clients without mass go on between the images that use up a class
 def test_images_handed_out_together_are_those_of_one_by_one(n_clients, n_classes, size, alpha, seed, at_once):
     rng = np.random.default_rng(seed)
-    have = np.bincount(rng.integers(n_classes, size=n_clients * size), minlength=n_classes)
+    stock = np.bincount(rng.integers(n_classes, size=n_clients * size), minlength=n_classes)
     prior = rng.dirichlet(np.full(n_classes, alpha), size=n_clients)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fedcps, "_AT_ONCE", at_once)
-        found = _hand_out(np.random.default_rng(seed), prior, have, size)
-    np.testing.assert_array_equal(found, handed_out_one_by_one(np.random.default_rng(seed), prior, have, size))
+        actual = _hand_out(np.random.default_rng(seed), prior, stock, size)
+    np.testing.assert_array_equal(actual, handed_out_one_by_one(np.random.default_rng(seed), prior, stock, size))
 
 
 @pytest.mark.parametrize("partition", [dominant_label_groups, dirichlet_prior])
 def test_a_further_client_of_a_partition_costs_few_calls(partition):
-    def made(n):
+    def partition_of(n):
         train, test = (on_host(np.zeros((k * n, 1), np.float32), np.arange(k * n) % 10) for k in (16, 4))
         return lambda: partition(train, test, n)
 
-    made(10)()
-    few, many = n_calls(made(100)), n_calls(made(1100))
-    assert (many - few) / 1000 < 40  # 65 and 94 where images and classes were given out one by one
+    partition_of(10)()
+    n_of_100, n_of_1100 = n_calls(partition_of(100)), n_calls(partition_of(1100))
+    assert (n_of_1100 - n_of_100) / 1000 < 40  # 65 and 94 where images and classes were given out one by one
 
 
 def test_dirichlet_refuses_what_no_draw_will_give_after_a_few():

@@ -17,28 +17,28 @@ class Frame(dict):
         return list(self)
 
 
-def known(columns, made):
-    x = np.asarray(made.examples.x)
-    return Known(columns, x.shape[1:], x.dtype, made.inputs, made.words)
+def known_of(columns, data):
+    x = np.asarray(data.examples.x)
+    return Known(columns, x.shape[1:], x.dtype, data.inputs, data.words)
 
 
 def test_categories_whose_names_begin_alike(tmp_path):
     """`a` with the word `b=u` and `a=b` with the word `v`: what they become begins with `a=b=`, whichever it is of."""
     columns = Columns(("y",), categories=("a", "a=b"))
-    made = from_frame(Frame({"a": ["w", "x", "w"], "a=b": ["u", "v", "v"], "n": [1, 2, 3], "y": [0, 1, 0]}), columns)
-    assert made.inputs == ("a=w", "a=x", "a=b=u", "a=b=v", "n")
+    data = from_frame(Frame({"a": ["w", "x", "w"], "a=b": ["u", "v", "v"], "n": [1, 2, 3], "y": [0, 1, 0]}), columns)
+    assert data.inputs == ("a=w", "a=x", "a=b=u", "a=b=v", "n")
     (tmp_path / "n.csv").write_text("n,a=b,a\n1,u,w\n2,v,x\n3,v,w\n")
-    assert (read_new(tmp_path / "n.csv", known(columns, made)).x == np.asarray(made.examples.x)).all()
+    assert (read_new(tmp_path / "n.csv", known_of(columns, data)).x == np.asarray(data.examples.x)).all()
 
 
 def test_labels_are_taken_where_all_are_there(tmp_path):
     columns = Columns(("old", "young"), client="who")
-    made = from_frame(Frame({"who": [1, 2], "n": [1, 2], "old": [1, 0], "young": [0, 0]}), columns)
+    data = from_frame(Frame({"who": [1, 2], "n": [1, 2], "old": [1, 0], "young": [0, 0]}), columns)
     (tmp_path / "n.csv").write_text("n,old\n1.5,0\n")
-    new = read_new(tmp_path / "n.csv", known(columns, made))
+    new = read_new(tmp_path / "n.csv", known_of(columns, data))
     assert (new.x.tolist(), new.client, new.label) == ([[1.5]], None, ())
     (tmp_path / "n.csv").write_text("young,n,who,old\n1,1.5,2,0\n")
-    new = read_new(tmp_path / "n.csv", known(columns, made))
+    new = read_new(tmp_path / "n.csv", known_of(columns, data))
     assert (new.client.tolist(), [label.tolist() for label in new.label]) == (["2"], [["0"], ["1"]])
 
 
@@ -51,15 +51,15 @@ def test_a_column_of_arrays_beside_an_index_without_a_name_and_an_ignored_one(tm
         {
             "": [7, 8, 9],
             "day": ["mon", "tue", "wed"],
-            "image": [[row.tolist() for row in one] for one in images],
+            "image": [[row.tolist() for row in image] for image in images],
             "y": [0, 1, 0],
         }
     )
-    made = from_frame(frame, columns)
-    assert made.inputs == ()
+    data = from_frame(frame, columns)
+    assert data.inputs == ()
     frame.drop(columns="y").to_parquet(tmp_path / "n.parquet")
-    assert (read_new(tmp_path / "n.parquet", known(columns, made)).x == images).all()
-    assert (np.asarray(made.examples.x) == images).all()
+    assert (read_new(tmp_path / "n.parquet", known_of(columns, data)).x == images).all()
+    assert (np.asarray(data.examples.x) == images).all()
 
 
 def test_arrays_of_other_names_without_labels_and_parts(tmp_path):
@@ -89,19 +89,19 @@ def test_images_beside_folders_of_images_are_nobodys(tmp_path):
     (tmp_path / "n" / ".hidden").mkdir()
     for name in ("c0/a.png", "b.png", ".hidden/c.png"):
         Image.fromarray(np.zeros((2, 2), np.uint8)).save(tmp_path / "n" / name)
-    given = Known(Columns(()), (2, 2, 1), np.uint8)
+    known = Known(Columns(()), (2, 2, 1), np.uint8)
     with pytest.raises(ValueError, match="it has images on several levels of folders"):
-        read_new(tmp_path / "n", given)
+        read_new(tmp_path / "n", known)
     (tmp_path / "n" / "c0" / "a.png").unlink()
-    assert read_new(tmp_path / "n", given).names.tolist() == ["b.png"]
+    assert read_new(tmp_path / "n", known).names.tolist() == ["b.png"]
     (tmp_path / "n" / "b.png").unlink()
     for name in ("c1/cat", "c0/dog"):  # as a run's own images stand
         (tmp_path / "n" / name).mkdir(parents=True)
         Image.fromarray(np.full((2, 2), len(name), np.uint8)).save(tmp_path / "n" / name / "a.png")
-    found = read_new(tmp_path / "n", given)
-    assert found.names.tolist() == ["c0/dog/a.png", "c1/cat/a.png"]
-    assert (found.client.tolist(), [own.tolist() for own in found.label]) == (["c0", "c1"], [["dog", "cat"]])
+    new = read_new(tmp_path / "n", known)
+    assert new.names.tolist() == ["c0/dog/a.png", "c1/cat/a.png"]
+    assert (new.client.tolist(), [names.tolist() for names in new.label]) == (["c0", "c1"], [["dog", "cat"]])
     shutil.rmtree(tmp_path / "n" / "c0")
     shutil.rmtree(tmp_path / "n" / "c1")
     with pytest.raises(ValueError, match="n: no images"):
-        read_new(tmp_path / "n", given)
+        read_new(tmp_path / "n", known)

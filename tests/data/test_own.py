@@ -41,16 +41,16 @@ def test_every_client_owns_its_examples_in_the_order_of_names(arrays):
     x, y, client = arrays
     federation = fljax.federation_from_arrays(x, y, np.array(["b", "c", "a"])[client], split=(0.6, 0.2, 0.2))
     for split in (federation.train, federation.val, federation.test):
-        for i, (own, labels) in enumerate(rows_of(split)):
-            assert set(own[:, 0]) == {(i + 2) % 3}  # a, b, c are clients 2, 0, 1
-            np.testing.assert_array_equal(own[:, 1], labels)
+        for i, (inputs, labels) in enumerate(rows_of(split)):
+            assert set(inputs[:, 0]) == {(i + 2) % 3}  # a, b, c are clients 2, 0, 1
+            np.testing.assert_array_equal(inputs[:, 1], labels)
     assert [int(sum(s.size[i] for s in (federation.train, federation.val, federation.test))) for i in range(3)] == [
         30,
         10,
         20,
     ]
-    same = fljax.federation_from_arrays(x, y, 7 + client, split=(0.6, 0.2, 0.2))
-    np.testing.assert_array_equal(same.train.size, np.roll(federation.train.size, -1))
+    with_other_ids = fljax.federation_from_arrays(x, y, 7 + client, split=(0.6, 0.2, 0.2))
+    np.testing.assert_array_equal(with_other_ids.train.size, np.roll(federation.train.size, -1))
 
 
 def test_given_parts_are_kept(arrays):
@@ -59,8 +59,8 @@ def test_given_parts_are_kept(arrays):
     federation = fljax.federation_from_arrays(x, y, client, part=part)
     assert federation.val is None
     for split, name in ((federation.train, "train"), (federation.test, "test")):
-        for i, (own, _) in enumerate(rows_of(split)):
-            np.testing.assert_array_equal(own, x[(client == i) & (part == name)])
+        for i, (inputs, _) in enumerate(rows_of(split)):
+            np.testing.assert_array_equal(inputs, x[(client == i) & (part == name)])
 
 
 @pytest.mark.slow
@@ -68,14 +68,14 @@ def test_a_client_whose_parts_have_no_test_examples_trains_and_is_not_tested(arr
     x, y, client = arrays
     part = np.where((np.arange(60) % 3 == 0) & (client != 1), "test", "train")
     federation = fljax.federation_from_arrays(x, y, client, part=part)
-    owned = [np.flatnonzero((client == i) & (part == "train")) for i in range(3)]
-    tested = [np.flatnonzero((client == i) & (part == "test")) for i in range(3)]
-    built = fljax.build(fljax.Examples(x, y), owned, (1.0, 0.0, 0.0), test_owned=tested)
+    train_rows = [np.flatnonzero((client == i) & (part == "train")) for i in range(3)]
+    test_rows = [np.flatnonzero((client == i) & (part == "test")) for i in range(3)]
+    built = fljax.build(fljax.Examples(x, y), train_rows, (1.0, 0.0, 0.0), test_owned=test_rows)
     chex.assert_trees_all_equal(built, federation)
     algorithm = fljax.fedavg(fljax.MODELS["logistic_regression"]((3,), 2), fljax.Work(1, 8))
     metrics = fljax.train(algorithm, fljax.fedavg.Hyper(lr=0.1), federation, key, 2, folder=tmp_path).metrics
-    accuracy, (kept,) = metrics["client_accuracy"], fljax.load_run(tmp_path).results.values()
-    np.testing.assert_array_equal(kept.tests()["client_accuracy"], accuracy[-1])
+    accuracy, (result,) = metrics["client_accuracy"], fljax.load_run(tmp_path).results.values()
+    np.testing.assert_array_equal(result.tests()["client_accuracy"], accuracy[-1])
     assert np.isnan(accuracy).tolist() == [[False, True, False]] * 2
     np.testing.assert_allclose(metrics["accuracy_macro"], accuracy[:, [0, 2]].mean(axis=1), rtol=1e-6)
     assert metrics["ids"].tolist() == [[0, 1, 2]] * 2
@@ -98,10 +98,10 @@ def test_clients_without_validation_examples_are_named_by_their_names(arrays):
 def test_per_client_arrays_are_the_same_as_ids(arrays):
     x, y, client = arrays
     order = np.argsort(client, kind="stable")
-    given = {f"c{i}": (x[client == i], y[client == i]) for i in range(3)}
-    one, other = federation_from_clients(given), fljax.federation_from_arrays(x[order], y[order], client[order])
-    for a, b in zip(rows_of(one.train), rows_of(other.train), strict=True):
-        np.testing.assert_array_equal(a[0], b[0])
+    data = {f"c{i}": (x[client == i], y[client == i]) for i in range(3)}
+    by_client, by_ids = federation_from_clients(data), fljax.federation_from_arrays(x[order], y[order], client[order])
+    for rows, expected in zip(rows_of(by_client.train), rows_of(by_ids.train), strict=True):
+        np.testing.assert_array_equal(rows[0], expected[0])
 
 
 class Items:
@@ -120,29 +120,31 @@ class Items:
 def test_data_sets_of_items_are_the_same_as_pairs_of_arrays(arrays):
     x, y, client = arrays
     pairs = [(x[client == i], y[client == i]) for i in range(3)]
-    items = [Items([(one, int(label)) for one, label in zip(*pair, strict=True)]) for pair in pairs]
-    wanted = federation_from_clients(pairs)
-    for given in (items, {"a": items[0], "b": pairs[1], "c": items[2]}, [list(pair) for pair in pairs]):
-        found = federation_from_clients(given)
+    items = [Items([(rows, int(label)) for rows, label in zip(*pair, strict=True)]) for pair in pairs]
+    expected = federation_from_clients(pairs)
+    for data in (items, {"a": items[0], "b": pairs[1], "c": items[2]}, [list(pair) for pair in pairs]):
+        federation = federation_from_clients(data)
         for split in ("train", "test"):
-            for one, other in zip(rows_of(getattr(found, split)), rows_of(getattr(wanted, split)), strict=True):
-                np.testing.assert_array_equal(one[0], other[0])
-                np.testing.assert_array_equal(one[1], other[1])
+            for rows, expected_rows in zip(
+                rows_of(getattr(federation, split)), rows_of(getattr(expected, split)), strict=True
+            ):
+                np.testing.assert_array_equal(rows[0], expected_rows[0])
+                np.testing.assert_array_equal(rows[1], expected_rows[1])
 
 
 def test_two_examples_of_two_features_are_a_pair():
     """Not a data set of two items."""
     x, y = np.float32([[1, 2], [3, 4]]), np.array([0, 1])
-    found = federation_from_clients([(x, y)], split=(0.5, 0.0, 0.5)).train.pool
-    np.testing.assert_array_equal(found.x, x)
-    np.testing.assert_array_equal(found.y, y)
+    pool = federation_from_clients([(x, y)], split=(0.5, 0.0, 0.5)).train.pool
+    np.testing.assert_array_equal(pool.x, x)
+    np.testing.assert_array_equal(pool.y, y)
 
 
 ONE = (np.zeros(2), 0)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("data", "message"),
     [
         ([ONE, ONE, ONE], "client 'a' has a list of length 3; give a pair of arrays .x, y., or a data set"),
         ({"x": np.zeros((4, 2)), "y": np.zeros(4)}, "client 'a' has a dict; give a pair of arrays"),
@@ -155,9 +157,9 @@ ONE = (np.zeros(2), 0)
         (Items([ONE, (np.zeros(3), 0)]), r"the x of item 1 has shape \(3,\) and that of item 0 \(2,\)"),
     ],
 )
-def test_a_client_that_is_neither_pair_nor_data_set_is_refused(given, message):
+def test_a_client_that_is_neither_pair_nor_data_set_is_refused(data, message):
     with pytest.raises(ValueError, match=message) as error:
-        federation_from_clients({"a": given})
+        federation_from_clients({"a": data})
     assert "\n" not in str(error.value)
 
 
@@ -175,13 +177,13 @@ def test_names_of_classes_and_clients_are_kept(arrays):
     assert own_data(x, y, np.where(client == 0, "10", "9")).clients == ("9", "10")
 
 
-def wrong(arrays, **changed):
+def federation_with(arrays, **changes):
     x, y, client = arrays
-    return fljax.federation_from_arrays(**{"x": x, "y": y, "client_ids": client} | changed)
+    return fljax.federation_from_arrays(**{"x": x, "y": y, "client_ids": client} | changes)
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("change", "message"),
     [
         (lambda x, y, c: {"y": y[:-1]}, "x has 60 examples and y 59"),
         (
@@ -231,9 +233,9 @@ def wrong(arrays, **changed):
         (lambda x, y, c: {"min_size": 99}, "the largest has 30"),
     ],
 )
-def test_bad_arrays_are_refused_with_their_place(arrays, changed, message):
+def test_bad_arrays_are_refused_with_their_place(arrays, change, message):
     with pytest.raises(ValueError, match=message):
-        wrong(arrays, **changed(*arrays))
+        federation_with(arrays, **change(*arrays))
 
 
 CSV = """hospital,age,blood,sick
@@ -245,24 +247,25 @@ south,41,0.25,no
 """
 
 
-def written(folder: Path, text: str, name: str = "mine.csv") -> Path:
+def write_table(folder: Path, text: str, name: str = "mine.csv") -> Path:
     path = folder / name
     path.write_text(text)
     return path
 
 
 def test_a_csv_with_a_client_column(tmp_path):
-    data = read_own(written(tmp_path, CSV), COLUMNS)
+    data = read_own(write_table(tmp_path, CSV), COLUMNS)
     assert (data.clients, data.classes) == (("north", "south"), ("no", "yes"))
     np.testing.assert_array_equal(data.examples.x, np.float32([[50, 1.5], [60, 2.5], [61, 2], [40, 0.5], [41, 0.25]]))
     np.testing.assert_array_equal(data.examples.y, [1, 0, 0, 1, 0])
     assert len(data.federation().train.size) == 2
     assert len(data.federation(min_size=3).train.size) == 1
     assert data.kept(3) == ("north",)
-    tabs = read_own(written(tmp_path, CSV.replace(",", "\t"), "mine.tsv"), COLUMNS._replace(features=("blood",)))
+    tabs = read_own(write_table(tmp_path, CSV.replace(",", "\t"), "mine.tsv"), COLUMNS._replace(features=("blood",)))
     np.testing.assert_array_equal(tabs.examples.x[:, 0], data.examples.x[:, 1])
     assert (
-        read_own(written(tmp_path, CSV), Columns(("age",), "hospital", features=("blood",)), "regression").classes == ()
+        read_own(write_table(tmp_path, CSV), Columns(("age",), "hospital", features=("blood",)), "regression").classes
+        == ()
     )
 
 
@@ -277,7 +280,7 @@ def test_a_csv_with_a_client_column(tmp_path):
 )
 def test_what_labels_are(tmp_path, columns, task, dtype, shape):
     days = "\n".join(f"{line},{i or 'day'}" for i, line in enumerate(CSV.splitlines()))
-    y = read_own(written(tmp_path, days), columns, task).examples.y
+    y = read_own(write_table(tmp_path, days), columns, task).examples.y
     assert (y.dtype, y.shape) == (dtype, shape)
 
 
@@ -333,7 +336,7 @@ def test_what_labels_are(tmp_path, columns, task, dtype, shape):
 )
 def test_bad_tables_are_refused_with_line_column_and_client(tmp_path, old, new, columns, message):
     with pytest.raises(ValueError, match=message):
-        read_own(written(tmp_path, CSV.replace(old, new)), columns)
+        read_own(write_table(tmp_path, CSV.replace(old, new)), columns)
 
 
 def test_a_column_of_categories_is_a_feature_for_each_word(tmp_path):
@@ -341,33 +344,33 @@ def test_a_column_of_categories_is_a_feature_for_each_word(tmp_path):
     sex, ward, age = np.array(["f", "m", "f", "x", "m", "f"]), np.array([3, 1, 1, 3, 3, 1]), np.arange(6) + 40.0
     rows = "".join(f"{a},{s},{w},{i % 2},u\n" for i, (a, s, w) in enumerate(zip(age, sex, ward, strict=True)))
     data = read_own(
-        written(tmp_path, "age,sex,ward,sick,site\n" + rows), Columns(("sick",), "site", categories=("ward", "sex"))
+        write_table(tmp_path, "age,sex,ward,sick,site\n" + rows), Columns(("sick",), "site", categories=("ward", "sex"))
     )
     encoded = OneHotEncoder(sparse_output=False).fit_transform(np.stack([sex, ward.astype(str)], axis=1))
     np.testing.assert_array_equal(data.examples.x, np.float32(np.column_stack([age, encoded])))
     assert data.inputs == ("age", "sex=f", "sex=m", "sex=x", "ward=1", "ward=3")
-    one = read_own(tmp_path / "mine.csv", Columns(("sick",), "site", features=("sex",), categories="sex"))
-    assert one.inputs == ("sex=f", "sex=m", "sex=x")
+    of_sex = read_own(tmp_path / "mine.csv", Columns(("sick",), "site", features=("sex",), categories="sex"))
+    assert of_sex.inputs == ("sex=f", "sex=m", "sex=x")
     np.savez(tmp_path / "mine.npz", x=np.ones((4, 2)), y=np.zeros(4, int))
-    twice = written(tmp_path, "sex=f,sex,sick\n" + "1,f,0\n2,m,1\n" * 2)
+    table = write_table(tmp_path, "sex=f,sex,sick\n" + "1,f,0\n2,m,1\n" * 2)
     for order in (("sex=f", "sex"), ("sex", "sex=f")):
         with pytest.raises(ValueError, match="a category of column 'sex' and another column are both called 'sex=f'"):
-            read_own(twice, Columns(("sick",), features=order, categories=("sex",)))
-    arrays = Columns(("sick",), features=("x",), categories=("x",))
+            read_own(table, Columns(("sick",), features=order, categories=("sex",)))
+    columns = Columns(("sick",), features=("x",), categories=("x",))
     with pytest.raises(ValueError, match="column 'x' holds arrays, which cannot be categories"):
-        from_frame(Frame(x=np.zeros((4, 2)), sick=np.arange(4) % 2), arrays)
+        from_frame(Frame(x=np.zeros((4, 2)), sick=np.arange(4) % 2), columns)
     with pytest.raises(ValueError, match="categories must be columns of a table"):
         read_own(tmp_path / "mine.npz", Columns((), categories=("x",)))
 
 
 def test_an_ignored_column_is_not_read(tmp_path):
     rows = "north,61,2019-01-02,no\nnorth,35,,yes\nsouth,40,2020-02-03,no\nsouth,52,x,yes\n"
-    path = written(tmp_path, "hospital,age,admitted,sick\n" + rows)
+    path = write_table(tmp_path, "hospital,age,admitted,sick\n" + rows)
     with pytest.raises(ValueError, match=r"column 'admitted' is '2019-01-02'"):
         read_own(path, COLUMNS)
     data = read_own(path, COLUMNS._replace(ignored="admitted"))
-    named = read_own(path, COLUMNS._replace(features=("age",)))
-    assert data.inputs == named.inputs == ("age",)
+    data_of_age = read_own(path, COLUMNS._replace(features=("age",)))
+    assert data.inputs == data_of_age.inputs == ("age",)
     np.testing.assert_array_equal(data.examples.x, np.float32([[61], [35], [40], [52]]))
     np.savez(tmp_path / "mine.npz", x=np.ones((4, 2)), y=np.zeros(4, int), z=np.zeros(4))
     with pytest.raises(ValueError, match="only columns of a table can be ignored"):
@@ -378,34 +381,34 @@ def test_floats_of_an_npz_are_classes_where_the_task_says_so(tmp_path):
     np.savez(tmp_path / "mine.npz", x=np.ones((4, 2)), y=np.array([0.0, 1.0, 1.0, 0.0]), client_ids=np.arange(4) // 2)
     assert read_own(tmp_path / "mine.npz", task="classification").examples.y.tolist() == [0, 1, 1, 0]
     assert read_own(tmp_path / "mine.npz").examples.y.dtype == np.float32
-    for path in (tmp_path / "mine.npz", written(tmp_path, CSV)):
+    for path in (tmp_path / "mine.npz", write_table(tmp_path, CSV)):
         with pytest.raises(ValueError, match="task='clasification' is unknown; choose one of"):
             read_own(path, None if path.suffix == ".npz" else COLUMNS, task="clasification")
 
 
 def test_a_class_may_be_called_none(tmp_path):
-    words = written(tmp_path, "dose,sick,site\n1,None,u\n2,Light,u\n3,nan,v\n4,None,v\n")
-    assert read_own(words, Columns(("sick",), "site")).classes == ("Light", "None", "nan")
-    numbers = written(tmp_path, "dose,sick,site\n1,0,u\n2,1,u\n3,nan,v\n")
+    table = write_table(tmp_path, "dose,sick,site\n1,None,u\n2,Light,u\n3,nan,v\n4,None,v\n")
+    assert read_own(table, Columns(("sick",), "site")).classes == ("Light", "None", "nan")
+    table_of_numbers = write_table(tmp_path, "dose,sick,site\n1,0,u\n2,1,u\n3,nan,v\n")
     with pytest.raises(ValueError, match=r"line 4 .client 'v'., column 'sick' is empty"):
-        read_own(numbers, Columns(("sick",), "site"))
+        read_own(table_of_numbers, Columns(("sick",), "site"))
 
 
 @pytest.mark.parametrize("names", ["10 10.0 20 1e1", "-1 -1.0 1 -1", "0 0.0 1 0"])
 def test_a_class_is_a_number_however_it_is_written(tmp_path, names):
     rows = "".join(f"{i},{name}\n" for i, name in enumerate(names.split()))
-    data = read_own(written(tmp_path, "dose,sick\n" + rows), Columns(("sick",)))
+    data = read_own(write_table(tmp_path, "dose,sick\n" + rows), Columns(("sick",)))
     np.testing.assert_array_equal(data.examples.y, [0, 0, 1, 0])
-    long = written(tmp_path, f"dose,sick\n1,{2**53}\n2,{2**53 + 1}\n")  # equal as float64
-    assert read_own(long, Columns(("sick",))).classes == (str(2**53), str(2**53 + 1))
+    table = write_table(tmp_path, f"dose,sick\n1,{2**53}\n2,{2**53 + 1}\n")  # equal as float64
+    assert read_own(table, Columns(("sick",))).classes == (str(2**53), str(2**53 + 1))
 
 
 def test_many_whole_numbers_are_not_taken_for_classes(tmp_path):
     text = "c,x,target\n" + "".join(f"{i % 2},{i},{3 * i}\n" for i in range(150))
     columns = Columns(("target",), "c")
     with pytest.raises(ValueError, match="150 different whole numbers: say task"):
-        read_own(written(tmp_path, text), columns)
-    assert read_own(written(tmp_path, text), columns, "regression").examples.y.dtype == np.float32
+        read_own(write_table(tmp_path, text), columns)
+    assert read_own(write_table(tmp_path, text), columns, "regression").examples.y.dtype == np.float32
 
 
 class Frame(dict):
@@ -445,9 +448,9 @@ def test_frames_and_hugging_face_data_sets(tmp_path):
 
 def test_a_column_is_named_by_itself_and_what_is_no_table_is_refused():
     table = Frame({"hospital": np.array(["n", "s"], object), "sick": np.array([0, 1]), "age": np.array([1.0, 2.0])})
-    alone = from_frame(table, Columns("sick", "hospital", features="age"))
-    chex.assert_trees_all_equal(alone.examples, from_frame(table, Columns(("sick",), "hospital")).examples)
-    for read, given, columns, message in (
+    data = from_frame(table, Columns("sick", "hospital", features="age"))
+    chex.assert_trees_all_equal(data.examples, from_frame(table, Columns(("sick",), "hospital")).examples)
+    for read, source, columns, message in (
         (from_frame, table, "sick", r"^columns is 'sick', not a Columns; give fljax.Columns\("),
         (from_frame, dict(table), COLUMNS, "^frame of type dict has no columns; give a pandas or polars frame"),
         (
@@ -464,7 +467,7 @@ def test_a_column_is_named_by_itself_and_what_is_no_table_is_refused():
         ),
     ):
         with pytest.raises(ValueError, match=message):
-            read(given, columns)
+            read(source, columns)
 
 
 def test_a_split_beside_one_that_the_data_says_is_refused():
@@ -505,16 +508,16 @@ def test_cells_of_other_shapes_are_named(cells, message):
 
 
 @pytest.mark.parametrize(
-    ("library", "made", "read"),
+    ("library", "class_name", "read"),
     [
         ("pandas", "DataFrame", from_frame),
         ("polars", "DataFrame", from_frame),
         ("datasets", "Dataset", from_hugging_face),
     ],
 )
-def test_tables_of_other_libraries_where_they_are(library, made, read):
+def test_tables_of_other_libraries_where_they_are(library, class_name, read):
     """The objects themselves; the test above has only what they have in common."""
-    make = getattr(pytest.importorskip(library), made)
+    make = getattr(pytest.importorskip(library), class_name)
     table = {
         "hospital": ["n", "s", "n", "s"],
         "sick": ["no", "yes", "yes", "no"],
@@ -530,10 +533,10 @@ def test_tables_of_other_libraries_where_they_are(library, made, read):
 
 
 def test_ids_and_labels_of_more_digits_than_int64_has():
-    long = ["9" * 30, "1" + "0" * 29, "2"]
-    assert own_data(np.zeros((3, 1)), [0, 1, 0], long).clients == ("2", "1" + "0" * 29, "9" * 30)
+    ids = ["9" * 30, "1" + "0" * 29, "2"]
+    assert own_data(np.zeros((3, 1)), [0, 1, 0], ids).clients == ("2", "1" + "0" * 29, "9" * 30)
     assert own_data(np.zeros((3, 1)), [0, 1, 0], np.array([1e30, 2.0, 1e30])).clients == ("2.0", "1e+30")
-    table = {"id": np.array(long, object), "x": np.arange(3.0), "y": np.array([1e30, 2e30, 1e30])}
+    table = {"id": np.array(ids, object), "x": np.arange(3.0), "y": np.array([1e30, 2e30, 1e30])}
 
     class Frame(dict):
         columns = tuple(table)
@@ -552,9 +555,9 @@ def test_tokens_that_int32_does_not_hold_are_refused():
 
 
 def test_a_client_without_examples_is_refused():
-    one = (np.zeros((4, 2), np.float32), np.arange(4) % 2)
+    data = (np.zeros((4, 2), np.float32), np.arange(4) % 2)
     with pytest.raises(ValueError, match="client 'b' has no examples; leave it out"):
-        federation_from_clients({"a": one, "b": (one[0][:0], one[1][:0])})
+        federation_from_clients({"a": data, "b": (data[0][:0], data[1][:0])})
 
 
 @pytest.mark.parametrize(
@@ -609,8 +612,8 @@ def test_arrays_of_an_archive_may_have_any_name(tmp_path, arrays):
     part = np.array(["train", "test"])[np.arange(60) % 2]
     np.savez(tmp_path / "a.npz", scans=x, sick=y, hospital=client, fold=part, x=-x, y=1 - y)
     data = read_own(tmp_path / "a.npz", Columns(("sick",), "hospital", "fold", ("scans",)))
-    for found, wanted in ((data.examples.x, x), (data.examples.y, y), (data.client, client), (data.part, part)):
-        np.testing.assert_array_equal(found, wanted)
+    for actual, expected in ((data.examples.x, x), (data.examples.y, y), (data.client, client), (data.part, part)):
+        np.testing.assert_array_equal(actual, expected)
     np.testing.assert_array_equal(read_own(tmp_path / "a.npz").examples.x, -x)
 
 
@@ -643,8 +646,8 @@ def test_halves_for_a_partition(arrays):
     assert [len(half.y) for half in own_data(x[:3], y[:3]).halves(0.9)] == [1, 2]  # 0.9 of three is all of them
     with pytest.raises(ValueError, match="the data has 1 example, but a partition needs one to train and one to test"):
         own_data(x[:1], y[:1]).halves()
-    both = np.concatenate([train.x, test.x])
-    np.testing.assert_array_equal(np.sort(both[:, 2]), np.sort(x[:, 2]))
+    x_of_both = np.concatenate([train.x, test.x])
+    np.testing.assert_array_equal(np.sort(x_of_both[:, 2]), np.sort(x[:, 2]))
     with pytest.raises(ValueError, match="the data does not name its clients"):
         own_data(x, y).federation()
 
@@ -682,10 +685,10 @@ def test_grey_images_of_16_bits_keep_the_upper_8(tmp_path, suffix):
     assert (x == 200).all()
 
 
-@pytest.mark.parametrize(("mode", "what"), [("F", "floating-point numbers"), ("I", "whole numbers of 32 bits")])
-def test_images_of_an_unknown_range_are_refused(tmp_path, mode, what):
+@pytest.mark.parametrize(("mode", "message"), [("F", "floating-point numbers"), ("I", "whole numbers of 32 bits")])
+def test_images_of_an_unknown_range_are_refused(tmp_path, mode, message):
     images(tmp_path, mode, 7, "tif")
-    with pytest.raises(ValueError, match=f"a.tif has {what}; give images of 8 or 16 bits"):
+    with pytest.raises(ValueError, match=f"a.tif has {message}; give images of 8 or 16 bits"):
         read_own(tmp_path)
 
 
@@ -746,23 +749,23 @@ def test_columns_that_are_no_numbers_are_refused(values, message):
 
 
 @pytest.mark.parametrize(
-    ("other", "message"),
+    ("labels", "message"),
     [
         (np.zeros(4), "client 'b' has labels of shape .. that are floating-point numbers and the first client of"),
         (np.array(list("abab")), "client 'b' has labels of shape .. that are names"),
         (np.zeros((4, 2), int), "client 'b' has labels of shape .2,. that are whole"),
     ],
 )
-def test_labels_of_clients_are_of_one_kind(other, message):
+def test_labels_of_clients_are_of_one_kind(labels, message):
     x = np.zeros((4, 2), np.float32)
     with pytest.raises(ValueError, match=message):
-        federation_from_clients({"a": (x, np.arange(4) % 2), "b": (x, other)})
+        federation_from_clients({"a": (x, np.arange(4) % 2), "b": (x, labels)})
 
 
 def test_whole_labels_of_any_types_are_classes():
     x, y = np.zeros((4, 2), np.float32), np.arange(4) % 2
-    for one, other in ((np.int64, np.uint64), (np.uint64, np.int8), (bool, np.int32)):
-        pool = federation_from_clients([(x, y.astype(one)), (x, y.astype(other))]).train.pool
+    for first_type, second_type in ((np.int64, np.uint64), (np.uint64, np.int8), (bool, np.int32)):
+        pool = federation_from_clients([(x, y.astype(first_type)), (x, y.astype(second_type))]).train.pool
         assert pool.y.dtype == np.int32
         np.testing.assert_array_equal(pool.y, np.tile(y, 2))
 
@@ -789,22 +792,22 @@ def leaf_json(users):
 @pytest.fixture
 def leaf(tmp_path):
     """A folder as LEAF, FedProx and others write it."""
-    for part, users in LEAF.items():
-        (tmp_path / "mine" / "data" / part).mkdir(parents=True)
-        (tmp_path / "mine" / "data" / part / "all.json").write_text(leaf_json(users))
+    for split, users in LEAF.items():
+        (tmp_path / "mine" / "data" / split).mkdir(parents=True)
+        (tmp_path / "mine" / "data" / split / "all.json").write_text(leaf_json(users))
     return tmp_path / "mine"
 
 
 def test_a_folder_of_leafs_json_has_users_and_their_splits(leaf):
     data = read_own(leaf)
     assert data.clients == ("ann", "bob")
-    f = data.federation()
-    assert (f.train.size.tolist(), f.test.size.tolist()) == ([3, 1], [1, 2])
-    for part, split in (("train", f.train), ("test", f.test)):
-        for i, (x, y) in enumerate(LEAF[part].values()):
+    federation = data.federation()
+    assert (federation.train.size.tolist(), federation.test.size.tolist()) == ([3, 1], [1, 2])
+    for name, split in (("train", federation.train), ("test", federation.test)):
+        for i, (x, y) in enumerate(LEAF[name].values()):
             rows = np.asarray(split.index)[i, : split.size[i]]
-            np.testing.assert_array_equal(np.asarray(f.train.pool.x)[rows], np.float32(x))
-            np.testing.assert_array_equal(np.asarray(f.train.pool.y)[rows], np.int32(y))
+            np.testing.assert_array_equal(np.asarray(federation.train.pool.x)[rows], np.float32(x))
+            np.testing.assert_array_equal(np.asarray(federation.train.pool.y)[rows], np.int32(y))
     assert read_own(leaf, task="regression").examples.y.dtype == np.float32
     assert read_own(leaf / "data").clients == data.clients
 
@@ -814,9 +817,9 @@ def test_one_file_of_leafs_json_is_split_anew(leaf):
     assert data.part is None
     assert np.asarray(data.examples.y).tolist() == [2, 0, 1, 1]
     (leaf / "words.json").write_text(leaf_json({"u": ([[1, 2], [3, 4]], ["sick", "well"])}))
-    words = read_own(leaf / "words.json")
-    assert words.classes == ("sick", "well")
-    assert np.asarray(words.examples.x).dtype.kind == "i"  # tokens
+    data_of_words = read_own(leaf / "words.json")
+    assert data_of_words.classes == ("sick", "well")
+    assert np.asarray(data_of_words.examples.x).dtype.kind == "i"  # tokens
 
 
 PLAY = {
@@ -832,8 +835,8 @@ def test_leafs_shakespeare_is_the_tokens_that_leaf_gives_its_network(tmp_path):
     assert (len(data.classes), data.classes[11:21], data.classes[-1]) == (80, tuple("0123456789"), "}")
     x, y = np.asarray(data.examples.x), np.asarray(data.examples.y)
     assert (x.dtype, y.dtype) == (np.int32, np.int32)
-    told = ["".join(data.classes[token] for token in row) for row in x]
-    assert told == [text for texts, _ in PLAY.values() for text in texts]
+    decoded = ["".join(data.classes[token] for token in row) for row in x]
+    assert decoded == [text for texts, _ in PLAY.values() for text in texts]
     assert [data.classes[token] for token in y] == ["e", " ", " ", "o"]
     assert data.clients == tuple(PLAY)
     assert data.client.tolist() == [0, 0, 1, 1]
@@ -883,19 +886,19 @@ def test_columns_are_not_given_to_leafs_json(leaf):
 
 
 def test_a_client_column_that_is_forgotten_is_thought_of(tmp_path):
-    path = written(tmp_path, "site,age,sick\nnorth,61,no\nsouth,40,yes\n")
+    path = write_table(tmp_path, "site,age,sick\nnorth,61,no\nsouth,40,yes\n")
     with pytest.raises(
         ValueError,
         match=r"'site' is 'north', not a finite number.*; if it holds no numbers, name it by --client-column, ",
     ):
         read_own(path, Columns(("sick",)))
-    with pytest.raises(ValueError, match=r"'site' is 'north', not a finite number") as told:
+    with pytest.raises(ValueError, match=r"'site' is 'north', not a finite number") as error:
         read_own(path, Columns(("sick",), client="age"))
-    assert "--client-column" not in str(told.value)
+    assert "--client-column" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("costs", "said"),
+    ("costs", "message"),
     [
         (
             [f"{i},5" for i in range(8)],
@@ -907,10 +910,10 @@ def test_a_client_column_that_is_forgotten_is_thought_of(tmp_path):
         ),
     ],
 )
-def test_numbers_that_are_written_wrong_are_no_names_of_classes(tmp_path, costs, said):
+def test_numbers_that_are_written_wrong_are_no_names_of_classes(tmp_path, costs, message):
     table = "".join(f"h{i % 2};{i};{cost}\n" for i, cost in enumerate(costs))
-    path = written(tmp_path, "hospital;age;cost\n" + table)
-    with pytest.raises(ValueError, match=said):
+    path = write_table(tmp_path, "hospital;age;cost\n" + table)
+    with pytest.raises(ValueError, match=message):
         read_own(path, Columns(("cost",), "hospital"))
 
 
@@ -935,13 +938,13 @@ def test_a_hundred_whole_numbers_may_be_classes_and_more_are_asked_about():
 
 
 def test_numbers_in_words_are_in_the_order_of_numbers():
-    place, names = numbered(np.array(["10", "2", "1", "3", "10", "-4"]), "client id")
+    positions, names = numbered(np.array(["10", "2", "1", "3", "10", "-4"]), "client id")
     assert names == ("-4", "1", "2", "3", "10")
-    np.testing.assert_array_equal(place, [4, 2, 1, 3, 4, 0])
+    np.testing.assert_array_equal(positions, [4, 2, 1, 3, 4, 0])
 
 
 def test_a_seed_decides_which_examples_of_unowned_data_are_for_test():
     data = fljax.own_data(np.arange(40.0)[:, None], np.arange(40) % 2)
-    held = [data.halves(0.25, seed)[1].x.ravel().tolist() for seed in (0, 0, 1)]
-    assert held[0] == held[1] != held[2]
-    assert [len(part.y) for part in fljax.own_data(np.zeros((2, 1)), [0, 1]).halves(0.9)] == [1, 1]
+    test_examples = [data.halves(0.25, seed)[1].x.ravel().tolist() for seed in (0, 0, 1)]
+    assert test_examples[0] == test_examples[1] != test_examples[2]
+    assert [len(half.y) for half in fljax.own_data(np.zeros((2, 1)), [0, 1]).halves(0.9)] == [1, 1]

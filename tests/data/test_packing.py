@@ -40,22 +40,22 @@ def test_a_network_of_several_inputs_learns_from_each(key):
     y = side ^ (rows.mean(axis=(1, 2)) > 0)
     x, layout = fljax.pack({"rows": rows, "side": side})
 
-    class Both(nn.Module):
+    class TwoInputs(nn.Module):
         @nn.compact
         def __call__(self, x):
             parts = layout.unpack(x)
             flat = parts["rows"].reshape(len(x), -1)
-            both = jnp.concatenate([flat, jax.nn.one_hot(parts["side"], 2)], axis=1)
-            return nn.Dense(2)(nn.relu(nn.Dense(16)(both)))
+            features = jnp.concatenate([flat, jax.nn.one_hot(parts["side"], 2)], axis=1)
+            return nn.Dense(2)(nn.relu(nn.Dense(16)(features)))
 
     federation = fljax.federation_from_arrays(x, y.astype(int), np.arange(160) % 4)
-    algorithm = fljax.fedavg(fljax.from_linen(Both(), x.shape[1:]), fljax.Work(4, 8))
+    algorithm = fljax.fedavg(fljax.from_linen(TwoInputs(), x.shape[1:]), fljax.Work(4, 8))
     _, metrics = fljax.simulate(algorithm, fljax.fedavg.Hyper(lr=0.1), federation, key, 6, evaluate_every=6)
     assert float(metrics["accuracy_macro"][-1]) > 0.9
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("changes", "message"),
     [
         ({"age": np.zeros(23)}, "give each the same number"),
         ({"age": np.float64(3)}, "give each the same number"),
@@ -65,9 +65,9 @@ def test_a_network_of_several_inputs_learns_from_each(key):
         ({"words": [[1], [1, 2]]}, "^input 'words': examples have different shapes"),
     ],
 )
-def test_what_cannot_be_packed_is_refused(changed, message):
+def test_what_cannot_be_packed_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
-        fljax.pack(INPUTS | changed)
+        fljax.pack(INPUTS | changes)
 
 
 def test_what_was_not_packed_so_is_refused():

@@ -16,24 +16,26 @@ def seeds():
 
 def test_shapes_are_equal_and_rows_are_as_they_were(seeds):
     padded = same_shapes(seeds)
-    assert len({f.train.index.shape for f in seeds}) > 1  # the premise: tables of other widths
-    assert len({str(jax.tree.map(np.shape, f)) for f in padded}) == 1
+    assert len({federation.train.index.shape for federation in seeds}) > 1  # the premise: tables of other widths
+    assert len({str(jax.tree.map(np.shape, federation)) for federation in padded}) == 1
     for before, after in zip(seeds, padded, strict=True):
         for split in ("train", "val", "test"):
-            one, other = getattr(before, split), getattr(after, split)
-            np.testing.assert_array_equal(one.size, other.size)
-            assert other.index.shape[1] == max(getattr(f, split).index.shape[1] for f in seeds)
-            np.testing.assert_array_equal(one.index, other.index[:, : one.index.shape[1]])
+            expected, data = getattr(before, split), getattr(after, split)
+            np.testing.assert_array_equal(expected.size, data.size)
+            assert data.index.shape[1] == max(getattr(federation, split).index.shape[1] for federation in seeds)
+            np.testing.assert_array_equal(expected.index, data.index[:, : expected.index.shape[1]])
     assert padded[2].train.pool is padded[0].train.pool is padded[1].test.pool  # stored once
 
 
 def test_pools_of_other_lengths_are_filled_up():
     rng = np.random.default_rng(0)
-    made = [fljax.federation_from_arrays(rng.normal(size=(n, 2)), np.arange(n) % 2, np.arange(n) % 3) for n in (30, 42)]
-    short, long = same_shapes(made)
+    federations = [
+        fljax.federation_from_arrays(rng.normal(size=(n, 2)), np.arange(n) % 2, np.arange(n) % 3) for n in (30, 42)
+    ]
+    short, long = same_shapes(federations)
     assert short.train.pool.x.shape == long.train.pool.x.shape == (42, 2)
     assert short.train.pool is short.test.pool
-    np.testing.assert_array_equal(short.train.pool.x[:30], made[0].train.pool.x)
+    np.testing.assert_array_equal(short.train.pool.x[:30], federations[0].train.pool.x)
 
 
 def test_federations_that_are_not_alike_are_refused(seeds):
@@ -42,9 +44,9 @@ def test_federations_that_are_not_alike_are_refused(seeds):
     with pytest.raises(ValueError, match="federation 1 is None, not a Federation"):
         same_shapes([seeds[0], None])
     train, test = fljax.load("digits")
-    other = fljax.PARTITIONS["dirichlet"](train, test, 6, beta=0.3, val_fraction=0.1)
+    six_clients = fljax.PARTITIONS["dirichlet"](train, test, 6, beta=0.3, val_fraction=0.1)
     with pytest.raises(ValueError, match=r"federation 1 is .'6 clients'"):
-        same_shapes([seeds[0], other])
+        same_shapes([seeds[0], six_clients])
     assert same_shapes([]) == []
 
 
@@ -53,30 +55,30 @@ def test_results_do_not_depend_on_the_padding_and_another_seed_compiles_nothing(
         fljax.fedavg(fljax.MODELS["logistic_regression"]((8, 8, 1)), fljax.Work(1, 32)),
         fljax.fedavg.Hyper(),
     )
-    narrow = min(range(3), key=lambda i: seeds[i].train.index.shape[1])
+    narrowest = min(range(3), key=lambda i: seeds[i].train.index.shape[1])
     padded, compiled = same_shapes(seeds), []
-    runs = [fljax.simulate(algorithm, hyper, f[narrow], key, 2) for f in (seeds, padded)]
+    runs = [fljax.simulate(algorithm, hyper, federations[narrowest], key, 2) for federations in (seeds, padded)]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), *runs)
 
-    def heard(event, seconds, **_):
+    def listener(event, seconds, **_):
         if "backend_compile" in event:
             compiled.append(event)
 
-    jax.monitoring.register_event_duration_secs_listener(heard)
+    jax.monitoring.register_event_duration_secs_listener(listener)
     try:
-        _, other = fljax.simulate(algorithm, hyper, padded[(narrow + 1) % 3], key, 2)
+        _, metrics = fljax.simulate(algorithm, hyper, padded[(narrowest + 1) % 3], key, 2)
     finally:
-        jax.monitoring.unregister_event_duration_listener(heard)
+        jax.monitoring.unregister_event_duration_listener(listener)
     assert compiled == []
-    assert not np.array_equal(other["client_loss"], runs[1][1]["client_loss"])
+    assert not np.array_equal(metrics["client_loss"], runs[1][1]["client_loss"])
 
 
 def test_public_data_of_other_sizes_are_refused(seeds):
     """A server reads all of them: it would read what fills them up."""
     public = seeds[0].public
-    fewer = seeds[1]._replace(public=public._replace(x=public.x[:-1], y=public.y[:-1]))
+    changed = seeds[1]._replace(public=public._replace(x=public.x[:-1], y=public.y[:-1]))
     with pytest.raises(ValueError, match=r"federation 1 is .*'\d+ public examples'.* and federation 0 "):
-        same_shapes([seeds[0], fewer])
+        same_shapes([seeds[0], changed])
 
 
 def test_other_kinds_of_labels_are_refused(seeds):

@@ -19,50 +19,58 @@ ALL_BOTH = {"rotated_groups", "permuted_label_groups", "writers", "natural"}
 GROUPED = {"rotated_groups", "permuted_label_groups", "dominant_label_groups", "writers"}
 
 
-def make(name, data, n_clients=8, **options):
+def partition_by(name, data, n_clients=8, **options):
     train, test = data
     if name == "natural":
         names = tuple("abcdefgh")
-        users = [np.arange(len(part.y)) % 8 for part in data]
-        train, test = (with_users(part.x, part.y, user, names) for part, user in zip(data, users, strict=True))
+        users = [np.arange(len(examples.y)) % 8 for examples in data]
+        train, test = (
+            with_users(examples.x, examples.y, user, names) for examples, user in zip(data, users, strict=True)
+        )
     return PARTITIONS[name](train, test, n_clients, **options)
 
 
 @pytest.mark.parametrize("name", PARTITIONS)
-def test_every_partition(name, labelled):
-    data = labelled(1000, 200, side=8)
-    f = make(name, data, seed=3, val_fraction=0.1)
-    assert f.train.pool is f.test.pool is f.val.pool
-    splits = [np.asarray(s.index)[i, :n] for s in (f.train, f.val, f.test) for i, n in enumerate(np.asarray(s.size))]
+def test_every_partition(name, make_examples):
+    data = make_examples(1000, 200, side=8)
+    federation = partition_by(name, data, seed=3, val_fraction=0.1)
+    assert federation.train.pool is federation.test.pool is federation.val.pool
+    splits = [
+        np.asarray(s.index)[i, :n]
+        for s in (federation.train, federation.val, federation.test)
+        for i, n in enumerate(np.asarray(s.size))
+    ]
     rows = np.concatenate(splits)
     assert (len(np.unique(rows)) == len(rows)) == (name not in SHARING)
     if name in ALL_TRAIN | ALL_BOTH:
         assert len(rows) == (1000 if name in ALL_TRAIN else 1200)
-    assert (f.group is not None) == (name in GROUPED)
-    if f.group is not None:
-        np.testing.assert_array_equal(f.group, [0, 0, 1, 1, 2, 2, 3, 3])
-    assert f.test.size.min() >= 1
+    assert (federation.group is not None) == (name in GROUPED)
+    if federation.group is not None:
+        np.testing.assert_array_equal(federation.group, [0, 0, 1, 1, 2, 2, 3, 3])
+    assert federation.test.size.min() >= 1
 
 
 @pytest.mark.parametrize("name", PARTITIONS)
-def test_deterministic_in_the_seed(name, labelled):
-    data = labelled(600, 200, side=8)
-    first, again, other = (make(name, data, seed=seed) for seed in (5, 5, 6))
-    for a, b in ((first.train, again.train), (first.test, again.test)):
-        np.testing.assert_array_equal(a.index, b.index)
-        np.testing.assert_array_equal(a.pool.x, b.pool.x)
-    differs = first.train.index.shape != other.train.index.shape or (first.train.index != other.train.index).any()
-    assert differs or (first.train.pool.x != other.train.pool.x).any()
+def test_deterministic_in_the_seed(name, make_examples):
+    data = make_examples(600, 200, side=8)
+    first, repeated, other_seed = (partition_by(name, data, seed=seed) for seed in (5, 5, 6))
+    for actual, expected in ((first.train, repeated.train), (first.test, repeated.test)):
+        np.testing.assert_array_equal(actual.index, expected.index)
+        np.testing.assert_array_equal(actual.pool.x, expected.pool.x)
+    differs = (
+        first.train.index.shape != other_seed.train.index.shape or (first.train.index != other_seed.train.index).any()
+    )
+    assert differs or (first.train.pool.x != other_seed.train.pool.x).any()
 
 
 @pytest.mark.parametrize("name", PARTITIONS)
-def test_train_and_test_labels_of_a_client_agree(name, labelled):
-    f = make(name, labelled(6000, 1500), seed=1)
-    train, test = histograms(f)
+def test_train_and_test_labels_of_a_client_agree(name, make_examples):
+    federation = partition_by(name, make_examples(6000, 1500), seed=1)
+    train, test = histograms(federation)
     for a, b in zip(train, test, strict=True):
-        seen = a + b > 0
-        if seen.sum() > 1:  # chi-square of homogeneity: these splits must not be told apart even at one in a million
-            assert stats.chi2_contingency(np.stack([a, b])[:, seen]).pvalue > 1e-6
+        occurs = a + b > 0
+        if occurs.sum() > 1:  # chi-square of homogeneity: these splits must not be told apart even at one in a million
+            assert stats.chi2_contingency(np.stack([a, b])[:, occurs]).pvalue > 1e-6
 
 
 @pytest.mark.parametrize("name", PARTITIONS)
@@ -117,9 +125,9 @@ def test_documented_and_typed_for_a_command_line(name):
         ("natural", 0, {"min_size": 99}, "no user has so many"),
     ],
 )
-def test_bad_parameters_are_one_clear_line(labelled, name, n_clients, options, message):
+def test_bad_parameters_are_one_clear_line(make_examples, name, n_clients, options, message):
     with pytest.raises(ValueError, match=message) as error:
-        make(name, labelled(100, 20), n_clients, **options)
+        partition_by(name, make_examples(100, 20), n_clients, **options)
     assert "\n" not in str(error.value)
 
 
@@ -133,45 +141,47 @@ def bad_values(name, field):
     if PARTITIONS[name].__annotations__[field] is float:
         return -0.1, 1e10, np.nan, np.inf, "0.5", True
     zero = () if {field, f"{name} {field}"} & ZERO else (0,)
-    large = () if {field, f"{name} {field}"} & UNLIMITED else (10**9,)
-    return 2.5, 2.0, -1, np.nan, "3", True, *zero, *large
+    too_large = () if {field, f"{name} {field}"} & UNLIMITED else (10**9,)
+    return 2.5, 2.0, -1, np.nan, "3", True, *zero, *too_large
 
 
 @pytest.mark.parametrize(("name", "field"), NUMBERS)
-def test_every_number_is_checked(labelled, name, field):
-    data = labelled(400, 80)
+def test_every_number_is_checked(make_examples, name, field):
+    data = make_examples(400, 80)
     for value in bad_values(name, field):
         with pytest.raises(ValueError) as error:  # noqa: PT011
-            make(name, data, **{field: value})
+            partition_by(name, data, **{field: value})
         assert str(error.value).startswith(f"{field}={value!r}: give a ")
         assert "\n" not in str(error.value)
 
 
-def test_numbers_of_numpy_are_numbers(labelled):
-    f = partition.few_shot(*labelled(), np.int64(10), seed=np.uint8(3), gamma=np.float32(0.5), classes=np.int32(4))
-    plain = partition.few_shot(*labelled(), 10, seed=3, gamma=0.5, classes=4)
-    np.testing.assert_array_equal(f.train.index, plain.train.index)
+def test_numbers_of_numpy_are_numbers(make_examples):
+    federation = partition.few_shot(
+        *make_examples(), np.int64(10), seed=np.uint8(3), gamma=np.float32(0.5), classes=np.int32(4)
+    )
+    expected = partition.few_shot(*make_examples(), 10, seed=3, gamma=0.5, classes=4)
+    np.testing.assert_array_equal(federation.train.index, expected.train.index)
 
 
 @pytest.mark.parametrize("name", [name for name in PARTITIONS if name != "natural"])
-def test_arrays_are_no_pools(labelled, name):
-    train, test = labelled()
-    for pools, which in (((train.x, train.y), "train"), ((train, test.y), "test")):
+def test_arrays_are_no_pools(make_examples, name):
+    train, test = make_examples()
+    for pools, name_of_pool in (((train.x, train.y), "train"), ((train, test.y), "test")):
         with pytest.raises(
-            ValueError, match=rf"^{which} is of type ndarray, not an Examples; give fljax.Examples\(x, y"
+            ValueError, match=rf"^{name_of_pool} is of type ndarray, not an Examples; give fljax.Examples\(x, y"
         ):
             PARTITIONS[name](*pools, n_clients=3)
 
 
-def test_natural_needs_users(labelled):
+def test_natural_needs_users(make_examples):
     with pytest.raises(ValueError, match="this data set has none"):
-        partition.natural(*labelled(), 4)
+        partition.natural(*make_examples(), 4)
 
 
-def test_partitions_take_jax_arrays_too(labelled):
-    train, test = labelled(100, 20)
-    f = partition.iid(on_host(jnp.asarray(train.x), jnp.asarray(train.y)), test, 4)
-    assert f.train.size.shape == (4,)
+def test_partitions_take_jax_arrays_too(make_examples):
+    train, test = make_examples(100, 20)
+    federation = partition.iid(on_host(jnp.asarray(train.x), jnp.asarray(train.y)), test, 4)
+    assert federation.train.size.shape == (4,)
 
 
 @pytest.mark.parametrize("first", [1, 3])
@@ -190,13 +200,15 @@ def test_classes_without_examples_change_nothing(name, options, first):
     """Labels that begin at 1, or leave every second class out, are dealt as those from 0 are."""
     rng = np.random.default_rng(0)
     labels = [rng.permutation(np.arange(n) % 5) for n in (400, 100)]
-    plain, other = (
-        make(name, [on_host(np.zeros((len(y), 1, 1, 1), np.uint8), begin + step * y) for y in labels], **options)
-        for begin, step in ((0, 1), (first, 2))
+    expected, relabelled = (
+        partition_by(
+            name, [on_host(np.zeros((len(y), 1, 1, 1), np.uint8), offset + step * y) for y in labels], **options
+        )
+        for offset, step in ((0, 1), (first, 2))
     )
     for split in ("train", "test"):
-        np.testing.assert_array_equal(getattr(plain, split).index, getattr(other, split).index)
-        np.testing.assert_array_equal(getattr(plain, split).size, getattr(other, split).size)
+        np.testing.assert_array_equal(getattr(expected, split).index, getattr(relabelled, split).index)
+        np.testing.assert_array_equal(getattr(expected, split).size, getattr(relabelled, split).size)
 
 
 def test_a_class_without_test_examples_is_named():

@@ -27,10 +27,10 @@ Y, CLIENT = np.arange(40) % 2, np.arange(40) % 4
     ids=["float32", "int64", "uint16", "grey", "16 bits", "below 0"],
 )
 def test_images_that_nobody_scales(x):
-    kind = "int32" if x.dtype == np.uint16 else x.dtype
-    with pytest.warns(ScaleWarning, match=f"x goes from .* as {kind} and is not scaled.* uint8.*normalized") as heard:
+    dtype = "int32" if x.dtype == np.uint16 else x.dtype
+    with pytest.warns(ScaleWarning, match=f"x goes from .* as {dtype} and is not scaled.* uint8.*normalized") as warned:
         fljax.federation_from_arrays(x, Y, CLIENT)
-    assert len(heard) == 1
+    assert len(warned) == 1
     part = np.where(np.arange(40) < 20, "train", "test")
     for make in (
         lambda: fljax.federation_from_arrays(x, Y, CLIENT, part=part),

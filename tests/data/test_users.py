@@ -121,15 +121,15 @@ def test_celeba_by_celebrity(celeba_folder):
     np.testing.assert_array_equal(load("celeb_a", celeba_folder.parent)[0].x, train.x)
 
 
-@pytest.mark.parametrize("part", ["list_attr_celeba.txt", "identity_CelebA.txt"])
-def test_celeba_with_a_missing_list(celeba_folder, part):
-    (celeba_folder / part).unlink()
-    with pytest.raises(FileNotFoundError, match=f"has no {part}"):
+@pytest.mark.parametrize("name", ["list_attr_celeba.txt", "identity_CelebA.txt"])
+def test_celeba_with_a_missing_list(celeba_folder, name):
+    (celeba_folder / name).unlink()
+    with pytest.raises(FileNotFoundError, match=f"has no {name}"):
         load("celeb_a", celeba_folder)
 
 
 @pytest.mark.parametrize(
-    ("part", "old", "new", "message"),
+    ("name", "old", "new", "message"),
     [
         ("list_attr_celeba.txt", "10\n", "11\n", "has 10 images, but its first line says 11"),
         ("list_attr_celeba.txt", "Smiling", "Frowning", "names of the attributes"),
@@ -138,8 +138,8 @@ def test_celeba_with_a_missing_list(celeba_folder, part):
         ("identity_CelebA.txt", "000002.jpg 1", "000002.jpg one", "line 2 is not 'image number'"),
     ],
 )
-def test_celeba_with_a_broken_list(celeba_folder, part, old, new, message):
-    file = celeba_folder / part
+def test_celeba_with_a_broken_list(celeba_folder, name, old, new, message):
+    file = celeba_folder / name
     file.write_text(file.read_text().replace(old, new))
     with pytest.raises(ValueError, match=message) as error:
         load("celeb_a", celeba_folder)

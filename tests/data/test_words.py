@@ -16,18 +16,18 @@ from fljax.data.words import PADDING, SPECIAL, UNKNOWN, Words, as_words
 TEXTS = ["The ward was full, the nurse said.", "Full of hope!", "the nurse", "Ärztin: 3 drops; the_end", "..."]
 
 
-@pytest.mark.parametrize("most", [2, 4, 100])
-def test_the_most_frequent_words_have_tokens(most):
-    tokens, words = as_words(TEXTS, Words(most, 6))
+@pytest.mark.parametrize("n_words", [2, 4, 100])
+def test_the_most_frequent_words_have_tokens(n_words):
+    tokens, words = as_words(TEXTS, Words(n_words, 6))
     split = [re.findall(r"\w+", text.lower()) for text in TEXTS]
     count = Counter(word for text in split for word in text)
     known = words[len(SPECIAL) :]
     assert words[: len(SPECIAL)] == SPECIAL
-    assert len(known) == min(most, len(count))
+    assert len(known) == min(n_words, len(count))
     assert min(count[word] for word in known) >= max([0, *(n for word, n in count.items() if word not in known)])
     for row, text in zip(tokens, split, strict=True):
-        own = [words.index(word) if word in known else UNKNOWN for word in text[:6]]
-        assert row.tolist() == [PADDING] * (6 - len(own)) + own
+        expected = [words.index(word) if word in known else UNKNOWN for word in text[:6]]
+        assert row.tolist() == [PADDING] * (6 - len(expected)) + expected
     assert tokens.dtype == np.int32
 
 
@@ -68,16 +68,16 @@ def test_a_column_of_texts_is_all_that_the_network_sees(tmp_path):
     assert (data.words, data.inputs, data.clients) == (words, (), ("n", "s"))
     rows = "".join(f'{s},"{n}",{y},{a}\n' for s, n, y, a in zip(*FRAME.values(), strict=True))
     (tmp_path / "notes.csv").write_text("site,note,sick,age\n" + rows)
-    read = read_own(tmp_path / "notes.csv", COLUMNS, words=Words(3, 4))
-    np.testing.assert_array_equal(read.examples.x, expected)
-    assert read.words == words
+    data_of_file = read_own(tmp_path / "notes.csv", COLUMNS, words=Words(3, 4))
+    np.testing.assert_array_equal(data_of_file.examples.x, expected)
+    assert data_of_file.words == words
 
 
 def test_a_text_may_be_as_long_as_a_book(tmp_path):
     limit = csv.field_size_limit()
     (tmp_path / "notes.csv").write_text("site,note,sick\nn,full,0\nn," + "nurse " * 30_000 + ",1\ns,full,0\ns,ward,1\n")
-    read = read_own(tmp_path / "notes.csv", COLUMNS, words=Words(3, 4))
-    assert read.examples.x[1].tolist() == [read.words.index("nurse")] * 4
+    data = read_own(tmp_path / "notes.csv", COLUMNS, words=Words(3, 4))
+    assert data.examples.x[1].tolist() == [data.words.index("nurse")] * 4
     assert csv.field_size_limit() == limit
 
 
@@ -109,11 +109,17 @@ def test_arrays_and_json_have_no_text_column(tmp_path):
 
 
 def tweets(users):
-    of = {
+    user_data = {
         user: {"x": [["7", "Mon Apr 06", "NO_QUERY", user, text, "training"] for text in x], "y": y}
         for user, (x, y) in users.items()
     }
-    return json.dumps({"users": [*of], "num_samples": [len(one["y"]) for one in of.values()], "user_data": of})
+    return json.dumps(
+        {
+            "users": [*user_data],
+            "num_samples": [len(entry["y"]) for entry in user_data.values()],
+            "user_data": user_data,
+        }
+    )
 
 
 def test_leafs_sent140_is_the_words_of_its_texts(tmp_path):
@@ -124,8 +130,8 @@ def test_leafs_sent140_is_the_words_of_its_texts(tmp_path):
     np.testing.assert_array_equal(data.examples.x, expected)
     assert (data.words, data.clients, data.classes) == (words, ("ann", "bob"), ())
     assert np.asarray(data.examples.y).tolist() == [0, 1, 1, 1, 0]
-    plain = {user: {"x": x, "y": y} for user, (x, y) in users.items()}
-    (tmp_path / "p.json").write_text(json.dumps({"users": [*users], "num_samples": [2, 3], "user_data": plain}))
+    user_data = {user: {"x": x, "y": y} for user, (x, y) in users.items()}
+    (tmp_path / "p.json").write_text(json.dumps({"users": [*users], "num_samples": [2, 3], "user_data": user_data}))
     np.testing.assert_array_equal(read_own(tmp_path / "p.json", words=Words(50, 5)).examples.x, expected)
 
 

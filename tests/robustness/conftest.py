@@ -7,7 +7,7 @@ from tests.data.conftest import (  # noqa: F401 - fixtures
     idx_folder,
     leaf_folder,
     no_data_of_this_machine,
-    prepared,
+    prepare_set,
     sqlite_file,
 )
 from tests.robustness.tally import cases

@@ -41,15 +41,15 @@ FIRST = (
 
 def valid(rng, kind):
     """Words of a type, of a size that a small machine trains."""
-    name, *rest = kind[rng.integers(len(kind))]
+    name, *bounds = kind[rng.integers(len(kind))]
     if name == "int":
-        return [str(int(rng.integers(max(rest[0] or 0, 0), 4)))]
+        return [str(int(rng.integers(max(bounds[0] or 0, 0), 4)))]
     if name == "float":
         return [str(rng.choice([0.0, 0.05, 0.1, 0.5, 0.9, 1.0, 3.0]))]
     if name in ("many", "row"):
-        parts = [" ".join(valid(rng, part)) for part in (rest if name == "row" else rest * int(rng.integers(1, 3)))]
+        parts = [" ".join(valid(rng, part)) for part in (bounds if name == "row" else bounds * int(rng.integers(1, 3)))]
         return parts
-    return {"bool": ["true"], "none": ["None"], "str": ["x"], "option": [str(rest[0]) if rest else ""]}[name]
+    return {"bool": ["true"], "none": ["None"], "str": ["x"], "option": [str(bounds[0]) if bounds else ""]}[name]
 
 
 def words(rng, parameter):
@@ -57,23 +57,23 @@ def words(rng, parameter):
     chance = rng.random()
     if chance < 0.7:
         return valid(rng, parameter.kind)
-    hostile = [str(word) for word in rng.choice(np.array(HOSTILE, object), size=rng.integers(0, 3))]
-    return hostile if chance < 0.95 else hostile + valid(rng, parameter.kind)
+    hostile_words = [str(word) for word in rng.choice(np.array(HOSTILE, object), size=rng.integers(0, 3))]
+    return hostile_words if chance < 0.95 else hostile_words + valid(rng, parameter.kind)
 
 
-def job(rng, own):
+def job(rng, root_parameters):
     """Section -> name -> words, of a random method, partition, model and sampling."""
-    named = {kind: str(rng.choice(names(kind))) for kind in ("algorithm", "partition", "model", "sampling")}
+    kinds = {kind: str(rng.choice(names(kind))) for kind in ("algorithm", "partition", "model", "sampling")}
     if rng.random() < 0.6:
-        named = {"algorithm": "fedavg", "partition": "iid", "model": "logistic_regression", "sampling": "uniform"}
-    sections = {"": own, named["algorithm"]: WORK | entry("algorithm", named["algorithm"]).section}
-    sections |= {part: entry(part, named[part]).section for part in ("partition", "model", "sampling")}
-    chosen = {part: {} for part in sections}
+        kinds = {"algorithm": "fedavg", "partition": "iid", "model": "logistic_regression", "sampling": "uniform"}
+    sections = {"": root_parameters, kinds["algorithm"]: WORK | entry("algorithm", kinds["algorithm"]).section}
+    sections |= {part: entry(part, kinds[part]).section for part in ("partition", "model", "sampling")}
+    words_of = {part: {} for part in sections}
     for section, name in ((s, n) for s, parameters in sections.items() for n in parameters):
-        if name not in ("data_folder", "config", "folder", "dataset", *named) and rng.random() < 0.12:
-            chosen[section][name] = words(rng, sections[section][name])
-    chosen[""] |= {kind: [word] for kind, word in named.items()}
-    return chosen
+        if name not in ("data_folder", "config", "folder", "dataset", *kinds) and rng.random() < 0.12:
+            words_of[section][name] = words(rng, sections[section][name])
+    words_of[""] |= {kind: [word] for kind, word in kinds.items()}
+    return words_of
 
 
 def command_line(rng):
@@ -83,10 +83,10 @@ def command_line(rng):
         others = ("show", "list", "ifca", "--file", "x.png", "results", "--measure", "--html", "--out", "--baseline")
         return [command, *map(str, rng.choice(np.array([*HOSTILE, *others], object), size=rng.integers(1, 4)))]
     arguments = [command, *FIRST]
-    for section, own in job(rng, {"sweep": RUN | SWEEP, "compare": RUN | COMPARE}.get(command, RUN)).items():
-        for name, given in own.items():
-            short = name if rng.random() < 0.3 or not section else f"{section}.{name}"
-            arguments += [f"--{short.replace('_', '-')}", *given]
+    for section, settings in job(rng, {"sweep": RUN | SWEEP, "compare": RUN | COMPARE}.get(command, RUN)).items():
+        for name, values in settings.items():
+            option = name if rng.random() < 0.3 or not section else f"{section}.{name}"
+            arguments += [f"--{option.replace('_', '-')}", *values]
     if rng.random() < 0.1:
         arguments.insert(int(rng.integers(len(arguments))), str(rng.choice(np.array(HOSTILE, object))))
     return [*arguments, "--folder", "results"] if rng.random() < 0.95 else arguments
@@ -95,21 +95,23 @@ def command_line(rng):
 def toml(rng):
     """A TOML file of settings: of its types, of others, or damaged."""
 
-    def typed(given):
-        one = given[0] if len(given) == 1 else given
+    def as_value(values):
+        value = values[0] if len(values) == 1 else values
         return (
-            rng.choice(np.array([one, given, {"x": one}, 1, 0.5, True, [], {}, [[1]]], object))
+            rng.choice(np.array([value, values, {"x": value}, 1, 0.5, True, [], {}, [[1]]], object))
             if rng.random() < 0.1
-            else one
+            else value
         )
 
     sections = job(rng, RUN)
-    own = sections.pop("")
-    document = {name: typed(given) for name, given in own.items() if name in ("algorithm", "rounds", "seed", "dropout")}
+    root = sections.pop("")
+    document = {
+        name: as_value(values) for name, values in root.items() if name in ("algorithm", "rounds", "seed", "dropout")
+    }
     for part in ("partition", "model", "sampling"):
-        sections[part]["name"] = own[part]
+        sections[part]["name"] = root[part]
     document |= {
-        section: {name: typed(given) for name, given in settings.items()} for section, settings in sections.items()
+        section: {name: as_value(values) for name, values in settings.items()} for section, settings in sections.items()
     }
     text = tomli_w.dumps({"rounds": 1} | document).encode(errors="replace")
     return WAYS[rng.integers(len(WAYS))](rng, text) if rng.random() < 0.3 else text

@@ -7,61 +7,61 @@ import numpy as np
 Rng = np.random.Generator
 
 
-def flipped(rng: Rng, old: bytes) -> bytes:
+def flipped(rng: Rng, content: bytes) -> bytes:
     """One bit is another."""
-    new = bytearray(old)
-    new[rng.integers(len(old))] ^= 1 << rng.integers(8)
-    return bytes(new)
+    changed = bytearray(content)
+    changed[rng.integers(len(content))] ^= 1 << rng.integers(8)
+    return bytes(changed)
 
 
-def truncated(rng: Rng, old: bytes) -> bytes:
+def truncated(rng: Rng, content: bytes) -> bytes:
     """The end is missing."""
-    return old[: rng.integers(len(old))]
+    return content[: rng.integers(len(content))]
 
 
-def _block(rng: Rng, old: bytes) -> slice:
-    start = int(rng.integers(len(old)))
-    return slice(start, start + int(rng.integers(1, 1 + min(512, len(old) - start))))
+def _block(rng: Rng, content: bytes) -> slice:
+    start = int(rng.integers(len(content)))
+    return slice(start, start + int(rng.integers(1, 1 + min(512, len(content) - start))))
 
 
-def zeroed(rng: Rng, old: bytes) -> bytes:
+def zeroed(rng: Rng, content: bytes) -> bytes:
     """Some bytes are 0, as after a power failure."""
-    where = _block(rng, old)
-    return old[: where.start] + bytes(where.stop - where.start) + old[where.stop :]
+    block = _block(rng, content)
+    return content[: block.start] + bytes(block.stop - block.start) + content[block.stop :]
 
 
-def scrambled(rng: Rng, old: bytes) -> bytes:
+def scrambled(rng: Rng, content: bytes) -> bytes:
     """Some bytes are random."""
-    where = _block(rng, old)
-    return old[: where.start] + rng.bytes(where.stop - where.start) + old[where.stop :]
+    block = _block(rng, content)
+    return content[: block.start] + rng.bytes(block.stop - block.start) + content[block.stop :]
 
 
-def without(rng: Rng, old: bytes) -> bytes:
+def without(rng: Rng, content: bytes) -> bytes:
     """Some bytes are missing."""
-    where = _block(rng, old)
-    return old[: where.start] + old[where.stop :]
+    block = _block(rng, content)
+    return content[: block.start] + content[block.stop :]
 
 
-def twice(rng: Rng, old: bytes) -> bytes:
+def twice(rng: Rng, content: bytes) -> bytes:
     """Some bytes come twice."""
-    where = _block(rng, old)
-    return old[: where.stop] + old[where] + old[where.stop :]
+    block = _block(rng, content)
+    return content[: block.stop] + content[block] + content[block.stop :]
 
 
-def swapped(rng: Rng, old: bytes) -> bytes:
+def swapped(rng: Rng, content: bytes) -> bytes:
     """Two blocks have changed places."""
-    cut = sorted(rng.integers(len(old) + 1, size=3).tolist())
-    return old[: cut[0]] + old[cut[1] : cut[2]] + old[cut[0] : cut[1]] + old[cut[2] :]
+    cuts = sorted(rng.integers(len(content) + 1, size=3).tolist())
+    return content[: cuts[0]] + content[cuts[1] : cuts[2]] + content[cuts[0] : cuts[1]] + content[cuts[2] :]
 
 
-def digit(rng: Rng, old: bytes) -> bytes:
+def digit(rng: Rng, content: bytes) -> bytes:
     """A digit of a text, or a byte like one, is another."""
-    places = [i for i, byte in enumerate(old) if 48 <= byte <= 57]
-    if not places:
-        return flipped(rng, old)
-    new = bytearray(old)
-    new[places[rng.integers(len(places))]] = 48 + rng.integers(10)
-    return bytes(new)
+    positions = [i for i, byte in enumerate(content) if 48 <= byte <= 57]
+    if not positions:
+        return flipped(rng, content)
+    changed = bytearray(content)
+    changed[positions[rng.integers(len(positions))]] = 48 + rng.integers(10)
+    return bytes(changed)
 
 
 WAYS: tuple[Callable[[Rng, bytes], bytes], ...] = (

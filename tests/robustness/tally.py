@@ -11,24 +11,26 @@ class Tally:
     def __init__(self, name: str) -> None:
         self.name, self.tried, self.refused, self.clean, self.faults = name, 0, 0, 0, []
 
-    def attempt(self, what: str, call: Callable[[], Any], right: Callable[[Any], bool], named: object = "") -> None:
-        """One attempt: a ValueError or OSError in one line that has ``named``, or a result that is ``right``."""
+    def attempt(
+        self, name: str, call: Callable[[], Any], is_right: Callable[[Any], bool], in_error: object = ""
+    ) -> None:
+        """One attempt: a ValueError or OSError in one line with ``in_error``, or a result that passes ``is_right``."""
         self.tried += 1
         try:
             result = call()
         except (ValueError, OSError) as error:
             text = str(error)
-            if "\n" in text or str(named) not in text or len(text) > 1000:
-                self.faults.append(f"{what}: {type(error).__name__}: {text[:500]}")
+            if "\n" in text or str(in_error) not in text or len(text) > 1000:
+                self.faults.append(f"{name}: {type(error).__name__}: {text[:500]}")
             else:
                 self.refused += 1
         except Exception as error:
-            self.faults.append(f"{what}: {type(error).__name__}: {str(error)[:500]}")
+            self.faults.append(f"{name}: {type(error).__name__}: {str(error)[:500]}")
         else:
-            if right(result):
+            if is_right(result):
                 self.clean += 1
             else:
-                self.faults.append(f"{what}: went unnoticed")
+                self.faults.append(f"{name}: went unnoticed")
 
     def line(self) -> str:
         """tried / one-line error / clean / fault."""
@@ -44,6 +46,6 @@ class Tally:
         assert not self.faults, "\n".join(self.faults[:20])
 
 
-def cases(slow: int) -> int:
+def cases(n_slow: int) -> int:
     """How many cases of a kind: the environment variable FLJAX_CASES, or ``slow``."""
-    return int(os.environ.get("FLJAX_CASES") or slow)
+    return int(os.environ.get("FLJAX_CASES") or n_slow)

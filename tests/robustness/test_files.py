@@ -33,18 +33,18 @@ class Cut(BaseException):
 class Knife:
     """Ends the process, so to speak, at the n-th operation on a file in a folder; an audit hook, which stays."""
 
-    folder, left, seen = "", 0, 0
+    folder, last, n_seen = "", 0, 0
 
     def __call__(self, event: str, arguments: tuple) -> None:
         if not self.folder or event not in OPERATIONS or self.folder not in str(arguments[0]):
             return
-        self.seen += 1
-        if 0 < self.left <= self.seen:  # and everything after it: the thread that syncs folders ends too
+        self.n_seen += 1
+        if 0 < self.last <= self.n_seen:  # and everything after it: the thread that syncs folders ends too
             raise Cut(event)
 
     @contextlib.contextmanager
     def at(self, folder: Path, n: int) -> Iterator[None]:
-        self.folder, self.left, self.seen = str(folder), n, 0
+        self.folder, self.last, self.n_seen = str(folder), n, 0
         try:
             yield
         finally:
@@ -59,7 +59,7 @@ def knife():
 
 
 @pytest.fixture
-def go(averaging, federation):
+def run_in(averaging, federation):
     def run(folder, n_rounds=ROUNDS, **options):
         options = {"seconds_per_chunk": 1e-9, "seconds_per_checkpoint": 0.0, "devices": jax.devices()[:1]} | options
         return train(averaging, fljax.fedavg.Hyper(), federation, jax.random.key(0), n_rounds, folder=folder, **options)
@@ -67,7 +67,7 @@ def go(averaging, federation):
     return run
 
 
-def left(folder):
+def contents_of(folder):
     """All that a run leaves."""
     last = serialization.msgpack_restore((folder / "checkpoints/last.msgpack").read_bytes())
     state = [leaf.tobytes() for leaf in jax.tree.leaves(last["state"])]
@@ -78,50 +78,52 @@ def left(folder):
 
 
 @pytest.fixture
-def whole(go, tmp_path):
-    go(tmp_path / "whole")
-    return left(tmp_path / "whole")
+def expected(run_in, tmp_path):
+    run_in(tmp_path / "whole")
+    return contents_of(tmp_path / "whole")
 
 
 @pytest.mark.slow
-def test_cut_off_at_every_operation_it_goes_on(go, whole, knife, tmp_path, capsys):
+def test_cut_off_at_every_operation_it_goes_on(run_in, expected, knife, tmp_path, capsys):
     tally, n = Tally("cut at file operations"), 0
     while True:
         n, folder = n + 1, tmp_path / f"cut{n}"
         try:
             with knife.at(folder, n):
-                go(folder)
+                run_in(folder)
         except Cut:
             pass
         else:
             break  # there are no more operations than that
 
-        def again(folder: Path = folder) -> tuple:
-            go(folder)
-            return left(folder)
+        def resume(folder: Path = folder) -> tuple:
+            run_in(folder)
+            return contents_of(folder)
 
-        tally.attempt(f"operation {n}", again, lambda found: found == whole)
+        tally.attempt(f"operation {n}", resume, lambda contents: contents == expected)
         shutil.rmtree(folder)
     assert tally.tried > 50
     assert not tally.refused
     tally.close(capsys)
 
 
-def test_the_clock_changes_nothing(go, whole, tmp_path, monkeypatch, capsys):
-    tally, now, rng = Tally("clock jumps"), time.perf_counter, np.random.default_rng(0)
+def test_the_clock_changes_nothing(run_in, expected, tmp_path, monkeypatch, capsys):
+    tally, clock_now, rng = Tally("clock jumps"), time.perf_counter, np.random.default_rng(0)
     clocks = {
         "stands still": lambda: 5.0,
-        "runs backwards": lambda: -now(),
-        "jumps by hours": lambda: now() + rng.normal(0, 1e4),
-        "is years ahead": lambda: now() + 1e9,
+        "runs backwards": lambda: -clock_now(),
+        "jumps by hours": lambda: clock_now() + rng.normal(0, 1e4),
+        "is years ahead": lambda: clock_now() + 1e9,
     }
     for name, clock in clocks.items():
         with monkeypatch.context() as patch:
-            for source in ("perf_counter", "time"):
-                patch.setattr(f"fljax.run.loop.time.{source}", clock)
+            for function in ("perf_counter", "time"):
+                patch.setattr(f"fljax.run.loop.time.{function}", clock)
             folder = tmp_path / name
             tally.attempt(
-                name, lambda folder=folder: (go(folder, 2), go(folder), left(folder))[-1], lambda x: x == whole
+                name,
+                lambda folder=folder: (run_in(folder, 2), run_in(folder), contents_of(folder))[-1],
+                lambda contents: contents == expected,
             )
     tally.close(capsys)
 
@@ -152,15 +154,19 @@ def disk():
 
 
 @pytest.mark.filterwarnings("ignore")  # of a cache of compiled programs that cannot be written
-def test_on_a_read_only_disk(go, whole, disk, capsys):
+def test_on_a_read_only_disk(run_in, expected, disk, capsys):
     tally = Tally("read-only")
-    go(disk / "finished")
-    go(disk / "begun", 2)
-    before = {path: path.stat().st_mtime_ns for path in disk.rglob("*")}
+    run_in(disk / "finished")
+    run_in(disk / "begun", 2)
+    times = {path: path.stat().st_mtime_ns for path in disk.rglob("*")}
     with read_only(disk):
-        tally.attempt("finished", lambda: (go(disk / "finished"), left(disk / "finished"))[1], lambda x: x == whole)
-        tally.attempt("begun", lambda: go(disk / "begun"), lambda run: False, disk / "begun")
-        tally.attempt("new", lambda: go(disk / "new"), lambda run: False, disk / "new")
+        tally.attempt(
+            "finished",
+            lambda: (run_in(disk / "finished"), contents_of(disk / "finished"))[1],
+            lambda contents: contents == expected,
+        )
+        tally.attempt("begun", lambda: run_in(disk / "begun"), lambda run: False, disk / "begun")
+        tally.attempt("new", lambda: run_in(disk / "new"), lambda run: False, disk / "new")
     assert (tally.clean, tally.refused) == (1, 2)
-    assert {path: path.stat().st_mtime_ns for path in disk.rglob("*")} == before
+    assert {path: path.stat().st_mtime_ns for path in disk.rglob("*")} == times
     tally.close(capsys)

@@ -21,7 +21,7 @@ from tests.robustness.campaign import campaign, same
 
 
 @pytest.fixture(scope="module")
-def finished(averaging, federation, tmp_path_factory):
+def finished_folder(averaging, federation, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     options = {"seconds_per_chunk": 1e-9, "seconds_per_checkpoint": 1e9}
     train(averaging, fljax.fedavg.Hyper(), federation, jax.random.key(0), 3, folder=folder, **options)
@@ -29,16 +29,18 @@ def finished(averaging, federation, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["checkpoints/last.msgpack", "metrics.jsonl", "rounds/00000001.npz"])
-def test_a_run(finished, averaging, federation, count, capsys, name):
-    like = jax.eval_shape(averaging.init, jax.random.key(0), fljax.fedavg.Hyper(), federation.train)
+def test_a_run(finished_folder, averaging, federation, count, capsys, name):
+    state_shapes = jax.eval_shape(averaging.init, jax.random.key(0), fljax.fedavg.Hyper(), federation.train)
 
     def read():
-        found = checkpoint.newest(finished, like, lambda c: read_whole(finished, c.round, c.written))
-        return found[0]._replace(identity=json.dumps(found[0].identity), history=""), found[1]
+        result = checkpoint.newest(
+            finished_folder, state_shapes, lambda c: read_whole(finished_folder, c.round, c.written)
+        )
+        return result[0]._replace(identity=json.dumps(result[0].identity), history=""), result[1]
 
-    whole = read()
-    file = finished / name
-    campaign(name, file, read, lambda found: same(found, whole), count, capsys, finished)
+    expected = read()
+    file = finished_folder / name
+    campaign(name, file, read, lambda result: same(result, expected), count, capsys, finished_folder)
 
 
 @pytest.mark.parametrize("name", ["search.json", "00-0000-000000.npz"])
@@ -54,7 +56,7 @@ def test_a_search(tmp_path, count, capsys, name):
     def read():
         return store.open(identity).read(0, cells, 2, True)
 
-    campaign(name, tmp_path / "parts" / name, read, lambda found: same(found, [part]), count, capsys, tmp_path)
+    campaign(name, tmp_path / "parts" / name, read, lambda result: same(result, [part]), count, capsys, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["x.npy", "y.npy", "checksums.json"])
@@ -67,7 +69,7 @@ def test_decoded_examples(count, capsys, name):
 
     read()
     file = cache.entry_of("set/train") / name
-    campaign(f"cache {name}", file, read, lambda found: same(found, columns), count, capsys, cache.folder())
+    campaign(f"cache {name}", file, read, lambda result: same(result, columns), count, capsys, cache.folder())
 
 
 def readable(splits):
@@ -93,10 +95,10 @@ def read_anew(name, folder):
 
 
 @pytest.mark.parametrize("gz", [False, True])
-@pytest.mark.parametrize("part", ["train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"])
-def test_idx(idx_folder, count, capsys, gz, part):
+@pytest.mark.parametrize("file_name", ["train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"])
+def test_idx(idx_folder, count, capsys, gz, file_name):
     folder, _ = idx_folder(gz=gz)
-    name = part + ".gz" * gz
+    name = file_name + ".gz" * gz
     campaign(name, folder / name, read_anew("mnist", folder), readable, count, capsys, folder)
 
 
@@ -110,16 +112,16 @@ def test_sqlite(sqlite_file, count, capsys):
     campaign("TFF sqlite", file, read_anew("femnist", file), readable, count, capsys, file)
 
 
-@pytest.mark.parametrize("part", ["identity_CelebA.txt", "list_attr_celeba.txt", "img_align_celeba/000002.jpg"])
-def test_celeba(celeba_folder, count, capsys, part):
+@pytest.mark.parametrize("file_name", ["identity_CelebA.txt", "list_attr_celeba.txt", "img_align_celeba/000002.jpg"])
+def test_celeba(celeba_folder, count, capsys, file_name):
     read = read_anew("celeb_a", celeba_folder)
-    campaign(f"CelebA {part[-20:]}", celeba_folder / part, read, readable, count, capsys, celeba_folder)
+    campaign(f"CelebA {file_name[-20:]}", celeba_folder / file_name, read, readable, count, capsys, celeba_folder)
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("part", ["dataset_info.json", "features.json", "*train.array_record*"])
-def test_prepared(prepared, count, capsys, part):
-    place = prepared("cifar10")
-    file = next(place.glob(part))
-    read = read_anew("cifar10", place.parents[1])
-    campaign(f"TFDS {part.strip('*')}", file, read, readable, count, capsys, place)
+@pytest.mark.parametrize("pattern", ["dataset_info.json", "features.json", "*train.array_record*"])
+def test_prepared(prepare_set, count, capsys, pattern):
+    folder = prepare_set("cifar10")
+    file = next(folder.glob(pattern))
+    read = read_anew("cifar10", folder.parents[1])
+    campaign(f"TFDS {pattern.strip('*')}", file, read, readable, count, capsys, folder)

@@ -36,8 +36,8 @@ def table():
 def usable(data):
     """Whether data of a user's own can be trained on."""
     x, y = np.asarray(data.examples.x), np.asarray(data.examples.y)
-    known = data.client is None or (len(data.client) == len(x) and data.client.max() < len(data.clients))
-    return len(x) == len(y) > 0 and bool(np.isfinite(x).all()) and known
+    clients_are_named = data.client is None or (len(data.client) == len(x) and data.client.max() < len(data.clients))
+    return len(x) == len(y) > 0 and bool(np.isfinite(x).all()) and clients_are_named
 
 
 @pytest.mark.parametrize("ending", [".csv", ".tsv"])
@@ -80,14 +80,14 @@ def test_a_trace_of_devices(tmp_path, count, capsys):
     rows = rng.uniform(1, 100, size=(CLIENTS, 3)).round(2).tolist()
     file.write_text("speed,up,down\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
 
-    def known(devices):
+    def is_finite(devices):
         return all(0 < value < float("inf") for row in devices for value in row)
 
-    campaign("trace of devices", file, lambda: devices_of_file(file), known, count, capsys, file)
+    campaign("trace of devices", file, lambda: devices_of_file(file), is_finite, count, capsys, file)
 
 
 @pytest.fixture(scope="module")
-def shown(averaging, federation, tmp_path_factory):
+def folder(averaging, federation, tmp_path_factory):
     """A folder as `fljax run` leaves it."""
     folder = tmp_path_factory.mktemp("shown") / "x"
     hyper, key = fljax.fedavg.Hyper(), jax.random.key(0)
@@ -103,38 +103,38 @@ def shown(averaging, federation, tmp_path_factory):
     return folder
 
 
-def all_of(folder):
+def read_all(folder):
     """Everything that is read of a finished run."""
     run = fljax.load_run(folder)
-    found = {name: (one.metrics, one.models, one.clients) for name, one in run.results.items()}
-    return found, run.config, run.summary, compare_runs([folder]).rows
+    results = {name: (result.metrics, result.models, result.clients) for name, result in run.results.items()}
+    return results, run.config, run.summary, compare_runs([folder]).rows
 
 
 OF_A_RUN = ("config.toml", "names.json", "summary.csv", f"fedavg/{FILE}", "fedavg/rounds/00000000.npz")
 
 
 @pytest.mark.parametrize("name", OF_A_RUN)
-def test_a_finished_run(shown, count, capsys, name):
-    whole = all_of(shown)
+def test_a_finished_run(folder, count, capsys, name):
+    expected = read_all(folder)
 
-    def unchanged(found):
-        return same(found[0], whole[0]) and found[1:] == whole[1:]
+    def is_unchanged(everything):
+        return same(everything[0], expected[0]) and everything[1:] == expected[1:]
 
-    campaign(f"shown {name[-12:]}", shown / name, lambda: all_of(shown), unchanged, count, capsys, shown)
+    campaign(f"shown {name[-12:]}", folder / name, lambda: read_all(folder), is_unchanged, count, capsys, folder)
 
 
-def test_settings_of_a_folder(shown, count, capsys):
-    words = ["--folder", str(shown)]
-    whole = read_job(words).settings
-    file = shown / "config.toml"
-    campaign("config.toml", file, lambda: read_job(words).settings, lambda found: found == whole, count, capsys, file)
+def test_settings_of_a_folder(folder, count, capsys):
+    words = ["--folder", str(folder)]
+    before = read_job(words).settings
+    file = folder / "config.toml"
+    campaign("config.toml", file, lambda: read_job(words).settings, lambda now: now == before, count, capsys, file)
     assert read_job(["--config", str(file), *words]).run.seed == 3
 
 
 def test_leaf_json(tmp_path, table, count, capsys):
     x, y = np.stack([table["age"], table["dose"]], 1), table["sick"]
     users = {f"u{i}": {"x": x[i::CLIENTS].tolist(), "y": y[i::CLIENTS].tolist()} for i in range(CLIENTS)}
-    sizes = [len(of["y"]) for of in users.values()]
+    sizes = [len(entry["y"]) for entry in users.values()]
     file = tmp_path / "mine.json"
     file.write_text(json.dumps({"users": list(users), "num_samples": sizes, "user_data": users}))
     campaign("own .json", file, lambda: read_own(file), usable, count, capsys, file)

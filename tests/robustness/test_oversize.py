@@ -31,25 +31,25 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("asked", REQUESTS)
-def test_oversize_requests_are_refused_at_once(tmp_path, capsys, asked):
-    tally = Tally(f"5 GB: {asked}")
-    where = ["--folder", "x"] if not asked.startswith("plan") else []
+@pytest.mark.parametrize("arguments", REQUESTS)
+def test_oversize_requests_are_refused_at_once(tmp_path, capsys, arguments):
+    tally = Tally(f"5 GB: {arguments}")
+    folder_words = ["--folder", "x"] if not arguments.startswith("plan") else []
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache"), "JAX_PLATFORMS": "cpu"}
     before = os.times()
-    command = [sys.executable, "-c", COMMAND, *asked.split(), *where]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", COMMAND, *arguments.split(), *folder_words]
+    process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     after = os.times()
-    took = after.children_user + after.children_system - before.children_user - before.children_system
+    seconds = after.children_user + after.children_system - before.children_user - before.children_system
 
-    def said():
-        assert done.returncode == 2, done.stderr[-2000:]
-        assert took < SECONDS, f"{took:.1f} s of processor time"
-        assert " free" in done.stderr
-        raise ValueError(done.stderr.removesuffix("\n"))
+    def raise_message():
+        assert process.returncode == 2, process.stderr[-2000:]
+        assert seconds < SECONDS, f"{seconds:.1f} s of processor time"
+        assert " free" in process.stderr
+        raise ValueError(process.stderr.removesuffix("\n"))
 
-    tally.attempt(asked, said, lambda found: False, "GB")
+    tally.attempt(arguments, raise_message, lambda result: False, "GB")
     with capsys.disabled():
-        print(f"\n{took:.1f} s of processor time: {done.stderr.strip()}")
+        print(f"\n{seconds:.1f} s of processor time: {process.stderr.strip()}")
     assert not (tmp_path / "x").exists()
     tally.close(capsys)

@@ -44,24 +44,26 @@ def shapes_of(run):
     return str(structure), str(kinds), str(run["sampling"]), run["dropout"] is None
 
 
-def once(check, seen):
+def checked_once(check, passed):
     """``check``, which says nothing new of a program that has passed it before, by the text that promises so."""
 
-    every, count = int(os.environ.get("FLJAX_TRACED", 1)), []
+    period, calls = int(os.environ.get("FLJAX_TRACED", 1)), []
 
-    def instead(**run):
-        count.append(1)
-        if len(count) % every:
+    def check_if_new(**run):
+        calls.append(1)
+        if len(calls) % period:
             return
-        known = None if run["program"] is None or run["n_rounds"] > MANY_ROUNDS else (run["program"], *shapes_of(run))
-        if known is None or known not in seen:
+        text_and_shapes = (
+            None if run["program"] is None or run["n_rounds"] > MANY_ROUNDS else (run["program"], *shapes_of(run))
+        )
+        if text_and_shapes is None or text_and_shapes not in passed:
             check(**run)
-            seen.add(known)
+            passed.add(text_and_shapes)
 
-    return instead
+    return check_if_new
 
 
-def some(train, count):
+def run_some(train, count):
     """``train`` of one call in `TRAINED`."""
 
     def instead(*arguments, **options):
@@ -74,13 +76,13 @@ def some(train, count):
 
 
 @pytest.fixture(scope="module")
-def checked():
+def passed_programs():
     """What programs were checked, by all tests here."""
     return set()
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch, checked):
+def folder(tmp_path, monkeypatch, passed_programs):
     """A folder to run in, whose file ``victim`` nobody may change; few cases are trained."""
     from fljax.cli import execute, plan, search
     from fljax.run import arguments
@@ -89,9 +91,9 @@ def place(tmp_path, monkeypatch, checked):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(commands, "cache_compilations", lambda: None)
     Path("victim").write_text("unchanged")
-    count, check = [], once(arguments.check_ahead, checked)
-    monkeypatch.setattr(execute, "train", some(execute.train, count))
-    monkeypatch.setattr(search, "search", some(search.search, count))
+    calls, check = [], checked_once(arguments.check_ahead, passed_programs)
+    monkeypatch.setattr(execute, "train", run_some(execute.train, calls))
+    monkeypatch.setattr(search, "search", run_some(search.search, calls))
     monkeypatch.setattr(execute, "check_ahead", check)
     monkeypatch.setattr(arguments, "check_ahead", check)
     monkeypatch.setattr(plan, "plan_one", lambda *_: (_ for _ in ()).throw(GotThrough()))
@@ -105,12 +107,12 @@ def outcome(arguments):
         ValueError: with what is on stderr, where it ends with status 2.
     """
 
-    def late(*_):
+    def raise_late(*_):
         raise HangsError(f"more than {SECONDS} s of the processor or {PATIENCE} s")
 
     err = io.StringIO()
     limits = ((signal.ITIMER_PROF, signal.SIGPROF, SECONDS), (signal.ITIMER_REAL, signal.SIGALRM, PATIENCE))
-    before = [signal.signal(heard, late) for _, heard, _ in limits]
+    handlers = [signal.signal(signal_number, raise_late) for _, signal_number, _ in limits]
     for timer, _, seconds in limits:
         signal.setitimer(timer, seconds)
     try:
@@ -119,37 +121,37 @@ def outcome(arguments):
     except GotThrough:
         return 0
     finally:
-        for (timer, heard, _), handler in zip(limits, before, strict=True):
+        for (timer, signal_number, _), handler in zip(limits, handlers, strict=True):
             signal.setitimer(timer, 0)
-            signal.signal(heard, handler)
+            signal.signal(signal_number, handler)
     if status == 2:
         raise ValueError(err.getvalue().removesuffix("\n"))
     return status
 
 
-def arguments_of(made):
+def arguments_of(case):
     """(arguments, what to show of them) of a command line, or of the bytes of a TOML file."""
-    if isinstance(made, bytes):
-        Path("job.toml").write_bytes(made)
-        return ["run", "--config", "job.toml", "--folder", "results"], made
-    return made, made
+    if isinstance(case, bytes):
+        Path("job.toml").write_bytes(case)
+        return ["run", "--config", "job.toml", "--folder", "results"], case
+    return case, case
 
 
 def campaign(make, numbers, name, capsys):
     """Tries the cases of these numbers."""
-    tally, own = Tally(name), sum(make.__name__.encode())
+    tally, seed = Tally(name), sum(make.__name__.encode())
     for i in numbers:
-        arguments, shown = arguments_of(make(np.random.default_rng([own, i])))
+        arguments, text = arguments_of(make(np.random.default_rng([seed, i])))
         shutil.rmtree("results", ignore_errors=True)
-        what = f"{make.__name__} {i} {shown!r}"[:3000]
-        tally.attempt(what, lambda given=arguments: outcome(given), lambda status: status == 0, "fljax: ")
+        attempt = f"{make.__name__} {i} {text!r}"[:3000]
+        tally.attempt(attempt, lambda words=arguments: outcome(words), lambda status: status == 0, "fljax: ")
     assert Path("victim").read_text() == "unchanged"
     tally.close(capsys)
 
 
 @pytest.mark.parametrize("make", [command_line, toml])
 @pytest.mark.filterwarnings("ignore")
-def test_settings_at_random(place, capsys, make):
+def test_settings_at_random(folder, capsys, make):
     campaign(make, range(QUICK), make.__name__, capsys)
 
 
@@ -157,6 +159,6 @@ def test_settings_at_random(place, capsys, make):
 @pytest.mark.parametrize("make", [command_line, toml])
 @pytest.mark.parametrize("piece", [f"piece{i}" for i in range(PIECES)])
 @pytest.mark.filterwarnings("ignore")
-def test_settings_at_random_at_length(place, capsys, make, piece):
+def test_settings_at_random_at_length(folder, capsys, make, piece):
     first = int(os.environ.get("FLJAX_FIRST") or int(piece.removeprefix("piece")) * PIECE)
     campaign(make, range(first, first + cases(PIECE)), f"{make.__name__} from {first}", capsys)

@@ -16,14 +16,14 @@ from fljax.run.train import train
 from fljax.types import Work
 
 
-def main(folder: str, cache: str, n_rounds: str, most: str | None = None) -> int:
+def main(folder: str, cache: str, n_rounds: str, most_bytes: str | None = None) -> int:
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_compilation_cache_dir", cache)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     federation = linear_groups(9, 3, examples=30, ragged=0.5)
     algorithm = ifca(mlp(input_shape=(4, 4, 1), hidden=(8,), n_classes=4), Work(1, 8), 3)
-    if most is not None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (int(most), int(most)))
+    if most_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(most_bytes), int(most_bytes)))
     options = {"participation": 0.5, "seconds_per_checkpoint": 0.0, "seconds_per_chunk": 0.01}
     try:
         train(algorithm, fljax.ifca.Hyper(), federation, jax.random.key(0), int(n_rounds), folder=folder, **options)
