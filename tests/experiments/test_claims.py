@@ -13,32 +13,32 @@ SMALL = described(False, 15, 15)
 
 
 @pytest.fixture
-def judged(tmp_path):
-    """(ours, theirs, ...) of each seed -> what is found of `CLAIM`."""
+def judge(tmp_path):
+    """(scores, rival_scores, ...) of each seed -> the result of `CLAIM`."""
 
-    def of(ours, theirs, claim=CLAIM, settings=SMALL):
+    def result_of(scores, rival_scores, claim=CLAIM, settings=SMALL):
         lines = [
             Outcome(method, claim.setting, seed, claim.metric, value, None, 15, 1.0, settings)
-            for method, values in ((claim.ours, ours), (claim.rival, theirs))
+            for method, values in ((claim.ours, scores), (claim.rival, rival_scores))
             for seed, value in enumerate(values)
             if value is not None
         ]
         keep(tmp_path, claim.paper, claim.table, claim.dataset, lines)
         return claim_result(claim, tmp_path)
 
-    return of
+    return result_of
 
 
-def test_the_interval_is_that_of_a_paired_t_test(judged):
-    ours, theirs = [0.9, 0.85, 0.93, 0.88], [0.8, 0.79, 0.85, 0.86]
-    expected = ttest_1samp(np.subtract(ours, theirs), 0).confidence_interval(0.95)
-    row = judged(ours, theirs)
+def test_the_interval_is_that_of_a_paired_t_test(judge):
+    scores, rival_scores = [0.9, 0.85, 0.93, 0.88], [0.8, 0.79, 0.85, 0.86]
+    expected = ttest_1samp(np.subtract(scores, rival_scores), 0).confidence_interval(0.95)
+    row = judge(scores, rival_scores)
     np.testing.assert_allclose(row.interval, expected, rtol=1e-6)
     assert row.verdict == ("holds" if expected.low > 0 else "undecided")
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "verdict"),
+    ("scores", "rival_scores", "verdict"),
     [
         ([0.9, 0.91, 0.92], [0.8, 0.81, 0.82], "holds"),
         ([0.8, 0.81, 0.82], [0.9, 0.91, 0.92], "fails"),
@@ -48,60 +48,62 @@ def test_the_interval_is_that_of_a_paired_t_test(judged):
         ([], [0.9, 0.8], "not run"),
     ],
 )
-def test_verdicts(judged, ours, theirs, verdict):
-    assert judged(ours, theirs).verdict == verdict
+def test_verdicts(judge, scores, rival_scores, verdict):
+    assert judge(scores, rival_scores).verdict == verdict
 
 
-def test_less_is_better_for_times(judged):
+def test_less_is_better_for_times(judge):
     claim = CLAIM._replace(metric="total_time_s", less=True)
-    assert judged([10.0, 11.0, 12.0], [20.0, 21.5, 22.0], claim).verdict == "holds"
+    assert judge([10.0, 11.0, 12.0], [20.0, 21.5, 22.0], claim).verdict == "holds"
 
 
-def test_no_worse_than_allows_a_little(judged):
+def test_no_worse_than_allows_a_little(judge):
     claim = CLAIM._replace(at_least=-0.01)
-    behind = judged([0.899, 0.898, 0.8985], [0.9, 0.9, 0.9], claim)
+    behind = judge([0.899, 0.898, 0.8985], [0.9, 0.9, 0.9], claim)
     assert (behind.verdict, behind.mean < 0) == ("holds", True)
 
 
-def test_one_test_example_on_every_seed_is_no_lead(judged):
+def test_one_test_example_on_every_seed_is_no_lead(judge):
     """Three leads of one of 285 or 284: their deviation is of the test's size, not of the methods."""
-    theirs = [217 / 285, 220 / 285, 219 / 284]
-    ours = [218 / 285, 221 / 285, 220 / 284]
-    row = judged(ours, theirs)
+    rival_scores = [217 / 285, 220 / 285, 219 / 284]
+    scores = [218 / 285, 221 / 285, 220 / 284]
+    row = judge(scores, rival_scores)
     assert (row.interval[0] > 0, row.verdict) == (True, "undecided")
-    assert judged(theirs, ours).verdict == "undecided"
-    assert judged(theirs, ours, CLAIM._replace(at_least=-0.01)).verdict == "holds"  # no worse than a hundredth
-    assert judged([218 / 285, 222 / 285, 220 / 284], theirs).verdict == "undecided"  # by the interval, 1, 2 and 1
-    assert judged([237 / 285, 241 / 285, 239 / 284], theirs).verdict == "holds"  # 20, 21 and 20
+    assert judge(rival_scores, scores).verdict == "undecided"
+    assert judge(rival_scores, scores, CLAIM._replace(at_least=-0.01)).verdict == "holds"  # no worse than a hundredth
+    assert judge([218 / 285, 222 / 285, 220 / 284], rival_scores).verdict == "undecided"  # by the interval, 1, 2 and 1
+    assert judge([237 / 285, 241 / 285, 239 / 284], rival_scores).verdict == "holds"  # 20, 21 and 20
 
 
-def test_small_runs_of_a_part_of_the_rounds_are_not_counted(judged):
-    ours, theirs = [0.9, 0.91, 0.92], [0.8, 0.81, 0.82]
-    assert judged(ours, theirs, settings=described(False, 2, 15)).verdict == "not run"
-    assert judged(ours, theirs).verdict == "holds"
+def test_small_runs_of_a_part_of_the_rounds_are_not_counted(judge):
+    scores, rival_scores = [0.9, 0.91, 0.92], [0.8, 0.81, 0.82]
+    assert judge(scores, rival_scores, settings=described(False, 2, 15)).verdict == "not run"
+    assert judge(scores, rival_scores).verdict == "holds"
 
 
-def test_whole_runs_of_the_papers_size_go_before_small_ones(judged):
-    judged([0.1, 0.1, 0.1], [0.9, 0.91, 0.92])
-    assert judged([0.9], [0.8], settings=described(True, 5, 15)).scale == "smoke"
-    row = judged([0.9, 0.91, 0.92], [0.8, 0.81, 0.82], settings=described(True, 15, 15))
+def test_whole_runs_of_the_papers_size_go_before_small_ones(judge):
+    judge([0.1, 0.1, 0.1], [0.9, 0.91, 0.92])
+    assert judge([0.9], [0.8], settings=described(True, 5, 15)).scale == "smoke"
+    row = judge([0.9, 0.91, 0.92], [0.8, 0.81, 0.82], settings=described(True, 15, 15))
     assert (row.scale, row.verdict) == ("paper", "holds")
 
 
 def test_every_published_lead_of_the_tables_is_a_claim():
-    made = claims()
-    assert len(set(made)) == len(made) > 200
-    assert {claim.paper for claim in made} == {"FedCPS", "DC-PFL", "FedTSDP", "LayerCFL", "FeSEM"}
-    (lead,) = [c for c in made if (c.table, c.dataset, c.setting, c.rival) == ("T2", "FMNIST", "non-iid_1", "FedCR")]
+    all_claims = claims()
+    assert len(set(all_claims)) == len(all_claims) > 200
+    assert {claim.paper for claim in all_claims} == {"FedCPS", "DC-PFL", "FedTSDP", "LayerCFL", "FeSEM"}
+    (lead,) = [
+        c for c in all_claims if (c.table, c.dataset, c.setting, c.rival) == ("T2", "FMNIST", "non-iid_1", "FedCR")
+    ]
     assert (lead.ours, lead.by) == ("FedCPS", pytest.approx(0.96))  # 93.51 against 92.55
     (faster,) = [
-        c for c in made if (c.table, c.setting, c.rival, c.metric) == ("T2", "Mid", "ClusterFL", "comm_time_s")
+        c for c in all_claims if (c.table, c.setting, c.rival, c.metric) == ("T2", "Mid", "ClusterFL", "comm_time_s")
     ]
     assert (faster.less, faster.by) == (True, pytest.approx(214 - 78))
 
 
-def test_files_tell_what_is_printed(tmp_path, judged):
-    judged([0.8, 0.81, 0.82], [0.9, 0.91, 0.92])
+def test_files_tell_what_is_printed(tmp_path, judge):
+    judge([0.8, 0.81, 0.82], [0.9, 0.91, 0.92])
     rows = claim_results(tmp_path)
     write(rows, tmp_path)
     text = (tmp_path / "claims.md").read_text()

@@ -31,20 +31,20 @@ def test_accuracies_are_of_the_rounds_and_of_the_models_after_a_last_round(tmp_p
     x, y = rng.integers(256, size=(120, 4, 4, 1), dtype=np.uint8), np.arange(120) % 3
     x[:, 0] = 80 * y[:, None, None]  # something to learn
     federation = partition.iid(on_host(x[:90], y[:90]), on_host(x[90:], y[90:]), 6, seed=0)
-    plain, hyper = fedavg(MODEL, WORK), fljax.fedavg.Hyper(lr=LR)
-    ended = with_own_layers_trained(plain, MODEL, WORK, 0.5, MODEL.layers)
+    algorithm, hyper = fedavg(MODEL, WORK), fljax.fedavg.Hyper(lr=LR)
+    with_last_round = with_own_layers_trained(algorithm, MODEL, WORK, 0.5, MODEL.layers)
     scale = Scale(paper=False, n_seeds=1, folder=tmp_path)
-    tested = Contender(plain, hyper, {"acc_pct_all": ended})
-    found = measured(scale, "settings", "fedavg", tested, N_ROUNDS, 50, 0.0, 0, federation)
-    run = train(plain, hyper, federation, jax.random.key(0), N_ROUNDS, participation=0.5)
-    assert found["acc_pct"] == pytest.approx(100 * run.metrics["accuracy_macro"].mean(), rel=1e-5)
-    assert found["rounds_to_published"] == 1
-    models = ended.deploy(jax.random.key(0), hyper, run.state, federation.train)
-    rightly = []
+    contender = Contender(algorithm, hyper, {"acc_pct_all": with_last_round})
+    numbers = measured(scale, "settings", "fedavg", contender, N_ROUNDS, 50, 0.0, 0, federation)
+    run = train(algorithm, hyper, federation, jax.random.key(0), N_ROUNDS, participation=0.5)
+    assert numbers["acc_pct"] == pytest.approx(100 * run.metrics["accuracy_macro"].mean(), rel=1e-5)
+    assert numbers["rounds_to_published"] == 1
+    models = with_last_round.deploy(jax.random.key(0), hyper, run.state, federation.train)
+    accuracies = []
     for client, row in enumerate(np.asarray(models.row)):
-        mine = np.asarray(federation.test.index)[client, : int(federation.test.size[client])]
-        one = jax.tree.map(lambda leaf, row=row: leaf[row], models.params)
-        logits = plain.predict(one, federation.test.pool.x[mine])
-        rightly.append(np.mean(np.argmax(logits, axis=1) == np.asarray(federation.test.pool.y)[mine]))
-    assert found["acc_pct_all"] == pytest.approx(100 * np.mean(rightly), rel=1e-5)
-    assert abs(found["acc_pct_all"] - found["acc_pct"]) > 1
+        rows = np.asarray(federation.test.index)[client, : int(federation.test.size[client])]
+        params = jax.tree.map(lambda leaf, row=row: leaf[row], models.params)
+        logits = algorithm.predict(params, federation.test.pool.x[rows])
+        accuracies.append(np.mean(np.argmax(logits, axis=1) == np.asarray(federation.test.pool.y)[rows]))
+    assert numbers["acc_pct_all"] == pytest.approx(100 * np.mean(accuracies), rel=1e-5)
+    assert abs(numbers["acc_pct_all"] - numbers["acc_pct"]) > 1

@@ -32,15 +32,15 @@ def scale(tmp_path):
 
 
 def result(**metrics):
-    made = {"ids": np.zeros((3, 2), int)} | {name: np.asarray(values) for name, values in metrics.items()}
-    return Result("writers", "FeSEM(4)", 1, made, 2.5)
+    all_metrics = {"ids": np.zeros((3, 2), int)} | {name: np.asarray(values) for name, values in metrics.items()}
+    return Result("writers", "FeSEM(4)", 1, all_metrics, 2.5)
 
 
 def test_a_line_a_run_and_number_those_not_finite_left_out(scale):
     columns = {"accuracy_micro": last("accuracy_micro"), "ari": last("ari")}
     runs = [result(accuracy_micro=[0.1, 0.2, 0.5], ari=[0, 0, np.nan])]
-    stated = {("writers", "FeSEM(4)", "accuracy_micro"): 0.6}
-    keep_runs(scale, ("FeSEM", "T2", "proxy"), runs, columns, 4, stated, epochs=5)
+    published = {("writers", "FeSEM(4)", "accuracy_micro"): 0.6}
+    keep_runs(scale, ("FeSEM", "T2", "proxy"), runs, columns, 4, published, epochs=5)
     (line,) = read(file_of(scale.results, "FeSEM", "T2", "proxy", small=True))
     assert [line[name] for name in ("seed", "metric", "value", "published", "round", "seconds")] == [
         "1", "accuracy_micro", "0.5", "0.6", "3", "2.5",
@@ -57,75 +57,75 @@ def test_numbers_of_the_papers_size_are_complete(scale):
 
 
 @pytest.mark.parametrize(
-    ("behind", "expected"),
+    ("rounds_behind", "expected"),
     [
         ([], 5.0),  # ahead from the first round that five rounds give
         ([0], 5.0 + 1),
         (range(10), np.nan),
     ],
 )
-def test_round_from_which_a_curve_stays_ahead(behind, expected):
-    other = np.full(14, 0.5)
-    ours = np.full(14, 0.6)
-    for window in behind:  # a mean of five rounds from `window` on falls below
-        ours[window] = -1 if window == 0 else 0.0
-    assert fedtsdp_parts.best_from(ours, [other, other - 0.1]) == pytest.approx(expected, nan_ok=True)
+def test_round_from_which_a_curve_stays_ahead(rounds_behind, expected):
+    rival = np.full(14, 0.5)
+    curve = np.full(14, 0.6)
+    for window in rounds_behind:  # a mean of five rounds from `window` on falls below
+        curve[window] = -1 if window == 0 else 0.0
+    assert fedtsdp_parts.best_from(curve, [rival, rival - 0.1]) == pytest.approx(expected, nan_ok=True)
 
 
 def test_wrong_labels_are_the_chosen_clients_training_labels_only():
     y = np.arange(40) % 10
     pool = Examples(np.zeros((40, 2, 2, 1), np.uint8), y)
     federation = build(pool, [np.arange(10 * i, 10 * i + 10) for i in range(4)], (0.5, 0.0, 0.5))
-    changed, hostile = fedcps_figures.with_wrong_labels(federation, 0.5, seed=0)
-    assert hostile.sum() == 2
+    relabelled, is_hostile = fedcps_figures.with_wrong_labels(federation, 0.5, seed=0)
+    assert is_hostile.sum() == 2
     for client in range(4):
-        own = np.asarray(federation.train.index)[client, : int(federation.train.size[client])]
-        expected = 9 - y[own] if hostile[client] else y[own]
-        np.testing.assert_array_equal(np.asarray(changed.train.pool.y)[own], expected)
-        held = np.asarray(federation.test.index)[client, : int(federation.test.size[client])]
-        np.testing.assert_array_equal(np.asarray(changed.test.pool.y)[held], y[held])
+        train_rows = np.asarray(federation.train.index)[client, : int(federation.train.size[client])]
+        expected = 9 - y[train_rows] if is_hostile[client] else y[train_rows]
+        np.testing.assert_array_equal(np.asarray(relabelled.train.pool.y)[train_rows], expected)
+        test_rows = np.asarray(federation.test.index)[client, : int(federation.test.size[client])]
+        np.testing.assert_array_equal(np.asarray(relabelled.test.pool.y)[test_rows], y[test_rows])
 
 
 def test_honest_accuracy_leaves_out_the_hostile():
-    tested = np.array([[np.nan] * 3, [0.2, 0.8, 0.6]])
-    who = {("writers", 1): np.array([True, False, False])}
-    assert fedcps_figures.honest_accuracy(result(client_accuracy=tested), who) == pytest.approx(70)
+    accuracy = np.array([[np.nan] * 3, [0.2, 0.8, 0.6]])
+    is_hostile = {("writers", 1): np.array([True, False, False])}
+    assert fedcps_figures.honest_accuracy(result(client_accuracy=accuracy), is_hostile) == pytest.approx(70)
     every_second = np.repeat([[np.nan] * 3, [0.0] * 3], 4, axis=0)[[0, 4] * 8]  # 16 rounds; those before the last ten
     every_second[7::2, 1:] = 0.6
-    assert fedcps_figures.honest_accuracy(result(client_accuracy=every_second), who) == pytest.approx(60)
+    assert fedcps_figures.honest_accuracy(result(client_accuracy=every_second), is_hostile) == pytest.approx(60)
 
 
 def test_methods_of_one_model_are_held_against_fedavg_alone():
     accuracy = {"fedavg": 0.5, "standalone": 0.9, "moon": 0.4, "dpsgd": 0.6, "ditto": 0.7}
     rows = [{"setting": "two classes", "method": name, "accuracy_macro": spread([v])} for name, v in accuracy.items()]
-    found = {(row["method"], row["behind"]): row["by"] for row in comparison.misses(rows)}
-    assert found == {("moon", "fedavg"): pytest.approx(0.1), ("ditto", "standalone"): pytest.approx(0.2)}
+    gaps = {(row["method"], row["behind"]): row["by"] for row in comparison.misses(rows)}
+    assert gaps == {("moon", "fedavg"): pytest.approx(0.1), ("ditto", "standalone"): pytest.approx(0.2)}
 
 
 def test_the_kept_claims_of_the_comparison_are_those_of_its_lines(tmp_path, monkeypatch):
-    kept = []
-    monkeypatch.setattr(comparison, "show", lambda scale, name, title, rows, figure=None: kept.append(rows))
+    shown_rows = []
+    monkeypatch.setattr(comparison, "show", lambda scale, name, title, rows, figure=None: shown_rows.append(rows))
     monkeypatch.setattr(comparison, "chart", lambda *_: None)
     monkeypatch.setattr(comparison, "keep_misses", lambda *_: None)
     comparison.rankings(Scale(False, 3, tmp_path))
     with (RESULTS / "comparison" / "claims.csv").open(newline="") as file:
-        assert list(csv.DictReader(file)) == kept[-1]
+        assert list(csv.DictReader(file)) == shown_rows[-1]
 
 
 def test_lines_of_the_comparison_tell_choices(scale, monkeypatch):
-    told = {}
+    choices = {}
 
-    def noted(scale, place, results, columns, planned, **how):
-        told[current[-1]] = how
+    def record_choices(scale, place, results, columns, planned, **options):
+        choices[methods_so_far[-1]] = options
 
-    current = []
-    monkeypatch.setattr(comparison, "compare", lambda methods, *_: current.extend(methods) or [])
-    monkeypatch.setattr(comparison, "keep_runs", noted)
+    methods_so_far = []
+    monkeypatch.setattr(comparison, "compare", lambda methods, *_: methods_so_far.extend(methods) or [])
+    monkeypatch.setattr(comparison, "keep_runs", record_choices)
     monkeypatch.setattr(comparison, "federations", lambda *_: [])
     monkeypatch.setattr(comparison, "same_shapes", list)
     monkeypatch.setattr(comparison, "rankings", lambda _: None)
     comparison.everything(scale._replace(only=("ifca", "fedrc", "pacfl")))
-    assert [told[name]["n_clusters"] for name in ("ifca", "fedrc", "pacfl")] == [4, 3, None]
+    assert [choices[name]["n_clusters"] for name in ("ifca", "fedrc", "pacfl")] == [4, 3, None]
 
 
 def test_highest_merge_is_where_scipys_tree_becomes_one_group():
@@ -138,10 +138,10 @@ def test_highest_merge_is_where_scipys_tree_becomes_one_group():
 
 def test_convergence_is_the_first_round_near_the_best_mean_of_five():
     curve = np.concatenate([np.linspace(0.1, 0.8, 20), np.full(10, 0.8)])
-    made = result(accuracy_macro=curve)
+    run = result(accuracy_macro=curve)
     smooth = [curve[i : i + 5].mean() for i in range(len(curve) - 4)]
     expected = next(i for i, value in enumerate(smooth) if value >= max(smooth) - 0.005) + 5
-    assert dcpfl_methods.converged(made) == expected
+    assert dcpfl_methods.converged(run) == expected
 
 
 def test_scripts_that_are_named_exist():
@@ -154,17 +154,17 @@ def test_every_script_can_be_imported(file):
 
 
 def test_rounds_are_run_until_the_time_is_over(monkeypatch):
-    ran = []
+    numbers_of_rounds = []
 
-    def noted(scale, clock, seconds, seed):
-        ran.append(clock.n_rounds)
+    def run_by_clock(scale, clock, seconds, seed):
+        numbers_of_rounds.append(clock.n_rounds)
         ends = 2.0 * np.arange(1, clock.n_rounds + 1)
         return slow_clients.Line(ends, ends / 100, np.ones_like(ends))
 
-    monkeypatch.setattr(slow_clients, "run", noted)
+    monkeypatch.setattr(slow_clients, "run", run_by_clock)
     clock = slow_clients.Clock(None, None, 3)  # pyright: ignore[reportArgumentType]
     line = slow_clients.filled(None, clock, np.ones(4), 20.0, 0)  # pyright: ignore[reportArgumentType]
-    assert (ran, line.seconds[-1], len(line.seconds)) == ([3, 6, 12], 20.0, 10)
+    assert (numbers_of_rounds, line.seconds[-1], len(line.seconds)) == ([3, 6, 12], 20.0, 10)
 
 
 def test_versions_fill_the_time(scale):

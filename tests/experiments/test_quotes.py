@@ -44,17 +44,17 @@ UNKEPT = {
 
 
 def test_lines_that_a_script_says_are_kept_are_kept():
-    said = {
+    pairs = {
         (file.stem, folder)
         for file in FOLDER.glob("*.py")
         for folder in re.findall(r"(?:[Ll]ines are|came out\s+is) in (results/[\w-]+)", file.read_text())
     }
-    assert {stem for stem, _ in said} >= {"comparison", "dcpfl", "leaderboard", "pfllib"}
-    assert [pair for pair in said if not (FOLDER / pair[1]).is_dir()] == []
+    assert {stem for stem, _ in pairs} >= {"comparison", "dcpfl", "leaderboard", "pfllib"}
+    assert [pair for pair in pairs if not (FOLDER / pair[1]).is_dir()] == []
     readme = " ".join((FOLDER / "README.md").read_text().split())
-    unkept = re.findall(r"`(\w+\.py)", readme[readme.index("No results are kept") : readme.index("run these scripts")])
-    assert set(unkept) == set(UNKEPT)
-    assert [file for patterns in UNKEPT.values() for one in patterns for file in RESULTS.glob(one)] == []
+    scripts = re.findall(r"`(\w+\.py)", readme[readme.index("No results are kept") : readme.index("run these scripts")])
+    assert set(scripts) == set(UNKEPT)
+    assert [file for patterns in UNKEPT.values() for pattern in patterns for file in RESULTS.glob(pattern)] == []
 
 
 def test_every_row_not_run_has_a_command_and_its_hours():
@@ -73,8 +73,8 @@ def published_by(script: str) -> list[Decimal]:
     """The published values of a script's paper, those in per cent as shares too."""
     paper = PAPERS.get(script.partition("_")[0])
     rows = [value for cell, value in published_rows() if cell[0] == paper]
-    found = [Decimal(v) for value in rows for v in re.findall(r"\d+(?:\.\d+)?", value)]
-    return found + [value / 100 for value in found]
+    numbers = [Decimal(v) for value in rows for v in re.findall(r"\d+(?:\.\d+)?", value)]
+    return numbers + [value / 100 for value in numbers]
 
 
 @cache
@@ -87,31 +87,33 @@ def settings() -> set[float]:
 def quoted(text: str) -> list[str]:
     """Decimals of two digits or more behind the point in docstrings, but those that are settings in the code."""
     nodes = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Module | ast.FunctionDef | ast.ClassDef)]
-    found = [number for node in nodes for number in DECIMAL.findall(ast.get_docstring(node) or "")]
-    return [number for number in found if float(number) not in settings()]
+    numbers = [number for node in nodes for number in DECIMAL.findall(ast.get_docstring(node) or "")]
+    return [number for number in numbers if float(number) not in settings()]
 
 
-def is_known(number: str, known: list[Decimal]) -> bool:
+def is_known(number: str, published: list[Decimal]) -> bool:
     """Whether a published number, rounded as the text has it, is the one quoted."""
     step = Decimal(1).scaleb(-len(number.partition(".")[2]))
-    return any(abs(value - Decimal(number)) <= step / 2 for value in known)
+    return any(abs(value - Decimal(number)) <= step / 2 for value in published)
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.py")), ids=lambda file: file.stem)
 def test_docstrings_quote_numbers_of_their_own_paper_only(file):
-    known, tested = published_by(file.stem), TESTED.get(file.stem, set())
-    assert [number for number in quoted(file.read_text()) if number not in tested and not is_known(number, known)] == []
+    published, other_numbers = published_by(file.stem), TESTED.get(file.stem, set())
+    assert [
+        number for number in quoted(file.read_text()) if number not in other_numbers and not is_known(number, published)
+    ] == []
 
 
 def test_the_page_on_own_data_quotes_the_measured_scales():
-    found = defaultdict(list)
+    accuracies = defaultdict(list)
     for name, file in (("Fashion-MNIST", "FMNIST"), ("digits", "digits")):
         for line in read(RESULTS / "normalisation" / f"scales-{file}-smoke.csv"):
             if line["metric"] == "accuracy_macro":
-                found[name, line["method"]].append(float(line["value"]))
+                accuracies[name, line["method"]].append(float(line["value"]))
     text = (FOLDER.parent / "docs" / "own_data.md").read_text()
     for name in ("Fashion-MNIST", "digits"):
-        means = [fmean(found[name, scale]) for scale in ("unit", "centred", "standardised")]
+        means = [fmean(accuracies[name, scale]) for scale in ("unit", "centred", "standardised")]
         assert f"| {name} | {' | '.join(f'{mean:.3f}' for mean in means)} |" in text
 
 
@@ -147,13 +149,13 @@ def test_published_file_is_read_whole():
 
 
 def test_the_page_on_slow_clients_quotes_the_measured_stragglers():
-    found = defaultdict(list)
+    accuracies = defaultdict(list)
     for line in read(RESULTS / "slow_clients" / "stragglers-synthetic_1_1.csv"):
         if line["metric"] == "accuracy_micro":
-            found[line["setting"], line["method"]].append(float(line["value"]))
+            accuracies[line["setting"], line["method"]].append(float(line["value"]))
     text = (FOLDER.parent / "docs" / "hostile_and_slow.md").read_text()
-    methods = list(dict.fromkeys(method for _, method in found))
+    methods = list(dict.fromkeys(method for _, method in accuracies))
     assert len(methods) == 4
     for share in ("0", "0.5", "0.9"):
-        means = [fmean(found[f"{share} stragglers", method]) for method in methods]
+        means = [fmean(accuracies[f"{share} stragglers", method]) for method in methods]
         assert f"| {100 * float(share):g} % | {' | '.join(f'{mean:.3f}' for mean in means)} |" in text

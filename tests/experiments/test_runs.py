@@ -46,14 +46,14 @@ MODEL, WORK, LR = mlp((4, 4, 1), (6,), 3), Work(2, 8), 0.05
 
 
 @pytest.fixture
-def called(monkeypatch, tmp_path):
+def call_script(monkeypatch, tmp_path):
     """Calls a script with options; `InterruptedError` where an experiment would begin."""
 
-    def begin():
+    def stop():
         raise InterruptedError
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(reporting, "data_here", begin)
+    monkeypatch.setattr(reporting, "data_here", stop)
     for name in ("use_all_cores", "cache_compilations"):
         monkeypatch.setattr(reporting, name, lambda: None)
 
@@ -69,13 +69,13 @@ NOTHING_TO_CHOOSE = {"fesem_parts.py", "normalisation.py", "slow_clients.py", "t
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_misspelt_name_ends_a_script_before_it_runs(script, called, capsys):
-    with pytest.raises(SystemExit) as ended:
-        called(script, "--only", "FedAvgg")
-    assert ended.value.code == 2
-    said = capsys.readouterr().err.splitlines()[-1]
+def test_a_misspelt_name_ends_a_script_before_it_runs(script, call_script, capsys):
+    with pytest.raises(SystemExit) as error:
+        call_script(script, "--only", "FedAvgg")
+    assert error.value.code == 2
+    message = capsys.readouterr().err.splitlines()[-1]
     word = "nothing can be chosen here" if script in NOTHING_TO_CHOOSE else "choose of "
-    assert f"--only FedAvgg: {word}" in said
+    assert f"--only FedAvgg: {word}" in message
 
 
 @pytest.mark.parametrize(
@@ -101,28 +101,28 @@ def test_a_misspelt_name_ends_a_script_before_it_runs(script, called, capsys):
         "slow_clients.py",
     ],
 )
-def test_names_that_are_there_are_taken(words, called):
+def test_names_that_are_there_are_taken(words, call_script):
     with pytest.raises(InterruptedError):
-        called(*shlex.split(words))
+        call_script(*shlex.split(words))
 
 
 def test_data_that_is_not_here_is_one_line(capsys):
-    with pytest.raises(SystemExit) as ended, data_here():
+    with pytest.raises(SystemExit) as error, data_here():
         load("fashion_mnist", "nowhere")
-    assert ended.value.code == 2
+    assert error.value.code == 2
     assert "fashion_mnist is not in " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("experiment", [figure9, sampling, hopkins, groups, period, thresholds, everything, hands])
 def test_a_part_of_the_rounds_is_asked_of_every_run(experiment, monkeypatch):
-    asked = []
+    numbers_of_rounds = []
 
-    def noted(methods, settings, n_rounds, **options):
-        asked.append(n_rounds)
+    def record_rounds(methods, settings, n_rounds, **options):
+        numbers_of_rounds.append(n_rounds)
         raise InterruptedError
 
     for module in (fedtsdp_methods, fedtsdp_parts, dcpfl_figures, comparison, fesem_parts):
-        monkeypatch.setattr(module, "compare", noted)
+        monkeypatch.setattr(module, "compare", record_rounds)
     monkeypatch.setattr(dcpfl_figures, "paper_bands", lambda *_: {})
     monkeypatch.setattr(comparison, "federations", lambda *_: [])
     monkeypatch.setattr(comparison, "same_shapes", list)
@@ -130,7 +130,7 @@ def test_a_part_of_the_rounds_is_asked_of_every_run(experiment, monkeypatch):
     monkeypatch.setitem(PARTITIONS, "writers", lambda *_, **options: PARTITIONS["iid"](*_, seed=options["seed"]))
     with pytest.raises(InterruptedError):
         experiment(Scale(False, 1, Path("results"), rounds=3))
-    assert asked == [3]
+    assert numbers_of_rounds == [3]
 
 
 @pytest.mark.slow
@@ -169,11 +169,11 @@ def distance(a, b, name):
 
 @pytest.mark.slow
 def test_own_layers_move_and_shared_ones_stand_still(federation):
-    plain, hyper = fedper(MODEL, WORK), fljax.fedper.Hyper(lr=LR)
-    ended = with_own_layers_trained(plain, MODEL, WORK, LR, MODEL.layers[-1:])
-    state, before = deployed(plain, hyper, federation)
-    same, after = deployed(ended, hyper, federation)
-    jax.tree.map(np.testing.assert_array_equal, same.clients, state.clients)  # the rounds are untouched
+    algorithm, hyper = fedper(MODEL, WORK), fljax.fedper.Hyper(lr=LR)
+    with_last_round = with_own_layers_trained(algorithm, MODEL, WORK, LR, MODEL.layers[-1:])
+    state, before = deployed(algorithm, hyper, federation)
+    state_again, after = deployed(with_last_round, hyper, federation)
+    jax.tree.map(np.testing.assert_array_equal, state_again.clients, state.clients)  # the rounds are untouched
     assert distance(before, after, "fc1") == 0
     assert distance(before, after, "fc2") > 1e-3
 
@@ -182,36 +182,36 @@ def test_own_layers_move_and_shared_ones_stand_still(federation):
 def test_the_last_round_of_own_layers_is_ten_epochs_of_descent_by_numpy(federation):
     """One client of one batch: head gradients by NumPy, clipped to 10, ten steps."""
     work = Work(1, 64)  # a client has 15 images: one batch an epoch, so the order does not matter
-    plain, hyper = fedavg(MODEL, work), fljax.fedavg.Hyper(lr=LR)
-    ended = with_own_layers_trained(plain, MODEL, work, 0.5, ("fc2",))
-    _, before = deployed(plain, hyper, federation)
-    _, after = deployed(ended, hyper, federation)
+    algorithm, hyper = fedavg(MODEL, work), fljax.fedavg.Hyper(lr=LR)
+    with_last_round = with_own_layers_trained(algorithm, MODEL, work, 0.5, ("fc2",))
+    _, before = deployed(algorithm, hyper, federation)
+    _, after = deployed(with_last_round, hyper, federation)
     rows = np.asarray(federation.train.index)[0, : int(federation.train.size[0])]
     x = np.asarray(federation.train.pool.x)[rows].reshape(len(rows), -1) / 255
     y = np.eye(3)[np.asarray(federation.train.pool.y)[rows]]
     w1, b1 = (np.asarray(before["fc1"][name][0], float) for name in ("kernel", "bias"))
     w2, b2 = (np.asarray(before["fc2"][name][0], float) for name in ("kernel", "bias"))
-    h = np.maximum(x @ w1 + b1, 0)
+    hidden = np.maximum(x @ w1 + b1, 0)
     for _ in range(10):
-        logits = h @ w2 + b2
+        logits = hidden @ w2 + b2
         p = np.exp(logits - logits.max(axis=1, keepdims=True))
         error = (p / p.sum(axis=1, keepdims=True) - y) / len(rows)
-        w2, b2 = w2 - 0.5 * h.T @ error, b2 - 0.5 * error.sum(axis=0)
+        w2, b2 = w2 - 0.5 * hidden.T @ error, b2 - 0.5 * error.sum(axis=0)
     np.testing.assert_allclose(after["fc2"]["kernel"][0], w2, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(after["fc2"]["bias"][0], b2, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.slow
 def test_dittos_last_round_trains_the_personal_models_near_theta(federation):
-    plain, hyper = ditto(MODEL, WORK), fljax.ditto.Hyper(lr=LR, lam=0.1)
-    free, held = (with_everyone_once_more(plain, MODEL, WORK, LR, lam) for lam in (0.0, 15.0))
-    state, before = deployed(plain, hyper, federation)
-    moved = deployed(free, hyper, federation)[1]
-    near = deployed(held, hyper, federation)[1]
+    algorithm, hyper = ditto(MODEL, WORK), fljax.ditto.Hyper(lr=LR, lam=0.1)
+    without_pull, with_pull = (with_everyone_once_more(algorithm, MODEL, WORK, LR, lam) for lam in (0.0, 15.0))
+    state, before = deployed(algorithm, hyper, federation)
+    far = deployed(without_pull, hyper, federation)[1]
+    close = deployed(with_pull, hyper, federation)[1]
     theta = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (6, *leaf.shape)), state.server)
     for name in MODEL.layers:
-        assert distance(before, moved, name) > 1e-4
-        assert distance(near, theta, name) < distance(moved, theta, name)
+        assert distance(before, far, name) > 1e-4
+        assert distance(close, theta, name) < distance(far, theta, name)
 
 
 def test_a_layer_that_is_not_there_is_named():
@@ -221,32 +221,32 @@ def test_a_layer_that_is_not_there_is_named():
 
 @pytest.mark.slow
 def test_a_run_is_tested_in_its_last_rounds_and_goes_on(federation, tmp_path):
-    given = fedavg(MODEL, WORK), fljax.fedavg.Hyper(lr=LR), federation, jax.random.key(0)
-    short, _ = resumed(*given, 4, folder=tmp_path / "run", tested_last=2, evaluate_every=100)
-    np.testing.assert_array_equal(np.isfinite(short.metrics["accuracy_macro"]), [False, False, True, True])
+    arguments = fedavg(MODEL, WORK), fljax.fedavg.Hyper(lr=LR), federation, jax.random.key(0)
+    first_run, _ = resumed(*arguments, 4, folder=tmp_path / "run", tested_last=2, evaluate_every=100)
+    np.testing.assert_array_equal(np.isfinite(first_run.metrics["accuracy_macro"]), [False, False, True, True])
     assert rounds_done(tmp_path / "run") == 4
     seconds = seconds_taken(tmp_path / "run")
     assert seconds > 0
-    run, taken = resumed(*given, 7, folder=tmp_path / "run", tested_last=2, evaluate_every=100)
+    run, seconds_of_all = resumed(*arguments, 7, folder=tmp_path / "run", tested_last=2, evaluate_every=100)
     metrics = run.metrics
     np.testing.assert_array_equal(np.isfinite(metrics["accuracy_macro"]), [False, False, True, True, False, True, True])
-    assert taken > seconds
-    whole = train(*given, 7, evaluate_every=1).metrics
-    np.testing.assert_array_equal(metrics["loss"], whole["loss"])
-    tested = np.isfinite(metrics["accuracy_macro"])
-    np.testing.assert_array_equal(metrics["accuracy_macro"][tested], whole["accuracy_macro"][tested])
-    again, same = resumed(*given, 7, folder=tmp_path / "run", tested_last=2, evaluate_every=100)
-    np.testing.assert_array_equal(again.metrics["loss"], metrics["loss"])
-    assert same == taken
+    assert seconds_of_all > seconds
+    expected = train(*arguments, 7, evaluate_every=1).metrics
+    np.testing.assert_array_equal(metrics["loss"], expected["loss"])
+    is_tested = np.isfinite(metrics["accuracy_macro"])
+    np.testing.assert_array_equal(metrics["accuracy_macro"][is_tested], expected["accuracy_macro"][is_tested])
+    reopened, seconds_again = resumed(*arguments, 7, folder=tmp_path / "run", tested_last=2, evaluate_every=100)
+    np.testing.assert_array_equal(reopened.metrics["loss"], metrics["loss"])
+    assert seconds_again == seconds_of_all
 
 
 def test_seconds_a_round_are_those_of_the_last_rounds(tmp_path):
-    def spent(*entries):
+    def seconds_of(*entries):
         tmp_path.joinpath("spent.json").write_text(json.dumps({"rounds": entries, "checksum": 0}))
         return seconds_a_round(tmp_path)
 
-    assert spent((10, 60.0, 5.0)) == 6
-    assert spent((13, 10_800.0, 80.0), (17, 10_940.0, 80.0), (20, 11_030.0, 80.0)) == 30
+    assert seconds_of((10, 60.0, 5.0)) == 6
+    assert seconds_of((13, 10_800.0, 80.0), (17, 10_940.0, 80.0), (20, 11_030.0, 80.0)) == 30
 
 
 class Stopped(SilentProgress):
@@ -257,12 +257,12 @@ class Stopped(SilentProgress):
 
 
 def test_the_seconds_of_a_call_that_was_stopped_count(federation, tmp_path):
-    given = fedavg(MODEL, WORK), fljax.fedavg.Hyper(lr=LR), federation, jax.random.key(0)
+    arguments = fedavg(MODEL, WORK), fljax.fedavg.Hyper(lr=LR), federation, jax.random.key(0)
     with pytest.raises(KeyboardInterrupt):
-        resumed(*given, 4, folder=tmp_path / "run", progress=Stopped())
+        resumed(*arguments, 4, folder=tmp_path / "run", progress=Stopped())
     seconds = seconds_taken(tmp_path / "run")
     assert seconds > 0
-    assert resumed(*given, 4, folder=tmp_path / "run")[1] > seconds
+    assert resumed(*arguments, 4, folder=tmp_path / "run")[1] > seconds
 
 
 @pytest.mark.parametrize("n_rounds", [1, 2, 5, 9])
