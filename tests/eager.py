@@ -27,8 +27,8 @@ else:
 
 
 def _broadcast_in_dim(x: np.ndarray, *, shape, broadcast_dimensions, sharding) -> np.ndarray:
-    where = dict(zip(broadcast_dimensions, x.shape, strict=True))
-    return np.broadcast_to(x.reshape([where.get(axis, 1) for axis in range(len(shape))]), shape)
+    sizes = dict(zip(broadcast_dimensions, x.shape, strict=True))
+    return np.broadcast_to(x.reshape([sizes.get(axis, 1) for axis in range(len(shape))]), shape)
 
 
 def _convert_element_type(x: np.ndarray, *, new_dtype, weak_type, sharding) -> np.ndarray | None:
@@ -61,15 +61,15 @@ def _is_plain(x: Any) -> bool:
 def _by_numpy(by_jax: Callable, move: Callable[..., np.ndarray | None]) -> Callable:
     _, *names = inspect.signature(move).parameters
 
-    def moved(*operands: Any, **options: Any) -> Any:
+    def moved_by_either(*operands: Any, **options: Any) -> Any:
         is_known = len(operands) == 1 and options.keys() == set(names)  # a JAX with other options keeps its own
         if is_known and _is_plain(operands[0]) and options.get("sharding") is None:
-            found = None if jax.config.jax_disable_jit else move(np.asarray(operands[0]), **options)
-            if found is not None:
-                return jax.device_put(np.array(found, order="C"))  # a copy: JAX may keep what it is given
+            result = None if jax.config.jax_disable_jit else move(np.asarray(operands[0]), **options)
+            if result is not None:
+                return jax.device_put(np.array(result, order="C"))  # a copy: JAX may keep what it is given
         return by_jax(*operands, **options)
 
-    return moved
+    return moved_by_either
 
 
 def move_by_numpy() -> None:

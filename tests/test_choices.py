@@ -27,14 +27,14 @@ def factory(
 
 
 @pytest.mark.parametrize(
-    "given", [{"kind": "two"}, {"count": 3}, {"count": np.int64(2)}, {"rest": 0}, {"rest": None}, {"name": "any"}]
+    "choices", [{"kind": "two"}, {"count": 3}, {"count": np.int64(2)}, {"rest": 0}, {"rest": None}, {"name": "any"}]
 )
-def test_what_is_allowed_passes(given):
-    check_choices(factory, given)
+def test_what_is_allowed_passes(choices):
+    check_choices(factory, choices)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("choices", "message"),
     [
         ({"kind": "three"}, "kind='three' is unknown; choose one of 'one', 'two'"),
         ({"kind": None}, "kind=None is unknown"),
@@ -45,9 +45,9 @@ def test_what_is_allowed_passes(given):
         ({"rest": "x"}, "rest='x' is not a whole number; choose rest >= 0, or None"),
     ],
 )
-def test_what_is_not_is_named(given, message):
+def test_what_is_not_is_named(choices, message):
     with pytest.raises(ValueError, match=message):
-        check_choices(factory, given)
+        check_choices(factory, choices)
 
 
 def test_choices_are_plain_data():
@@ -64,9 +64,9 @@ def test_choices_are_plain_data():
         krum,
         optax.adam,
     )
-    told = [plain(value) for value in values]
-    assert json.loads(json.dumps(told)) == told
-    assert told[5:] == [[1, ["b", 2]], 2.0, "float32", [0, 1], "krum", "adam"]
+    plain_values = [plain(value) for value in values]
+    assert json.loads(json.dumps(plain_values)) == plain_values
+    assert plain_values[5:] == [[1, ["b", 2]], 2.0, "float32", [0, 1], "krum", "adam"]
 
 
 def test_a_partial_function_is_its_name_and_its_arguments_in_any_order():
@@ -93,13 +93,13 @@ class OfAUser:
 
 
 def test_what_is_told_by_a_name():
-    def of_ours(): ...
+    def local(): ...
 
     borrowed = wraps(optax.sgd)(lambda lr: optax.sgd(lr / 2))
-    told = (1, None, "a", (1, ("b", 2.0)), np.dtype("float32"), jnp.float32, jnp.arange(2), jax.nn.relu, np.tanh)
-    assert all(map(is_told, (*told, krum, optax.adam, partial(optax.sgd, momentum=0.9))))
-    hidden = (
-        of_ours,
+    named = (1, None, "a", (1, ("b", 2.0)), np.dtype("float32"), jnp.float32, jnp.arange(2), jax.nn.relu, np.tanh)
+    assert all(map(is_told, (*named, krum, optax.adam, partial(optax.sgd, momentum=0.9))))
+    unnamed = (
+        local,
         factory,
         lambda: 0,
         optax.linear_schedule(1.0, 0.1, 9),
@@ -108,20 +108,20 @@ def test_what_is_told_by_a_name():
         OfAUser(1.0).scaled,
         OfAUser(1.0),
     )
-    for value in (*hidden, partial(of_ours), partial(optax.sgd, hidden[3]), (1, (of_ours,)), UNTOLD, object()):
+    for value in (*unnamed, partial(local), partial(optax.sgd, unnamed[3]), (1, (local,)), UNTOLD, object()):
         assert not is_told(value), value
 
 
 def test_of_names_that_are_many_the_nearest_is_said():
-    many = [f"h{i}" for i in range(100)]
-    assert there_are("clients", many[:3], "h9") == "clients are h0, h1, h2"
-    assert there_are("clients", many, "H42") == "the nearest of 100 is 'h42'"
-    assert there_are("clients", many).endswith("h18, h19 and 80 more")
+    names = [f"h{i}" for i in range(100)]
+    assert there_are("clients", names[:3], "h9") == "clients are h0, h1, h2"
+    assert there_are("clients", names, "H42") == "the nearest of 100 is 'h42'"
+    assert there_are("clients", names).endswith("h18, h19 and 80 more")
 
 
 def test_of_a_short_list_all_is_said_where_nothing_is_near():
-    known = ["lenet", "lstm", "mlp"]
-    assert unknown("model", "lenett", known) == "no model 'lenett'; the nearest is 'lenet'"
-    assert unknown("model", "MLP", ["vgg16", *known]) == "no model 'MLP'; the nearest is 'mlp'"
-    assert unknown("model", "quux", known) == "no model 'quux'; choose one of lenet, lstm, mlp"
+    names = ["lenet", "lstm", "mlp"]
+    assert unknown("model", "lenett", names) == "no model 'lenett'; the nearest is 'lenet'"
+    assert unknown("model", "MLP", ["vgg16", *names]) == "no model 'MLP'; the nearest is 'mlp'"
+    assert unknown("model", "quux", names) == "no model 'quux'; choose one of lenet, lstm, mlp"
     assert unknown("model", "quux", [f"m{i}" for i in range(30)]) == "no model 'quux'"

@@ -36,8 +36,8 @@ SKIP = "% skip: "
 
 def blocks(text: str, kind: str) -> list[str]:
     """The fenced blocks of a page, without those that it says are skipped."""
-    found = re.findall(rf"^(.*)\n```{kind}\n((?:.*\n)*?)```", text, re.MULTILINE)
-    return [code for before, code in found if not before.startswith(SKIP)]
+    fenced = re.findall(rf"^(.*)\n```{kind}\n((?:.*\n)*?)```", text, re.MULTILINE)
+    return [code for before, code in fenced if not before.startswith(SKIP)]
 
 
 PYTHON = {name: code for name, text in TEXTS.items() if (code := "".join(blocks(text, "python")))}
@@ -71,25 +71,27 @@ def test_what_blocks_import_and_name_is_there(name):
     """The cheap half of running them."""
     for node in ast.walk(ast.parse(PYTHON[name])):
         if isinstance(node, ast.ImportFrom):
-            for one in node.names:
-                assert hasattr(importlib.import_module(node.module or ""), one.name), f"{node.module}.{one.name}"
+            for alias in node.names:
+                assert hasattr(importlib.import_module(node.module or ""), alias.name), f"{node.module}.{alias.name}"
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "fljax":
             assert hasattr(fljax, node.attr), f"fljax.{node.attr}"
 
 
 def test_what_blocks_name_is_there_after_import_fljax_alone():
     """In a process that has imported nothing else, as a reader's."""
-    parts = [node for code in PYTHON.values() for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Attribute)]
-    names = sorted({name for part in parts if re.fullmatch(r"fljax(\.\w+)+", name := ast.unparse(part))})
+    attributes = [
+        node for code in PYTHON.values() for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Attribute)
+    ]
+    names = sorted({name for attribute in attributes if re.fullmatch(r"fljax(\.\w+)+", name := ast.unparse(attribute))})
     assert "fljax.rounds.clock" in names
     code = f"import fljax\nfor name in {names}:\n    eval(name)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-500:]
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr[-500:]
 
 
 def test_commands_can_be_read():
-    found = [block for text in (*TEXTS.values(), README) for block in blocks(text, "sh")]
-    lines = [line for block in found for line in block.replace("\\\n", "").splitlines()]
+    shell_blocks = [block for text in (*TEXTS.values(), README) for block in blocks(text, "sh")]
+    lines = [line for block in shell_blocks for line in block.replace("\\\n", "").splitlines()]
     commands = [
         shlex.split(line, comments=True)[1:] for line in lines if re.match("fljax (run|plan|compare|sweep)", line)
     ]
@@ -107,12 +109,12 @@ def test_commands_can_be_read():
 
 def test_pfllibs_options_have_theirs_here(module):
     rows = re.findall(r"^\| `(-algo .*?)` \| `(.*?)` \|(.*)", TEXTS["coming_from"], re.MULTILINE)
-    for _, here, _ in rows:
-        read_job(shlex.split(here), RUN)
+    for _, words, _ in rows:
+        read_job(shlex.split(words), RUN)
     compared = set(module("boards").pfllib_cases.CASES)
     assert {name for *_, remark in rows for name in re.findall(r"\*\*(.*?)\*\*", remark)} == compared
-    named, other = {there.split()[1] for there, *_ in rows}, {"Per-FedAvg": "PerAvg", "FedRoD": "FedROD"}
-    assert named == {other.get(name, name) for name in compared} | {"FedGen", "APFL", "APPLE", "FD", "FedBN", "FML"}
+    methods, aliases = {options.split()[1] for options, *_ in rows}, {"Per-FedAvg": "PerAvg", "FedRoD": "FedROD"}
+    assert methods == {aliases.get(name, name) for name in compared} | {"FedGen", "APFL", "APPLE", "FD", "FedBN", "FML"}
 
 
 def test_readme_counts_the_methods_that_end_as_other_code_does():
@@ -126,10 +128,10 @@ def test_readme_counts_the_methods_that_end_as_other_code_does():
 
 def test_what_takes_the_place_of_other_systems_options_can_be_read():
     rows = re.findall(r"^\| [`\"\w].*? \| (.*) \|$", TEXTS["coming_from"], re.MULTILINE)
-    options = [code for here in rows for code in re.findall(r"`(--[^`]* [^`]*)`", here) if "--algorithm" not in code]
+    options = [code for cell in rows for code in re.findall(r"`(--[^`]* [^`]*)`", cell) if "--algorithm" not in code]
     for code in options:
         read_job(["--partition", "dirichlet", *shlex.split(code)], RUN)
-    composed = {name for here in rows for name in re.findall(r"`(fedavg\+\w+)`", here)}
+    composed = {name for cell in rows for name in re.findall(r"`(fedavg\+\w+)`", cell)}
     for name in composed:
         fljax.compose(name)
     assert len(options) >= 15
@@ -142,20 +144,20 @@ def in_toctrees(text: str) -> list[str]:
 
 
 def test_no_page_is_an_orphan_and_none_is_missing():
-    listed = [name for text in TEXTS.values() for name in in_toctrees(text)]
-    plain = [name for name in listed if not name.startswith("generated/")]
-    assert sorted(plain) == sorted(set(TEXTS) - {"index"})
-    assert "generated/methods/*" in listed
-    assert {name for name in listed if name.startswith("generated/reference/")} == {
+    names = [name for text in TEXTS.values() for name in in_toctrees(text)]
+    written_names = [name for name in names if not name.startswith("generated/")]
+    assert sorted(written_names) == sorted(set(TEXTS) - {"index"})
+    assert "generated/methods/*" in names
+    assert {name for name in names if name.startswith("generated/reference/")} == {
         name for name in GENERATED if "/reference/" in name
     }
 
 
 def test_what_can_be_called_in_fljax_has_a_place_in_the_reference(module):
     """Methods have pages of their own, what a server does has that of `fljax.server`."""
-    elsewhere = {*fljax.ALGORITHMS, *fljax.server.__all__}
-    called = {name for name in dir(fljax) if name not in elsewhere and callable(getattr(fljax, name))}
-    assert called == set(module("written").REFERENCE["fljax"])
+    other_pages = {*fljax.ALGORITHMS, *fljax.server.__all__}
+    callables = {name for name in dir(fljax) if name not in other_pages and callable(getattr(fljax, name))}
+    assert callables == set(module("written").REFERENCE["fljax"])
 
 
 def slug(heading: str) -> str:
@@ -169,8 +171,8 @@ def test_links_lead_somewhere():
             if target.startswith("http"):
                 continue
             path, _, anchor = target.partition("#")
-            known = path.removesuffix(".md") in GENERATED or (DOCS / path).is_file()
-            assert known, f"{page}.md: {target}"
+            exists = path.removesuffix(".md") in GENERATED or (DOCS / path).is_file()
+            assert exists, f"{page}.md: {target}"
             if anchor:
                 headings = re.findall(r"^#+ (.*)$", TEXTS[path.removesuffix(".md")], re.MULTILINE)
                 assert anchor in map(slug, headings), f"{page}.md: {target}"
@@ -180,8 +182,8 @@ def test_pages_have_the_tables_that_their_scripts_write(module):
     tables, marked = module("page_tables"), importlib.import_module("marked")
     assert {name for _, name in tables.TABLES} >= {"methods", "bricks", "choosing", "pfllib", "clustered"}
     for (page, name), write in tables.TABLES.items():
-        has = marked.shown(tables.origin(name), DOCS / f"{page}.md")
-        assert has == write().strip(), f"{page}.md, {name}: run `python docs/page_tables.py`"
+        shown = marked.shown(tables.origin(name), DOCS / f"{page}.md")
+        assert shown == write().strip(), f"{page}.md, {name}: run `python docs/page_tables.py`"
 
 
 def test_names_of_methods_lead_to_their_pages_on_the_site(module):
@@ -197,52 +199,52 @@ def test_pictures_are_drawn(module, tmp_path):
 
 
 def test_the_table_of_methods_has_all_of_them(module):
-    written, kept = module("written"), json.loads((DOCS / "costs.json").read_text())
+    written, costs = module("written"), json.loads((DOCS / "costs.json").read_text())
     table = written.choosing_table(module("costs").of_methods())
     assert {name for name in fljax.ALGORITHMS if f"`{name}`" not in table} == set()
-    assert set(kept) == set(fljax.ALGORITHMS), "run `python docs/costs.py`, with the names of new methods"
+    assert set(costs) == set(fljax.ALGORITHMS), "run `python docs/costs.py`, with the names of new methods"
     assert set(written.ALSO_TOLD) <= set(fljax.ALGORITHMS)
 
 
 def test_a_number_of_clusters_that_may_be_left_out_is_called_optional(module):
     table = module("written").choosing_table({}).splitlines()
-    needs = {name: row.split(" | ")[5] for row in table for name in re.findall(r" `(\w+)` \|", row)[:1]}
-    assert [needs[name] for name in ("ifca", "fedem", "cfl", "fedavg")] == ["`n_clusters`", "`n_learners`", "no", ""]
+    column = {name: row.split(" | ")[5] for row in table for name in re.findall(r" `(\w+)` \|", row)[:1]}
+    assert [column[name] for name in ("ifca", "fedem", "cfl", "fedavg")] == ["`n_clusters`", "`n_learners`", "no", ""]
     for name, count in (("flhc", "n_clusters"), ("pacfl", "n_clusters"), ("group_pfl", "n_groups")):
-        assert needs[name] == f"optional: `{count}`"
+        assert column[name] == f"optional: `{count}`"
 
 
 def test_leaderboards_say_what_is_run_and_what_is_not(module, tmp_path, monkeypatch):
     boards, lines = module("boards"), []
     outcomes = importlib.import_module("outcomes")
     for seed, accuracy in enumerate((80.0, 90.0)):
-        told = outcomes.described(True, 40, 40)
-        lines.append(outcomes.Outcome("IFCA", "rotation", seed, "accuracy", accuracy, None, 40, 1.0, told))
+        settings = outcomes.described(True, 40, 40)
+        lines.append(outcomes.Outcome("IFCA", "rotation", seed, "accuracy", accuracy, None, 40, 1.0, settings))
     outcomes.keep(tmp_path, "leaderboard", "table", "MNIST", lines)
-    told = outcomes.described(True, 30, 2000)
+    settings = outcomes.described(True, 30, 2000)
     cells = {("FedPer", "2 labels"): 99.0, ("FedPer", "Dirichlet 0.1"): 97.0, ("FedRoD", "2 labels"): 99.5}
-    part = [
-        outcomes.Outcome(method, setting, 0, metric, accuracy, None, 30, 1.0, told)
+    pfllib_lines = [
+        outcomes.Outcome(method, setting, 0, metric, accuracy, None, 30, 1.0, settings)
         for (method, setting), accuracy in (cells | {("FedDistill", "2 labels"): 90.0}).items()
         for metric in ("best accuracy", "last accuracy", "seconds per round")
     ]
-    part += [
-        outcomes.Outcome("FedPer", "2 labels", 0, f"accuracy after {n}", accuracy, None, 30, 1.0, told)
+    pfllib_lines += [
+        outcomes.Outcome("FedPer", "2 labels", 0, f"accuracy after {n}", accuracy, None, 30, 1.0, settings)
         for n, accuracy in ((10, 98.0), (20, 98.5))
     ]
-    of_few = outcomes.described(False, 40, 2000)
-    part += [
-        outcomes.Outcome("FedDBE", "2 labels, 1 in 16", 0, f"accuracy after {n}", accuracy, None, 40, 1.0, of_few)
+    small = outcomes.described(False, 40, 2000)
+    pfllib_lines += [
+        outcomes.Outcome("FedDBE", "2 labels, 1 in 16", 0, f"accuracy after {n}", accuracy, None, 40, 1.0, small)
         for n, accuracy in ((20, 60.0), (40, 90.0))
     ]
-    outcomes.keep(tmp_path, "PFLlib", "table", "FMNIST", part)
-    longer = [
-        outcomes.Outcome("FedAvg", "2 labels, one seed", 0, f"accuracy after {n}", accuracy, None, 40, 1.0, told)
+    outcomes.keep(tmp_path, "PFLlib", "table", "FMNIST", pfllib_lines)
+    two_more = [
+        outcomes.Outcome("FedAvg", "2 labels, one seed", 0, f"accuracy after {n}", accuracy, None, 40, 1.0, settings)
         for n, accuracy in ((20, 61.0), (40, 66.0))
     ]
-    outcomes.keep(tmp_path, "PFLlib", "settings", "FMNIST", longer)
+    outcomes.keep(tmp_path, "PFLlib", "settings", "FMNIST", two_more)
     monkeypatch.setattr(outcomes, "versions", lambda: "jax 0.11.2, numpy 2.5.2, NVIDIA H200")
-    outcomes.keep(tmp_path, "PFLlib", "table", "FMNIST", [line for line in part if line.method == "FedRoD"])
+    outcomes.keep(tmp_path, "PFLlib", "table", "FMNIST", [line for line in pfllib_lines if line.method == "FedRoD"])
     clustered, pfllib = boards.clustered_page(tmp_path), boards.pfllib_page(tmp_path)
     assert "**1 of " in clustered
     assert "| IFCA | 85.00 ± 63.53 | none |" in clustered  # Student's t of one degree: 12.706 * 7.071 / sqrt(2)
@@ -260,14 +262,14 @@ def test_leaderboards_say_what_is_run_and_what_is_not(module, tmp_path, monkeypa
     assert all(f"| {method} |" in pfllib for method in ("FedGen", "GPFL", "FedProto"))
     assert boards.steps_page(tmp_path) == "not run\n"
     steps = {"difference after 1": 1.25e-7, "difference after 3": 3e-7, "largest output": 2.345}
-    apart = [
-        outcomes.Outcome("pFedMe", "3 rounds", 0, name, value, None, 3, 1.0, told) for name, value in steps.items()
+    step_lines = [
+        outcomes.Outcome("pFedMe", "3 rounds", 0, name, value, None, 3, 1.0, settings) for name, value in steps.items()
     ]
-    outcomes.keep(tmp_path, "PFLlib", "steps", "synthetic", apart)
+    outcomes.keep(tmp_path, "PFLlib", "steps", "synthetic", step_lines)
     (row,) = [line for line in boards.steps_page(tmp_path).splitlines() if line.startswith("| pFedMe")]
     assert row.startswith("| pFedMe | 3 | 1.2e-07 | 3.0e-07 | 2.3 | not run | not run | not run | not run | without")
     assert boards.authors_page(tmp_path) == "not run\n"
-    outcomes.keep(tmp_path, "authors", "steps", "synthetic", [line._replace(method="IFCA") for line in apart])
+    outcomes.keep(tmp_path, "authors", "steps", "synthetic", [line._replace(method="IFCA") for line in step_lines])
     (row,) = [line for line in boards.authors_page(tmp_path).splitlines() if line.startswith("| IFCA")]
     assert "(https://github.com/jichan3751/ifca), mnist/train_cluster_mnist.py | 3 | 1.2e-07 | 3.0e-07 | 2.3 |" in row
 
@@ -297,14 +299,14 @@ QUICK = ("fedper",)
 )
 def test_what_a_method_keeps_and_sends_is_as_the_file_says(name, module):
     costs = module("costs")
-    found = [value if value is None else float(f"{value:.3g}") for value in costs.cost(name)]
-    assert found == list(costs.of_methods()[name])
+    measured = [value if value is None else float(f"{value:.3g}") for value in costs.cost(name)]
+    assert measured == list(costs.of_methods()[name])
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("sphinx_book_theme") is None, reason="needs the extra docs")
 def test_the_site_is_built_without_a_warning(tmp_path):
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", str(DOCS), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr[-3000:]
+    process = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert process.returncode == 0, process.stderr[-3000:]
     assert (tmp_path / "generated" / "methods" / "ifca.html").is_file()

@@ -32,35 +32,35 @@ def test_the_table_is_made_and_the_comparison_can_be_read(tmp_path, monkeypatch)
     exec(make[make.index("\n") + 1 : make.rindex("EOF")], {})
     with open("patients.csv") as file:
         assert len(list(csv.reader(file))) == 1 + 569
-    compare, more = (block for block in BLOCKS if block.startswith("fljax compare"))
+    compare, compare_more = (block for block in BLOCKS if block.startswith("fljax compare"))
     job = read_job(shlex.split(compare.replace("\\\n", ""))[2:], OWN)
     assert (tuple(job.methods), job.own["seeds"]) == (METHODS, 3)
     federation, _ = make_parts(job)
     assert federation.train.size.shape == (8,)
     assert dict(make_model(job, federation).about)["n_classes"] == 2
-    assert more.split()[2:4] == compare.split()[-2:]  # goes on in the same folder
+    assert compare_more.split()[2:4] == compare.split()[-2:]  # goes on in the same folder
 
 
 @pytest.mark.slow
 def test_the_page_does_what_it_says(tmp_path):
     """Every block as it stands, in one shell; `git clone` is told that the address is this repository."""
-    begun = time.monotonic()
+    start = time.monotonic()
     git = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"url.{ROOT}.insteadOf", "GIT_TERMINAL_PROMPT": "0"}
     git["GIT_CONFIG_VALUE_0"] = "https://github.com/fljax/fljax"
     python = Path(sys.executable).resolve().parent  # the one that runs the tests, whatever is called python3 here
-    own = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PATH": f"{python}:{os.environ['PATH']}"}
+    paths = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "PATH": f"{python}:{os.environ['PATH']}"}
     left_out = ("PYTHONPATH", "XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR", "VIRTUAL_ENV")
-    environment = {name: value for name, value in os.environ.items() if name not in left_out} | git | own
+    environment = {name: value for name, value in os.environ.items() if name not in left_out} | git | paths
     script = "set -eu\n" + "".join(BLOCKS)
-    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert time.monotonic() - begun < 60 * MINUTES
-    _check_results(tmp_path / "fljax" / "results" / "hospitals", done.stdout)
+    process = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
+    assert time.monotonic() - start < 60 * MINUTES
+    _check_results(tmp_path / "fljax" / "results" / "hospitals", process.stdout)
 
 
-def _check_results(folder: Path, said: str) -> None:
+def _check_results(folder: Path, output: str) -> None:
     """The table that was printed, its p-values against SciPy's on the runs, and the files that the page names."""
-    assert [line.split()[0] for line in said.splitlines() if " ± " in line and line.split()[0] in METHODS] == [
+    assert [line.split()[0] for line in output.splitlines() if " ± " in line and line.split()[0] in METHODS] == [
         *METHODS,
         *METHODS,
     ]

@@ -85,15 +85,15 @@ def test_a_class_of_a_method_without_a_docstring_is_one_of_numbers():
     for path in sorted(ROOT.joinpath("algorithms").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef) and ast.get_docstring(node) is None:
-                made_by = [one.id for one in node.decorator_list if isinstance(one, ast.Name)]
-                assert "hyper" in made_by, f"{path.name}: {node.name}"
+                decorators = [decorator.id for decorator in node.decorator_list if isinstance(decorator, ast.Name)]
+                assert "hyper" in decorators, f"{path.name}: {node.name}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_run_one_way(path):
-    own = path.relative_to(ROOT).parts[0].removesuffix(".py")
-    above = {part for part in imported(path) if part != own and LAYER[part] >= LAYER[own]}
-    assert not above, f"{own} imports {sorted(above)}"
+    own_part = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    wrong_parts = {part for part in imported(path) if part != own_part and LAYER[part] >= LAYER[own_part]}
+    assert not wrong_parts, f"{own_part} imports {sorted(wrong_parts)}"
 
 
 def test_the_rule_is_checked_on_every_part():
@@ -106,13 +106,13 @@ def test_no_file_is_named_for_nothing():
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("algorithms/**/*.py")), ids=lambda path: path.stem)
 def test_a_method_imports_another_only_where_its_paper_builds_on_it(path):
-    own = path.relative_to(ROOT / "algorithms").parts[0].removesuffix(".py")
-    others = {
+    own_name = path.relative_to(ROOT / "algorithms").parts[0].removesuffix(".py")
+    imported_methods = {
         module.split(".")[2]
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ImportFrom) and (module := node.module or "").startswith("fljax.algorithms.")
     }
-    assert others - {own} <= BUILDS_ON.get(own, set())
+    assert imported_methods - {own_name} <= BUILDS_ON.get(own_name, set())
 
 
 @pytest.mark.parametrize("name", dir(fljax))
@@ -122,10 +122,10 @@ def test_public_names_are_found_and_documented(name):
 
 
 def test_dir_lists_verbs_nouns_packages_and_methods_and_nothing_else():
-    listed = dir(fljax)
-    assert {"simulate", "train", "sweep", "Federation", "server", "client", "ifca", "fedcps"} <= set(listed)
-    assert not [name for name in listed if name.startswith("_")]
-    assert {name for name in listed if name in ALGORITHMS} == set(ALGORITHMS)
+    names = dir(fljax)
+    assert {"simulate", "train", "sweep", "Federation", "server", "client", "ifca", "fedcps"} <= set(names)
+    assert not [name for name in names if name.startswith("_")]
+    assert {name for name in names if name in ALGORITHMS} == set(ALGORITHMS)
 
 
 def test_importing_starts_nothing():
@@ -141,10 +141,10 @@ def test_unknown_names_are_refused():
 def test_a_name_that_is_not_there_is_told_the_nearest():
     with pytest.raises(AttributeError, match=r"^fljax has no attribute 'fedagv'; the nearest is 'fedavg'$"):
         fljax.fedagv  # noqa: B018
-    for table, near in ((fljax.MODELS, "lenet"), (fljax.PARTITIONS, "iid"), (BRICKS, "krum")):
-        with pytest.raises(KeyError, match=rf"no \w+ '{near}s'; the nearest is '{near}'"):
-            table[f"{near}s"]
-        assert f"{near}s" not in table
+    for table, name in ((fljax.MODELS, "lenet"), (fljax.PARTITIONS, "iid"), (BRICKS, "krum")):
+        with pytest.raises(KeyError, match=rf"no \w+ '{name}s'; the nearest is '{name}'"):
+            table[f"{name}s"]
+        assert f"{name}s" not in table
     with pytest.raises(KeyError, match=r"no algorithm 'fedagv'; the nearest is 'fedavg'"):
         ALGORITHMS["fedagv"]
     assert not hasattr(fljax, "fedagv")

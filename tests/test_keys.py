@@ -12,8 +12,8 @@ from fljax.run.one_round import Keys, round_keys, split_key
 from fljax.run.simulate import simulate
 
 
-def assert_same(keys: jax.Array, others: jax.Array) -> None:
-    np.testing.assert_array_equal(jax.random.key_data(keys), jax.random.key_data(others))
+def assert_same(keys: jax.Array, expected: jax.Array) -> None:
+    np.testing.assert_array_equal(jax.random.key_data(keys), jax.random.key_data(expected))
 
 
 @pytest.fixture(scope="module", params=["threefry2x32", "rbg"])  # those of unsafe_rbg vary with what is beside them
@@ -23,29 +23,29 @@ def any_key(request):
 
 def test_a_path_is_folded_in_step_by_step(any_key):
     ids = jnp.array([[5, 0, 2], [9, 1, 5]], jnp.int32)
-    found = jax.jit(lambda key, r: descend(key, 3, r, ids))(any_key, jnp.int32(4))
-    assert found.shape == ids.shape
-    below = jax.random.fold_in(jax.random.fold_in(any_key, 3), 4)
-    for place, i in np.ndenumerate(np.asarray(ids)):
-        assert_same(found[place], jax.random.fold_in(below, i))
+    keys = jax.jit(lambda key, r: descend(key, 3, r, ids))(any_key, jnp.int32(4))
+    assert keys.shape == ids.shape
+    parent = jax.random.fold_in(jax.random.fold_in(any_key, 3), 4)
+    for position, i in np.ndenumerate(np.asarray(ids)):
+        assert_same(keys[position], jax.random.fold_in(parent, i))
 
 
 def test_a_path_without_an_axis_is_one_key(any_key):
-    found = descend(any_key, 2, 2**32 - 1)
-    assert found.shape == ()
-    assert_same(found, jax.random.fold_in(jax.random.fold_in(any_key, 2), 2**32 - 1))
+    descended = descend(any_key, 2, 2**32 - 1)
+    assert descended.shape == ()
+    assert_same(descended, jax.random.fold_in(jax.random.fold_in(any_key, 2), 2**32 - 1))
 
 
 def test_each_path_may_end_earlier(any_key):
-    found = descend(any_key, jnp.array([1, 1, 1]), jnp.array([4, 5, 6]), 2, depth=jnp.array([0, 1, 3]))
-    one = jax.random.fold_in(any_key, 1)
-    assert_same(found, jnp.stack([any_key, one, jax.random.fold_in(jax.random.fold_in(one, 6), 2)]))
+    keys = descend(any_key, jnp.array([1, 1, 1]), jnp.array([4, 5, 6]), 2, depth=jnp.array([0, 1, 3]))
+    first = jax.random.fold_in(any_key, 1)
+    assert_same(keys, jnp.stack([any_key, first, jax.random.fold_in(jax.random.fold_in(first, 6), 2)]))
 
 
 def test_raw_keys_give_raw_ones(key):
     raw = jax.random.PRNGKey(7)
-    found = jax.jit(lambda key: descend(key, 3, jnp.arange(4)))(raw)
-    np.testing.assert_array_equal(found, jax.random.key_data(descend(jax.random.key(7), 3, jnp.arange(4))))
+    descended = jax.jit(lambda key: descend(key, 3, jnp.arange(4)))(raw)
+    np.testing.assert_array_equal(descended, jax.random.key_data(descend(jax.random.key(7), 3, jnp.arange(4))))
     np.testing.assert_array_equal(
         round_keys(raw, jnp.int32(2)).server, jax.random.key_data(round_keys(jax.random.key(7), jnp.int32(2)).server)
     )
@@ -66,9 +66,9 @@ def test_with_threefry_the_last_step_is_a_split(key):
 def test_the_keys_of_a_round_are_the_runs_split_by_use(key):
     keys, round = split_key(key), jnp.int32(11)
     assert_same(jnp.stack(keys), jax.random.split(key, len(Keys._fields)))
-    found = jax.jit(round_keys)(key, round)
-    assert_same(jnp.stack(found.cohort), jax.random.split(jax.random.fold_in(keys.cohort, round), 3))
-    assert_same(found.server, jax.random.fold_in(keys.server, round))
+    of_round = jax.jit(round_keys)(key, round)
+    assert_same(jnp.stack(of_round.cohort), jax.random.split(jax.random.fold_in(keys.cohort, round), 3))
+    assert_same(of_round.server, jax.random.fold_in(keys.server, round))
 
 
 def test_no_key_is_used_twice(key):

@@ -28,14 +28,14 @@ class Numbers(LocalHyper):
 
 
 def test_a_hyper_is_a_pytree_of_its_numbers_without_none():
-    given = Numbers(mu=0.5, cap=None)
-    assert jax.tree.leaves(given) == [0.05, 0.5, 3.0]
-    doubled = jax.tree.map(lambda value: 2 * value, given)
+    numbers = Numbers(mu=0.5, cap=None)
+    assert jax.tree.leaves(numbers) == [0.05, 0.5, 3.0]
+    doubled = jax.tree.map(lambda value: 2 * value, numbers)
     assert isinstance(doubled, Numbers)
     assert (doubled.lr, doubled.mu, doubled.cap) == (0.1, 1.0, None)
-    assert jax.jit(lambda h: h.lr + h.mu)(given) == pytest.approx(0.55)
-    both = jax.vmap(lambda h: h.mu * h.lr)(replace(given, lr=jnp.ones(2), mu=jnp.arange(2.0), warmup=jnp.ones(2)))
-    np.testing.assert_array_equal(both, [0.0, 1.0])
+    assert jax.jit(lambda h: h.lr + h.mu)(numbers) == pytest.approx(0.55)
+    products = jax.vmap(lambda h: h.mu * h.lr)(replace(numbers, lr=jnp.ones(2), mu=jnp.arange(2.0), warmup=jnp.ones(2)))
+    np.testing.assert_array_equal(products, [0.0, 1.0])
 
 
 def test_fields_are_inherited_named_and_documented():
@@ -55,7 +55,7 @@ def test_fields_are_inherited_named_and_documented():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("values", "message"),
     [
         ({"mu": -1}, r"mu=-1 is out of its range; choose mu >= 0 \(weight\)"),
         ({"mu": float("nan")}, "mu=nan is not a number; choose mu >= 0"),
@@ -82,13 +82,13 @@ def test_fields_are_inherited_named_and_documented():
         ({"warmup": 0.5}, "warmup=0.5 is out of its range; choose warmup >= 1"),
     ],
 )
-def test_a_number_out_of_its_range_is_named(given, message):
+def test_a_number_out_of_its_range_is_named(values, message):
     with pytest.raises(ValueError, match=message):
-        check_numbers(Numbers(**given))
+        check_numbers(Numbers(**values))
 
 
 @pytest.mark.parametrize(
-    "given",
+    "values",
     [
         {},
         {"cap": None},
@@ -100,8 +100,8 @@ def test_a_number_out_of_its_range_is_named(given, message):
         {"lr": jnp.bfloat16(1)},
     ],
 )
-def test_numbers_in_their_range_pass(given):
-    check_numbers(Numbers(**given))
+def test_numbers_in_their_range_pass(values):
+    check_numbers(Numbers(**values))
 
 
 def test_tracers_and_shapes_pass_and_stacks_are_checked_through():
@@ -121,8 +121,8 @@ class Ordered:
 def test_a_number_that_may_not_be_below_another():
     assert Ordered.__doc__.startswith("Hyperparameters of Ordered.\n\nFields:\n")
     assert "    high: upper end, >= low." in Ordered.__doc__
-    for given in (Ordered(), Ordered(high=1), Ordered(high=0, low=None)):
-        check_numbers(given)
+    for numbers in (Ordered(), Ordered(high=1), Ordered(high=0, low=None)):
+        check_numbers(numbers)
     jax.jit(lambda h: check_numbers(h) or h.low)(Ordered(high=0))
     check_numbers(Ordered(high=np.array([1.0, 3.0]), low=np.array([1.0, 2.0])), stacked=True)
     with pytest.raises(ValueError, match=r"^high=0\.5 is less than low=1; choose high >= low \(upper end\)$"):
@@ -134,9 +134,9 @@ def test_a_number_that_may_not_be_below_another():
 
 
 def test_other_things_are_no_numbers():
-    for given in ({"lr": 0.1}, None, Numbers, 3):
+    for value in ({"lr": 0.1}, None, Numbers, 3):
         with pytest.raises(ValueError, match="is not a Hyper; give hyperparameters"):
-            check_numbers(given)
+            check_numbers(value)
 
 
 def test_classes_are_joined_once_and_not_over_each_other():
@@ -146,45 +146,45 @@ def test_classes_are_joined_once_and_not_over_each_other():
 
         tau: Scalar = number(1.0, "tau", above=0)
 
-    made = joined(Numbers, More)
-    assert list(numbers_of(made)) == [*numbers_of(Numbers), "tau"]
-    assert made is joined(Numbers, More)
-    assert as_dict(made())["tau"] == 1.0
+    joined_class = joined(Numbers, More)
+    assert list(numbers_of(joined_class)) == [*numbers_of(Numbers), "tau"]
+    assert joined_class is joined(Numbers, More)
+    assert as_dict(joined_class())["tau"] == 1.0
     with pytest.raises(ValueError, match="both have a hyperparameter 'lr'"):
         joined(Numbers, LocalHyper)
 
 
 @pytest.mark.parametrize("name", ["ditto", "fedopt", "fedavg+krum", "fedprox+clip_update+top_k+adam"])
 def test_numbers_come_back_from_a_pickle_and_from_a_copy(name):
-    kind = fljax.compose(name).Hyper
-    given = kind(lr=jnp.float32(0.3))
-    for back in (pickle.loads(pickle.dumps(given)), copy.deepcopy(given)):
-        assert type(back) is kind
-        assert as_dict(back) == as_dict(given)
+    hyper_class = fljax.compose(name).Hyper
+    numbers = hyper_class(lr=jnp.float32(0.3))
+    for copied in (pickle.loads(pickle.dumps(numbers)), copy.deepcopy(numbers)):
+        assert type(copied) is hyper_class
+        assert as_dict(copied) == as_dict(numbers)
 
 
 @pytest.mark.parametrize("name", list(ALGORITHMS))
 def test_every_methods_own_defaults_are_in_their_ranges(name):
     check_numbers(ALGORITHMS[name].Hyper())
-    assert all(stated.meaning for stated in numbers_of(ALGORITHMS[name].Hyper).values())
+    assert all(field.meaning for field in numbers_of(ALGORITHMS[name].Hyper).values())
 
 
 def test_every_way_into_a_run_says_the_same_sentence(key, tmp_path):
     federation, model = linear_groups(4, 2, examples=8), mlp((4, 4, 1), (3,), 4)
-    algorithm, bad = fljax.fedprox(model, Work(1, 8)), fljax.fedprox.Hyper(mu=-1)
+    algorithm, bad_numbers = fljax.fedprox(model, Work(1, 8)), fljax.fedprox.Hyper(mu=-1)
     state = jax.eval_shape(algorithm.init, key, fljax.fedprox.Hyper(), federation.train)
-    ways = [
-        lambda: fljax.simulate(algorithm, bad, federation, key, 1),
-        lambda: fljax.train(algorithm, bad, federation, key, 1),
+    calls = [
+        lambda: fljax.simulate(algorithm, bad_numbers, federation, key, 1),
+        lambda: fljax.train(algorithm, bad_numbers, federation, key, 1),
         lambda: fljax.sweep(algorithm, fljax.fedprox.Hyper(mu=[0.1, -1]), federation, key, 1, 1),
         lambda: search(algorithm, fljax.fedprox.Hyper(mu=[0.1, -1]), federation, key, 1, 1),
-        lambda: fljax.evaluate_new_clients(algorithm, bad, state, federation, key),
-        lambda: plan(lambda work: fljax.fedprox(model, work), Work(1, 8), model, bad, federation, key),
+        lambda: fljax.evaluate_new_clients(algorithm, bad_numbers, state, federation, key),
+        lambda: plan(lambda work: fljax.fedprox(model, work), Work(1, 8), model, bad_numbers, federation, key),
     ]
     sentence = r"^mu=-1 is out of its range; choose mu >= 0 \(proximal weight; 0 is FedAvg"
-    for way in ways:
+    for call in calls:
         with pytest.raises(ValueError, match=sentence):
-            way()
+            call()
 
 
 def test_what_cannot_be_a_class_of_numbers():
@@ -206,8 +206,8 @@ def test_a_count_has_no_fraction():
     krum = fljax.compose("fedavg+multi_krum")
     for field in ("n_attackers", "n_selected"):
         for value in (1.5, jnp.float32(1.5), np.array([1, 1.5, 2])):
-            given = krum.Hyper(**{field: value})
+            numbers = krum.Hyper(**{field: value})
             with pytest.raises(ValueError, match=f"{field}=1.5 is not a whole number; choose {field} >= "):
-                check_numbers(given, stacked=np.ndim(value) > 0)
+                check_numbers(numbers, stacked=np.ndim(value) > 0)
         check_numbers(krum.Hyper(**{field: 2.0}))
         check_numbers(krum.Hyper(**{field: np.array([1.0, 3.0])}), stacked=True)

@@ -34,9 +34,9 @@ print(fljax.__version__)
 
 
 def test_nothing_but_the_numbers_is_needed_to_import():
-    done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == fljax.__version__ == metadata.version("fljax")
+    process = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, timeout=120)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.strip() == fljax.__version__ == metadata.version("fljax")
 
 
 def test_what_is_missing_is_said(monkeypatch, tmp_path):
@@ -47,13 +47,13 @@ def test_what_is_missing_is_said(monkeypatch, tmp_path):
 
 def test_extras_are_those_that_messages_name():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    named = {
+    names_in_messages = {
         name
         for path in (ROOT / "fljax").rglob("*.py")
         for names in re.findall(r"fljax\[(\w+)\]", path.read_text())
         for name in names.split(",")
     }
-    assert {"datasets", "export"} <= named <= set(extras)
+    assert {"datasets", "export"} <= names_in_messages <= set(extras)
 
 
 def test_the_method_of_the_contributors_guide_is_one(tmp_path):
@@ -65,12 +65,12 @@ def test_the_method_of_the_contributors_guide_is_one(tmp_path):
     algorithm = method(fljax.MODELS["logistic_regression"]((2, 2, 1), 2), fljax.Work(1, 8))
     assert algorithm.about.name == "fedhalf"
     federation, key = linear_groups(3, 1, side=2, n_classes=2, examples=12), jax.random.key(0)
-    half, whole = (
-        jax.device_get(fljax.simulate(one, fljax.fedavg.Hyper(lr=0.5), federation, key, 1)[0].server)
-        for one in (algorithm, fljax.fedavg(fljax.MODELS["logistic_regression"]((2, 2, 1), 2), fljax.Work(1, 8)))
+    half, full = (
+        jax.device_get(fljax.simulate(candidate, fljax.fedavg.Hyper(lr=0.5), federation, key, 1)[0].server)
+        for candidate in (algorithm, fljax.fedavg(fljax.MODELS["logistic_regression"]((2, 2, 1), 2), fljax.Work(1, 8)))
     )
-    first = jax.device_get(fljax.MODELS["logistic_regression"]((2, 2, 1), 2).init(split_key(key).init))
-    np.testing.assert_allclose(half["fc1"]["kernel"], (first["fc1"]["kernel"] + whole["fc1"]["kernel"]) / 2, rtol=1e-5)
+    start = jax.device_get(fljax.MODELS["logistic_regression"]((2, 2, 1), 2).init(split_key(key).init))
+    np.testing.assert_allclose(half["fc1"]["kernel"], (start["fc1"]["kernel"] + full["fc1"]["kernel"]) / 2, rtol=1e-5)
 
 
 def test_the_citation_is_of_this_version():

@@ -40,8 +40,8 @@ def smaller(code: str, *changes: tuple[str, str]) -> str:
 @pytest.mark.slow
 def test_the_sweep_in_python_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    tiny = (("n_seeds=3", "n_seeds=1"), ("n_rounds=50", "n_rounds=2"), ("log_spaced(1e-3, 1, 4)", "(0, 1)"))
-    exec(smaller(SWEEP, *tiny), {})
+    changes = (("n_seeds=3", "n_seeds=1"), ("n_rounds=50", "n_rounds=2"), ("log_spaced(1e-3, 1, 4)", "(0, 1)"))
+    exec(smaller(SWEEP, *changes), {})
     assert re.match(r"Spread\(point={'lr': .*, 'mu': .*}, mean=0\.\d+", capsys.readouterr().out)
     assert Path("results/x/parts/search.json").exists()
 
@@ -64,7 +64,7 @@ RUN_ELSEWHERE = (
 @pytest.mark.parametrize(
     "code",
     [
-        pytest.param(code, id=code.split()[4], marks=[pytest.mark.slow] * any(own in code for own in RUN_ELSEWHERE))
+        pytest.param(code, id=code.split()[4], marks=[pytest.mark.slow] * any(word in code for word in RUN_ELSEWHERE))
         for code in COMPOSITIONS
     ],
 )
@@ -74,18 +74,18 @@ def test_a_composition_of_at_most_six_lines_goes_everywhere(code, tmp_path, monk
     names = {}
     exec(BEGIN + code, names)
     federation, key = names["federation"], names["key"]
-    of_mine = code.split()[4].removeprefix("./mine.py:")
-    made = names.get("algorithm") or names[of_mine](names["model"], names["work"])
+    name = code.split()[4].removeprefix("./mine.py:")
+    algorithm = names.get("algorithm") or names[name](names["model"], names["work"])
     hyper, options = names.get("hyper", fljax.LocalHyper()), {"sampling": names.get("sampling")}
-    _, alone = fljax.simulate(made, hyper, federation, key, 2, **options)
-    assert np.isfinite(alone["client_loss"]).all()
+    _, expected = fljax.simulate(algorithm, hyper, federation, key, 2, **options)
+    assert np.isfinite(expected["client_loss"]).all()
     rates = hyper.replace(lr=np.float32([0.05, 0.1]))
-    swept = fljax.sweep(made, rates, federation, key, 1, 2, **options)
-    _, second = fljax.simulate(made, hyper.replace(lr=0.1), federation, jax.random.fold_in(key, 0), 2, **options)
-    np.testing.assert_allclose(swept["client_loss"][1, 0], second["client_loss"], rtol=1e-4)
-    fljax.train(made, hyper, federation, key, 1, folder=tmp_path / "run", **options)
-    resumed = fljax.train(made, hyper, federation, key, 2, folder=tmp_path / "run", **options)
-    np.testing.assert_allclose(resumed.metrics["client_loss"], alone["client_loss"], rtol=1e-5)
+    sweep_metrics = fljax.sweep(algorithm, rates, federation, key, 1, 2, **options)
+    _, metrics = fljax.simulate(algorithm, hyper.replace(lr=0.1), federation, jax.random.fold_in(key, 0), 2, **options)
+    np.testing.assert_allclose(sweep_metrics["client_loss"][1, 0], metrics["client_loss"], rtol=1e-4)
+    fljax.train(algorithm, hyper, federation, key, 1, folder=tmp_path / "run", **options)
+    resumed = fljax.train(algorithm, hyper, federation, key, 2, folder=tmp_path / "run", **options)
+    np.testing.assert_allclose(resumed.metrics["client_loss"], expected["client_loss"], rtol=1e-5)
     monkeypatch.chdir(tmp_path)
     leave_figures_empty(monkeypatch)
     Path("mine.py").write_text(IMPORTS + code)
@@ -132,19 +132,19 @@ def test_data_sets_are_named():
 def test_pfllibs_files_are_read(tmp_path):
     """In the form in which its dataset/utils/dataset_utils.py saves them: a pickled dict an .npz, channels first."""
     (code,) = (block for block in blocks("coming_from") if "def from_pfllib" in block)
-    rng, held = np.random.default_rng(0), {}
-    for part, n in (("train", 6), ("test", 3)):
-        (tmp_path / part).mkdir()
+    rng, written = np.random.default_rng(0), {}
+    for name_of_split, n in (("train", 6), ("test", 3)):
+        (tmp_path / name_of_split).mkdir()
         for client in range(11):
             x = rng.normal(size=(n + client, 2, 4, 5)).astype(np.float32)
-            held[part, client] = {"x": x, "y": np.arange(n + client, dtype=np.int64) % 3}
-            np.savez_compressed(tmp_path / part / f"{client}.npz", data=held[part, client])
+            written[name_of_split, client] = {"x": x, "y": np.arange(n + client, dtype=np.int64) % 3}
+            np.savez_compressed(tmp_path / name_of_split / f"{client}.npz", data=written[name_of_split, client])
     (tmp_path / "config.json").write_text("{}")
     names = {"np": np, "fljax": fljax}
     exec(code, names)
     federation = jax.device_get(names["from_pfllib"](tmp_path))
-    for (part, client), expected in held.items():
-        split = getattr(federation, part)
+    for (name_of_split, client), expected in written.items():
+        split = getattr(federation, name_of_split)
         rows = split.index[client, : split.size[client]]
         np.testing.assert_array_equal(split.pool.x[rows], expected["x"].transpose(0, 2, 3, 1))
         np.testing.assert_array_equal(split.pool.y[rows], expected["y"])

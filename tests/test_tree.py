@@ -14,16 +14,16 @@ SIZES = [(12, 12), (12, 7), (12, 1), (400, 400), (400, 90), (400, 3)]
 
 def leaves(key, n_rows):
     """Of every kind and size that a state has; what is put holds NaN, infinity and -0."""
-    names = jax.random.split(key, 3)
+    keys = jax.random.split(key, 3)
     large = (
-        jax.random.normal(names[0], (n_rows, 40, 60), jnp.float32).at[0, 0, :3].set(jnp.array([jnp.nan, -0.0, jnp.inf]))
+        jax.random.normal(keys[0], (n_rows, 40, 60), jnp.float32).at[0, 0, :3].set(jnp.array([jnp.nan, -0.0, jnp.inf]))
     )
     return {
         "large": large,
         "half": large[:, 0].astype(jnp.bfloat16),
-        "label": jax.random.randint(names[1], (n_rows,), -1, 9, jnp.int32),
-        "seen": jax.random.bernoulli(names[2], 0.5, (n_rows, 2)),
-        "key": jax.random.split(names[2], n_rows),
+        "label": jax.random.randint(keys[1], (n_rows,), -1, 9, jnp.int32),
+        "seen": jax.random.bernoulli(keys[2], 0.5, (n_rows, 2)),
+        "key": jax.random.split(keys[2], n_rows),
     }
 
 
@@ -40,33 +40,33 @@ def bits(stacked):
 def test_rows_are_put_as_numpy_assigns_them(key, n_rows, n_put):
     stacked, new = (leaves(k, n) for k, n in zip(jax.random.split(key), (n_rows, n_put), strict=True))
     index = jax.random.permutation(key, n_rows)[:n_put]
-    found, expected = bits(jax.jit(tree.put)(stacked, index, new)), bits(stacked)
+    actual, expected = bits(jax.jit(tree.put)(stacked, index, new)), bits(stacked)
     for name, rows in bits(new).items():
         expected[name] = expected[name].copy()
         expected[name][np.asarray(index)] = rows
-        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+        np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
 
 
 def test_what_is_put_takes_the_dtype_of_what_was_there():
     old = {"w": jnp.zeros((3, 2), jnp.bfloat16), "n": jnp.zeros(3, jnp.int8)}
-    found = tree.put(old, jnp.array([2, 0]), {"w": jnp.ones((2, 2), jnp.float32), "n": jnp.array([5, 6], jnp.int32)})
-    assert jax.tree.map(lambda leaf: leaf.dtype, found) == jax.tree.map(lambda leaf: leaf.dtype, old)
-    assert found["n"].tolist() == [6, 0, 5]
+    result = tree.put(old, jnp.array([2, 0]), {"w": jnp.ones((2, 2), jnp.float32), "n": jnp.array([5, 6], jnp.int32)})
+    assert jax.tree.map(lambda leaf: leaf.dtype, result) == jax.tree.map(lambda leaf: leaf.dtype, old)
+    assert result["n"].tolist() == [6, 0, 5]
 
 
 @pytest.mark.parametrize("first", [True, False])
 def test_one_choice_is_that_of_every_row(key, first):
-    both = [leaves(k, 4) for k in jax.random.split(key)]
-    chosen, by_rows = (jax.jit(tree.where)(mask, *both) for mask in (jnp.bool_(first), jnp.full(4, first)))
-    for found in (chosen, by_rows):
-        jax.tree.map(np.testing.assert_array_equal, bits(found), bits(both[0 if first else 1]))
-    assert not tree.is_finite({"large": chosen["large"]})
-    assert tree.is_finite({"label": chosen["label"], "rest": chosen["large"][1:]})
+    trees = [leaves(k, 4) for k in jax.random.split(key)]
+    by_one, by_rows = (jax.jit(tree.where)(mask, *trees) for mask in (jnp.bool_(first), jnp.full(4, first)))
+    for result in (by_one, by_rows):
+        jax.tree.map(np.testing.assert_array_equal, bits(result), bits(trees[0 if first else 1]))
+    assert not tree.is_finite({"large": by_one["large"]})
+    assert tree.is_finite({"label": by_one["label"], "rest": by_one["large"][1:]})
 
 
 def test_a_row_that_is_none_is_put_nowhere():
-    found = tree.put({"w": jnp.arange(4.0)}, jnp.array([4, 1, 6, 0]), {"w": jnp.array([9.0, 8.0, 7.0, 6.0])})
-    assert found["w"].tolist() == [6, 8, 2, 3]
+    result = tree.put({"w": jnp.arange(4.0)}, jnp.array([4, 1, 6, 0]), {"w": jnp.array([9.0, 8.0, 7.0, 6.0])})
+    assert result["w"].tolist() == [6, 8, 2, 3]
 
 
 @pytest.mark.parametrize(("n_rows", "n_put"), [(8, 8), (8, 4)])
@@ -75,29 +75,29 @@ def test_rows_spread_over_devices_are_put_as_on_one(key, n_rows, n_put):
     index = jax.random.permutation(key, n_rows)[:n_put]
     expected = bits(jax.jit(tree.put)(stacked, index, new))
     with over_devices(jax.devices()[:2]) as mesh:
-        spread = jax.device_put(new, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("clients")))
-        found = bits(jax.jit(tree.put)(*replicated((stacked, index), mesh), spread))
-    jax.tree.map(np.testing.assert_array_equal, found, expected)
+        distributed = jax.device_put(new, jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("clients")))
+        actual = bits(jax.jit(tree.put)(*replicated((stacked, index), mesh), distributed))
+    jax.tree.map(np.testing.assert_array_equal, actual, expected)
 
 
 def test_rows_that_are_masked_stay_as_they_were():
     table, new = jnp.arange(5.0)[:, None] * jnp.ones((1, 2)), jnp.array([[7.0, 7], [jnp.nan, 8], [9, 9]])
-    after = tree.put({"w": table}, jnp.array([4, 0, 2]), {"w": new}, jnp.array([True, False, True]))
-    np.testing.assert_array_equal(after["w"], [[0, 0], [1, 1], [9, 9], [3, 3], [7, 7]])
+    result = tree.put({"w": table}, jnp.array([4, 0, 2]), {"w": new}, jnp.array([True, False, True]))
+    np.testing.assert_array_equal(result["w"], [[0, 0], [1, 1], [9, 9], [3, 3], [7, 7]])
 
 
 def test_statistics_are_those_of_the_first_and_no_function_sees_them():
-    ours, theirs = ({"fc": jnp.full(3, v), tree.STATISTICS: {"bn": jnp.full(2, v)}} for v in (2.0, 5.0))
-    found = tree.map_trainable(lambda a, b: a - b, ours, theirs)
-    np.testing.assert_array_equal(found["fc"], [-3, -3, -3])
-    np.testing.assert_array_equal(found[tree.STATISTICS]["bn"], [2, 2])
-    assert tree.trainable(theirs).keys() == {"fc"}
+    first, second = ({"fc": jnp.full(3, v), tree.STATISTICS: {"bn": jnp.full(2, v)}} for v in (2.0, 5.0))
+    difference = tree.map_trainable(lambda a, b: a - b, first, second)
+    np.testing.assert_array_equal(difference["fc"], [-3, -3, -3])
+    np.testing.assert_array_equal(difference[tree.STATISTICS]["bn"], [2, 2])
+    assert tree.trainable(second).keys() == {"fc"}
 
 
 def test_models_side_by_side_come_apart_as_they_were():
     """One with running statistics beside one without: the server sees numbers of parameters alone."""
     models = {"a": {"fc": jnp.ones(3), tree.STATISTICS: {"bn": jnp.zeros(2)}}, "b": {"fc": jnp.zeros(4)}}
-    both = tree.side_by_side(**models)
-    assert tree.size(both) == 7
-    assert jax.tree.structure(tree.apart(both)) == jax.tree.structure(models)
-    jax.tree.map(np.testing.assert_array_equal, tree.apart(both), models)
+    joined = tree.side_by_side(**models)
+    assert tree.size(joined) == 7
+    assert jax.tree.structure(tree.apart(joined)) == jax.tree.structure(models)
+    jax.tree.map(np.testing.assert_array_equal, tree.apart(joined), models)
