@@ -151,7 +151,7 @@ def test_seeds_and_sweeps_have_a_clock(fljax):
     assert fljax("sweep", *TINY, "--algorithm", "fedavg", "--lr", "0.1", "0.2", *clock, "--folder", "s")[0] == 0
 
 
-def test_what_a_method_refuses_is_told_of_it_and_not_of_the_clock(refused):
+def test_what_a_method_refuses_is_said_of_the_method_and_not_of_the_clock(refused):
     """As without a clock, which is the first to run a round of it."""
     options = ("--partition.n-public", "8", "--algorithm", "fedavg", "fedtsdp", "--clock", "wait")
     message = refused("run", "--rounds", "1", *options, "--model", "logistic_regression", "--compile", "fast")

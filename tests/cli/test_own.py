@@ -143,7 +143,7 @@ def test_everything_of_ones_own_runs_goes_on_and_is_repeated(fljax, own_file, re
 
 
 @pytest.mark.slow
-def test_it_is_composed_swept_planned_and_listed(fljax, own_file, tmp_path):
+def test_an_own_method_is_composed_swept_planned_and_listed(fljax, own_file, tmp_path):
     status, out, err = fljax(
         "sweep", *SMALL, *ALL[2:], "--algorithm", "./mine.py:mymethod+krum", "--share", "0.1", "1", "--folder", "x"
     )
@@ -188,7 +188,7 @@ def test_it_is_composed_swept_planned_and_listed(fljax, own_file, tmp_path):
         ("--score rmse", "score 'rmse' is for regression, not for classification; choose another score"),
     ],
 )
-def test_what_is_wrong_with_it_is_said_in_one_line(refused, own_file, arguments, message):
+def test_what_is_wrong_with_an_own_file_is_one_line(refused, own_file, arguments, message):
     Path("faulty.py").write_text("x = 1\ny = 1 / 0\n")
     Path("typo.py").write_text("def x(:\n")
     assert message in refused("run", "--algorithm", "fedavg", *arguments.split())

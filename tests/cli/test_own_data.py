@@ -321,7 +321,7 @@ def test_a_setting_of_several_words_that_stands_twice_is_said(fljax):
     assert "top3" in out
 
 
-def test_pixels_that_are_not_scaled_are_spoken_of_unless_the_network_scales_them(tmp_path, monkeypatch):
+def test_pixels_that_are_not_scaled_are_a_warning_unless_the_network_scales_them(tmp_path, monkeypatch):
     x = np.random.default_rng(0).integers(256, size=(40, 3, 3, 1)).astype(np.float32)
     np.savez(tmp_path / "a.npz", x=x, y=np.arange(40) % 2, client_ids=np.arange(40) % 4)
     options = ["--data", str(tmp_path / "a.npz"), *FEW]

@@ -92,7 +92,7 @@ def test_a_run_that_ended_between_tests_is_shown_again(fljax):
         ("sweep --validate", "--judge val chooses the validation split"),
     ],
 )
-def test_where_it_cannot_be_it_is_refused_in_one_line(refused, arguments, message):
+def test_patience_that_cannot_be_is_refused_in_one_line(refused, arguments, message):
     Path("job.toml").write_text("patience = 3\n")
     command, *options = arguments.split()
     numbers = ("--lr", "0.1", "0.2") if command == "sweep" else ()

@@ -133,7 +133,7 @@ def test_predictions_of_one_method_do_not_replace_those_of_all(predictions_for, 
     assert all_file.read_bytes() == content
 
 
-def test_a_client_whose_model_is_no_number_is_told_nothing(predictions_for, tmp_path):
+def test_a_client_whose_model_gives_nan_has_no_prediction(predictions_for, tmp_path):
     folder, run, _, _ = predictions_for("sick")
     models, file = run["standalone"].models, folder / "standalone" / "models.npz"
     content = file.read_bytes()

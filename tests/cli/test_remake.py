@@ -90,14 +90,14 @@ def test_a_folder_without_settings_is_refused(tmp_path):
         fljax.remake(tmp_path)
 
 
-def test_the_folder_of_one_method_is_told_as_that(finished_run):
+def test_the_folder_of_one_method_is_refused_as_such(finished_run):
     folder, *_ = finished_run
     name = next(iter(fljax.load_run(folder)))
     with pytest.raises(ValueError, match=f"{name} is the folder of one method; give .*, and --method {name}"):
         fljax.remake(folder / name)
 
 
-def test_changed_data_is_told_as_that(finished_run, tmp_path, monkeypatch, capsys):
+def test_changed_data_is_refused_as_such(finished_run, tmp_path, monkeypatch, capsys):
     folder, *_ = finished_run
     shutil.copytree(folder, tmp_path / "out")
     table = folder.parent / "d.csv"

@@ -70,7 +70,7 @@ def test_what_cannot_be_packed_is_refused(changes, message):
         fljax.pack(INPUTS | changes)
 
 
-def test_what_was_not_packed_so_is_refused():
+def test_what_was_packed_otherwise_is_refused():
     _, layout = fljax.pack(INPUTS)
     with pytest.raises(ValueError, match=r"x has shape \(2, 13\); give packed examples, \(batch, 14\)"):
         layout.unpack(jnp.zeros((2, 13)))

@@ -48,13 +48,13 @@ def by_hand(reported, truth):
     return scores
 
 
-def test_it_is_of_what_every_client_last_reported(reported, truth):
+def test_ari_is_of_the_labels_that_clients_last_reported(reported, truth):
     expected = by_hand(reported, truth)
     np.testing.assert_allclose(ari_of_rounds(reported, truth), expected, atol=1e-6)
     assert len(np.unique(np.round(expected, 3))) > 5  # or the test sees little
 
 
-def test_in_chunks_it_is_the_same(reported, truth):
+def test_ari_in_chunks_is_the_same(reported, truth):
     expected, labels, chunks = ari_of_rounds(reported, truth), None, []
     for first, stop in ((0, 1), (1, 6), (6, 9), (9, ROUNDS)):
         chunk, before = {name: value[first:stop] for name, value in reported.items()}, copy.copy(labels)
@@ -90,7 +90,7 @@ def test_fewer_than_two_clients_agree_with_nothing(reported, truth):
 
 
 @pytest.mark.slow
-def test_every_way_to_run_tells_it(federation, model, key, tmp_path):
+def test_every_way_to_run_reports_ari(federation, model, key, tmp_path):
     """Of three clients a round, which a run whole, in chunks, and in a sweep has alike."""
     algorithm, hyper = fljax.ifca(model, fljax.Work(1, 8), n_clusters=3), fljax.ifca.Hyper(lr=0.2)
     options = {"participation": 1 / 3}
@@ -116,7 +116,7 @@ def test_every_way_to_run_tells_it(federation, model, key, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("share", "is_known"), [(1.0, True), (1 / 3, False)])
-def test_a_search_on_disk_tells_it_where_it_needs_no_groups(federation, model, key, tmp_path, share, is_known):
+def test_a_search_on_disk_has_ari_where_all_take_part(federation, model, key, tmp_path, share, is_known):
     """Its batches have the participants' agreement, which is that of all clients where all take part."""
     algorithm, hyper = fljax.ifca(model, fljax.Work(1, 8), n_clusters=3), fljax.ifca.Hyper(lr=0.2)
     result = search(algorithm, hyper, federation, key, 1, 3, participation=share, folder=tmp_path)

@@ -25,7 +25,7 @@ def test_calls_of_python_are_found_inside_loops_and_branches():
     assert not has_operation(jax.jit(jnp.cumsum).trace(x).jaxpr, "pure_callback")
 
 
-def test_whoever_may_wait_for_ever_is_told_how_not_to(monkeypatch):
+def test_a_program_that_may_wait_for_ever_is_a_warning(monkeypatch):
     compiler, x = Compiler("fast", None), jnp.ones(3)
     monkeypatch.setenv("NPROC", "2")
     with (

@@ -39,7 +39,7 @@ def test_full_rounds_equal_the_servers_measure(n_clusters):
     np.testing.assert_array_equal(last_label, label[-1])
 
 
-def test_most_that_stay_is_what_a_search_finds():
+def test_the_most_clients_that_stay_are_those_of_scipys_assignment():
     rng = np.random.default_rng(0)
     for rows, columns in ((1, 1), (2, 2), (2, 5), (4, 3), (5, 5)) * 8:
         counts = rng.integers(0, 4, (rows, columns))  # small, so that many are equal
@@ -80,7 +80,7 @@ class StopAtTheThird:
 
 
 @pytest.mark.slow
-def test_clustered_runs_report_it_however_they_are_run(key, model, federation, tmp_path):
+def test_clustered_runs_report_churn_however_they_are_run(key, model, federation, tmp_path):
     algorithm, options = ifca(model, Work(1, 8), 3), {"participation": 0.5, "evaluate_every": ROUNDS}
     _, simulated = simulate(algorithm, fljax.ifca.Hyper(), federation, key, ROUNDS, **options)
     assert simulated["churn"].shape == (ROUNDS,)

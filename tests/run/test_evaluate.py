@@ -121,7 +121,7 @@ def test_a_confusion_of_too_few_classes_would_lose_examples(averaging, federatio
         fljax.confusion_matrices(averaging.predict, models, federation.test, 3)
 
 
-def test_outputs_beyond_the_classes_are_never_told_nor_is_a_class_of_some_that_are_no_numbers():
+def test_outputs_beyond_the_classes_and_those_with_nan_are_never_predicted():
     x = np.array([[1, 0, 9], [0, 1, 9], [2, 1, np.nan], [0, 3, 1]], np.float32)
     data = ClientData(Examples(x, np.int32([0, 0, 1, 1])), np.arange(4).reshape(2, 2), np.int32([2, 2]))
     models = ModelTable({"w": np.zeros((1, 1))}, np.zeros(2, np.int32))
@@ -144,7 +144,7 @@ def test_models_of_other_clients_are_refused_and_one_for_all_is_everybodys(feder
         np.testing.assert_allclose(rows[0], rows[1][:7], rtol=1e-6)
 
 
-def test_a_model_that_gives_nan_tells_no_class(federation, predict, personal):
+def test_a_model_that_gives_nan_predicts_no_class(federation, predict, personal):
     params = personal(0)
     params = jax.tree.map(lambda leaf: leaf.at[2].set(jnp.nan), params)
     metrics = evaluate(predict, ModelTable(params, np.arange(9, dtype=np.int32)), federation.test)

@@ -57,7 +57,7 @@ def differing(a, b):
     return {name for name in a.keys() | b.keys() if a.get(name) != b.get(name)}
 
 
-def test_it_is_the_same_for_the_same_run(identity, federation):
+def test_equal_runs_have_one_identity(identity, federation):
     copied = jax.tree.map(lambda leaf: jnp.asarray(np.array(leaf)), federation)
     assert differing(identity(mlp((4, 4, 1), (6,), 4)), identity(mlp((4, 4, 1), (6,), 4), copied)) == set()
 
@@ -79,7 +79,7 @@ def test_a_number_is_the_same_in_whatever_type_it_is_given(key, federation, dtyp
     assert differing(identity_of(0.1), identity_of(0.1, every=2)) == {"evaluate_every"}
 
 
-def test_it_does_not_depend_on_what_other_seeds_are_padded_to(identity, federation, tmp_path):
+def test_identity_does_not_depend_on_padding(identity, federation, tmp_path):
     own_model = mlp((4, 4, 1), (6,), 4)._replace(loss=lambda z, y: 2 * CE(z, y))  # its rounds are traced
     pool = jax.tree.map(lambda array: jnp.pad(array, [(0, 5), *[(0, 0)] * (array.ndim - 1)]), federation.train.pool)
     index = jnp.pad(federation.train.index, ((0, 0), (0, 7)))
@@ -300,7 +300,7 @@ def test_a_users_code_that_was_edited_is_another_run(key, federation, model, par
     assert "program" in differing(original, identity_of(edited(FACTOR=0.05, ORDER=-1)))
 
 
-def test_what_is_told_in_full_is_not_traced(model):
+def test_runs_that_are_described_in_full_are_not_traced(model):
     work = Work(1, 8, optimizer=partial(optax.sgd, momentum=0.9), terms=(proximal_to_start,))
     regression = fljax.regression(model, mean=0.5, deviation=2.0)
     own_loss = regression._replace(loss=Task("regression", lambda z, y: jnp.abs(z[:, 0] - y)))
@@ -310,13 +310,13 @@ def test_what_is_told_in_full_is_not_traced(model):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_our_networks_tell_all_of_themselves(name):
+def test_our_networks_are_described_in_full(name):
     shape, sizes = SMALL[name]
     assert tells_all(fedavg(fljax.MODELS[name](input_shape=shape, n_classes=4, **sizes), WORK), uniform().of(9))
 
 
 @pytest.mark.parametrize("name", fljax.ALGORITHMS)
-def test_our_methods_tell_all_of_themselves(name):
+def test_our_methods_are_described_in_full(name):
     special_networks = {"fedbn": "resnet18", **dict.fromkeys(("fedsr", "fedsr_ft", "fedcr"), "variational_cnn")}
     network = special_networks.get(name, "cnn")
     assert tells_all(fljax.ALGORITHMS[name](fljax.MODELS[network]((16, 16, 3), 4), WORK), uniform().of(9))
@@ -405,7 +405,7 @@ def test_what_a_federation_gains_or_loses_is_named(key, federation, averaging, t
         train_on(without_part, n_rounds, "loses")
 
 
-def test_a_folder_that_says_nothing_yet_of_what_came_later_is_gone_on_with(key, federation, averaging, tmp_path):
+def test_a_folder_from_before_later_fields_is_resumed(key, federation, averaging, tmp_path):
     def train_for(n_rounds, folder, lr=0.1):
         return train(averaging, fljax.fedavg.Hyper(lr=lr), federation, key, n_rounds, folder=tmp_path / folder)
 
@@ -421,7 +421,7 @@ def test_a_folder_that_says_nothing_yet_of_what_came_later_is_gone_on_with(key, 
     assert json.loads(serialization.msgpack_restore(path.read_bytes())["identity"]).keys() >= set(LATER[:4])
 
 
-def test_a_folder_of_a_sampling_without_a_name_that_says_no_clock_yet_is_gone_on_with(identity, model, tmp_path):
+def test_a_folder_of_an_unnamed_sampling_from_before_clocks_is_resumed(identity, model, tmp_path):
     current = identity(model, sampling=silent(0))
     old_identity = {name: value for name, value in current.items() if name not in LATER}
     assert "sampling.timing" in current.keys() - old_identity.keys()
@@ -431,7 +431,7 @@ def test_a_folder_of_a_sampling_without_a_name_that_says_no_clock_yet_is_gone_on
 
 
 @pytest.mark.parametrize("make", [wait_for_all, lambda sampling, seconds: with_deadline(sampling, seconds, 2.0)])
-def test_a_sampling_of_ours_with_a_clock_tells_all(model, make):
+def test_a_sampling_with_a_clock_is_described_in_full(model, make):
     assert tells_all(fedavg(model, WORK), make(uniform(), CLOCK).of(9))
     assert tells_all(fedavg(model, WORK), tiers(CLOCK, 3, 2).of(9))
 

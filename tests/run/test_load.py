@@ -118,7 +118,7 @@ def test_a_run_stopped_between_two_tests_has_its_last_one(tmp_path, config, expe
     assert repr(result) == f"<fedavg: 3 rounds, accuracy_macro {expected[0]:.4f}>"
 
 
-def test_models_of_a_run_that_was_gone_on_with_and_stopped_are_told(trained_run):
+def test_models_of_a_run_that_was_resumed_and_stopped_are_refused(trained_run):
     folder, _, _, _, models, _ = trained_run
     result, content = fljax.load_run(folder)["fedbn"], (folder / FILE).read_bytes()
     try:
@@ -311,7 +311,7 @@ def test_rounds_and_seconds_of_a_table_are_those_since_the_run_began():
     np.testing.assert_array_equal(over_rounds(run, "rounds"), [1, 2, 3])
 
 
-def test_what_it_takes_to_get_to_a_target():
+def test_rounds_megabytes_and_seconds_until_a_target():
     metrics = {
         "accuracy_macro": np.array([0.1, np.nan, 0.5, 0.7]),
         "ids": np.array([[0, 1], [1, 2], [0, 2], [0, 1]]),

@@ -49,7 +49,7 @@ def test_the_one_model_of_all_is_tested_as_it_is(key, averaging, parts):
 @pytest.mark.parametrize(
     "make", [*slow(standalone), lambda m, w: fedper(m, w, n_personal=2)], ids=["standalone", "fedper"]
 )
-def test_alone_they_learn_what_a_run_of_theirs_would(key, model, parts, make):
+def test_newcomers_alone_learn_as_in_a_run_of_their_own(key, model, parts, make):
     training, new = parts
     algorithm, hyper = make(model, FULL), fljax.standalone.Hyper(lr=0.2)
     state = jitted(algorithm.init)(split_key(key).init, hyper, training.train)

@@ -57,7 +57,7 @@ def measure_parts(federation):
 
 
 @pytest.mark.slow
-def test_all_parts_are_told_and_training_longer_is_told_of_training(measure_parts):
+def test_all_parts_have_seconds_and_longer_training_has_more(measure_parts):
     one_epoch, twenty_epochs = measure_parts(1), measure_parts(20)
     for seconds in (one_epoch, twenty_epochs):
         assert list(seconds) == [*PARTS, "rest"]
@@ -68,7 +68,7 @@ def test_all_parts_are_told_and_training_longer_is_told_of_training(measure_part
 
 
 @pytest.mark.slow
-def test_a_device_that_tells_nothing_is_told_so(averaging, federation, key, monkeypatch):
+def test_a_device_that_reports_no_operations_is_an_error(averaging, federation, key, monkeypatch):
     monkeypatch.setattr(profile_module, "_events", lambda folder: iter([("of another program", 1.0)]))
     with pytest.raises(RuntimeError, match="does not report operations on cpu"):
         profile(averaging, fljax.fedavg.Hyper(), federation, key, compile="fast")
@@ -92,7 +92,7 @@ def test_seconds_are_of_a_round_and_a_loop_is_what_is_in_it(averaging, federatio
         ({"compile": "best"}, "compile='best'"),
     ],
 )
-def test_bad_input_is_told_as_by_simulate(averaging, federation, key, arguments, message):
+def test_bad_input_is_refused_as_by_simulate(averaging, federation, key, arguments, message):
     with pytest.raises(ValueError, match=message):
         profile(
             **{"algorithm": averaging, "hyper": fljax.fedavg.Hyper(), "federation": federation, "key": key} | arguments

@@ -207,7 +207,7 @@ def test_as_many_scales_as_outputs(key, name):
         fljax.simulate(fljax.fedavg(model, fljax.Work(1, 8)), fljax.fedavg.Hyper(), federation, key, 1)
 
 
-def test_labels_that_a_model_of_nan_leaves_out_are_not_told_rightly():
+def test_labels_for_which_a_model_gives_nan_count_as_wrong():
     y = jnp.zeros((6, 5)).at[0, :2].set(1)
     data = ClientData(Examples(jnp.ones((6, 3)), y), jnp.arange(6).reshape(2, 3), jnp.full(2, 3))
     params_of_nan = jnp.full((3, 5), jnp.nan).at[:, 1].set(1)  # one of its outputs is a number

@@ -130,7 +130,7 @@ def test_results_that_were_left_out_are_counted_and_said():
     assert left_out({"b": [outcome(clustered=False).metrics]}) == []
 
 
-def test_a_clustered_method_that_came_to_one_model_is_told():
+def test_a_clustered_method_that_ended_with_one_model_is_reported():
     """Clusters are those that clients were last said to be in; -1 is a client in none."""
     first, second, third = (outcome(clustered=True).metrics for _ in range(3))
     first["label"] = np.array([[0, 1, 2], [0, 0, 0], [5, 5, 5]])

@@ -173,7 +173,7 @@ def test_scores_of_ones_own_see_a_clients_examples_and_no_others(outputs):
     assert metrics["biggest_micro"] == np.mean(np.repeat([5, 3, 4, 1], [12, 7, 2, 1]), dtype=np.float32)
 
 
-def test_what_every_test_says_stays_as_it_is(outputs):
+def test_scores_change_no_other_metric(outputs):
     outputs[19:] = np.eye(N_CLASSES)[LABELS[19:]]  # told rightly, as not all of the first two clients are
     data = data_of(outputs)
     unscored, scored = scores_of(data), scores_of(data, "auc", "top3")

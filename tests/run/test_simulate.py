@@ -65,7 +65,7 @@ def test_clustered_runs_say_with_which_model_each_client_was_tested(model, feder
         np.testing.assert_array_equal(rows[n_rounds - 1], models.row)
 
 
-def test_it_learns(metrics):
+def test_the_run_learns(metrics):
     assert metrics["accuracy_macro"][-1] > 0.9  # classes are Gaussians that a linear model separates
 
 

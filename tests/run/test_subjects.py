@@ -21,7 +21,7 @@ HYPER = fljax.fedavg.Hyper(lr=0.1)
 
 
 @pytest.mark.parametrize("run", [fljax.simulate, fljax.train, fljax.sweep])
-def test_it_is_refused_by_name(run, averaging, federation, key):
+def test_bad_arguments_are_refused_by_name(run, averaging, federation, key):
     arguments = {"algorithm": averaging, "hyper": HYPER, "federation": federation, "key": key, "n_rounds": 1}
     changes = [
         (
@@ -74,7 +74,7 @@ def test_data_is_shown_by_its_types_and_shapes(federation):
     assert repr(federation.train._replace(size=3)).endswith("size=3)")
 
 
-def test_what_is_long_is_told_by_its_type(averaging, federation, key):
+def test_long_values_are_named_by_their_type(averaging, federation, key):
     arguments = {"algorithm": averaging, "hyper": HYPER, "federation": federation, "key": key, "n_rounds": 1}
     for change, message in (
         ({"hyper": federation, "federation": HYPER}, "hyper of type Federation is not a Hyper; give hyperparameters"),
@@ -138,7 +138,7 @@ def trained_ditto():
 
 
 @pytest.mark.parametrize("function", [*slow(fljax.evaluate_new_clients), fljax.deployed])
-def test_who_is_met_after_a_run_is_checked_as_for_a_run(trained_ditto, function, key):
+def test_clients_after_a_run_are_checked_as_for_a_run(trained_ditto, function, key):
     algorithm, hyper, state = trained_ditto
     changes = [
         ({"federation": clients_of(classes=5)}, "there is a label 4, but the network has 3 outputs; give it 5 or more"),
@@ -217,7 +217,7 @@ def test_what_clients_keep_has_a_row_for_each(averaging, federation, key, run, c
         run(own_method, HYPER, federation, key, n_rounds=1, **({"n_seeds": 1} if run is fljax.sweep else {}))
 
 
-def test_outputs_of_ones_own_are_told(averaging, federation, key):
+def test_wrong_outputs_of_an_own_predict_are_refused(averaging, federation, key):
     predict = averaging.predict
     nameless = averaging._replace(about=averaging.about._replace(model=()))
     for own_predict, message in (
@@ -249,7 +249,7 @@ def test_a_round_gives_its_metrics_too(averaging, federation, key):
         fljax.simulate(own_method, HYPER, federation, key, 1)
 
 
-def test_who_is_told_of_rounds_can_be_told(averaging, federation, key):
+def test_loggers_without_their_methods_are_refused(averaging, federation, key):
     with pytest.raises(ValueError, match=r"progress is of type .*, without prepare, .*; for a logger of rounds give"):
         fljax.train(averaging, HYPER, federation, key, 1, progress=print)
     with pytest.raises(ValueError, match=r"loggers: one is of type .*, without log\(round, values\)"):
