@@ -43,7 +43,7 @@ def test_a_run(finished_folder, averaging, federation, count, capsys, name):
     campaign(name, file, read, lambda result: same(result, expected), count, capsys, finished_folder)
 
 
-@pytest.mark.parametrize("name", ["search.json", "00-0000-000000.npz"])
+@pytest.mark.parametrize("name", ["search.json", "00-0000-000000.npz", "begun.npz"])
 def test_a_search(tmp_path, count, capsys, name):
     cells = np.arange(4)
     identity = {"algorithm": "fedavg", "hyper.lr": [0.1, 0.2], "key": [0, 0], "n_seeds": 2, "points": [0, 1]}
@@ -52,9 +52,12 @@ def test_a_search(tmp_path, count, capsys, name):
     rng = np.random.default_rng(0)
     part = Part(cells, np.zeros(4, np.int32), [rng.normal(size=(4, 30))], {"loss": rng.normal(size=(4, 2))})
     store.write(0, part)
+    store.write(0, part, is_finished=False)
 
     def read():
-        return store.open(identity).read(0, cells, 2, True)
+        if name == "begun.npz":
+            return [store.open(identity).read_begun(0, cells, 3)]
+        return store.open(identity).read(0, cells, 2)
 
     campaign(name, tmp_path / "parts" / name, read, lambda result: same(result, [part]), count, capsys, tmp_path)
 
