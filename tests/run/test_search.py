@@ -15,9 +15,10 @@ from sklearn.metrics import adjusted_rand_score
 
 import fljax
 from fljax.run import writer
+from fljax.run.mesh import over_devices
 from fljax.run.programs import Level
 from fljax.run.sweep import best, by_point, on_validation, over_settings, program, search, sweep, tidy
-from fljax.run.sweep.batch import BatchRecord
+from fljax.run.sweep.batch import BatchRecord, places_of
 from fljax.run.sweep.figures import curves, response
 from fljax.run.sweep.halving import Rung, rungs, survivors
 from fljax.run.sweep.shown import as_table, verdict
@@ -83,6 +84,14 @@ def test_a_batch_is_of_as_many_runs_as_are_asked_for(run_search, tmp_path, at_on
     """Ten runs on two devices: what a stop loses."""
     run_search(folder=tmp_path, at_once=at_once)
     assert len([*(tmp_path / "parts").glob("*.npz")]) == n_batches
+
+
+def test_runs_of_a_batch_are_dealt_to_the_devices():
+    """Each device has a contiguous share of the batch's rows."""
+    with over_devices(n_sweep=2):
+        np.testing.assert_array_equal(places_of(3, 8), [0, 4, 1])
+        np.testing.assert_array_equal(np.sort(places_of(8, 8)), np.arange(8))
+    np.testing.assert_array_equal(places_of(3, 8), [0, 1, 2])
 
 
 def test_a_stage_keeps_no_more_than_its_rounds(run_search, monkeypatch):

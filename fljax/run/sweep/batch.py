@@ -8,12 +8,18 @@ import numpy as np
 from fljax.rounds.round_metrics import check_clusters
 from fljax.run import hosts
 from fljax.run.checkpoint import as_numbers
+from fljax.run.mesh import n_sweep_devices
 from fljax.run.progress import SilentProgress
 from fljax.run.sweep import parts
 from fljax.run.sweep.program import Cell
 
 OnRounds = Callable[[int, int], None]
 """``on_rounds(done, n)``: of the ``n`` rounds of all runs of a stage, ``done`` are done."""
+
+
+def places_of(n_runs: int, batch: int) -> np.ndarray:
+    """(n_runs,) the row of each run in a batch: they are dealt to the devices, each of which has a contiguous share."""
+    return np.arange(batch).reshape(n_sweep_devices(), -1).T.reshape(-1)[:n_runs]
 
 
 class BatchRecord:
@@ -24,6 +30,7 @@ class BatchRecord:
         store: parts.Store,
         stage: int,
         cells: np.ndarray,
+        places: np.ndarray,
         first: int,
         until: int,
         n_clients: int,
@@ -31,7 +38,7 @@ class BatchRecord:
         begun: parts.Part | None,
     ) -> None:
         self.folder, self.store, self.stage = store.folder, store, stage
-        self.cells = cells  # (runs,) their numbers; the program has further rows of padding
+        self.cells, self.places = cells, places  # (runs,) their numbers, and rows in the program, which has others
         self.n_clients = n_clients  # of all runs together, with those of padding
         self.until, self.keep = until, keep  # the stage's last round, and whether states are kept after it
         self.chunks = [] if begun is None else [begun.metrics]
@@ -43,7 +50,7 @@ class BatchRecord:
         Raises:
             ValueError: a user's rule returned a cluster that does not exist.
         """
-        metrics = {name: np.moveaxis(value[:, : len(self.cells)], 0, 1) for name, value in metrics.items()}
+        metrics = {name: np.moveaxis(value[:, self.places], 0, 1) for name, value in metrics.items()}
         check_clusters(metrics)
         self.chunks.append(metrics)
         self.round += metrics["diverged"].shape[1]
@@ -70,14 +77,14 @@ class BatchRecord:
         return self._part(hosts.gathered(cells if self.keep else cells._replace(state=None)), self.keep)
 
     def _part(self, cells: Cell, keep: bool) -> parts.Part:
-        n_runs, state = len(self.cells), None
+        state = None
         if keep:
             leaves = jax.device_get(jax.tree.leaves(jax.tree.map(as_numbers, cells.state)))
-            state = [leaf[:n_runs] for leaf in leaves]
+            state = [leaf[self.places] for leaf in leaves]
         # A copy even of a single chunk, which is a view of an array with another order of axes.
         metrics = {name: np.concatenate([chunk[name] for chunk in self.chunks], axis=1) for name in self.chunks[0]}
         self.chunks = [metrics]
-        return parts.Part(self.cells, np.asarray(cells.diverged)[:n_runs], state, metrics)
+        return parts.Part(self.cells, np.asarray(cells.diverged)[self.places], state, metrics)
 
 
 class BatchProgress(SilentProgress):

@@ -15,7 +15,7 @@ from fljax.run.headline import LOWER_IS_BETTER
 from fljax.run.loop import Loop
 from fljax.run.spread import measured
 from fljax.run.sweep import parts
-from fljax.run.sweep.batch import BatchProgress, BatchRecord, OnRounds
+from fljax.run.sweep.batch import BatchProgress, BatchRecord, OnRounds, places_of
 from fljax.run.sweep.halving import Rung, survivors
 from fljax.run.sweep.program import Cell, Setting, advance, begin
 from fljax.run.sweep.table import AGREEMENT
@@ -65,7 +65,8 @@ class Stage(NamedTuple):
         self.on_rounds(n_done + (0 if begun is None else len(begun.cells) * begun.n_rounds), n)
         n_clients = self.batch * self.federation.train.n_clients
         for chosen in self._batches(missing, begun):
-            record = BatchRecord(self.store, stage, chosen, first, until, n_clients, keep, begun)
+            places = places_of(len(chosen), self.batch)
+            record = BatchRecord(self.store, stage, chosen, places, first, until, n_clients, keep, begun)
             progress = BatchProgress(self.on_rounds, len(chosen), first, n_done, n)
             loop = Loop(record, SECONDS_PER_CHUNK, self.seconds_per_checkpoint, progress, self.asked)
             batch_cells = begin(self.setting, self._of_batch(cells, chosen, begun), self.federation)
@@ -85,8 +86,9 @@ class Stage(NamedTuple):
     def _of_batch(self, cells: Cell, chosen: np.ndarray, begun: parts.Part | None) -> Cell:
         """The cells ``chosen``, as they are or as an interrupted batch has ``begun`` them."""
         # The last batch is padded with frozen runs, which cost nothing, so that all batches use one program.
-        is_run = np.arange(self.batch) < len(chosen)
-        rows = np.where(is_run, np.arange(self.batch), 0)
+        rows, is_run = np.zeros(self.batch, int), np.zeros(self.batch, bool)
+        places = places_of(len(chosen), self.batch)
+        rows[places], is_run[places] = np.arange(len(chosen)), True
         batch_cells: Cell = jax.tree.map(lambda leaf: leaf[chosen[rows]], cells)
         if begun is not None:
             state: Any = [leaf[rows] for leaf in begun.state or ()]
