@@ -84,7 +84,7 @@ def _part(groups: Groups, baseline: str | None, measure: str, target: float | No
     import numpy as np
 
     from fljax.run.formats import table_of
-    from fljax.run.headline import measures_of
+    from fljax.run.headline import limits, measures_of
     from fljax.run.significance import compare_scores
 
     results, config = by_method(groups, brief), configs_of(groups, brief)
@@ -104,7 +104,7 @@ def _part(groups: Groups, baseline: str | None, measure: str, target: float | No
         for method in scores
         if not same_clients(config[method], config.get(baseline_method, {}), seeds=is_single_seed)
     ]
-    compared = compare_scores(scores, baseline_method, apart=unpaired)
+    compared = compare_scores(scores, baseline_method, apart=unpaired, limits=limits(measure))
     all_results = [result for by_seed in results.values() for result in by_seed.values()]
     first = measures_of(all_results[0].metrics)
     is_same_task = all(measures_of(result.metrics) == first for result in all_results)

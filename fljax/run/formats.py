@@ -65,6 +65,7 @@ def as_rows(compared: Sequence[Compared], measure: str) -> list[Row]:
             "difference": None if method.difference is None else _number(method.difference.mean),
             "difference_low": None if method.difference is None else _number(method.difference.low),
             "difference_high": None if method.difference is None else _number(method.difference.high),
+            "pairs": None if method.difference is None else method.n_pairs,
             "p_value": method.p_value,
             "p_holm": method.p_holm,
             "p_wilcoxon": method.p_wilcoxon,

@@ -1,5 +1,6 @@
 """The headline metrics of a run: those of classification or of regression."""
 
+import math
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -56,10 +57,22 @@ which are also small if all clients do equally badly."""
 
 
 def direction(measure: str) -> int:
-    """1 if a higher value of a metric is better, -1 if a lower one is, else 0. A test of new clients counts as the same
-    test of the others."""
-    measure = measure.removeprefix(NEW)
+    """1 if a higher value of a metric is better, -1 if a lower one is, else 0. A test of new clients, and one of the
+    validation split, counts as the same test of the others."""
+    measure = measure.removeprefix(NEW).removeprefix(VALIDATION)
+    measure = "test_loss" if measure == "loss" else measure  # val_loss
     return (measure in HIGHER_IS_BETTER) - (measure in LOWER_IS_BETTER)
+
+
+def limits(measure: str) -> tuple[float, float]:
+    """The least and the greatest value that a metric can have, on any split; infinite if it has no such limit."""
+    measure = measure.removeprefix(NEW).removeprefix(VALIDATION)
+    kind = measure.partition("_")[0]
+    if direction(measure) > 0:
+        return {"r2": -math.inf, "ari": -0.5}.get(kind, 0.0), 1.0
+    if direction(measure) < 0:
+        return 0.0, {"brier": 2.0, "ece": 1.0, "attack": 1.0}.get(kind, math.inf)
+    return -math.inf, math.inf
 
 
 def scores_in(metrics: Collection[str]) -> list[str]:

@@ -4,6 +4,7 @@ All methods of a seed have the same federation, cohorts and initial model, so th
 difference between two methods varies far less than either score.
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -19,6 +20,14 @@ class Interval(NamedTuple):
     mean: float
     low: float
     high: float
+
+    def within(self, least: float, greatest: float) -> "Interval":
+        """The interval without its parts beyond the values that a mean can have: with few values Student's interval
+        exceeds them by far. If its own mean is beyond them (a loss of the user's may be negative), it is unchanged."""
+        if not least <= self.mean <= greatest:
+            return self
+        low, high = (end if math.isnan(end) else min(max(end, least), greatest) for end in self[1:])
+        return Interval(self.mean, low, high)
 
 
 class Compared(NamedTuple):
@@ -41,6 +50,7 @@ def compare_scores(
     baseline: str | None = None,
     confidence: float = 0.95,
     apart: Collection[str] = (),
+    limits: tuple[float, float] = (-math.inf, math.inf),
 ) -> list[Compared]:
     """Each method's scores, and its paired difference to the ``baseline``.
 
@@ -50,12 +60,13 @@ def compare_scores(
         confidence: of the intervals, in (0, 1).
         apart: methods whose scores are not paired with those of the ``baseline``, for example because they have other
             clients: they get no difference.
+        limits: the least and the greatest possible score, see `fljax.run.headline.limits`; intervals end there, and
+            those of differences at the greatest possible difference.
 
     Raises:
         ValueError: there is no method or no such baseline, scores differ in length, or ``confidence`` is out of range.
     """
-    if not 0 < real("confidence", confidence) < 1:
-        raise ValueError(f"confidence={confidence} is out of its range; choose 0 < confidence < 1, such as 0.95")
+    _check_confidence(confidence)
     table = {name: np.asarray(values, np.float64) for name, values in scores.items()}
     if not table:
         raise ValueError("scores is empty; give the scores of at least one method")
@@ -72,7 +83,15 @@ def compare_scores(
         for name, values in table.items()
     ]
     corrected = holm([row.p_value for row in rows])
-    return [row._replace(p_holm=p) for row, p in zip(rows, corrected, strict=True)]
+    return [_within(row, *limits)._replace(p_holm=p) for row, p in zip(rows, corrected, strict=True)]
+
+
+def _within(row: Compared, least: float, greatest: float) -> Compared:
+    most_apart = greatest - least
+    return row._replace(
+        interval=row.interval.within(least, greatest),
+        difference=row.difference and row.difference.within(-most_apart, most_apart),
+    )
 
 
 def _against(name: str, values: np.ndarray, baseline: np.ndarray | None, confidence: float) -> Compared:
@@ -98,7 +117,12 @@ def _against(name: str, values: np.ndarray, baseline: np.ndarray | None, confide
 
 
 def interval_of(values: np.ndarray, confidence: float = 0.95) -> Interval:
-    """The mean of independent values and its Student confidence interval, see `Interval`."""
+    """The mean of independent values and its Student confidence interval, see `Interval`.
+
+    Raises:
+        ValueError: ``confidence`` is not in (0, 1).
+    """
+    _check_confidence(confidence)
     if len(values) < 2 or not np.ptp(values) > 0:
         mean = float(values[0]) if len(values) else float("nan")
         return Interval(mean, float("nan"), float("nan"))
@@ -107,6 +131,11 @@ def interval_of(values: np.ndarray, confidence: float = 0.95) -> Interval:
     mean, standard_error = float(values.mean()), float(values.std(ddof=1)) / len(values) ** 0.5
     half_width = float(stdtrit(len(values) - 1, 0.5 + confidence / 2)) * standard_error
     return Interval(mean, mean - half_width, mean + half_width)
+
+
+def _check_confidence(confidence: float) -> None:
+    if not 0 < real("confidence", confidence) < 1:
+        raise ValueError(f"confidence={confidence} is out of its range; choose 0 < confidence < 1, such as 0.95")
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

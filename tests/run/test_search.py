@@ -394,6 +394,9 @@ def test_the_best_point_and_its_interval(sweep_metrics, hypers):
     )
     with pytest.raises(ValueError, match="every point diverged"):
         best([row for row in rows if row["diverged"]])
+    for no_metric in ("seed", "lr", "best_round"):
+        with pytest.raises(ValueError, match=f"^metric='{no_metric}' is unknown; choose one of accuracy_macro, "):
+            best(rows, no_metric)
 
 
 def test_intervals_are_shown_as_far_as_a_metric_goes_and_with_what_they_leave_out():
@@ -404,6 +407,7 @@ def test_intervals_are_shown_as_far_as_a_metric_goes_and_with_what_they_leave_ou
     assert verdict(rows, "accuracy_macro").endswith("(95 % interval over 2 seeds of one partition: 0.0000 to 1.0000)")
     assert verdict(rows, "test_loss").endswith("0.0000 to 1.5392)")
     assert "0.0000 to 1.0000" in as_table(by_point(rows), "accuracy_macro").text
+    assert best(rows)[2:4] == (0, 1)
     (r2_point,) = by_point(
         tidy(hypers, {"accuracy_macro": values, "r2_micro": values, "diverged": diverged}), "r2_micro"
     )

@@ -12,7 +12,7 @@ from scipy import stats
 
 from fljax.run import formats, plots
 from fljax.run.columns import decimals
-from fljax.run.headline import direction
+from fljax.run.headline import direction, limits
 from fljax.run.page import page
 from fljax.run.ranks import rank_methods
 from fljax.run.report import save_table
@@ -44,6 +44,36 @@ def test_interval_of_a_mean_is_scipys():
     assert interval_of(SEED, 0.9) == pytest.approx((SEED.mean(), low, high))
     for values in (SEED[:1], np.repeat(SEED[:1], 3)):  # equal values do not show how far others would vary
         assert interval_of(values) == pytest.approx((SEED[0], np.nan, np.nan), nan_ok=True)
+
+
+def test_intervals_end_where_a_metric_does():
+    near_one, half = [0.99, 1.0, 0.97], [0.1, 0.9, 0.5]
+    assert stats.t.interval(0.95, 2, np.mean(near_one), stats.sem(near_one))[1] > 1.02
+    assert stats.ttest_rel([1.0, 1.0], [0.0, 0.4]).confidence_interval(0.95).high > 3
+    high, low = compare_scores({"near one": near_one, "half": half}, limits=limits("accuracy_macro"))
+    assert (high.interval.high, low.interval.low, low.interval.high) == (1, 0, 1)
+    assert high.interval.low == pytest.approx(stats.t.interval(0.95, 2, np.mean(near_one), stats.sem(near_one))[0])
+    (_, most) = compare_scores({"a": [0.0, 0.4], "b": [1.0, 1.0]}, limits=limits("accuracy_macro"))
+    assert most.difference[1:] == (-1, 1)
+    assert most.p_value == compare_scores({"a": [0.0, 0.4], "b": [1.0, 1.0]})[1].p_value
+    (own,) = compare_scores({"a": [-3.0, -1.0]}, limits=limits("test_loss"))  # a loss of the user's, below 0
+    assert own.interval == compare_scores({"a": [-3.0, -1.0]})[0].interval
+    assert interval_of(SEED[:1]).within(0, 1) == pytest.approx((SEED[0], np.nan, np.nan), nan_ok=True)
+
+
+def test_limits_of_metrics():
+    names = (
+        "accuracy_macro",
+        "val_accuracy_p10",
+        "new_f1_macro",
+        "accuracy_at_best_val",
+        "auc_micro",
+        "attack_success",
+    )
+    assert {limits(name) for name in (*names, "ece_macro")} == {(0.0, 1.0)}
+    assert (limits("r2_micro"), limits("ari"), limits("brier_macro")) == ((-np.inf, 1.0), (-0.5, 1.0), (0.0, 2.0))
+    assert {limits(name) for name in ("test_loss", "val_loss", "mse_macro", "rounds")} == {(0.0, np.inf)}
+    assert {limits(name) for name in ("churn", "missed_class_macro")} == {(-np.inf, np.inf)}
 
 
 def test_holm_by_hand():
@@ -113,13 +143,15 @@ def test_tables_say_the_same_in_every_form(tmp_path):
     with (tmp_path / "c.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert float(rows[1]["p_value"]) == compared[1].p_value
-    assert rows[0]["difference"] == ""
+    assert rows[0]["difference"] == rows[0]["pairs"] == ""
+    assert rows[1]["pairs"] == "8"
     assert table.text.splitlines()[-1].startswith("ifca_2")
 
 
-def test_new_clients_are_judged_as_the_others():
+def test_new_clients_and_validation_splits_are_judged_as_the_others():
     names = ("new_accuracy_macro", "new_test_loss", "new_churn", "attack_success", "rounds", "rmse_micro")
     assert [direction(name) for name in names] == [1, -1, 0, -1, -1, -1]
+    assert [direction(name) for name in ("val_accuracy_macro", "val_loss", "val_churn")] == [1, -1, 0]
 
 
 @pytest.mark.parametrize(
@@ -245,3 +277,5 @@ def test_scores_that_are_no_row_of_seeds(scores, shape):
 def test_a_confidence_that_is_none(confidence):
     with pytest.raises(ValueError, match=r"^confidence="):
         compare_scores({"a": [1.0, 2.0], "b": [2.0, 2.5]}, confidence=confidence)
+    with pytest.raises(ValueError, match=r"^confidence="):
+        interval_of(SEED, confidence)

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 from fljax.run.columns import decimals
 from fljax.run.formats import Table
-from fljax.run.headline import HIGHER_IS_BETTER, LOWER_IS_BETTER, direction
+from fljax.run.headline import limits
 from fljax.run.report import Row
-from fljax.run.sweep.table import AGREEMENT, Spread, best, by_point, completed, named, ranked
+from fljax.run.significance import Interval
+from fljax.run.sweep.table import Spread, best, by_point, completed, named, ranked
 
 SHOWN = 10
 """Number of points in `as_table`; the rows of `fljax.run.sweep.tidy` have all."""
@@ -52,11 +53,9 @@ def verdict(rows: Sequence[Row], metric: str, split: str = "test") -> str:
 
 
 def _interval(spread: Spread, metric: str) -> str:
-    """A point's interval, cut to the range of the metric: with two seeds Student's interval exceeds it by far."""
-    is_share = metric in HIGHER_IS_BETTER and not metric.startswith("r2") and metric != AGREEMENT
-    least = 0.0 if is_share or metric in LOWER_IS_BETTER else -math.inf
-    most = math.inf if metric in LOWER_IS_BETTER or direction(metric) == 0 else 1.0
-    return f"{_number(max(spread.low, least))} to {_number(min(spread.high, most))}"
+    """A point's interval, as far as the metric goes."""
+    _, low, high = Interval(spread.mean, spread.low, spread.high).within(*limits(metric))
+    return f"{_number(low)} to {_number(high)}"
 
 
 def _number(value: float) -> str:

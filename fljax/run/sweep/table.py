@@ -13,6 +13,7 @@ from fljax.run.headline import (
     LOWER_IS_BETTER,
     MEANS,
     NUMBERS,
+    limits,
     measures_of,
     scores_in,
 )
@@ -46,8 +47,8 @@ OF_A_RUN = (
     *OPTIONAL_COLUMNS.values(),
 )
 """Columns that are not part of a point; further scores are not either, see `is_of_a_run`."""
-
-
+NO_RESULTS = ("seed", "rounds", "diverged", "best_round")
+"""Columns of a run by which points cannot be judged."""
 ROUNDS_IN_ALL = "sweep.rounds"
 """Column in a table of sweeps of different lengths: the full number of rounds of the run's sweep."""
 
@@ -57,7 +58,7 @@ class Spread(NamedTuple):
 
     point: Row  # its settings and hyperparameters
     mean: float  # over the seeds whose loss stayed finite; NaN if there are none
-    low: float  # ends of the confidence interval; NaN with fewer than two such seeds
+    low: float  # ends of the confidence interval, which ends where the metric does; NaN with fewer than two such seeds
     high: float
     n_seeds: int
     n_diverged: int
@@ -132,17 +133,19 @@ def _outcome(run: Mapping[str, np.ndarray]) -> Row:
 
 
 def by_point(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: float = 0.95) -> list[Spread]:
-    """Every point over its seeds, with Student's confidence interval of the mean; in the order of the rows.
+    """Every point over its seeds, with Student's confidence interval of the mean, as far as the metric goes; in the
+    order of the rows.
 
     A point that was run twice counts as two points, each with its own seeds, because copies add no information.
 
     Raises:
-        ValueError: there are no rows, or they do not have the ``metric``.
+        ValueError: there are no rows, they do not have the ``metric``, or ``confidence`` is not in (0, 1).
     """
     if not rows:
         raise ValueError("rows=[] is empty; give those of tidy")
-    if metric not in rows[0]:
-        raise ValueError(f"metric={metric!r} is unknown; choose one of {', '.join(filter(is_of_a_run, rows[0]))}")
+    metrics = [name for name in rows[0] if is_of_a_run(name) and name not in NO_RESULTS]
+    if metric not in metrics:
+        raise ValueError(f"metric={metric!r} is unknown; choose one of {', '.join(metrics)}")
     groups: dict[tuple, list[Row]] = {}
     copies: Counter[tuple] = Counter()
     for row in rows:
@@ -188,7 +191,8 @@ def _spread(point: Row, rows: Sequence[Row], metric: str, confidence: float) -> 
     values = np.array([row[metric] for row in rows if row[metric] is not None], float)
     n_diverged, rounds, epsilon_spent = len(rows) - len(values), int(str(rows[0]["rounds"])), rows[0].get(SPENT)
     epsilon = epsilon_spent if isinstance(epsilon_spent, float) else None
-    return Spread(point, *interval_of(values, confidence), len(rows), n_diverged, rounds, epsilon)
+    interval = interval_of(values, confidence).within(*limits(metric))
+    return Spread(point, *interval, len(rows), n_diverged, rounds, epsilon)
 
 
 def best(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: float = 0.95) -> Spread:
