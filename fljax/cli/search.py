@@ -20,8 +20,8 @@ from fljax.run.report import Row, save_table
 from fljax.run.sweep.points import count_points
 from fljax.run.sweep.points import rows as point_rows
 from fljax.run.sweep.search import Found, over_settings, search
-from fljax.run.sweep.shown import as_table, verdict
-from fljax.run.sweep.table import best, by_point, metric_of, of_split, tidy
+from fljax.run.sweep.shown import as_table, verdicts
+from fljax.run.sweep.table import by_point, metric_of, of_split, tidy
 from fljax.run.writer import only_run
 
 
@@ -75,10 +75,14 @@ def _results(
         print(f"results in {folder}: config.toml, table.csv, plots/")
     else:
         print(f"{folder} is not writable: its table.csv and plots/ are unchanged")
-    print(verdict(rows, metric, options.judge))  # last, because it may raise, and the results are saved by then
-    if words := as_words(sweep, best(rows, metric).point):
-        print(f"its settings: {shlex.join(words)}")
-    if options.judge != "test":
+    # Last, because it may raise, and the results are saved by then.
+    for line, point in verdicts(rows, metric, options.judge, sweep.conditions):
+        print(line)
+        if point is not None and (words := as_words(sweep, point)):
+            print(f"its settings: {shlex.join(words)}")
+    if options.judge == "test":
+        print("chosen by tests, so do not report these: --judge val chooses by the validation split")
+    else:
         print("fljax compare with the best point's settings gives its test accuracy, over seeds")
     return rows
 

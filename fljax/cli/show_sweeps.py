@@ -10,8 +10,8 @@ from fljax.jobs.kinds import is_sweep
 from fljax.jobs.sweep import read_sweep
 from fljax.jobs.sweep_settings import as_words
 from fljax.run.report import Row
-from fljax.run.sweep.shown import SHOWN, as_table, verdict
-from fljax.run.sweep.table import best, by_point
+from fljax.run.sweep.shown import SHOWN, as_table, verdicts
+from fljax.run.sweep.table import PARTITION, by_point
 
 
 def show_sweeps(folders: Sequence[Path], options: Mapping[str, str]) -> None:
@@ -29,18 +29,21 @@ def show_sweeps(folders: Sequence[Path], options: Mapping[str, str]) -> None:
     print(as_table(points, joined.metric, joined.split).text)
     if len(points) > SHOWN:
         print(f"the best {SHOWN} of {len(points)} points")
+    partitions = [f"{seed}" for seed in dict.fromkeys(row.get(PARTITION) for row in joined.rows)]
+    if min(point.n_partitions for point in points) < len(partitions):
+        print(f"not every point was run on every partition (--seed {', '.join(partitions)}); those on fewer come last")
     if "out" in options:
         save_joined(joined, Path(options["out"]))
         print(f"written to {options['out']}")
-    print(verdict(joined.rows, joined.metric, joined.split))
-    if words := _words_of_best(joined, folders):
-        print(f"its settings: {shlex.join(words)}")
+    for line, point in verdicts(joined.rows, joined.metric, joined.split, joined.conditions):
+        print(line)
+        if point is not None and (words := _words_of(point, joined, folders)):
+            print(f"its settings: {shlex.join(words)}")
 
 
-def _words_of_best(joined: Joined, folders: Sequence[Path]) -> list[str]:
-    """The best point's settings as options of commands, with those in which the sweeps differ; [] if its sweep does not
-    record them."""
-    point = best(joined.rows, joined.metric).point
+def _words_of(point: Row, joined: Joined, folders: Sequence[Path]) -> list[str]:
+    """A point's settings as options of commands, with those in which the sweeps differ; [] if its sweep does not record
+    them."""
     sweep_index = next(i for i, row in zip(joined.of, joined.rows, strict=True) if point.items() <= row.items())
     try:
         sweep = read_sweep(["--folder", str(folders[sweep_index]), "--resume"])
@@ -48,7 +51,9 @@ def _words_of_best(joined: Joined, folders: Sequence[Path]) -> list[str]:
         return []
     own_values: Row = {name: value for name, value in point.items() if name in (*sweep.axes, *sweep.labels)}
     settings = joined.settings[sweep_index]
-    other_names = [name for name in joined.differ if name in settings and name not in ("algorithm", *sweep.outer)]
+    other_names = [
+        name for name in joined.differ if name in settings and name not in ("algorithm", "seed", *sweep.outer)
+    ]
     return [word for name in other_names for word in (f"--{written(name)}", *settings[name])] + as_words(
         sweep, own_values, joined.point
     )

@@ -8,11 +8,12 @@ from fljax.catalogue.job import SWEEP
 from fljax.catalogue.own import short_name
 from fljax.jobs.load_sweep import LoadedSweep, load_sweep
 from fljax.jobs.settings import NOT_KEPT, OUTER, of_toml
+from fljax.jobs.sweep import is_condition
 from fljax.run.frames import number_or_text
 from fljax.run.headline import direction
 from fljax.run.report import Row, save_formats
 from fljax.run.sweep.shown import as_table
-from fljax.run.sweep.table import AGREEMENT, by_point, is_of_a_run, is_of_a_score, of_split, unnamed
+from fljax.run.sweep.table import AGREEMENT, PARTITION, by_point, is_of_a_run, is_of_a_score, of_split, unnamed
 
 _UNSAID = (*SWEEP, *NOT_KEPT, "compile", "data_folder", "evaluate_every", "score", "new_client_rounds")
 """Settings that the table shows already, or that do not affect the final results."""
@@ -28,6 +29,14 @@ class Joined(NamedTuple):
     settings: list[dict[str, list[str]]]  # of each sweep, as words
     metric: str
     split: str  # the split of the tests
+
+    @property
+    def conditions(self) -> list[str]:
+        """The columns of conditions, which are not a choice; see `fljax.jobs.sweep.CONDITIONS`."""
+        outer = [name.removeprefix(f"{OUTER}.") for words in self.settings for name in words]
+        names = {name for name in (*self.differ, *outer) if is_condition(name)}
+        columns = {name if name in self.point else name.rpartition(".")[2] for name in names}
+        return [name for name in self.point if name in columns]
 
     @property
     def point(self) -> list[str]:
@@ -118,7 +127,7 @@ def _differing(columns: Sequence[dict[str, Any]]) -> dict[str, str]:
     short = [name.rpartition(".")[2] for name in differing]
     needs_full_name = [short.count(short_name) > 1 or is_of_a_run(short_name) for short_name in short]
     return {
-        name: (f"sweep.{name}" if is_of_a_run(name) else name) if is_full else short_name
+        name: PARTITION if name == "seed" else f"sweep.{name}" if is_of_a_run(name) else name if is_full else short_name
         for name, short_name, is_full in zip(differing, short, needs_full_name, strict=True)
     }
 

@@ -21,6 +21,7 @@ from fljax.run.sweep.parts import n_devices_of
 from fljax.run.sweep.points import count_points
 from fljax.run.sweep.search import check_ahead, on_validation
 from fljax.run.sweep.table import metric_of
+from fljax.sealed import naming
 from fljax.types import Federation, Model
 
 
@@ -42,7 +43,9 @@ def ready_for(sweep: SweepJob, setting: dict[str, Any]) -> Ready:
     job = sweep.job_with(setting)
     federation, _ = make_parts(job)
     model = make_model(job, federation)
-    federation = on_validation(federation) if sweep.own.judge == "val" else federation
+    if sweep.own.judge == "val":
+        with naming("--judge val"):
+            federation = on_validation(federation)
     method = make_algorithm(sweep.name, job, model)
     _check_clock(sweep, job, method, federation)
     methods, federation = as_clients_are(job, {sweep.name: method}, federation)

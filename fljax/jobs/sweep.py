@@ -23,6 +23,18 @@ NOT_SWEPT = {
 """Settings that a sweep does not have -> the reason."""
 
 
+CONDITIONS = (
+    *("dataset", "data", "client_column", "label_column", "split_column", "task"),
+    *("partition", "attack", "drift", "clock", "dropout", "stragglers", "least_effort"),
+)
+"""Settings, with those of a partition, an attack, a drift and a clock, of what a method faces: nobody chooses these."""
+
+
+def is_condition(full: str) -> bool:
+    """Whether a setting, by full name, is one of `CONDITIONS`, so that each value has a best point of its own."""
+    return full.partition(".")[0] in CONDITIONS
+
+
 class SweepJob(NamedTuple):
     """A job of one method, with the values that are varied."""
 
@@ -66,6 +78,11 @@ class SweepJob(NamedTuple):
             label if is_short else full: full
             for label, is_short, full in zip(short_names, is_unique, self.outer, strict=True)
         }
+
+    @property
+    def conditions(self) -> list[str]:
+        """The labels of the conditions among the settings of the outer loop."""
+        return [label for label, full in self.labels.items() if is_condition(full)]
 
     def job_with(self, setting: dict[str, Any]) -> Job:
         """The job under one static setting of the outer loop, by label."""

@@ -1,6 +1,7 @@
 """`fljax show` of sweeps: those of several folders are one table, a sweep that goes on is shown as it stands."""
 
 import csv
+import re
 import shutil
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from fljax import load_sweep
 from fljax.cli import main
-from fljax.jobs.joined_sweeps import join_sweeps
+from fljax.jobs.joined_sweeps import Joined, join_sweeps
 from fljax.run.sweep import best, by_point
 from fljax.sealed import with_checksum
 from tests.cli.conftest import leave_figures_empty
@@ -97,6 +98,15 @@ def test_a_sweep_alone_and_one_that_goes_on(sweep_folder, fljax):
     assert (status, "holds no runs of a sweep" in err) == (2, True)
 
 
+def test_data_is_a_condition_and_a_number_of_the_method_none():
+    settings = [{"outer.partition.beta": ["0.1", "1"], "dataset": ["digits"]}, {"dataset": ["mnist"]}]
+    row = {"dataset": "digits", "partition.beta": "1", "beta": 0.5, "lr": 0.1, "seed": 0, "accuracy_macro": 0.5}
+    joined = Joined([], [row], [0], ["dataset", "lr"], settings, "accuracy_macro", "test")
+    assert joined.conditions == ["dataset", "partition.beta"]  # not the method's own beta
+    del row["partition.beta"]
+    assert joined.conditions == ["dataset", "beta"]
+
+
 @pytest.mark.slow
 def test_what_one_varies_and_another_has_fixed_is_one_column(fljax):
     data = ("--partition", "dirichlet", "--partition.beta", "0.5", "--lr", "0.1", "0.2")
@@ -106,6 +116,10 @@ def test_what_one_varies_and_another_has_fixed_is_one_column(fljax):
     result = join_sweeps([Path("one"), Path("two"), Path("three")])
     assert result.point == ["beta", "lr"]
     assert [row["beta"] for row in result.rows] == [0.5, 0.5, 0.1, 0.1, 1.0, 1.0]  # each run once
+    assert result.conditions == ["beta"]
+    out = fljax("show", "one", "two", "three")[1]
+    assert re.findall("best with beta=(.*?):", out) == ["0.5", "0.1", "1"]
+    assert re.findall("its settings: .*--partition.beta (\\S+)", out) == ["0.5", "0.1", "1.0"]
 
 
 @pytest.mark.slow
@@ -113,7 +127,13 @@ def test_sweeps_of_other_seeds_and_many_points(sweep_folder, fljax, monkeypatch)
     assert fljax("sweep", *SMALL, *LR, "--seed", "1", "--folder", "seed-1")[0] == 0
     assert fljax("sweep", *SMALL, *LR, "--seed", "2", "--folder", "seed-2")[0] == 0
     assert fljax("sweep", *SMALL[2:], *LR, "--seed", "2", "--rounds", "1", "--seeds", "2", "--folder", "short")[0] == 0
-    assert join_sweeps([Path("seed-1"), Path("seed-2")]).point == ["sweep.seed", "lr"]
+    partitions = join_sweeps([Path("seed-1"), Path("seed-2")])
+    assert (partitions.point, {row["partition_seed"] for row in partitions.rows}) == (["lr"], {1, 2})
+    assert [(point.n_seeds, point.n_partitions) for point in by_point(partitions.rows)] == [(2, 2), (2, 2)]
+    assert not re.search("its settings:.*--seed", fljax("show", "seed-1", "seed-2")[1])
+    assert fljax("sweep", *SMALL, "--lr", "0.5", "0.6", "--seed", "2", "--folder", "other-points")[0] == 0
+    out = fljax("show", "seed-1", "other-points")[1]
+    assert "not every point was run on every partition (--seed 1, 2); those on fewer come last\n" in out
     unequal = join_sweeps([Path("seed-2"), Path("short")])
     assert unequal.point == ["sweep.rounds", "lr"]
     assert [(point.rounds, point.n_seeds) for point in by_point(unequal.rows)] == [(2, 1), (2, 1), (1, 2), (1, 2)]
@@ -122,9 +142,9 @@ def test_sweeps_of_other_seeds_and_many_points(sweep_folder, fljax, monkeypatch)
     assert (
         f"its settings: --rounds {rounds} --fedavg.epochs 1 --fedavg.lr " in out
     )  # what one sweep has otherwise than the other
-    assert "the best" not in fljax("show", "seed-1", "seed-2")[1]
+    assert "the best" not in fljax("show", "seed-2", "short")[1]
     monkeypatch.setattr("fljax.cli.show_sweeps.SHOWN", 3)
-    assert "the best 3 of 4 points" in fljax("show", "seed-1", "seed-2")[1]
+    assert "the best 3 of 4 points" in fljax("show", "seed-2", "short")[1]
 
 
 @pytest.mark.parametrize(

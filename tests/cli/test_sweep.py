@@ -179,7 +179,11 @@ def test_a_sweep_leaves_its_results_and_goes_on(fljax, refused):
         (("--seeds", "0"), "seeds=0"),
         (("--lr", "0.1", "0.2", "--halving", "1"), "halving=1 keeps every point"),
         (("--lr", "0.1", "0.2", "--runs-at-once", "0"), "runs_at_once=0 is not positive"),
-        (("--lr", "0.1", "0.2", "--judge", "val", "--partition", "dirichlet"), "no validation split"),
+        (
+            ("--lr", "0.1", "0.2", "--judge", "val", "--partition", "dirichlet"),
+            "--judge val: the federation has no validation split; make it with val_fraction above 0 "
+            "(--partition.val-fraction 0.1)",
+        ),
         (("--lr", "0.1", "0.2", "--metric", "speed"), "metric='speed' is unknown; choose one of"),
         (("--resume",), "--resume: name the sweep with --folder"),
         (("--resume", "--folder", "nowhere"), "--folder nowhere does not exist: there is no sweep to resume"),

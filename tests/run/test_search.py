@@ -21,7 +21,7 @@ from fljax.run.sweep import best, by_point, on_validation, over_settings, progra
 from fljax.run.sweep.batch import BatchRecord, places_of
 from fljax.run.sweep.figures import curves, response
 from fljax.run.sweep.halving import Rung, rungs, survivors
-from fljax.run.sweep.shown import as_table, verdict
+from fljax.run.sweep.shown import as_table, verdict, verdicts
 from fljax.run.sweep.table import Spread, of_split, ranked, unnamed
 from fljax.types import About, State
 
@@ -412,6 +412,46 @@ def test_intervals_are_shown_as_far_as_a_metric_goes_and_with_what_they_leave_ou
         tidy(hypers, {"accuracy_macro": values, "r2_micro": values, "diverged": diverged}), "r2_micro"
     )
     assert "-1.1292 to 1.0000" in as_table([r2_point], "r2_micro").text
+
+
+def rows_of_ends(ends, **setting):
+    """Rows of the points lr = 0.1, 0.2, ... with these accuracies, (points, seeds), at the end."""
+    hypers = fljax.fedavg.Hyper(lr=jnp.arange(1, len(ends) + 1) / 10)
+    accuracy = np.asarray(ends, np.float32)[:, :, None]
+    return tidy(hypers, {"accuracy_macro": accuracy, "diverged": np.isnan(accuracy)}, **setting)
+
+
+def test_runs_on_several_partitions_have_the_interval_over_the_partitions():
+    ends = np.random.default_rng(0).uniform(0.4, 0.6, (3, 2, 4))  # (partitions, points, seeds)
+    ends[:, 1] += 0.1
+    rows = [row for i in range(3) for row in rows_of_ends(ends[i], partition_seed=i)]
+    points = by_point(rows)
+    means = ends.mean(axis=2)  # seeds of one partition are not independent
+    for i, point in enumerate(points):
+        low, high = stats.t.interval(0.95, 2, means[:, i].mean(), stats.sem(means[:, i]))
+        assert point[1:6] == pytest.approx((means[:, i].mean(), low, high, 12, 0), rel=1e-5)
+        assert (point.point, point.n_partitions) == ({"lr": (i + 1) / 10}, 3)
+    text = f"(95 % interval over 3 partitions: {points[1].low:.4f} to {points[1].high:.4f})"
+    assert verdict(rows, "accuracy_macro") == f"best: lr=0.2: accuracy_macro {points[1].mean:.4f} {text}"
+    lucky = rows_of_ends([[0.0], [0.0], [0.9]], partition_seed=0)[2:]  # lr = 0.3 was run on one partition only
+    assert best(rows + lucky).point == {"lr": 0.2}
+    table = as_table(by_point(rows + lucky), "accuracy_macro")
+    assert [row[:3] for row in table.cells] == [["0.2", "1", "3"], ["0.1", "1", "3"], ["0.3", "1", "1"]]
+    assert table.header[:3] == ["lr", "rounds", "partitions"]
+
+
+def test_conditions_have_a_best_point_each():
+    easy, hard = rows_of_ends([[0.8], [0.9]], beta="1.0"), rows_of_ends([[0.4], [0.3]], beta="0.1")
+    told = list(verdicts(easy + hard, "accuracy_macro", conditions=["beta"]))
+    assert told == [
+        ("best with beta=1.0: lr=0.2: accuracy_macro 0.9000", {"beta": "1.0", "lr": 0.2}),
+        ("best with beta=0.1: lr=0.1: accuracy_macro 0.4000", {"beta": "0.1", "lr": 0.1}),
+    ]
+    assert [line for line, _ in verdicts(easy + hard, "accuracy_macro")] == [verdict(easy + hard, "accuracy_macro")]
+    lost = rows_of_ends([[np.nan]], beta="0.01")
+    assert [point for _, point in verdicts(lost + hard, "accuracy_macro", conditions=["beta"])] == [None, told[1][1]]
+    with pytest.raises(ValueError, match="every point diverged"):
+        list(verdicts(lost, "accuracy_macro", conditions=["beta"]))
 
 
 def test_curves_say_how_many_of_the_points_they_show():

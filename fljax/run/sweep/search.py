@@ -188,7 +188,9 @@ def on_validation(federation: Federation) -> Federation:
         ValueError: it has no validation split.
     """
     if federation.val is None:
-        raise ValueError("the federation has no validation split; make it with val_fraction above 0")
+        raise ValueError(
+            "the federation has no validation split; make it with val_fraction above 0 (--partition.val-fraction 0.1)"
+        )
     stages = federation.stages
     if stages is not None:
         assert stages.val is not None

@@ -1,7 +1,7 @@
 """The results of a sweep in words: the best points in a table, the best of all in a line."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from fljax.run.columns import decimals
 from fljax.run.formats import Table
@@ -17,39 +17,99 @@ SHOWN = 10
 def as_table(spreads: Sequence[Spread], metric: str, split: str = "test", most: int | None = SHOWN) -> Table:
     """The best points in the order of `ranked`, with their intervals; ``split``: the split of the tests."""
     cells, private = [], any(spread.epsilon is not None for spread in spreads)
+    is_over_partitions = any(spread.n_partitions > 1 for spread in spreads)
     for spread in ranked(spreads, metric)[:most]:
         numbers = [_cell(value) for value in spread.point.values()]
         interval = "-" if math.isnan(spread.low) else _interval(spread, metric)
         mean = "-" if math.isnan(spread.mean) else _number(spread.mean)
         epsilon = ["-" if spread.epsilon is None else f"{spread.epsilon:.4g}"] * private
+        partitions = [str(spread.n_partitions)] * is_over_partitions
         cells.append(
-            [*numbers, str(spread.rounds), mean, interval, *epsilon, f"{spread.n_diverged} of {spread.n_seeds}"]
+            [
+                *numbers,
+                str(spread.rounds),
+                *partitions,
+                mean,
+                interval,
+                *epsilon,
+                f"{spread.n_diverged} of {spread.n_seeds}",
+            ]
         )
     middle = [named(metric, split), "95 % interval", *["epsilon"] * private]
-    return Table([*spreads[0].point, "rounds", *middle, "diverged"], cells)
+    counts = ["rounds", *["partitions"] * is_over_partitions]
+    return Table([*spreads[0].point, *counts, *middle, "diverged"], cells)
 
 
 def _cell(value: float | str | None) -> str:
     return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def verdict(rows: Sequence[Row], metric: str, split: str = "test") -> str:
-    """The best point in a line; ``split``: the split of the tests."""
+def by_condition(rows: Sequence[Row], conditions: Sequence[str]) -> dict[str, list[Row]]:
+    """The conditions of runs (data, attacks) in words -> the runs under them, for nobody can choose the best one.
+
+    ``conditions`` are columns; without any, all runs are under "".
+    """
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(in_words(row, conditions), []).append(row)
+    return groups
+
+
+def in_words(point: Row, names: Sequence[str]) -> str:
+    """``name=value, name=value``, without those that are None."""
+    return ", ".join(f"{name}={_cell(point[name])}" for name in names if point[name] is not None)
+
+
+def verdicts(
+    rows: Sequence[Row], metric: str, split: str = "test", conditions: Sequence[str] = ()
+) -> Iterator[tuple[str, Row | None]]:
+    """`verdict` of the runs under each of the ``conditions``, and the point that is best there; None if all diverged.
+
+    Raises:
+        ValueError: every point diverged on some seed, under the only condition.
+    """
+    groups = by_condition(rows, conditions)
+    for condition, own_rows in groups.items():
+        try:
+            chosen = best(own_rows, metric).point
+        except ValueError as error:  # every point diverged
+            if len(groups) == 1:
+                raise
+            yield f"best with {condition}: none, {error}", None
+        else:
+            yield verdict(own_rows, metric, split, conditions), chosen
+
+
+def verdict(rows: Sequence[Row], metric: str, split: str = "test", conditions: Sequence[str] = ()) -> str:
+    """The best point in a line; ``split``: the split of the tests, ``conditions``: columns in which it is no choice."""
     chosen = best(rows, metric)
-    point = ", ".join(f"{n}={_cell(v)}" for n, v in chosen.point.items() if v is not None)
+    condition = in_words(chosen.point, conditions)
+    point = in_words(chosen.point, [name for name in chosen.point if name not in conditions])
     seeds = f"{chosen.n_seeds} seeds of one partition"
+    seeds = seeds if chosen.n_partitions == 1 else f"{chosen.n_partitions} partitions"
     equal_text = f" (equal on all {seeds})" if chosen.n_seeds > 1 else ""
     interval = equal_text if math.isnan(chosen.low) else f" (95 % interval over {seeds}: {_interval(chosen, metric)})"
     mean = f"{named(metric, split)} {_number(chosen.mean)}{interval}"
     epsilon = "" if chosen.epsilon is None else f", epsilon {chosen.epsilon:.4g}"
     spreads = by_point(rows, metric)
-    equal = [spread for spread in spreads if spread.mean == chosen.mean and completed(spread) == completed(chosen)]
-    n_others = len([spread for spread in equal if not spread.n_diverged]) - 1
+    n_others = len([spread for spread in spreads if _as_good(spread, chosen)]) - 1
     as_good = f"; {n_others} other point{'s are' if n_others > 1 else ' is'} as good" if n_others else ""
     longest = max(spreads, key=completed)
     cut = f" after {chosen.rounds} of {longest.rounds} rounds; all points with more rounds diverged"
     stopped = cut if completed(chosen) < completed(longest) else ""
-    return f"best: {point or 'the only point'}: {mean}{epsilon}{as_good}{stopped}"
+    return (
+        f"best{' with ' * bool(condition)}{condition}: {point or 'the only point'}: {mean}{epsilon}{as_good}{stopped}"
+    )
+
+
+def _as_good(spread: Spread, chosen: Spread) -> bool:
+    """Whether a point has the mean of the chosen one, on as many partitions and after as many rounds."""
+    same = (spread.mean, spread.n_partitions, completed(spread)) == (
+        chosen.mean,
+        chosen.n_partitions,
+        completed(chosen),
+    )
+    return same and not spread.n_diverged
 
 
 def _interval(spread: Spread, metric: str) -> str:

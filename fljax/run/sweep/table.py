@@ -35,8 +35,11 @@ OPTIONAL_COLUMNS = {"epsilon": SPENT, "attack_success": "attack_success", "simul
 """Metrics that only some runs have -> their columns."""
 AGREEMENT = "ari"
 """Agreement of clusters with true groups, in runs that have both."""
+PARTITION = "partition_seed"
+"""Column in a table of runs on several partitions that differ only in their seeds: the seed of the run's partition."""
 OF_A_RUN = (
     "seed",
+    PARTITION,
     "rounds",
     "diverged",
     "best_accuracy",
@@ -47,7 +50,7 @@ OF_A_RUN = (
     *OPTIONAL_COLUMNS.values(),
 )
 """Columns that are not part of a point; further scores are not either, see `is_of_a_run`."""
-NO_RESULTS = ("seed", "rounds", "diverged", "best_round")
+NO_RESULTS = ("seed", PARTITION, "rounds", "diverged", "best_round")
 """Columns of a run by which points cannot be judged."""
 ROUNDS_IN_ALL = "sweep.rounds"
 """Column in a table of sweeps of different lengths: the full number of rounds of the run's sweep."""
@@ -64,6 +67,7 @@ class Spread(NamedTuple):
     n_diverged: int
     rounds: int
     epsilon: float | None = None  # of a private method, after the last round
+    n_partitions: int = 1  # if there are several, the interval is that of the mean over them
 
 
 def tidy(
@@ -78,6 +82,9 @@ def tidy(
     ``best_r2`` of r2_micro; if they apply, ``ari``, ``epsilon_spent``, ``attack_success``, the ``simulated_seconds`` of
     all rounds, and ``NAME_macro`` and ``NAME_micro`` of further scores. All of these are None for a diverged run.
 
+    The setting ``partition_seed`` is not part of a point: the rows of several partitions together, each with its seed
+    there, give a point's mean over the partitions.
+
     Args:
         hypers: the points.
         metrics: the result of `fljax.sweep` for them, with leading axes (points, seeds, rounds).
@@ -87,7 +94,7 @@ def tidy(
     Raises:
         ValueError: a setting has the name of another column.
     """
-    if taken := [name for name in setting if is_of_a_run(name)]:
+    if taken := [name for name in setting if is_of_a_run(name) and name != PARTITION]:
         name = taken[0]
         raise ValueError(
             f"{name}={setting[name]!r}: the table has a column {name} already; give the setting another name"
@@ -136,7 +143,9 @@ def by_point(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: fl
     """Every point over its seeds, with Student's confidence interval of the mean, as far as the metric goes; in the
     order of the rows.
 
-    A point that was run twice counts as two points, each with its own seeds, because copies add no information.
+    A point that was run twice counts as two points, each with its own seeds, because copies add no information. If it
+    was run on several partitions, its value on each is the mean over the seeds there, and the interval is over the
+    partitions.
 
     Raises:
         ValueError: there are no rows, they do not have the ``metric``, or ``confidence`` is not in (0, 1).
@@ -150,8 +159,9 @@ def by_point(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: fl
     copies: Counter[tuple] = Counter()
     for row in rows:
         point = tuple((name, value) for name, value in row.items() if not is_of_a_run(name))
-        copies[point, row["seed"]] += 1
-        groups.setdefault((point, copies[point, row["seed"]]), []).append(row)
+        run = (point, row.get(PARTITION), row["seed"])
+        copies[run] += 1
+        groups.setdefault((point, copies[run]), []).append(row)
     return [_spread(dict(point), group, metric, confidence) for (point, _), group in groups.items()]
 
 
@@ -188,11 +198,15 @@ def check_agreement(metric: str | None, metrics: Collection[str]) -> None:
 
 
 def _spread(point: Row, rows: Sequence[Row], metric: str, confidence: float) -> Spread:
-    values = np.array([row[metric] for row in rows if row[metric] is not None], float)
+    finite_rows = [row for row in rows if row[metric] is not None]
+    values = np.array([row[metric] for row in finite_rows], float)
     n_diverged, rounds, epsilon_spent = len(rows) - len(values), int(str(rows[0]["rounds"])), rows[0].get(SPENT)
     epsilon = epsilon_spent if isinstance(epsilon_spent, float) else None
-    interval = interval_of(values, confidence).within(*limits(metric))
-    return Spread(point, *interval, len(rows), n_diverged, rounds, epsilon)
+    partitions = np.array([str(row.get(PARTITION)) for row in finite_rows])
+    means = np.array([values[partitions == one].mean() for one in dict.fromkeys(partitions.tolist())])
+    interval = interval_of(means if len(means) > 1 else values, confidence).within(*limits(metric))
+    n_partitions = len({str(row.get(PARTITION)) for row in rows})
+    return Spread(point, *interval, len(rows), n_diverged, rounds, epsilon, n_partitions)
 
 
 def best(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: float = 0.95) -> Spread:
@@ -211,16 +225,17 @@ def best(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: float 
 
 
 def ranked(spreads: Sequence[Spread], metric: str) -> list[Spread]:
-    """Points, best first: by no divergence on any seed, then by more rounds, then by mean; equal ones in their order.
+    """Points, best first: by no divergence on any seed, then by more partitions, by more rounds, and by mean; equal
+    ones in their order.
 
     A point that halving stopped ranks behind those that it kept, whatever its mean was then. With sweeps of different
     lengths, the share of their rounds counts.
     """
     sign = 1.0 if unnamed(metric, "val") in LOWER_IS_BETTER else -1.0
 
-    def place(spread: Spread) -> tuple[bool, float, float]:
+    def place(spread: Spread) -> tuple[bool, int, float, float]:
         mean = np.inf if np.isnan(spread.mean) else sign * spread.mean
-        return spread.n_diverged > 0, -completed(spread), mean
+        return spread.n_diverged > 0, -spread.n_partitions, -completed(spread), mean
 
     return sorted(spreads, key=place)
 
