@@ -29,7 +29,7 @@ from fljax.data.partition import PARTITIONS
 from fljax.models import lenet, mlp
 from fljax.run import report
 from fljax.run.plots import save
-from fljax.run.sweep import best, grid, log_spaced, on_validation, search, stack, tidy
+from fljax.run.sweep import best, grid, log_spaced, on_validation, search, tidy
 from fljax.run.sweep.figures import heat_map, response
 from fljax.run.sweep.table import Spread
 from fljax.types import Algorithm, Federation, Work
@@ -148,14 +148,16 @@ def by_optuna(scale: Scale) -> None:
         for _ in range(n_batches):
             trials = [study.ask() for _ in range(batch)]
             points = [proposed(trial, task) for trial in trials]
-            new_rows = runs(scale, task, data, with_points(task.hyper, points))
+            fields = {name: [point[name] for point in points] for name in points[0]}
+            new_rows = runs(scale, task, data, task.hyper.replace(**fields))
             for trial, trial_rows in zip(trials, np.array_split(np.arange(len(new_rows)), batch), strict=True):
                 values = [new_rows[i]["accuracy_macro"] for i in trial_rows]
                 is_finite = all(value is not None for value in values)
                 study.tell(
                     trial,
                     float(np.mean(values)) if is_finite else None,
-                    state=None if is_finite else optuna.trial.TrialState.FAIL,
+                    # Worse than all others; the sampler would ignore a failed trial, and come back to where it was.
+                    state=None if is_finite else optuna.trial.TrialState.PRUNED,
                 )
             rows += new_rows
         return rows
@@ -169,12 +171,6 @@ def proposed(trial: Any, task: Task) -> dict[str, float]:
         "lr": trial.suggest_float("lr", *LR, log=True),
         task.weight: trial.suggest_float(task.weight, task.low, task.high, log=True),
     }
-
-
-def with_points(hyper: Any, points: list[dict[str, float]]) -> Any:
-    """The points as vectors of the fields that they name; the other fields stay numbers."""
-    vectors = stack([hyper.replace(**point) for point in points])
-    return hyper.replace(**{name: getattr(vectors, name) for name in points[0]})
 
 
 if __name__ == "__main__":
