@@ -127,21 +127,23 @@ def _part(groups: Groups, baseline: str | None, measure: str, target: float | No
 
 def _over_settings(parts: Mapping[str, Part], measure: str, ranked: bool) -> tuple[Any, list[str]]:
     """The table of methods by data settings, and a line with the p-value of their ranks."""
-    from fljax.run.formats import p_value, table_of_settings
+    from fljax.run.formats import digits_of, p_value, table_of_settings
     from fljax.run.headline import direction
     from fljax.run.ranks import rank_methods
 
     compared, sign = {data: part.compared for data, part in parts.items()}, direction(measure)
     # Rounded, as the table shows them.
     means = {
-        data: {method.algorithm: round(method.mean, 4) for method in methods} for data, methods in compared.items()
+        data: {method.algorithm: round(method.mean, digits_of(methods, measure)) for method in methods}
+        for data, methods in compared.items()
     }
     ranks = rank_methods(means, sign) if ranked and sign else None
     table = table_of_settings(compared, measure, ranks)
     if ranks is None or ranks.p_value is None:
         return table, []
     text = f"{len(ranks.mean)} methods on {len(parts)} data settings: p = {p_value(ranks.p_value)}"
-    return table, [f"ranks of {text} by Friedman's test"]
+    critical = f"two differ at the 5 % level if they are {ranks.critical_difference:.2f} or more apart (Nemenyi)"
+    return table, [f"ranks of {text} by Friedman's test; {critical}"]
 
 
 def _end(run: Any, values: Any, config: dict[str, Any], target: float | None) -> float:

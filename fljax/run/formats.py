@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from fljax.run.columns import decimals, table
-from fljax.run.headline import direction
+from fljax.run.headline import direction, limits
 from fljax.run.ranks import Ranked
 from fljax.run.report import Row
 from fljax.run.significance import Compared, Interval
@@ -77,7 +77,7 @@ def as_rows(compared: Sequence[Compared], measure: str) -> list[Row]:
 def table_of(compared: Sequence[Compared], measure: str, baseline: str) -> Table:
     """The methods on one data setting: each one's mean, and its paired difference to the ``baseline``."""
     header = ["algorithm", f"{measure}\nmean ± deviation", f"minus {baseline}\n[95 %]", "p", "p\nHolm", "seeds"]
-    digits = _digits(measure)
+    digits = digits_of(compared, measure)
     cells = [
         [
             method.algorithm,
@@ -96,9 +96,16 @@ def table_of_settings(settings: Mapping[str, Sequence[Compared]], measure: str, 
     """Methods by data settings: mean and standard deviation, and the mean rank if methods are ``ranked``."""
     methods = list(dict.fromkeys(method.algorithm for compared in settings.values() for method in compared))
     columns = [{method.algorithm: method for method in compared} for compared in settings.values()]
-    digits = _digits(measure)
+    digits = [digits_of(compared, measure) for compared in settings.values()]
     cells = [
-        [name, *(_mean(column[name], digits) if name in column else "-" for column in columns)] for name in methods
+        [
+            name,
+            *(
+                _mean(column[name], most) if name in column else "-"
+                for column, most in zip(columns, digits, strict=True)
+            ),
+        ]
+        for name in methods
     ]
     bold = set()
     for i, column in enumerate(columns):
@@ -117,21 +124,31 @@ def p_value(value: float) -> str:
     return "< 0.0001" if value < 1e-4 else f"{value:.4f}"
 
 
-def _digits(measure: str) -> int:
-    """The largest number of decimals; fewer for rounds, which are counts."""
-    return 1 if measure == "rounds" else 4
+def digits_of(compared: Sequence[Compared | None], measure: str) -> int:
+    """The largest number of decimals of a column: one for rounds, which are counts, else four; more for small errors
+    and megabytes, so that the largest mean has three digits that are not 0."""
+    if measure == "rounds":
+        return 1
+    largest = max((abs(method.mean) for method in compared if method and math.isfinite(method.mean)), default=0.0)
+    is_small = 0 < largest < 0.1 and limits(measure) == (0.0, math.inf)
+    return max(4, 2 - math.floor(math.log10(largest))) if is_small else 4
+
+
+def _decimals(value: float, most: int) -> int:
+    """At most ``most`` decimals, fewer for a large number."""
+    return min(most, decimals(value)) if abs(value) > 1 else most
 
 
 def _mean(method: Compared, digits: int) -> str:
     if not method.n_seeds:
         return "-"
-    digits = min(digits, decimals(method.mean))
+    digits = _decimals(method.mean, digits)
     mean = f"{method.mean:.{digits}f}"
     return f"{mean} ± {method.deviation:.{digits}f}" if math.isfinite(method.deviation) else mean
 
 
 def _span(difference: Interval, digits: int) -> str:
-    digits = min(digits, decimals(difference.mean))
+    digits = _decimals(difference.mean, digits)
     mean = f"{difference.mean:+.{digits}f}"
     ends = f"[{difference.low:+.{digits}f}, {difference.high:+.{digits}f}]"
     return f"{mean} {ends}" if math.isfinite(difference.low) else mean
@@ -150,7 +167,7 @@ def _best(compared: Sequence[Compared | None], measure: str) -> list[int]:
     if not (sign and means):
         return []
     best = max(means.values(), key=lambda mean: sign * mean)
-    digits = min(_digits(measure), decimals(best))
+    digits = _decimals(best, digits_of(compared, measure))
     best = f"{best:.{digits}f}"
     return [i for i, mean in means.items() if f"{mean:.{digits}f}" == best]
 

@@ -15,6 +15,7 @@ class Ranked(NamedTuple):
 
     mean: dict[str, float]  # method -> its mean rank; equal scores share the mean of their ranks
     p_value: float | None  # of Friedman's test; None with fewer than three methods or three settings
+    critical_difference: float | None = None  # of two mean ranks, at the 5 % level (Nemenyi); None without the test
 
 
 def rank_methods(scores: Mapping[str, Mapping[str, float]], sign: int) -> Ranked:
@@ -41,4 +42,13 @@ def rank_methods(scores: Mapping[str, Mapping[str, float]], sign: int) -> Ranked
     ranks = stats.rankdata(-sign * table, axis=1)
     can_test = len(methods) >= 3 and len(settings) >= 3 and not (ranks == ranks[:, :1]).all()
     p_value = float(stats.friedmanchisquare(*table.T).pvalue) if can_test else None
-    return Ranked(dict(zip(methods, map(float, ranks.mean(axis=0)), strict=True)), p_value)
+    critical_difference = _critical_difference(len(methods), len(settings)) if can_test else None
+    return Ranked(dict(zip(methods, map(float, ranks.mean(axis=0)), strict=True)), p_value, critical_difference)
+
+
+def _critical_difference(n_methods: int, n_settings: int) -> float:
+    """Nemenyi's: mean ranks that are further apart differ at the 5 % level, whichever pair of all methods it is."""
+    from scipy import stats
+
+    quantile = float(stats.studentized_range.ppf(0.95, n_methods, np.inf)) / 2**0.5
+    return quantile * (n_methods * (n_methods + 1) / (6 * n_settings)) ** 0.5

@@ -31,6 +31,14 @@ def test_ranks_are_counted_and_the_test_is_friedmans(sign):
         assert ranked.p_value == pytest.approx(stats.chi2.sf(statistic, k - 1))
 
 
+@pytest.mark.parametrize(("k", "quantile"), [(3, 2.343), (4, 2.569), (5, 2.728), (10, 3.164)])
+def test_the_critical_difference_is_nemenyis(k, quantile):
+    """Table 5 of Demšar's paper, and its example: four classifiers on 14 data sets, 1.25."""
+    ranked = rank_methods(scores_of(np.random.default_rng(0).random((14, k)), "abcdefghij"), 1)
+    assert ranked.critical_difference == pytest.approx(quantile * np.sqrt(k * (k + 1) / (6 * 14)), rel=1e-3)
+    assert k != 4 or round(ranked.critical_difference, 2) == 1.25
+
+
 def test_only_methods_with_a_score_everywhere_are_ranked():
     scores = scores_of([[0.3, 0.2, 0.9, 0.5], [0.1, 0.4, np.nan, 0.2], [0.5, 0.1, 0.7, 0.3]])
     del scores["data 0"]["d"]
@@ -39,7 +47,7 @@ def test_only_methods_with_a_score_everywhere_are_ranked():
     assert ranked.p_value is None  # of two methods there is no such test
     assert rank_methods(scores_of([[0.3, 0.2, 0.1]] * 2), 1).p_value is None  # nor of two data settings
     assert rank_methods(scores_of([[0.3] * 3] * 3), 1).p_value is None  # nor of equals
-    assert rank_methods({"x": {"a": np.nan}}, 1) == ({}, None)
+    assert rank_methods({"x": {"a": np.nan}}, 1) == ({}, None, None)
 
 
 @pytest.mark.parametrize(("scores", "sign", "message"), [({}, 1, "scores is empty"), ({"x": {"a": 1.0}}, 0, "sign=0")])

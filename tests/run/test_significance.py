@@ -148,6 +148,16 @@ def test_tables_say_the_same_in_every_form(tmp_path):
     assert table.text.splitlines()[-1].startswith("ifca_2")
 
 
+def test_small_errors_have_digits_that_are_not_0():
+    errors = compare_scores({"a": [3.21e-5, 3.35e-5], "b": [2.1e-5, 2.2e-5]})
+    table = formats.table_of(errors, "mse_macro", "a")
+    assert [row[1] for row in table.cells] == ["0.0000328 ± 0.0000010", "0.0000215 ± 0.0000007"]
+    assert table.bold == {(1, 1)}  # with four digits they would be equal
+    assert table.cells[1][2].startswith("-0.0000113 [-0.00")
+    assert formats.digits_of(errors, "accuracy_macro") == formats.digits_of([], "mse_macro") == 4
+    assert formats.table_of_settings({"x": errors, "y": errors}, "mse_macro", None).cells[0][1] == table.cells[0][1]
+
+
 def test_new_clients_and_validation_splits_are_judged_as_the_others():
     names = ("new_accuracy_macro", "new_test_loss", "new_churn", "attack_success", "rounds", "rmse_micro")
     assert [direction(name) for name in names] == [1, -1, 0, -1, -1, -1]
