@@ -82,6 +82,10 @@ class Comparison:
     def __str__(self) -> str:
         return self.text
 
+    def _repr_markdown_(self) -> str:
+        """The tables as a notebook shows them."""
+        return self.markdown
+
     def __repr__(self) -> str:
         methods = dict.fromkeys(one.algorithm for part in self.parts.values() for one in part.compared)
         several = f"; {', '.join(self.parts)}" if len(self.parts) > 1 else ""

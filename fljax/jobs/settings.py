@@ -182,6 +182,8 @@ def read_value(name: str, parameter: Parameter, words: list[str]) -> Any:
     """
     if isinstance(words, Listed) and len(words) == 1 and not takes_several(parameter.kind):
         raise ValueError(f"{name} = [{words[0]}] is a list; give one value, {name} = {words[0]}")
+    if len(words) > 1 and parameter.number is not None and not takes_several(parameter.kind):
+        raise ValueError(f"{shown(name, words)}: give one number; fljax sweep takes several")
     return parameter.read(name, words)
 
 

@@ -1,5 +1,6 @@
 """The figures of a comparison: pure functions from arrays to a matplotlib Figure, which `save` writes as PNG, PDF."""
 
+import io
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -212,9 +213,18 @@ def _save(figure: Figure, path: Path, pdf: bool) -> None:
             FigureCanvasPdf(figure).print_pdf(path.with_suffix(".pdf"), metadata={"CreationDate": None})
 
 
+class ShownFigure(Figure):
+    """A figure that a notebook shows, also without matplotlib's own extension."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        FigureCanvasAgg(self).print_png(buffer)
+        return buffer.getvalue()
+
+
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
     """An empty figure of this size in inches, and its axes."""
-    figure = Figure(figsize=(width, height), layout="constrained", dpi=150)  # the layout depends on the resolution
+    figure = ShownFigure(figsize=(width, height), layout="constrained", dpi=150)  # the layout depends on the resolution
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)

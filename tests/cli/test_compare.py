@@ -458,6 +458,12 @@ def test_the_settings_of_a_comparison_or_sweep_are_no_other_commands(refused, co
     assert "s: it holds the results of a sweep, not of a comparison" in refused("compare", "--folder", "s")
 
 
+def test_several_values_are_for_a_sweep(refused):
+    for command in ("compare", "run"):
+        message = "--lr 0.1 0.2: give one number; fljax sweep takes several"
+        assert message in refused(command, "--algorithm", "fedavg", "--lr", "0.1", "0.2")
+
+
 @pytest.mark.usefixtures("comparison_copy")
 def test_a_comparisons_file_of_settings_is_no_other_commands(refused):
     message = refused("run", "--config", "c/config.toml")

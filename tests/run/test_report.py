@@ -307,6 +307,7 @@ def test_learning_curves_draw_each_method(tmp_path):
     heights = [text.xyann[1] for text in figure.axes[0].texts]
     assert abs(heights[0] - heights[1]) > 0.01  # equal ends, names apart
     plots.save(figure, tmp_path / "curves.png")
+    assert figure._repr_png_()[:8] == (tmp_path / "curves.png").read_bytes()[:8]  # in a notebook
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
