@@ -108,13 +108,14 @@ def _results(seeds: Sequence[Any], folder: Path, noises: Sequence[str], writable
 
     job, federation, _, devices = seeds[0]
     print("\n".join([headline(job, federation, make_model(job, federation), devices=devices), *noises]))
-    print(f"{len(seeds)} seeds of {', '.join(job.methods)}")
+    n_seeds = f"{len(seeds)} seed{'s' * (len(seeds) > 1)}"
+    print(f"{n_seeds} of {', '.join(job.methods)}")
     with saying_how_to_go_on("compare", folder):
         for group in alike(seeds):
             run_seeds(group, writable)
     compared = compare_runs([seed.folder for seed in seeds], job.own["baseline"], job.own["measure"])
     if writable:
-        save_comparison(compared, folder, title=f"{', '.join(job.methods)}: {len(seeds)} seeds")
+        save_comparison(compared, folder, title=f"{', '.join(job.methods)}: {n_seeds}")
     print(compared.text)
     if writable:
         print(f"results in {folder}: comparison.csv, .md and .tex, report.html, plots/, one folder per seed")

@@ -7,7 +7,7 @@ from typing import Any
 from fljax.jobs.comparison import Comparison, Part
 from fljax.jobs.groups import Groups, by_method, config_of, configs_of, named_groups
 from fljax.jobs.measures import ROUNDS, counted_at, measure_of, over_rounds
-from fljax.jobs.notes import never_reached, notes_of
+from fljax.jobs.notes import never_reached, notes_of, without_value
 from fljax.jobs.unlike import data_settings, same_clients, these_differ
 
 
@@ -120,7 +120,7 @@ def _part(groups: Groups, baseline: str | None, measure: str, target: float | No
         first.word if is_same_task else shown,
         [
             *notes_of(groups, results, config, unpaired, compared, baseline_method, brief),
-            *never_reached(results, target),
+            *(never_reached(results, target) if target is not None else without_value(ends, measure)),
         ],
     )
 

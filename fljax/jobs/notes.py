@@ -1,5 +1,6 @@
 """Notes under the table of a comparison: what one must know of the runs and the table does not show."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,6 +46,15 @@ def notes_of(
         text = f"the difference to {baseline} is equal on all seeds"
         lines.append(f"no interval and no p-value of {in_words(constant)}: {text}")
     return lines
+
+
+def without_value(ends: dict[str, dict[Any, float]], measure: str) -> list[str]:
+    """A line with the runs whose metric is not finite at the end, so that means are over the other seeds only."""
+    texts = []
+    for label, by_seed in ends.items():
+        lacking = [seed for seed, value in by_seed.items() if not math.isfinite(value)]
+        texts += [f"{label}{_seeds_in_words(lacking, len(by_seed))}"] if lacking else []
+    return [f"{measure} is not finite and was left out: {', '.join(texts)}"] if texts else []
 
 
 def never_reached(results: dict[str, dict[Any, Any]], target: float | None) -> list[str]:

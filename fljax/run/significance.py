@@ -15,7 +15,7 @@ from fljax.ranges import real
 
 class Interval(NamedTuple):
     """A mean and its Student confidence interval; the ends are NaN with fewer than two values, and if all are equal:
-    these do not show how far others would vary."""
+    these do not show how far others would vary. With a value that is NaN, all are NaN."""
 
     mean: float
     low: float
@@ -123,6 +123,8 @@ def interval_of(values: np.ndarray, confidence: float = 0.95) -> Interval:
         ValueError: ``confidence`` is not in (0, 1).
     """
     _check_confidence(confidence)
+    if not np.isfinite(values).all():
+        return Interval(float(values.mean()), float("nan"), float("nan"))
     if len(values) < 2 or not np.ptp(values) > 0:
         mean = float(values[0]) if len(values) else float("nan")
         return Interval(mean, float("nan"), float("nan"))

@@ -329,7 +329,10 @@ def test_a_run_that_came_to_nothing_has_no_score(comparison, tmp_path):
     folder = tmp_path / "c"
     shutil.copytree(comparison[0], folder)
     drop_test(folder / "seed_0", "fedavg", 2)
-    assert compare_runs([folder / "seed_0"]).rows[0]["seeds"] == 0
+    result = compare_runs([folder / "seed_0"])
+    assert result.rows[0]["seeds"] == 0
+    assert "accuracy_macro is not finite and was left out: fedavg" in result.text
+    assert "accuracy_macro is not finite and was left out: fedavg (seed 0)\n" in compare_runs(folder).text + "\n"
 
 
 def test_results_that_were_left_out_are_said(comparison, tmp_path, capsys):

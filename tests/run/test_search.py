@@ -440,6 +440,19 @@ def test_runs_on_several_partitions_have_the_interval_over_the_partitions():
     assert table.header[:3] == ["lr", "rounds", "partitions"]
 
 
+def test_a_metric_that_no_client_has_chooses_nothing():
+    hypers, shape = fljax.fedavg.Hyper(lr=jnp.array([0.1, 0.2, 0.3])), (3, 2, 1)
+    values = np.array([[0.9, np.nan], [0.4, 0.5], [np.nan, 0.9]], np.float32)[:, :, None]
+    metrics = {"accuracy_macro": np.full(shape, 0.5), "client_auc": values[..., None], "auc_macro": values}
+    metrics["diverged"] = np.zeros(shape, bool)
+    rows = tidy(hypers, metrics)
+    assert best(rows, "auc_macro")[:2] == ({"lr": 0.2}, pytest.approx(0.45))
+    nothing = tidy(hypers, metrics | {"auc_macro": np.full(shape, np.nan)})
+    with pytest.raises(ValueError, match=r"^no point has a finite auc_macro on every seed"):
+        verdict(nothing, "auc_macro")
+    assert best(nothing).n_seeds == 2  # by another metric
+
+
 def test_conditions_have_a_best_point_each():
     easy, hard = rows_of_ends([[0.8], [0.9]], beta="1.0"), rows_of_ends([[0.4], [0.3]], beta="0.1")
     told = list(verdicts(easy + hard, "accuracy_macro", conditions=["beta"]))

@@ -58,6 +58,8 @@ def test_intervals_end_where_a_metric_does():
     assert most.p_value == compare_scores({"a": [0.0, 0.4], "b": [1.0, 1.0]})[1].p_value
     (own,) = compare_scores({"a": [-3.0, -1.0]}, limits=limits("test_loss"))  # a loss of the user's, below 0
     assert own.interval == compare_scores({"a": [-3.0, -1.0]})[0].interval
+    for lost in ([SEED[0], np.nan], [np.nan, SEED[0]]):
+        assert np.isnan(interval_of(np.array(lost))).all()
     assert interval_of(SEED[:1]).within(0, 1) == pytest.approx((SEED[0], np.nan, np.nan), nan_ok=True)
 
 

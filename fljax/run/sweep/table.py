@@ -60,7 +60,7 @@ class Spread(NamedTuple):
     """A point over its seeds."""
 
     point: Row  # its settings and hyperparameters
-    mean: float  # over the seeds whose loss stayed finite; NaN if there are none
+    mean: float  # over the seeds whose loss stayed finite; NaN if there are none, or the metric of one is NaN
     low: float  # ends of the confidence interval, which ends where the metric does; NaN with fewer than two such seeds
     high: float
     n_seeds: int
@@ -216,11 +216,13 @@ def best(rows: Sequence[Row], metric: str = "accuracy_macro", confidence: float 
     The interval is over this point's own seeds; with many points its mean is too optimistic, because it was chosen.
 
     Raises:
-        ValueError: every point diverged on some seed.
+        ValueError: every point diverged on some seed, or none of those with the most rounds has a finite mean.
     """
     first = ranked(by_point(rows, metric, confidence), metric)[0]
     if first.n_diverged:
         raise ValueError("every point diverged on some seed; try lower learning rates")
+    if not np.isfinite(first.mean):
+        raise ValueError(f"no point has a finite {metric} on every seed after all rounds; choose another metric")
     return first
 
 
