@@ -23,6 +23,11 @@ def _methods() -> frozenset[str]:
     return frozenset(module.name for module in iter_modules([str(Path(__file__).parent / "algorithms")]))
 
 
+def _is_of_sweeps(name: str) -> bool:
+    """Whether `fljax.run.sweep`, whose other names belong to `fljax.sweep`, has the name; without importing it."""
+    return f" import {name} as {name}\n" in Path(__file__).with_name("run").joinpath("sweep/__init__.py").read_text()
+
+
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib.metadata import version
@@ -35,6 +40,8 @@ def __getattr__(name: str) -> Any:
     if name not in _names:
         from fljax.choices import unknown
 
+        if _is_of_sweeps(name):
+            raise AttributeError(f"fljax has no attribute {name!r}; it is in fljax.run.sweep")
         public = [*_names, *_methods()]
         raise AttributeError(f"fljax has {unknown('attribute', name, public)}")
     return _find(name)

@@ -139,6 +139,8 @@ def test_unknown_names_are_refused():
 
 
 def test_a_name_that_is_not_there_is_told_the_nearest():
+    with pytest.raises(AttributeError, match=r"^fljax has no attribute 'grid'; it is in fljax.run.sweep$"):
+        fljax.grid  # noqa: B018
     with pytest.raises(AttributeError, match=r"^fljax has no attribute 'fedagv'; the nearest is 'fedavg'$"):
         fljax.fedagv  # noqa: B018
     for table, name in ((fljax.MODELS, "lenet"), (fljax.PARTITIONS, "iid"), (BRICKS, "krum")):
