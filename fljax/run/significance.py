@@ -103,8 +103,7 @@ def _against(name: str, values: np.ndarray, baseline: np.ndarray | None, confide
     if baseline is None or not pairs.any():
         return Compared(name, len(finite), mean, deviation, interval, None, None, None, None)
     ours, theirs = values[pairs], baseline[pairs]
-    # Scores are float32: differences are known up to a few of its steps, and closer ones count as equal.
-    step = 4 * float(np.finfo(np.float32).eps) * max(np.abs(ours).max(), np.abs(theirs).max(), 1e-30)
+    step = max(_step(ours), _step(theirs), 1e-36)
     rounded = np.rint((ours - theirs) / step) * step
     if not np.ptp(rounded) > step:
         alike = Interval(float((ours - theirs).mean()), float("nan"), float("nan"))
@@ -116,6 +115,11 @@ def _against(name: str, values: np.ndarray, baseline: np.ndarray | None, confide
     return Compared(name, len(finite), mean, deviation, interval, difference, *tests, len(ours))
 
 
+def _step(values: np.ndarray) -> float:
+    """A few steps of float32: scores are known up to these, and closer ones count as equal."""
+    return 4 * float(np.finfo(np.float32).eps) * float(np.abs(values).max())
+
+
 def interval_of(values: np.ndarray, confidence: float = 0.95) -> Interval:
     """The mean of independent values and its Student confidence interval, see `Interval`.
 
@@ -125,7 +129,7 @@ def interval_of(values: np.ndarray, confidence: float = 0.95) -> Interval:
     _check_confidence(confidence)
     if not np.isfinite(values).all():
         return Interval(float(values.mean()), float("nan"), float("nan"))
-    if len(values) < 2 or not np.ptp(values) > 0:
+    if len(values) < 2 or not np.ptp(values) > _step(values):
         mean = float(values[0]) if len(values) else float("nan")
         return Interval(mean, float("nan"), float("nan"))
     from scipy.special import stdtrit  # here, as its import takes as long as a small run
