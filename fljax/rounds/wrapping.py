@@ -33,7 +33,7 @@ def inside(
         algorithm: the method.
         init: makes the larger state, whose server keeps the method's state as ``inner_state``.
         inner_state: returns the method's state from the larger one.
-        **others: fields of its `Exchange`, on the larger state.
+        **fields: fields of its `Exchange`, on the larger state.
     """
     part = halves_of(algorithm).part
 

@@ -16,7 +16,8 @@ weights = jax.jit(weights_op_by_op)
 def weights_by_hand(history, confidence=1.0):
     """Algorithm 1 of the paper, one pair after another."""
     n = len(history)
-    cs = cosine_similarity(history) - np.eye(n)
+    # scikit-learn takes rows shorter than 1e-15 for zeros.
+    cs = cosine_similarity(history / np.linalg.norm(history, axis=1, keepdims=True)) - np.eye(n)
     v = cs.max(axis=1)
     for i in range(n):
         for j in range(n):
@@ -34,6 +35,7 @@ def test_weights_are_those_of_the_paper_among_those_who_came(seed):
     rng = np.random.default_rng(seed)
     history = np.abs(rng.normal(size=(8, 30)))
     history[5] = history[2] * 3 + 1e-3 * rng.normal(size=30)
+    history[[2, 5]] *= (1, 1e25, 1e-25, 1)[seed]  # squares that float32 cannot hold
     is_present = np.ones(8, bool)
     is_present[[0, 7][: seed % 3]] = False
     kappa = 1.0 + seed
@@ -62,6 +64,24 @@ def test_updates_are_summed_over_the_rounds_in_which_a_client_came():
         np.testing.assert_allclose(memory.clients, history, rtol=1e-5, atol=1e-5)
     assert result.weight[[1, 3]].max() == 0
     assert result.weight[[0, 2, 4]].min() > 0.5
+
+
+def test_updates_beyond_float32_leave_the_weights_of_others_as_they_are():
+    rng, is_present = np.random.default_rng(2), np.arange(5) != 0
+    updates = np.abs(rng.normal(size=(5, D))).astype(np.float32)
+    expected = transformed(fools_gold, updates, weight=is_present, confidence=1.0)
+    for bad in (np.inf, np.nan):
+        updates[0] = bad
+        result = transformed(fools_gold, updates, weight=np.ones(5), confidence=1.0)
+        np.testing.assert_array_equal(result.weight, expected.weight)
+        np.testing.assert_array_equal(result.memory.clients, expected.memory.clients)
+    updates[:2], memory = 3e38, None  # two that are alike, whose sums overflow in the second round
+    for _ in range(2):
+        result = transformed(fools_gold, updates, memory=memory, confidence=1.0)
+        memory = result.memory
+        assert np.isfinite(memory.clients).all()
+        assert not result.weight[:2].any()
+        assert result.weight[2:].max() > 0.9
 
 
 def test_similar_honest_clients_are_taken_for_doubles_and_a_different_one_is_trusted():

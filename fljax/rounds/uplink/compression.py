@@ -208,11 +208,15 @@ def error_feedback(rest: Transform) -> Transform:
         lost, inner = memory.clients
         corrected = message.values + lost
         inner, sent = rest.apply(hyper, Memory(memory.server, inner), dense(message, corrected), trip)
-        is_received = (message.weight > 0)[:, None]
-        return Memory(inner.server, (jnp.where(is_received, corrected - sent.values, lost), inner.clients)), sent
+        # The server leaves out a message that is not finite. What it lost would never be finite again.
+        is_received = (message.weight > 0) & jnp.isfinite(sent.values).all(axis=1)
+        return Memory(
+            inner.server, (jnp.where(is_received[:, None], corrected - sent.values, lost), inner.clients)
+        ), sent
 
     reason = "a second error_feedback after it would add the same error twice; leave one out"
-    return Transform(apply, init, rest.needs, rest.is_last, reason, "error_feedback", rest.sees_each, feeds_back=True)
+    own = {"not_fed_back": reason, "name": "error_feedback", "follows_mask": False, "feeds_back": True}
+    return rest._replace(apply=apply, init=init, **own)
 
 
 def _n_sent(share: Any, d: int) -> Array:

@@ -22,6 +22,8 @@ from fljax.rounds.uplink.message import Message, Trip, n_numbers
 
 NEARLY_ONE = 0.99
 """Used instead of a weight of 1, whose logit is infinite."""
+_LARGEST = 1e37
+"""Largest number of a sum of updates. XLA multiplies by its inverse, which must not be subnormal: that counts as 0."""
 
 
 @hyper
@@ -31,8 +33,11 @@ class FoolsGoldHyper:
 
 def weights(history: Array, is_received: Array, confidence: Any) -> Array:
     """alpha (cohort,) in [0, 1] of the clients with ``is_received`` (cohort,), by their summed updates (cohort, d)."""
-    length = jnp.sqrt(jnp.square(history).sum(axis=1, keepdims=True))
-    unit = history / jnp.where(length > 0, length, 1.0)
+    # Squares of numbers above 2e19 overflow in float32: duplicates with such updates would look unlike each other.
+    size = jnp.abs(history).max(axis=1, keepdims=True)
+    scaled = history / jnp.where(size > 0, size, 1.0)
+    length = jnp.sqrt(jnp.square(scaled).sum(axis=1, keepdims=True))
+    unit = scaled / jnp.where(length > 0, length, 1.0)
     pairs = is_received[:, None] & is_received[None, :] & ~jnp.eye(len(is_received), dtype=bool)
     similarity = jnp.where(pairs, tree.product(unit, unit.T), 0.0)
     largest = similarity.max(axis=1)
@@ -51,8 +56,10 @@ def _init(hyper: Any, n_clients: int, shapes: tuple) -> Memory:
 
 
 def _apply(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
-    is_received = message.weight > 0
+    # A sum that is not finite would make all clients' weights NaN.
+    is_received = (message.weight > 0) & jnp.isfinite(message.values).all(axis=1)
     history = memory.clients + jnp.where(is_received[:, None], message.values, 0.0)
+    history = jnp.clip(history, -_LARGEST, _LARGEST)
     weight = message.weight * weights(history, is_received, hyper.confidence)
     return Memory(memory.server, history), message._replace(weight=weight)
 
