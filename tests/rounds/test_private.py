@@ -204,6 +204,7 @@ def test_private_gradients_without_limits_are_plain_and_their_noise_is_as_stated
     [
         ("ifca+client_dp", "not compute one mean of all updates"),
         ("feddane+client_dp", "depends on more than one client"),
+        ("ifca+secure_sum+client_dp", "not compute one mean of all updates"),
         ("fedavg+client_dp+krum", "single updates"),
         ("fedavg+client_dp+top_k", "put it last"),
         ("cfl+client_dp", "single updates"),

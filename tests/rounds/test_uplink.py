@@ -164,6 +164,16 @@ def test_top_k_with_error_feedback_equals_numpy_and_sums_to_what_was_wanted(valu
     np.testing.assert_allclose(total_arrived + np.asarray(memory.clients[0]), total_wanted, rtol=1e-5, atol=1e-5)
 
 
+def test_an_update_whose_compression_is_not_finite_leaves_no_trace(values):
+    """The server leaves it out; the client's later updates count again."""
+    chain = chained([error_feedback, sign])
+    values[1] = 1e38  # the sum of its absolute values overflows
+    broken = sent(chain, values)
+    np.testing.assert_array_equal(np.isfinite(broken.values).all(axis=1), [True, False, True, True])
+    np.testing.assert_array_equal(broken.memory.clients[0][1], np.zeros(D))
+    assert broken.memory.clients[0][[0, 2, 3]].any(axis=1).all()
+
+
 def test_clipping_equals_numpy_and_leaves_short_updates_bit_for_bit(values):
     values[0] /= 100
     norms = np.linalg.norm(values.astype(np.float64), axis=1, keepdims=True)
@@ -409,6 +419,32 @@ def test_scaffold_that_sends_whole_gradients_is_not_private():
 def test_what_makes_the_last_message_is_last():
     with pytest.raises(ValueError, match="put it last"):
         chained([Transform(top_k.apply, is_last=True, name="released"), top_k])
+
+
+OWN = Transform(top_k.apply, name="own")
+MEAN = OWN._replace(needs="mean")
+
+
+@pytest.mark.parametrize(
+    ("links", "why"),
+    [
+        ([[clip_update, secure_sum], top_k], "change what it has masked"),
+        ([[error_feedback, secure_sum], top_k], "change what it has masked"),
+        ([secure_sum, [OWN._replace(follows_mask=True), top_k]], "change what it has masked"),
+        ([[top_k, OWN._replace(is_last=True)], sign], "change its result"),
+        ([OWN._replace(needs="sum"), [top_k, OWN._replace(sees_each=True)]], "hides all but their sum"),
+    ],
+)
+def test_a_chain_in_a_chain_has_the_rules_of_its_parts(links, why):
+    flat = [part for link in links for part in (link if isinstance(link, list) else [link])]
+    for parts in ([chained(link) if isinstance(link, list) else link for link in links], flat):
+        with pytest.raises(ValueError, match=why):
+            chained(parts)
+
+
+@pytest.mark.parametrize("links", [[MEAN, secure_sum], [secure_sum, MEAN._replace(follows_mask=True)], [top_k, MEAN]])
+def test_a_chain_needs_what_the_most_demanding_part_needs(links):
+    assert chained(links).needs == "mean"
 
 
 @pytest.mark.parametrize(

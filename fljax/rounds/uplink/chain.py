@@ -92,10 +92,12 @@ def _followed_by(first: Transform, rest: Transform) -> Transform:
     return first._replace(
         apply=apply,
         init=init,
-        needs=rest.needs or first.needs,
+        needs="mean" if "mean" in (first.needs, rest.needs) else hides,
         is_last=rest.is_last,
         not_fed_back=first.not_fed_back or rest.not_fed_back,
         sees_each=sees_each,
+        masks=first.masks or rest.masks,
+        follows_mask=first.follows_mask and rest.follows_mask,
         feeds_back=first.feeds_back or rest.feeds_back,
     )
 
