@@ -123,6 +123,7 @@ def _plain(value: Any) -> Any:
 
 def text_of(column: np.ndarray) -> np.ndarray:
     """(rows,) the values of a column as text, "" for missing values."""
-    if column.dtype.kind == "f" and are_whole(column):
-        column = column.astype(np.int64)  # pandas holds whole numbers as floats if some are missing
+    if column.dtype.kind == "f" and are_whole(column[~(gaps := np.isnan(column))]):
+        # pandas holds whole numbers as floats if some are missing.
+        return np.where(gaps, "", np.where(gaps, 0, column).astype(np.int64).astype(str))
     return np.array(["" if is_missing(value) else as_text(value).strip() for value in column])

@@ -36,7 +36,7 @@ def numbers_of(
         what = "complex numbers" if column.dtype.kind == "c" else "dates or durations"
         raise ValueError(f"column {name!r} has {what} ({column.dtype}); make them numbers, or leave the column out")
     try:
-        if column.dtype == object and any(isinstance(value, _NO_NUMBERS) for value in column):
+        if column.dtype.kind in "OUS" and any(map(_is_no_number, column)):
             raise TypeError
         numbers = column.astype(np.float64)
     except (TypeError, ValueError):
@@ -70,12 +70,17 @@ def _other_roles(where: Where) -> str:
 
 def as_number(value: Any) -> float:
     """A cell as a number; NaN if it is not a number."""
-    if isinstance(value, _NO_NUMBERS):
+    if _is_no_number(value):
         return float("nan")
     try:
         return float(value)
     except (TypeError, ValueError):
         return float("nan")
+
+
+def _is_no_number(value: Any) -> bool:
+    """Whether a cell is none, although Python converts it to one: the code 1_0 would be 10."""
+    return isinstance(value, _NO_NUMBERS) or (isinstance(value, str | bytes) and "_" in str(value))
 
 
 def has_decimal_comma(value: str) -> bool:

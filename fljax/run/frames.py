@@ -113,7 +113,7 @@ def _cell(word: Any) -> Any:
 
 def number_or_text(word: Any) -> Any:
     """A word as an int or a float if it is one, else the word itself."""
-    for kind in (int, float):
+    for kind in (int, float) if "_" not in str(word) else ():  # Python reads 1_0 as 10
         try:
             return kind(word)
         except (TypeError, ValueError):

@@ -11,10 +11,11 @@ from sklearn.preprocessing import OneHotEncoder
 
 import fljax
 from fljax.data.bad_cells import Where
-from fljax.data.columns import features_of
+from fljax.data.columns import features_of, text_of
 from fljax.data.draw import draw
 from fljax.data.files import read_own
 from fljax.data.label_columns import labels_of
+from fljax.data.number_columns import numbers_of
 from fljax.data.numbered import numbered
 from fljax.data.own import federation_from_clients, own_data
 from fljax.data.tables import Columns, from_frame, from_hugging_face
@@ -915,6 +916,24 @@ def test_numbers_that_are_written_wrong_are_no_names_of_classes(tmp_path, costs,
     path = write_table(tmp_path, "hospital;age;cost\n" + table)
     with pytest.raises(ValueError, match=message):
         read_own(path, Columns(("cost",), "hospital"))
+
+
+def test_codes_that_python_reads_as_numbers_are_words(tmp_path):
+    """For Python 1_0 is 10; no table means that."""
+    path = written(tmp_path, "code,age,ward\n1_0,50,1_0\n10,60,10\n1_1,61,1_0\n10,40,10\n")
+    assert read_own(path, Columns(("ward",), features=("age",))).classes == ("10", "1_0")
+    with pytest.raises(
+        ValueError, match=r"line 2, column 'code' is '1_0', not a finite number .1 more in this column."
+    ):
+        read_own(path, Columns(("age",), features=("code",)), "regression")
+    for dtype in ("U3", "S3"):
+        with pytest.raises(ValueError, match="column 'code'"):
+            numbers_of(np.array(["10", "1_0"], dtype), "code", Where(None, None))
+
+
+def test_whole_numbers_beside_gaps_are_written_as_in_a_csv():
+    assert text_of(np.array([1.0, np.nan, -10.0])).tolist() == ["1", "", "-10"]
+    assert text_of(np.array([1.5, np.nan, 10.0])).tolist() == ["1.5", "", "10.0"]
 
 
 def test_in_arrays_no_cells_are_filled():

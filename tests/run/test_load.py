@@ -22,7 +22,7 @@ from fljax.files import save_arrays
 from fljax.jobs.measures import over_rounds
 from fljax.run import plots
 from fljax.run.cost import Link
-from fljax.run.frames import stacked
+from fljax.run.frames import read_table, stacked
 from fljax.run.logging import LogProgress, scalars, to_mlflow, to_tensorboard, to_wandb
 from fljax.run.models_on_disk import FILE, read_models
 from fljax.run.result import Result
@@ -303,6 +303,15 @@ def test_what_one_of_several_runs_does_not_have_is_nan_in_their_columns():
     columns = stacked(runs)
     np.testing.assert_array_equal(columns["seed"], [3, 3, 4])
     np.testing.assert_array_equal(columns["ari"], [np.nan, np.nan, 1])
+
+
+def test_cells_of_a_table_are_numbers_or_text(tmp_path):
+    (tmp_path / "table.csv").write_text("a,b,c,d,e,007\n1,0.5,,1_0,nan,007\n")
+    (row,) = read_table(tmp_path / "table.csv", ("007",))
+    assert np.isnan(row.pop("e"))
+    assert row == {"a": 1, "b": 0.5, "c": None, "d": "1_0", "007": "007"}
+    assert isinstance(row["a"], int)
+    assert read_table(tmp_path / "none.csv") == []
 
 
 def test_rounds_and_seconds_of_a_table_are_those_since_the_run_began():
