@@ -15,6 +15,8 @@ from fljax.run.headline import CLASSES, NUMBERS, direction, measures_of
 from fljax.run.rounds import n_not_finite
 
 SCALE = (*CLASSES.scores, *NUMBERS.scores, "ari", "new_accuracy_macro", "new_accuracy_p10", "new_r2_micro")
+UNBOLD = (NUMBERS.beside, "attack_success")
+"""Further columns with as many digits as those of `SCALE`."""
 COLUMNS = {
     "algorithm": "algorithm",
     "accuracy_macro": "macro",
@@ -153,7 +155,7 @@ def cell(name: str, row: report.Row) -> str:
         return f"{value:.4f} ({row['best_round']})"
     if name in (CLASSES.by_validation, NUMBERS.by_validation):
         return f"{value:.4f} ({row['best_val_round']})"
-    if name != "ari" and (name in SCALE or name in own_columns([name])):
+    if name != "ari" and (name in (*SCALE, *UNBOLD) or name in own_columns([name])):
         return f"{value:.{decimals(float(value))}f}"
     if name in SMALL and isinstance(value, float) and 0 < value < 1:
         return f"{value:.{2 - math.floor(math.log10(value))}f}"  # three significant digits

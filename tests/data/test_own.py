@@ -920,7 +920,7 @@ def test_numbers_that_are_written_wrong_are_no_names_of_classes(tmp_path, costs,
 
 def test_codes_that_python_reads_as_numbers_are_words(tmp_path):
     """For Python 1_0 is 10; no table means that."""
-    path = written(tmp_path, "code,age,ward\n1_0,50,1_0\n10,60,10\n1_1,61,1_0\n10,40,10\n")
+    path = write_table(tmp_path, "code,age,ward\n1_0,50,1_0\n10,60,10\n1_1,61,1_0\n10,40,10\n")
     assert read_own(path, Columns(("ward",), features=("age",))).classes == ("10", "1_0")
     with pytest.raises(
         ValueError, match=r"line 2, column 'code' is '1_0', not a finite number .1 more in this column."

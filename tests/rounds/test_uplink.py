@@ -168,7 +168,7 @@ def test_an_update_whose_compression_is_not_finite_leaves_no_trace(values):
     """The server leaves it out; the client's later updates count again."""
     chain = chained([error_feedback, sign])
     values[1] = 1e38  # the sum of its absolute values overflows
-    broken = sent(chain, values)
+    broken = transformed(chain, values)
     np.testing.assert_array_equal(np.isfinite(broken.values).all(axis=1), [True, False, True, True])
     np.testing.assert_array_equal(broken.memory.clients[0][1], np.zeros(D))
     assert broken.memory.clients[0][[0, 2, 3]].any(axis=1).all()

@@ -1,6 +1,7 @@
 """The final table by hand and against scikit-learn; the figures by what they draw."""
 
 import csv
+import re
 
 import jax.numpy as jnp
 import numpy as np
@@ -112,7 +113,7 @@ def test_what_privacy_attackers_and_a_clock_cost_stands_beside_accuracy():
     assert (row["epsilon"], row["attack_success"], row["simulated_seconds"]) == (1.75, 0.75, 7.0)
     assert plain_row["epsilon"] is plain_row["attack_success"] is plain_row["simulated_seconds"] is None
     text = as_table([row, plain_row], 200)
-    assert all(word in text for word in ("epsilon", "success", "simulated", "1.75", "7.00"))
+    assert all(word in text for word in ("epsilon", "success", "simulated", "1.75", "0.7500", "7.00"))
     ends, values = curve(result.metrics, seconds=True)
     np.testing.assert_array_equal(ends, [2.0, 7.0])
     np.testing.assert_array_equal(values, [0.5, 0.25])
@@ -151,6 +152,27 @@ def test_the_best_is_bold_though_the_first_is_not_finite(monkeypatch):
     assert [line.split()[0] for line in bold] == ["c"]
     rows = [{"algorithm": "a", "accuracy_macro": float("nan")}, {"algorithm": "b", "accuracy_macro": None}]
     assert "\x1b" not in as_table(rows)
+
+
+def test_each_kind_of_number_has_its_digits_and_its_place(monkeypatch):
+    """Errors of standardised targets are small. Scores of one's own come before the best round."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    row = {"algorithm": "a", "r2_micro": 0.5, "mae_macro": 0.0123, "rmse_macro": 0.25, "rmse_micro": 0.3, "ari": 1.0}
+    row |= {"best_r2": 0.75, "best_round": 3, "r2_at_best_val": 0.625, "best_val_round": 2, "epsilon": 0.01234}
+    row |= {"megabytes_up": 12.345, "megabytes_down": 0.0005, "seconds": 0.123, "n_clusters": 2}
+    row |= {"new_rmse_macro": 123.45678}
+    lower = row | {"algorithm": "b", "mae_macro": 12345.678, "rmse_macro": 0.125, "new_rmse_macro": None, "ari": None}
+    lines = [
+        re.sub(r"\x1b\[1m *(\S*)\x1b\[0m", r"*\1", line).split("  ") for line in as_table([row, lower]).split("\n")
+    ]
+    above, heads, first, second = ([part.strip() for part in line if part.strip()] for line in lines)
+    assert above == ["mean", "new", "best R2", "R2 at best"]
+    names = ["R2", "abs. error", "rmse", "rmse", "(round)", "validation (round)", "ARI", "clusters", "epsilon"]
+    assert heads == ["algorithm", *names, "MB up", "MB down", "run s"]
+    rounds, costs = ["0.7500 (3)", "0.6250 (2)"], ["2", "0.0123", "12.35", "0.000500", "0.12"]
+    assert first == ["a", "*0.5000", "0.0123", "0.2500", "*123.457", *rounds, "*1.00", *costs]
+    assert second == ["b", "*0.5000", "12345.7", "*0.1250", "-", *rounds, "-", *costs]
+    assert "\x1b" not in as_table([row])  # one method is not the best of any
 
 
 def test_a_time_that_is_not_known_is_an_empty_cell():
