@@ -184,6 +184,8 @@ def test_client_dp_refuses_parameters_that_round_a_clipped_update_anew(model, fe
     method = fljax.compose("fedavg+client_dp")
     with pytest.raises(ValueError, match=r"fedavg\+client_dp: parameters of bfloat16 round a clipped update"):
         fljax.simulate(method(narrow, fljax.Work(1, 8)), method.Hyper(), federation, key, 1)
+    summed = fljax.compose("fedavg+secure_sum")
+    assert jax.eval_shape(summed(narrow, fljax.Work(1, 8)).init, key, summed.Hyper(), federation.train)
 
 
 @pytest.mark.slow

@@ -28,8 +28,10 @@ from fljax.rounds.uplink import (
     sign,
     top_k,
 )
-from fljax.rounds.uplink.compression import _uniform
+from fljax.rounds.uplink import chain as chains
+from fljax.rounds.uplink.compression import _matrix_shape, _uniform
 from fljax.rounds.uplink.largest import largest
+from fljax.types import Cohort
 
 SHAPES = ((5, 40), (40, 10), (20,))
 ONE_MATRIX = ((30, 20), (20,))  # as many numbers, whose factors take half of the program
@@ -174,6 +176,16 @@ def test_an_update_whose_compression_is_not_finite_leaves_no_trace(values):
     assert broken.memory.clients[0][[0, 2, 3]].any(axis=1).all()
 
 
+def test_what_comes_after_error_feedback_keeps_its_own_memory(values):
+    def counted(hyper, memory, message, trip):
+        return Memory(memory.server + 1, memory.clients + 2), message
+
+    counts = Transform(counted, lambda hyper, n, shapes: Memory(jnp.zeros(()), jnp.zeros(n)), name="counts")
+    memory = transformed(chained([error_feedback, counts]), values).memory
+    assert memory.server == 1
+    np.testing.assert_array_equal(memory.clients[1], np.full(N, 2))
+
+
 def test_clipping_equals_numpy_and_leaves_short_updates_bit_for_bit(values):
     values[0] /= 100
     norms = np.linalg.norm(values.astype(np.float64), axis=1, keepdims=True)
@@ -214,6 +226,7 @@ def test_random_numbers_of_a_bucket_are_uniform_and_hardly_depend_on_each_other(
     assert numbers.max() < 1
     assert stats.kstest(numbers[:, 0], "uniform").pvalue > 1e-3
     assert stats.kstest(numbers[:, 1:].ravel()[::7], "uniform").pvalue > 1e-3
+    assert stats.kstest(numbers[:, 0] * 256 % 1, "uniform").pvalue > 1e-3  # the shared bits
     correlation = np.corrcoef(numbers.T) - np.eye(16)
     assert np.abs(correlation).max() < 4.5 / np.sqrt(4000)
     assert len(np.unique(numbers)) > 60_000  # not 256 values: a share of a level is drawn too
@@ -237,7 +250,10 @@ def test_signs_have_one_size_and_one_bit_each(values):
     np.testing.assert_array_equal(result.n_bits, np.full(N, D + 32))
     with_zeros = np.where(np.arange(D) % 7 == 0, np.float32(0), values)
     result = transformed(sign, with_zeros)
-    assert (result.values[:, ::7] == 0).all()
+    scale = np.abs(with_zeros.astype(np.float64)).sum(axis=1, keepdims=True) / (with_zeros != 0).sum(
+        axis=1, keepdims=True
+    )
+    np.testing.assert_allclose(result.values, np.sign(with_zeros) * scale, rtol=1e-5)
     np.testing.assert_allclose(result.n_bits, np.full(N, D * np.log2(3) + 32), rtol=1e-6)
 
 
@@ -259,6 +275,11 @@ def test_low_rank_recovers_matrices_of_that_rank_and_is_near_the_best_for_others
     np.testing.assert_array_equal(
         transformed(low_rank, updates, rank=8.0).values, updates
     )  # the matrices themselves are smaller
+
+
+def test_a_kernel_is_a_matrix_with_a_column_for_each_output():
+    shapes = {(3, 3, 8, 16): (72, 16), (40, 10): (40, 10), (20,): (1, 20), (): (1, 1)}
+    assert {shape: _matrix_shape(shape) for shape in shapes} == shapes
 
 
 def test_low_rank_draws_for_each_matrix():
@@ -303,10 +324,14 @@ def test_a_chain_of_compressions_counts_what_its_last_message_takes(values):
 
 
 def test_numbers_that_are_whole_no_longer_are_counted_as_floats(values):
-    numbers = {"bits": 8.0, "noise_std": 0.1, "clip": 0.5}
+    numbers = {"bits": 8.0, "noise_std": 0.1, "clip": 0.5, "random_share": 0.25}
     bits_of = partial(bits, values=values, **numbers)
     for first in (quantize, sign):
         np.testing.assert_array_equal(bits_of(first, gaussian_noise), np.full(N, D * 32))
+    np.testing.assert_array_equal(bits_of(sign, quantize), np.full(N, D + 2 * 32))  # signs are one bit each
+    drawn = bits_of(random_k, sign) - 2 * 32  # also where some are not drawn: the seed tells which
+    np.testing.assert_array_equal(drawn, np.round(drawn))
+    assert ((drawn > 0.15 * D) & (drawn < 0.35 * D)).all()
     # The scales of buckets are not sent; some levels are 0.
     np.testing.assert_allclose(bits_of(quantize, sign), np.full(N, D * np.log2(3) + 32), rtol=1e-6)
     memory = Memory(((), ()), ((), (np.ones((N, D), np.float32), ())))
@@ -353,6 +378,25 @@ def test_a_secure_sum_rounds_to_its_unit_and_sends_every_number(values):
     np.testing.assert_array_equal(result.n_bits, np.full(N, D * 32))
     largest_values = transformed(secure_sum, np.full((N, D), 1e9, np.float32), fraction_bits=8.0).values
     np.testing.assert_allclose(largest_values, 2**31 / 256 / N)
+
+
+def test_what_a_method_sends_beside_its_updates_is_sent_in_full():
+    """By hand: of 20 numbers in half of the bits, and 7 others; of a method that sends a part only, the same share."""
+    bits = np.float32([20 * 16, 20 * 16, 20 * 32])
+    np.testing.assert_array_equal(chains.sent_floats(np.float32([27, 5, 27]), 20, bits), [17, 2.5, 27])
+
+
+def test_clients_draw_for_their_updates_and_not_as_for_their_training():
+    keys = jax.random.split(jax.random.key(0), N)
+    data = SimpleNamespace()
+    cohort = Cohort(jnp.int32(0), np.arange(N), data, np.ones(N, bool), None, keys)
+    trip = chains.trip_of(jax.random.key(0), cohort, SHAPES)
+    words = [jax.random.key_data(key) for key in (keys, trip.key, trip.part(0).key, trip.part(1).key)]
+    assert len(np.unique(np.concatenate(words), axis=0)) == 4 * N
+    of_server = [jax.random.key_data(key) for key in (jax.random.key(0), trip.server_key, trip.part(0).server_key)]
+    assert len(np.unique(of_server, axis=0)) == 3
+    assert trip.expected == N
+    assert chains.trip_of(jax.random.key(0), cohort._replace(expected=2.5), SHAPES).expected == 2.5
 
 
 def test_every_transform_of_a_chain_draws_for_itself(values):

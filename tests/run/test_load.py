@@ -23,6 +23,7 @@ from fljax.jobs.measures import over_rounds
 from fljax.run import plots
 from fljax.run.cost import Link
 from fljax.run.frames import read_table, stacked
+from fljax.run.load_comparison import LoadedComparison
 from fljax.run.logging import LogProgress, scalars, to_mlflow, to_tensorboard, to_wandb
 from fljax.run.models_on_disk import FILE, read_models
 from fljax.run.result import Result
@@ -303,6 +304,15 @@ def test_what_one_of_several_runs_does_not_have_is_nan_in_their_columns():
     columns = stacked(runs)
     np.testing.assert_array_equal(columns["seed"], [3, 3, 4])
     np.testing.assert_array_equal(columns["ari"], [np.nan, np.nan, 1])
+
+
+def test_a_frame_of_what_a_comparison_does_not_have_is_refused(tmp_path):
+    comparison = LoadedComparison(tmp_path, {}, [])
+    for of in ("new_tests", "folder"):
+        with pytest.raises(ValueError, match=f"^of='{of}' is unknown; choose 'rounds', 'tests'$"):
+            comparison.frame(of)
+    with pytest.raises(ValueError, match=r"choose 'rounds', 'tests', 'new_tests'$"):
+        Result("fedavg", tmp_path, {}).frame("models")
 
 
 def test_cells_of_a_table_are_numbers_or_text(tmp_path):

@@ -23,6 +23,7 @@ from fljax.run.sweep.figures import curves, response
 from fljax.run.sweep.halving import Rung, rungs, survivors
 from fljax.run.sweep.shown import as_table, verdict, verdicts
 from fljax.run.sweep.table import Spread, of_split, ranked, unnamed
+from fljax.run.sweep.widened import widened
 from fljax.types import About, State
 
 search_module = importlib.import_module("fljax.run.sweep.search")
@@ -231,6 +232,43 @@ def test_a_search_goes_on_with_more_seeds(run_search, averaging, federation, key
     for open_search in (run_search, fljax.load_sweep):
         with pytest.raises(ValueError, match="is not a batch of this search"):
             open_search(folder=tmp_path)
+
+
+def identity_of(lr, numbers=None, n_seeds=1, halving=None, **more):
+    numbers = list(range(len(lr))) if numbers is None else numbers
+    return {"hyper.lr": lr, "hyper.momentum": 0.0, "points": numbers, "n_seeds": n_seeds, "halving": halving} | more
+
+
+def test_points_keep_their_numbers_in_files_and_new_ones_come_after_all():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        few = rng.choice([0.1, 0.2, 0.3, 0.4], rng.integers(1, 6)).tolist()  # the same point may be there twice
+        numbers = rng.permutation(len(few)).tolist()
+        many = rng.permutation([*few, *rng.choice([0.1, 0.2, 0.5], rng.integers(4))]).tolist()
+        merged, lacks = widened(identity_of(few, numbers, 3), identity_of(many, n_seeds=2))
+        assert lacks is None
+        assert (merged["hyper.lr"], merged["n_seeds"]) == (many, 3)
+        assert sorted(merged["points"]) == list(range(len(many)))
+        assert all(
+            few[numbers.index(number)] == lr
+            for lr, number in zip(many, merged["points"], strict=True)
+            if number < len(few)
+        )
+        for lr in set(many):  # of equal points, the numbers are in the order of the files' points
+            kept = [number for one, number in zip(few, numbers, strict=True) if one == lr]
+            found = [number for one, number in zip(many, merged["points"], strict=True) if one == lr]
+            assert found[: len(kept)] == kept
+
+
+def test_a_search_that_lacks_a_point_or_has_another_kind_of_it_is_another():
+    stored = identity_of([0.1, 0.2, 0.3])
+    assert widened(stored, identity_of([0.2, 0.1])).lacks == "lr=0.3"
+    assert widened(identity_of([0.1]), identity_of([0.2])).lacks == "lr=0.1"
+    assert widened(identity_of([0.1]), identity_of([0.1], **{"hyper.momentum": [0.5]})).lacks == "momentum=0.0"
+    given = identity_of([0.1, 0.2, 0.3, 0.4], **{"hyper.momentum": None})
+    assert widened(stored, given) == ({**stored, "hyper.lr": given["hyper.lr"]}, None)
+    for one, two in ((2, None), (None, 2), (2, 2)):  # with halving, points are compared with each other
+        assert widened(stored | {"halving": one}, given | {"halving": two}) == (stored | {"halving": one}, None)
 
 
 @pytest.mark.slow
