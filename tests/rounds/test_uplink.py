@@ -350,6 +350,7 @@ def test_factors_that_are_changed_afterwards_save_nothing(values):
     np.testing.assert_array_equal(bits_of(low_rank, quantize), np.full(N, D * 8 + 64))
     np.testing.assert_array_equal(bits_of(low_rank, sign), np.full(N, D + 32))
     np.testing.assert_array_equal(bits_of(low_rank, top_k), np.full(N, 62 * 32 + 62 * 10))
+    np.testing.assert_array_equal(bits_of(low_rank, top_k, quantize), np.full(N, 62 * 8 + min(D, 62 * 10) + 64))
 
 
 @pytest.mark.parametrize("d", [2, 3, 4, 5, 1024, 1025])

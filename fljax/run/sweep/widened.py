@@ -43,6 +43,7 @@ def widened(stored: Mapping[str, Any], given: Mapping[str, Any]) -> Widened:
     fields = {f"{HYPER}{name}": given[f"{HYPER}{name}"] for name in stored_table.keys() & given_table.keys()}
     if stored_table.keys() != given_table.keys():  # None needs another program
         return Widened({**stored, **fields})
+    given_table = {name: given_table[name] for name in stored_table}  # a Hyper's fields may have got another order
     n_seeds = max(stored["n_seeds"], given["n_seeds"])
     free_numbers: dict[tuple[float, ...], list[int]] = {}
     for row, number in zip(_rows(stored_table), stored[NUMBERS], strict=True):
