@@ -56,10 +56,10 @@ def _file_layer(arguments: Layer, main: Layer, command: str) -> Layer:
 def _folder_layer(folder: str, begun: str | None, arguments: Layer, main: Layer, command: str) -> Layer:
     """The layer of a folder's config.toml, if the folder has results, of the command ``begun``, or is resumed."""
     stored, given_names = Path(folder, "config.toml"), {name for name, _ in arguments}
-    if given_names <= {*MAY_CHANGE, "resume"} - {"algorithm"}:
+    allowed_names = {*MAY_CHANGE, "memory", "resume", *(MAY_BE_MORE if any(Path(folder).glob("seed_*")) else ())}
+    if given_names <= allowed_names - {"algorithm"}:
         _check_there(stored)
     # Any other setting means a new start in a folder without results.
-    allowed_names = {*MAY_CHANGE, "memory", "resume", *(MAY_BE_MORE if any(Path(folder).glob("seed_*")) else ())}
     if not stored.exists() or (begun is None and not given_names <= allowed_names):
         return []
     remedy = f"restore it from a copy, or use it as it is with --config {stored}"

@@ -20,7 +20,7 @@ from fljax.cli import main
 from fljax.jobs import config, going_on
 from fljax.jobs.job import read_job
 from fljax.jobs.kinds import begun_by
-from fljax.jobs.layers import MAY_CHANGE, STEPS
+from fljax.jobs.layers import MAY_CHANGE, STEPS, read_layers
 from fljax.jobs.sweep import read_sweep
 from fljax.numbers import LocalHyper, numbers_of
 from fljax.rounds.sampling import uniform
@@ -104,6 +104,24 @@ def test_a_sweep_stopped_before_its_first_result_goes_on(fljax, monkeypatch):
     status, out, _ = fljax(*command)
     assert status == 130
     assert "2 points x 2 seeds of fedprox" in out
+
+
+@pytest.mark.parametrize(
+    ("results", "command", "given"),
+    [
+        ("fedavg/rounds", "run", ()),
+        ("fedavg/rounds", "run", ("--rounds", "9", "--memory", "4")),
+        ("seed_0/fedavg/rounds", "compare", ("--seeds", "3")),
+        ("all/parts", "sweep", ("--resume",)),
+    ],
+)
+def test_results_without_their_settings_are_not_gone_on_with_by_others(tmp_path, results, command, given):
+    (tmp_path / results).mkdir(parents=True)
+    given = ("--folder", str(tmp_path), *given)
+    assert read_layers(given, command)  # nothing is there yet
+    (tmp_path / results / "00000000.npz").touch()
+    with pytest.raises(ValueError, match=r"config\.toml is missing; restore it from a copy"):
+        read_layers(given, command)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
