@@ -31,7 +31,7 @@ from fljax.rounds.clock.named import CLOCKS, ClockedRun
 from fljax.rounds.timing import Timing
 from fljax.rounds.uplink.chain import with_uplink
 from fljax.rounds.uplink.compression import top_k
-from fljax.run.clocked import clocked
+from fljax.run.clocked import check_alike, clocked
 from fljax.types import State, Work
 from tests.algorithms.round_by_round import jitted, simulate
 from tests.rounds.drawn import draw_cohort
@@ -274,13 +274,28 @@ def test_a_clock_counts_what_is_sent_each_way_after_the_first_round(averaging, f
         is_first = (cohort.round == 0).astype(jnp.float32)
         return state, metrics | {"uplink": 300 + 1e6 * is_first, "downlink": 20 + 1e6 * is_first}
 
-    algorithm, clock = (
-        averaging._replace(exchange=None, round=round_with_traffic),
-        CLOCKS["wait"](up=1e3, down=1e2, spread=1.0),
+    algorithm = averaging._replace(exchange=None, round=round_with_traffic)
+    clock = CLOCKS["wait"](up=1e3, down=1e2, spread=1.0, device_seed=3)._replace(
+        start=lambda inputs: (algorithm, inputs)
     )
-    _, sampling = clocked(algorithm, fljax.fedavg.Hyper(lr=0.2), uniform(), clock, federation, 3)
-    seconds = drawn_devices(9, up=1e3, down=1e2, spread=1.0).seconds(federation.train, Work(1, 8), 20, 300)
-    np.testing.assert_allclose(sampling.timing.seconds, seconds, rtol=1e-6)
+    _, clock_inputs = clocked(algorithm, fljax.fedavg.Hyper(lr=0.2), uniform(), clock, federation, 5)
+    slow_devices = drawn_devices(9, up=1e3, down=1e2, spread=1.0, seed=3)
+    seconds = slow_devices.seconds(federation.train, Work(1, 8), 20, 300)
+    np.testing.assert_allclose(clock_inputs.seconds, seconds, rtol=1e-6)
+    np.testing.assert_array_equal(clock_inputs.steps, -(-np.asarray(federation.train.size) // 8))
+    assert (clock_inputs.devices, clock_inputs.n_rounds, clock_inputs.seed) == (slow_devices, 5, 3)
+
+
+def test_a_number_that_changes_what_is_sent_changes_the_times_of_a_sweep(averaging, federation):
+    def by_rate(key, hyper, state, cohort):
+        state, metrics = averaging.round(key, hyper, state, cohort)
+        return state, metrics | {"uplink": 1000 * hyper.lr}
+
+    arguments = averaging._replace(exchange=None, round=by_rate), uniform(), CLOCKS["wait"](), federation
+    slow, fast = (fljax.fedavg.Hyper(lr=lr) for lr in (0.1, 0.2))
+    with pytest.raises(ValueError, match=r"^--clock wait: lr changes how much .* one sweep for each value of lr$"):
+        check_alike(arguments[0], {"momentum": (slow, slow), "lr": (slow, fast), "mu": (slow, fast)}, *arguments[1:])
+    assert check_alike(arguments[0], {"lr": (slow, fast)}, uniform(), CLOCKS["none"](), federation) is None
 
 
 def test_a_number_of_a_clock_is_none_only_where_that_says_something():

@@ -8,6 +8,7 @@ import fljax
 from fljax.rounds.averaging import ReceivedModels
 from fljax.rounds.clock import asynchronous, buffered
 from fljax.rounds.sampling import uniform
+from fljax.rounds.uplink import Memory, Transform, with_downlink
 from fljax.run.one_round import split_key
 from fljax.types import State, Work
 from tests.algorithms.round_by_round import jitted, simulate
@@ -86,6 +87,16 @@ def _unflat(vector, params):
     return jax.tree.unflatten(
         structure, [np.float32(part.reshape(leaf.shape)) for part, leaf in zip(parts, leaves, strict=True)]
     )
+
+
+@pytest.mark.slow
+def test_what_a_transform_keeps_on_the_way_down_goes_from_round_to_round(model, federation, key):
+    def counted(hyper, memory, message, trip):
+        return Memory(memory.server + 1, memory.clients), message
+
+    counts = Transform(counted, lambda hyper, n_clients, shapes: Memory(np.zeros((), np.float32)), name="counts")
+    state, _ = run(with_downlink(fljax.fedavg(model, WORK), counts), fljax.fedavg.Hyper(lr=0.2), federation, key, 2)
+    assert state.server.link.server == 2
 
 
 def test_methods_of_many_models_have_no_way_down():
