@@ -244,6 +244,7 @@ def test_a_narrow_terminal_goes_without_columns_not_digits():
     assert text.replace("\n", " ").endswith(": see summary.csv")
     assert "0.7500 (9)" in as_table([row])
     assert "no room" not in as_table([row])
+    assert as_table([row], 0) == as_table([row], 20)
 
 
 def test_a_file_has_room_for_all_columns(fljax, monkeypatch):

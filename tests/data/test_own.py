@@ -390,6 +390,8 @@ def test_floats_of_an_npz_are_classes_where_the_task_says_so(tmp_path):
 def test_a_class_may_be_called_none(tmp_path):
     table = write_table(tmp_path, "dose,sick,site\n1,None,u\n2,Light,u\n3,nan,v\n4,None,v\n")
     assert read_own(table, Columns(("sick",), "site")).classes == ("Light", "None", "nan")
+    beside_numbers = write_table(tmp_path, "dose,sick,site\n" + "1,0,u\n2,1,u\n3,unknown,v\n4,1,v\n" * 2)
+    assert read_own(beside_numbers, Columns(("sick",), "site")).classes == ("0", "1", "unknown")
     table_of_numbers = write_table(tmp_path, "dose,sick,site\n1,0,u\n2,1,u\n3,nan,v\n")
     with pytest.raises(ValueError, match=r"line 4 .client 'v'., column 'sick' is empty"):
         read_own(table_of_numbers, Columns(("sick",), "site"))

@@ -160,7 +160,7 @@ def test_each_kind_of_number_has_its_digits_and_its_place(monkeypatch):
     row = {"algorithm": "a", "r2_micro": 0.5, "mae_macro": 0.0123, "rmse_macro": 0.25, "rmse_micro": 0.3, "ari": 1.0}
     row |= {"best_r2": 0.75, "best_round": 3, "r2_at_best_val": 0.625, "best_val_round": 2, "epsilon": 0.01234}
     row |= {"megabytes_up": 12.345, "megabytes_down": 0.0005, "seconds": 0.123, "n_clusters": 2}
-    row |= {"new_rmse_macro": 123.45678}
+    row |= {"new_rmse_macro": 123.45678, "new_r2_macro": 0.5}  # of new clients, R2 is shown as a micro average
     lower = row | {"algorithm": "b", "mae_macro": 12345.678, "rmse_macro": 0.125, "new_rmse_macro": None, "ari": None}
     lines = [
         re.sub(r"\x1b\[1m *(\S*)\x1b\[0m", r"*\1", line).split("  ") for line in as_table([row, lower]).split("\n")
