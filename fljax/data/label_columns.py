@@ -34,12 +34,9 @@ def labels_of(columns: Sequence[np.ndarray], names: Sequence[str], task: TaskCho
         return _classes_or_targets(columns[0], names[0], task, where)
     numbers = [numbers_of(column, name, where, _NO_TARGET) for column, name in zip(columns, names, strict=True)]
     targets = np.stack(numbers, axis=1)
-    are_binary = np.isin(targets, (0, 1)).all()
-    if task == "labels" or (task == "auto" and are_binary):
-        if not are_binary:
-            raise ValueError(f"columns {', '.join(names)}: several labels of an example must each be 0 or 1")
-        return targets.astype(np.int32)
-    return targets[:, 0] if len(columns) == 1 else targets
+    if task == "labels" and not np.isin(targets, (0, 1)).all():
+        raise ValueError(f"columns {', '.join(names)}: several labels of an example must each be 0 or 1")
+    return targets[:, 0] if len(columns) == 1 and task != "labels" else targets
 
 
 def _classes_or_targets(column: np.ndarray, name: str, task: TaskChoice, where: Where) -> np.ndarray:

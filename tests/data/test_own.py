@@ -262,6 +262,8 @@ def test_a_csv_with_a_client_column(tmp_path):
     assert len(data.federation().train.size) == 2
     assert len(data.federation(min_size=3).train.size) == 1
     assert data.kept(3) == ("north",)
+    marked = read_own(write_table(tmp_path, "\ufeff" + CSV), COLUMNS)  # as spreadsheets write it
+    np.testing.assert_array_equal(marked.examples.x, data.examples.x)
     tabs = read_own(write_table(tmp_path, CSV.replace(",", "\t"), "mine.tsv"), COLUMNS._replace(features=("blood",)))
     np.testing.assert_array_equal(tabs.examples.x[:, 0], data.examples.x[:, 1])
     assert (
@@ -277,10 +279,16 @@ def test_a_csv_with_a_client_column(tmp_path):
         (Columns(("age",), "hospital", features=("blood",)), "regression", np.float32, (5,)),
         (Columns(("blood",), "hospital", features=("age",)), "auto", np.float32, (5,)),
         (Columns(("blood", "age"), "hospital", features=("day",)), "auto", np.float32, (5, 2)),
+        (Columns(("ill", "old"), "hospital", features=("day",)), "auto", np.float32, (5, 2)),
+        (Columns(("ill", "old"), "hospital", features=("day",)), "labels", np.float32, (5, 2)),
+        (Columns(("ill",), "hospital", features=("day",)), "labels", np.float32, (5, 1)),
+        (Columns(("ill",), "hospital", features=("day",)), "regression", np.float32, (5,)),
     ],
 )
 def test_what_labels_are(tmp_path, columns, task, dtype, shape):
-    days = "\n".join(f"{line},{i or 'day'}" for i, line in enumerate(CSV.splitlines()))
+    days = "\n".join(
+        f"{line},{f'{i},{i % 2},{i // 3}' if i else 'day,ill,old'}" for i, line in enumerate(CSV.splitlines())
+    )
     y = read_own(write_table(tmp_path, days), columns, task).examples.y
     assert (y.dtype, y.shape) == (dtype, shape)
 
@@ -300,6 +308,12 @@ def test_what_labels_are(tmp_path, columns, task, dtype, shape):
         ("2.5", "", COLUMNS, "line 3 .client 'north'., column 'blood' is empty; correct it, fill it"),
         ("2.5", "1e60", COLUMNS, "'1e60', not a finite number"),
         ("north,60,2.5", '\n\n"nor\nth",60,dear', COLUMNS, "line 5 .client 'nor.nth'., column 'blood' is 'dear'"),
+        (
+            "age,blood,sick\nnorth,50,1.5",
+            '"age",blood,"si\nck"\nnorth,50,dear',
+            COLUMNS._replace(label="si\nck"),
+            "line 3 ",
+        ),
         ("no\nnorth,61,2.0,no", "no\n\nnorth,61", COLUMNS, "line 5 has 2 values"),
         ("61,2.0,no", "61,2.0", COLUMNS, "line 4 has 3 values and the header 4 names"),
         ("south,40", ",40", COLUMNS, "line 5 .client ''., column 'hospital' is empty"),
@@ -350,6 +364,8 @@ def test_a_column_of_categories_is_a_feature_for_each_word(tmp_path):
     encoded = OneHotEncoder(sparse_output=False).fit_transform(np.stack([sex, ward.astype(str)], axis=1))
     np.testing.assert_array_equal(data.examples.x, np.float32(np.column_stack([age, encoded])))
     assert data.inputs == ("age", "sex=f", "sex=m", "sex=x", "ward=1", "ward=3")
+    two_of_three = write_table(tmp_path, "sex,sick\nf,0\nm,1\nf,0\n", "few.csv")
+    assert read_own(two_of_three, Columns(("sick",), categories="sex")).inputs == ("sex=f", "sex=m")
     of_sex = read_own(tmp_path / "mine.csv", Columns(("sick",), "site", features=("sex",), categories="sex"))
     assert of_sex.inputs == ("sex=f", "sex=m", "sex=x")
     np.savez(tmp_path / "mine.npz", x=np.ones((4, 2)), y=np.zeros(4, int))
@@ -936,6 +952,12 @@ def test_codes_that_python_reads_as_numbers_are_words(tmp_path):
 def test_whole_numbers_beside_gaps_are_written_as_in_a_csv():
     assert text_of(np.array([1.0, np.nan, -10.0])).tolist() == ["1", "", "-10"]
     assert text_of(np.array([1.5, np.nan, 10.0])).tolist() == ["1.5", "", "10.0"]
+
+
+def test_grey_images_get_a_channel_and_sequences_none():
+    for dtype, shape in ((np.uint8, (4, 2, 3, 1)), (np.float32, (4, 2, 3))):
+        frame = Frame({"image": np.zeros((4, 2, 3), dtype), "y": [0, 1, 0, 1]})
+        assert from_frame(frame, Columns(("y",))).examples.x.shape == shape
 
 
 def test_in_arrays_no_cells_are_filled():
