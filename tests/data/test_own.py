@@ -583,6 +583,7 @@ def test_a_client_without_examples_is_refused():
     ("y", "task", "kind"),
     [
         (np.arange(6) % 2, "regression", np.float32),
+        (np.arange(6) - 3, "regression", np.float32),
         (np.arange(6) % 2, "classification", np.int32),
         (np.arange(12).reshape(6, 2) % 2, "labels", np.float32),
         (np.arange(6) / 2, "regression", np.float32),
@@ -590,9 +591,11 @@ def test_a_client_without_examples_is_refused():
 )
 def test_labels_of_an_archive_are_those_of_the_task(tmp_path, y, task, kind):
     np.savez(tmp_path / "a.npz", x=np.zeros((6, 2), np.float32), y=y)
-    labels = read_own(tmp_path / "a.npz", task=task).examples.y
+    data = read_own(tmp_path / "a.npz", task=task)
+    labels = data.examples.y
     assert labels.dtype == kind
     np.testing.assert_array_equal(labels, y)
+    assert data.classes == ()
 
 
 @pytest.mark.parametrize(
