@@ -92,8 +92,13 @@ def test_images_beside_folders_of_images_are_nobodys(tmp_path):
     known = Known(Columns(()), (2, 2, 1), np.uint8)
     with pytest.raises(ValueError, match="it has images on several levels of folders"):
         read_new(tmp_path / "n", known)
+    (tmp_path / "n" / "b.png").rename(tmp_path / "b.png")
+    new_examples = read_new(tmp_path / "n", known)
+    assert (new_examples.names.tolist(), new_examples.client.tolist(), new_examples.label) == (["c0/a.png"], ["c0"], ())
     (tmp_path / "n" / "c0" / "a.png").unlink()
-    assert read_new(tmp_path / "n", known).names.tolist() == ["b.png"]
+    (tmp_path / "b.png").rename(tmp_path / "n" / "b.png")
+    new_examples = read_new(tmp_path / "n", known)
+    assert (new_examples.names.tolist(), new_examples.client, new_examples.label) == (["b.png"], None, ())
     (tmp_path / "n" / "b.png").unlink()
     for name in ("c1/cat", "c0/dog"):  # as a run's own images stand
         (tmp_path / "n" / name).mkdir(parents=True)

@@ -619,6 +619,16 @@ def test_npz(tmp_path, arrays):
     x, y, client = arrays
     np.savez(tmp_path / "a.npz", x=x, y=y, client_ids=client)
     np.testing.assert_array_equal(read_own(tmp_path / "a.npz").client, client)
+    np.savez(
+        tmp_path / "other.npz",
+        images=x,
+        targets=y,
+        clients=client,
+        split=np.where(np.arange(len(y)) % 2, "train", "dev"),
+    )
+    data = read_own(tmp_path / "other.npz")
+    np.testing.assert_array_equal(data.client, client)
+    np.testing.assert_array_equal(data.part == "val", np.arange(len(y)) % 2 == 0)
     np.savez(tmp_path / "b.npz", x=x)
     with pytest.raises(ValueError, match=r"b\.npz: has no array y; it has x"):
         read_own(tmp_path / "b.npz")
