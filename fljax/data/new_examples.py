@@ -162,6 +162,8 @@ def _as_trained(x: np.ndarray, known: Known) -> np.ndarray:
     is_pixels = inputs.dtype == np.uint8 and dtype != np.uint8
     if inputs.dtype.kind not in kinds or is_pixels or (dtype == np.uint8 and inputs.dtype != np.uint8):
         raise ValueError(f"examples are {inputs.dtype}; give the run's type, {dtype}")
+    if dtype == np.int32 and inputs.size and (max(-int(inputs.min()), int(inputs.max())) > np.iinfo(np.int32).max):
+        raise ValueError(f"examples go from {inputs.min()} to {inputs.max()}; give tokens that int32 holds")
     converted = inputs.astype(dtype)
     if not_finite := [i for i, example in enumerate(converted) if not np.isfinite(example).all()]:
         raise ValueError(f"example {not_finite[0]} is not finite; correct it, or leave it out")

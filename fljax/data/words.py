@@ -60,7 +60,7 @@ def tokens_of(texts: Sequence[str], words: Sequence[str], length: int) -> np.nda
         words: the word of each token, as `as_words` returns them; all others are unknown.
         length: words per example.
     """
-    analyze, token_of = _vectorizer().build_analyzer(), {word: i for i, word in enumerate(words) if i >= len(SPECIAL)}
+    analyze, token_of = _vectorizer().build_analyzer(), {word: i for i, word in enumerate(words)}
     tokens = np.full((len(texts), length), PADDING, np.int32)
     for row, text in zip(tokens, texts, strict=True):
         if first_words := analyze(text)[:length]:

@@ -80,6 +80,26 @@ def test_tokens_and_numbers_are_not_taken_for_each_other(tmp_path):
     np.savez(tmp_path / "n.npz", x=np.ones((2, 3), np.int64))
     assert read_new(tmp_path / "n.npz", Known(Columns(()), (3,), np.int32)).x.dtype == np.int32
     assert read_new(tmp_path / "n.npz", Known(Columns(()), (3,), np.float32)).x.dtype == np.float32
+    np.savez(tmp_path / "n.npz", x=np.array([[0, 1, 2**32 + 2]]))  # its lower 32 bits are the token 2
+    with pytest.raises(ValueError, match=r"n\.npz: examples go from 0 to 4294967298; give tokens that int32 holds"):
+        read_new(tmp_path / "n.npz", Known(Columns(()), (3,), np.int32))
+
+
+def test_several_labels_of_an_archive_are_columns_of_their_own(tmp_path):
+    np.savez(tmp_path / "n.npz", x=np.ones((3, 2)), y=np.array([[0, 1], [1, 1], [0, 0]]))
+    new = read_new(tmp_path / "n.npz", Known(Columns(()), (2,), np.float32), labelled=True)
+    assert [label.tolist() for label in new.label] == [["0", "1", "0"], ["1", "1", "0"]]
+
+
+def test_empty_cells_are_filled_as_those_of_the_run_or_refused(tmp_path):
+    (tmp_path / "n.csv").write_text("b,a\n,1\n2,\n")
+    given = Known(Columns(("y",)), (2,), np.float32, ("a", "b"))
+    filled = read_new(tmp_path / "n.csv", given._replace(fills=np.float32([7, 9])))
+    np.testing.assert_array_equal(filled.x, [[1, 9], [7, 2]])
+    with pytest.raises(
+        ValueError, match="line 3, column 'a' is empty; correct it, or leave the row out; also column 'b'"
+    ):
+        read_new(tmp_path / "n.csv", given)
 
 
 def test_images_beside_folders_of_images_are_nobodys(tmp_path):
