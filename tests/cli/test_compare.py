@@ -20,6 +20,7 @@ from fljax.cli.compare import OWN
 from fljax.files import save_arrays
 from fljax.jobs import seeds
 from fljax.jobs.assemble import make_algorithm
+from fljax.jobs.comparison import Comparison, Part
 from fljax.jobs.finished import compare_runs, run_folders
 from fljax.jobs.groups import named_groups
 from fljax.jobs.job import read_job
@@ -28,7 +29,9 @@ from fljax.jobs.unlike import data_settings, same_clients, these_differ
 from fljax.run import writer
 from fljax.run.comparison import left_out
 from fljax.run.cost import traffic_of_clients
+from fljax.run.formats import Table
 from fljax.run.frames import stacked
+from fljax.run.significance import compare_scores
 from fljax.run.spread import spreads
 from fljax.sealed import with_checksum
 
@@ -650,6 +653,29 @@ def test_several_data_settings_have_a_table_each_and_one_of_all(comparison, tmp_
     result.save(tmp_path / "p")
     for name in ("comparison.csv", "comparison.md", "comparison.tex"):
         assert (tmp_path / "p" / name).read_bytes() == (tmp_path / "o" / name).read_bytes()
+
+
+def test_tables_have_titles_and_rows_their_data_where_there_are_several():
+    """By hand; two notes are two paragraphs in Markdown."""
+    scores = compare_scores({"a": np.array([0.5])}, "a")
+    part = Part(scores, Table(["algorithm", "x"], [["a", "1"]]), {}, {}, "accuracy", ["a note", "another"])
+    one = Comparison("m", "m at the end", {"iid": part}, None, ["nowhere"], "")
+    text, markdown = "algorithm  x\na          1", "| algorithm | x |\n| --- | ---: |\n| a | 1 |\n"
+    assert one.text == str(one) == f"{text}\na note\nanother"
+    assert one.markdown == f"{markdown}\na note\n\nanother\n"
+    assert one.latex == part.table.latex
+    assert [(row["algorithm"], row["mean"], "data" in row) for row in one.rows] == [("a", 0.5, False)]
+    assert repr(one) == "<comparison of a by m at the end>"
+    over = Table(["algorithm", "iid", "own"], [["a", "1", "2"]])
+    two = Comparison("m", "m at the end", {"iid": part, "own": part._replace(notes=[])}, over, ["ranks"], "")
+    assert list(two.tables) == ["m at the end", "iid", "own"]
+    assert (
+        two.text == f"m at the end\nalgorithm  iid  own\na            1    2\nranks\n\niid\n{one.text}\n\nown\n{text}"
+    )
+    assert two.markdown.endswith(f"\n\nranks\n\n## iid\n\n{one.markdown}\n## own\n\n{markdown}")
+    assert two.latex == f"% m at the end\n{over.latex}\n% iid\n{one.latex}\n% own\n{one.latex}"
+    assert [row["data"] for row in two.rows] == ["iid", "own"]
+    assert repr(two) == "<comparison of a by m at the end; iid, own>"
 
 
 def test_data_settings_are_named_by_what_is_not_the_same():
