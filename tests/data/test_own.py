@@ -794,6 +794,26 @@ def test_labels_of_clients_are_of_one_kind(labels, message):
         federation_from_clients({"a": (x, np.arange(4) % 2), "b": (x, labels)})
 
 
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (
+            np.zeros((4, 2), np.uint8),
+            r"client 'b' has examples of shape \(2,\) and dtype uint8, the first client .*float32",
+        ),
+        (
+            np.zeros((4, 3), np.float32),
+            r"client 'b' has examples of shape \(3,\) and dtype float32, the first client of",
+        ),
+        (np.zeros((5, 2), np.float32), "client 'b' has 5 examples and 4 labels; give a label for each"),
+    ],
+)
+def test_examples_of_clients_are_of_one_kind(x, message):
+    y = np.arange(4) % 2
+    with pytest.raises(ValueError, match=message):
+        federation_from_clients({"a": (np.zeros((4, 2), np.float32), y), "b": (x, y)})
+
+
 def test_whole_labels_of_any_types_are_classes():
     x, y = np.zeros((4, 2), np.float32), np.arange(4) % 2
     for first_type, second_type in ((np.int64, np.uint64), (np.uint64, np.int8), (bool, np.int32)):
