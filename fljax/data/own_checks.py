@@ -51,11 +51,12 @@ def check_lengths(n: int, **columns: Any) -> None:
 
 
 def check_finite(x: np.ndarray, client: np.ndarray, clients: Sequence[str]) -> None:
-    """Raises ValueError for the first example with a number that is not finite, naming its client."""
+    """Raises ValueError for the first example with a number that is not finite in float32, naming its client."""
     if not np.issubdtype(x.dtype, np.floating):
         return
-    if not (is_finite := np.isfinite(x)).all():
-        row, *place = (int(i) for i in np.argwhere(~is_finite)[0])
+    fits = np.abs(x) <= np.finfo(np.float32).max if x.dtype.itemsize > 4 else np.isfinite(x)
+    if not fits.all():
+        row, *place = (int(i) for i in np.argwhere(~fits)[0])
         where = f", column {place[0]}" if len(place) == 1 else f" at {tuple(place)}" if place else ""
         whose, value = clients[int(client[row])], x[row, *place]
         raise ValueError(f"x of example {row}{where}, of client {whose!r}, is {value}; correct it, or leave it out")

@@ -204,6 +204,10 @@ def federation_with(arrays, **changes):
             r"example 7 at \(1, 2, 0\), of client '.', is inf; correct it",
         ),
         (
+            lambda x, y, c: {"x": np.where(np.arange(60)[:, None] == 7, -1e60, x.astype(float))},
+            "7, column 0, of client .*, is -1e.60;",
+        ),
+        (
             lambda x, y, c: {"client_ids": np.where(np.arange(60) == 3, 9, c)},
             "client '9' has 1 examples, too few for 2",
         ),
