@@ -143,10 +143,13 @@ def test_every_flipped_bit_of_a_folders_settings_is_noticed(tmp_path):
     (tmp_path / "fedavg" / "rounds").mkdir(parents=True)
     (tmp_path / "fedavg" / "rounds" / "00000000.npz").touch()
     file, content = tmp_path / "config.toml", (tmp_path / "config.toml").read_bytes()
+    changed_contents = [content.replace(b"checksum", b"nothing")]  # a file of no checksum
     for position in np.random.default_rng(0).choice(8 * len(content), 200, replace=False).tolist():
         flipped = bytearray(content)
         flipped[position // 8] ^= 1 << position % 8
-        file.write_bytes(flipped)
+        changed_contents.append(flipped)
+    for changed_content in changed_contents:
+        file.write_bytes(changed_content)
         with pytest.raises(
             ValueError, match=r"config.toml has changed since it was written; restore it from a copy, or use"
         ):
