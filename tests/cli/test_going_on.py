@@ -299,7 +299,8 @@ def test_a_further_method_begins_as_those_of_the_folder_were_told():
 def test_a_further_method_gets_no_momentum_that_one_of_the_folders_is_without(tmp_path):
     arguments = ["--algorithm", "fedavg", "fedprox", "--folder", str(tmp_path), "--momentum", "0.9"]
     further = ["--folder", str(tmp_path), "--algorithm", "fedavg", "fedprox", "ditto"]
-    for words, momentum in (((), 0.9), (("--fedavg.momentum", "None"), None)):
+    without = (("--fedavg.momentum", "None"), None), (("--fedprox.momentum", "None"), None)
+    for words, momentum in (((), 0.9), *without):
         first_job = read_job([*arguments, *words])
         config.write("run", config.as_toml(first_job), first_job, tmp_path, MAY_CHANGE)
         assert read_job(further).settings["ditto"]["momentum"] == momentum

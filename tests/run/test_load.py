@@ -108,6 +108,7 @@ def test_a_folder_is_arrays_and_frames_and_models(trained_run):
         ({"evaluate_every": 2, "rounds": 8}, [0.5, 0.5, np.nan]),
         ({}, [0.5, 0.5, np.nan]),  # a folder of `fljax.train`, which does not say when it tests
         ({"evaluate_every": 3, "rounds": 8}, [np.nan] * 3),  # its last round was tested and came to nothing
+        ({"evaluate_every": 2, "rounds": 3}, [np.nan] * 3),  # as the last of a run is, whenever it tests
     ],
 )
 def test_a_run_stopped_between_two_tests_has_its_last_one(tmp_path, config, expected):
