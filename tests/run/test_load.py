@@ -25,8 +25,8 @@ from fljax.run.cost import Link
 from fljax.run.frames import read_table, stacked
 from fljax.run.load_comparison import LoadedComparison
 from fljax.run.logging import LogProgress, scalars, to_mlflow, to_tensorboard, to_wandb
-from fljax.run.models_on_disk import FILE, read_models
-from fljax.run.result import Result
+from fljax.run.models_on_disk import FILE, OF_NEW, read_models
+from fljax.run.result import NEW_TESTS, Result
 from fljax.run.spread import spread_over_clients, spreads, worst
 from tests.oracle import rows_of
 
@@ -305,6 +305,24 @@ def test_what_one_of_several_runs_does_not_have_is_nan_in_their_columns():
     columns = stacked(runs)
     np.testing.assert_array_equal(columns["seed"], [3, 3, 4])
     np.testing.assert_array_equal(columns["ari"], [np.nan, np.nan, 1])
+
+
+def test_clients_that_were_held_out_have_models_and_tests_of_their_own(trained, tmp_path):
+    models = trained[4]
+    held_out = fljax.ModelTable(jax.tree.map(lambda leaf: np.asarray(leaf) + 1, models.params), np.array([2, 0]))
+    fljax.save_models(tmp_path / FILE, models)
+    fljax.save_models(tmp_path / OF_NEW, held_out)
+    save_arrays(tmp_path / NEW_TESTS, {"client_loss": np.array([0.5, 0.25]), "test_loss": np.array(0.375)})
+    result = Result("fedbn", tmp_path, {}, tuple("abcd"), {}, ("e", "f"))
+    jax.tree.map(np.testing.assert_array_equal, result.client_model("f"), fljax.client_model(held_out, 1))
+    jax.tree.map(np.testing.assert_array_equal, result.client_model("b"), fljax.client_model(models, 1))
+    tests = result.new_tests()
+    assert {name: column.tolist() for name, column in tests.items()} == {
+        "client": ["e", "f"],
+        "client_loss": [0.5, 0.25],
+    }
+    with pytest.raises(ValueError, match="no client 'g'"):
+        result.client_model("g")
 
 
 def test_a_frame_of_what_a_comparison_does_not_have_is_refused(tmp_path):
