@@ -306,6 +306,18 @@ def test_a_further_method_gets_no_momentum_that_one_of_the_folders_is_without(tm
         assert read_job(further).settings["ditto"]["momentum"] == momentum
 
 
+def test_a_further_method_keeps_its_own_defaults_where_those_of_the_folder_have_the_usual_ones(tmp_path):
+    begun = read_job(["--algorithm", "fedavg", "--folder", str(tmp_path)])
+    config.write("run", config.as_toml(begun), begun, tmp_path, MAY_CHANGE)
+    further = read_job(["--folder", str(tmp_path), "--algorithm", "fedavg", "fedtsdp", "fedsgd"]).settings
+    alone = read_job(["--algorithm", "fedtsdp", "fedsgd"]).settings
+    assert begun.settings["fedavg"]["momentum"] is None != alone["fedtsdp"]["momentum"]
+    assert begun.settings["fedavg"]["epochs"] != alone["fedsgd"]["epochs"]
+    assert {name: further[name] for name in ("fedtsdp", "fedsgd")} == {
+        name: alone[name] for name in ("fedtsdp", "fedsgd")
+    }
+
+
 @pytest.mark.usefixtures("finished_run")
 def test_another_run_is_refused_before_anything_is_written(refused):
     other = tomllib.loads(Path("x/config.toml").read_text()) | {"algorithm": ["fedprox"], "fedprox": {"epochs": 2}}
