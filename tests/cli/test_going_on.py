@@ -306,6 +306,16 @@ def test_a_further_method_gets_no_momentum_that_one_of_the_folders_is_without(tm
         assert read_job(further).settings["ditto"]["momentum"] == momentum
 
 
+def test_every_further_method_takes_of_the_folders_numbers_those_that_it_has(tmp_path):
+    given = {"momentum": 0.9, "lr": 0.2, "epochs": 3, "batch_size": 4}
+    words = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    begun = read_job(["--algorithm", "fedavg", "--folder", str(tmp_path), *words])
+    config.write("run", config.as_toml(begun), begun, tmp_path, MAY_CHANGE)
+    settings = read_job(["--folder", str(tmp_path), "--algorithm", *ALGORITHMS]).settings
+    for method in ALGORITHMS:
+        assert given.items() >= {name: settings[method][name] for name in given if name in settings[method]}.items()
+
+
 def test_a_further_method_keeps_its_own_defaults_where_those_of_the_folder_have_the_usual_ones(tmp_path):
     begun = read_job(["--algorithm", "fedavg", "--folder", str(tmp_path)])
     config.write("run", config.as_toml(begun), begun, tmp_path, MAY_CHANGE)

@@ -23,6 +23,7 @@ from fljax.jobs.measures import over_rounds
 from fljax.run import plots
 from fljax.run.cost import Link
 from fljax.run.frames import read_table, stacked
+from fljax.run.load import LoadedRun
 from fljax.run.load_comparison import LoadedComparison
 from fljax.run.logging import LogProgress, scalars, to_mlflow, to_tensorboard, to_wandb
 from fljax.run.models_on_disk import FILE, OF_NEW, read_models
@@ -341,6 +342,10 @@ def test_cells_of_a_table_are_numbers_or_text(tmp_path):
     assert row == {"a": 1, "b": 0.5, "c": None, "d": "1_0", "007": "007"}
     assert isinstance(row["a"], int)
     assert read_table(tmp_path / "none.csv") == []
+    (tmp_path / "clients.csv").write_text("client,group\n007,1\n")
+    for names, client in ((("007",), "007"), ((), 7)):  # names may be numbers
+        run = LoadedRun(tmp_path, {}, {"fedavg": Result("fedavg", tmp_path, {}, names)}, [])
+        assert run.client_rows() == [{"client": client, "group": 1}]
 
 
 def test_rounds_and_seconds_of_a_table_are_those_since_the_run_began():
