@@ -14,13 +14,16 @@ from scipy import stats
 from sklearn.metrics import adjusted_rand_score
 
 import fljax
+from fljax.jobs.load_sweep import LoadedSweep
 from fljax.run import writer
 from fljax.run.mesh import over_devices
 from fljax.run.programs import Level
-from fljax.run.sweep import best, by_point, on_validation, over_settings, program, search, sweep, tidy
+from fljax.run.sweep import best, by_point, on_validation, over_settings, parts, program, search, sweep, tidy
 from fljax.run.sweep.batch import BatchRecord, places_of
 from fljax.run.sweep.figures import curves, response
 from fljax.run.sweep.halving import Rung, rungs, survivors
+from fljax.run.sweep.load import read_search
+from fljax.run.sweep.parts import Part
 from fljax.run.sweep.shown import as_table, verdict, verdicts
 from fljax.run.sweep.table import Spread, of_split, ranked, unnamed
 from fljax.run.sweep.widened import widened
@@ -140,6 +143,40 @@ def test_a_stopped_search_goes_on(run_search, tmp_path, averaging, federation, k
     first_batch.write_bytes(b"")
     with pytest.raises(ValueError, match="cannot be read"):
         run_search(halving=2, folder=tmp_path / "stopped")
+
+
+@pytest.mark.parametrize("is_everyone_active", [True, False])
+def test_agreement_is_read_back_where_all_took_part_and_curves_end_with_their_runs(
+    tmp_path, monkeypatch, is_everyone_active
+):
+    """By hand: a point that diverged in its second of three rounds, and one that has made a single round."""
+    identity = {"hyper.lr": [0.1, 0.2], "points": [0, 1], "n_seeds": 1, "n_rounds": 3}
+    batches = []
+    for cell, n_rounds in ((0, 3), (1, 1)):
+        loss, active = np.arange(n_rounds)[None] + 0.5, np.ones((1, n_rounds, 2), bool)
+        active[0, 0, 1] = is_everyone_active
+        metrics = {"ids": np.zeros((1, n_rounds, 2), int), "active": active, "client_loss": np.zeros((1, n_rounds, 2))}
+        metrics |= dict.fromkeys(("test_loss", "ari", "accuracy_macro"), loss) | {
+            "n_missing": np.full((1, n_rounds), 7)
+        }
+        metrics |= dict.fromkeys(("loss", "uplink", "downlink"), metrics["client_loss"]) | {"ok": active}
+        metrics["diverged"] = (np.arange(n_rounds) > 0)[None]
+        batches.append(Part(np.array([cell]), metrics["diverged"].any(axis=1), None, metrics))
+    monkeypatch.setattr(parts, "kept_in", lambda folder: (identity, batches))
+    searched = read_search(tmp_path, {}, "test")
+    assert ("ari" in searched.metrics) == is_everyone_active  # in rounds that were not run, nobody is away
+    np.testing.assert_array_equal(searched.rounds, [[3], [1]])
+    for name, first in (("test_loss", 0.5), ("n_missing", 7)):
+        np.testing.assert_array_equal(searched.curves(name), [[[first, np.nan, np.nan]]] * 2)
+    columns = searched.columns()
+    expected = {"lr": [0.1, 0.1, 0.1, 0.2], "seed": [0] * 4, "round": [1, 2, 3, 1]}
+    assert {name: columns[name].tolist() for name in expected} == expected
+    rows = LoadedSweep(tmp_path, [searched], []).rows()  # of a sweep that has not written its table yet
+    assert [(row["lr"], row["seed"], row["rounds"], row["diverged"]) for row in rows] == [
+        (0.1, 0, 3, 2),
+        (0.2, 0, 1, None),
+    ]
+    assert LoadedSweep(tmp_path, [searched], rows[::-1]).rows() == rows[::-1]
 
 
 @pytest.mark.parametrize(
