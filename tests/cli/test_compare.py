@@ -101,7 +101,7 @@ def test_a_comparison_is_read_back_with_all_its_seeds(comparison):
     for request, message in (
         (lambda: loaded[4], "has no seed 4; it has 0, 1, 2"),
         (lambda: loaded.curves("accuracy"), "no metric 'accuracy'; choose one of "),
-        (lambda: loaded.frame("rows"), "choose 'rounds', 'tests', 'new_tests'"),
+        (lambda: loaded.frame("rows"), "choose 'rounds', 'tests'"),
         (lambda: fljax.load_comparison(folder / "seed_1"), "holds no comparison"),
         (lambda: fljax.load_comparison(folder / "gone"), "there is no folder"),
         (lambda: fljax.load_sweep(folder), "holds no runs of a sweep"),
