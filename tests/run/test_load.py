@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+import shutil
 from types import SimpleNamespace
 
 import jax
@@ -208,6 +209,13 @@ def test_a_client_without_a_model_has_none(trained_run, tmp_path):
     save_arrays(tmp_path / "sealed.npz", {"a": np.ones(2)})
     with pytest.raises(ValueError, match="has no models"):
         read_models(tmp_path / "sealed.npz")
+
+
+def test_methods_are_in_the_order_in_which_they_were_run_and_others_come_last(trained_run, tmp_path):
+    for name in ("a", "b", "c", "0"):
+        shutil.copytree(trained_run[0], tmp_path / name)
+    (tmp_path / "config.toml").write_text('algorithm = ["c", "./mine.py:b", "a"]\n')
+    assert list(fljax.load_run(tmp_path)) == ["c", "b", "a", "0"]
 
 
 def test_a_loaded_run_can_be_copied_and_named_from_within(trained_run, monkeypatch):
