@@ -1,6 +1,5 @@
 """Executes `fljax sweep`: every run, the table, the best point and the figures."""
 
-import shlex
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from fljax.run.report import Row, save_table
 from fljax.run.sweep.points import count_points
 from fljax.run.sweep.points import rows as point_rows
 from fljax.run.sweep.search import Found, over_settings, search
-from fljax.run.sweep.shown import as_table, verdicts
+from fljax.run.sweep.shown import as_table, verdict_lines, what_to_report
 from fljax.run.sweep.table import by_point, metric_of, of_split, tidy
 from fljax.run.writer import only_run
 
@@ -76,14 +75,9 @@ def _results(
     else:
         print(f"{folder} is not writable: its table.csv and plots/ are unchanged")
     # Last, because it may raise, and the results are saved by then.
-    for line, point in verdicts(rows, metric, options.judge, sweep.conditions):
+    for line in verdict_lines(rows, metric, options.judge, sweep.conditions, partial(as_words, sweep)):
         print(line)
-        if point is not None and (words := as_words(sweep, point)):
-            print(f"its settings: {shlex.join(words)}")
-    if options.judge == "test":
-        print("chosen by tests, so do not report these: --judge val chooses by the validation split")
-    else:
-        print("fljax compare with the best point's settings gives its test accuracy, over seeds")
+    print(what_to_report(options.judge))
     return rows
 
 

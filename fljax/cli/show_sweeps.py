@@ -1,7 +1,7 @@
 """`fljax show` of sweeps: the best points of one or several, on the screen and as files."""
 
-import shlex
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from fljax.catalogue.words import written
@@ -10,8 +10,8 @@ from fljax.jobs.kinds import is_sweep
 from fljax.jobs.sweep import read_sweep
 from fljax.jobs.sweep_settings import as_words
 from fljax.run.report import Row
-from fljax.run.sweep.shown import SHOWN, as_table, verdicts
-from fljax.run.sweep.table import PARTITION, by_point
+from fljax.run.sweep.shown import as_table, count_lines, verdict_lines
+from fljax.run.sweep.table import by_point
 
 
 def show_sweeps(folders: Sequence[Path], options: Mapping[str, str]) -> None:
@@ -27,18 +27,14 @@ def show_sweeps(folders: Sequence[Path], options: Mapping[str, str]) -> None:
     joined = join_sweeps(folders, options.get("measure"))
     points = by_point(joined.rows, joined.metric)
     print(as_table(points, joined.metric, joined.split).text)
-    if len(points) > SHOWN:
-        print(f"the best {SHOWN} of {len(points)} points")
-    partitions = [f"{seed}" for seed in dict.fromkeys(row.get(PARTITION) for row in joined.rows)]
-    if min(point.n_partitions for point in points) < len(partitions):
-        print(f"not every point was run on every partition (--seed {', '.join(partitions)}); those on fewer come last")
+    for line in count_lines(points, joined.rows):
+        print(line)
     if "out" in options:
         save_joined(joined, Path(options["out"]))
         print(f"written to {options['out']}")
-    for line, point in verdicts(joined.rows, joined.metric, joined.split, joined.conditions):
+    words_of = partial(_words_of, joined=joined, folders=folders)
+    for line in verdict_lines(joined.rows, joined.metric, joined.split, joined.conditions, words_of):
         print(line)
-        if point is not None and (words := _words_of(point, joined, folders)):
-            print(f"its settings: {shlex.join(words)}")
 
 
 def _words_of(point: Row, joined: Joined, folders: Sequence[Path]) -> list[str]:

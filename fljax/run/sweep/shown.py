@@ -1,14 +1,15 @@
 """The results of a sweep in words: the best points in a table, the best of all in a line."""
 
 import math
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 
 from fljax.run.columns import decimals
 from fljax.run.formats import Table
 from fljax.run.headline import limits
 from fljax.run.report import Row
 from fljax.run.significance import Interval
-from fljax.run.sweep.table import Spread, best, by_point, completed, named, ranked
+from fljax.run.sweep.table import PARTITION, Spread, best, by_point, completed, named, ranked
 
 SHOWN = 10
 """Number of points in `as_table`; the rows of `fljax.run.sweep.tidy` have all."""
@@ -78,6 +79,40 @@ def verdicts(
             yield f"best with {condition}: none, {error}", None
         else:
             yield verdict(own_rows, metric, split, conditions), chosen
+
+
+def verdict_lines(
+    rows: Sequence[Row],
+    metric: str,
+    split: str,
+    conditions: Sequence[str],
+    settings: Callable[[Row], Sequence[str]],
+) -> Iterator[str]:
+    """`verdicts` line by line, each followed by the ``settings`` of its point, as options of a command line.
+
+    Raises:
+        ValueError: as `verdicts`.
+    """
+    for line, point in verdicts(rows, metric, split, conditions):
+        yield line
+        if point is not None and (words := settings(point)):
+            yield f"its settings: {shlex.join(words)}"
+
+
+def what_to_report(split: str) -> str:
+    """A line below the verdict on points that were chosen by this ``split``."""
+    if split == "test":
+        return "chosen by tests, so do not report these: --judge val chooses by the validation split"
+    return "fljax compare with the best point's settings gives its test accuracy, over seeds"
+
+
+def count_lines(points: Sequence[Spread], rows: Sequence[Row]) -> Iterator[str]:
+    """Lines below `as_table` on points that it leaves out, and on points that were not run on every partition."""
+    if len(points) > SHOWN:
+        yield f"the best {SHOWN} of {len(points)} points"
+    partitions = [f"{seed}" for seed in dict.fromkeys(row.get(PARTITION) for row in rows)]
+    if min(point.n_partitions for point in points) < len(partitions):
+        yield f"not every point was run on every partition (--seed {', '.join(partitions)}); those on fewer come last"
 
 
 def verdict(rows: Sequence[Row], metric: str, split: str = "test", conditions: Sequence[str] = ()) -> str:
