@@ -6,6 +6,7 @@ from typing import cast
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from numpy.typing import ArrayLike
 
 from fljax.choices import Natural, check_choices
 from fljax.data.labels import are_classes, as_labels, check_classes
@@ -22,7 +23,7 @@ def build(
     split: tuple[float, float, float] = (0.8, 0.0, 0.2),
     seed: Natural = 0,
     *,
-    group: np.ndarray | None = None,
+    group: ArrayLike | None = None,
     public: Examples | None = None,
     test_owned: Rows | None = None,
     test_pool: Examples | None = None,

@@ -6,12 +6,12 @@ https://arxiv.org/abs/2007.07481 (FedNova): clients with random numbers of epoch
 """
 
 import math
-from collections.abc import Sequence
 from functools import cache
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from numpy.typing import ArrayLike
 
 from fljax.choices import Positive, check_choices
 from fljax.keys import descend
@@ -62,7 +62,7 @@ def _stragglers(sampling: Sampling, rate: float, least: float, epochs: int | Non
     return sampling._replace(effort=effort, about=(*sampling.about, *about))
 
 
-def partial_work(sampling: Sampling, effort: Sequence[float]) -> Sampling:
+def partial_work(sampling: Sampling, effort: ArrayLike) -> Sampling:
     """``sampling`` whose clients always do a fixed share of their local work, as with devices of different speeds.
 
     Args:

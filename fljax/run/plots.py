@@ -12,6 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike
 
 from fljax.sealed import naming
 
@@ -29,11 +30,11 @@ STYLES = ("-", "--", ":", "-.")
 
 
 def learning_curves(
-    curves: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    curves: Mapping[str, tuple[ArrayLike, ArrayLike]],
     ylabel: str = "test accuracy",
     *,
     title: str = "",
-    spread: Mapping[str, tuple[np.ndarray, np.ndarray]] | None = None,
+    spread: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
     xlabel: str = "round",
 ) -> Figure:
     """One line per method: ``{name: (rounds, values)}``, with the name at its end, in the order of the ends.
@@ -48,15 +49,17 @@ def learning_curves(
         xlabel: label of the other axis.
     """
     figure, axes = new_figure(6.4, max(4.0, 0.27 * len(curves) + 1.0))
-    for i, (name, (rounds, values)) in enumerate(curves.items()):
+    arrays = {name: (np.asarray(rounds), np.asarray(values)) for name, (rounds, values) in curves.items()}
+    for i, (name, (rounds, values)) in enumerate(arrays.items()):
         if not len(values):
             continue
         marker = "o" if len(rounds) == 1 else None
         style: dict[str, Any] = {"color": COLORS[i % len(COLORS)], "linestyle": STYLES[i // len(COLORS) % len(STYLES)]}
         axes.plot(rounds, values, linewidth=2 if len(curves) < 6 else 1.5, marker=marker, label=name, **style)
         if spread is not None and name in spread:
-            axes.fill_between(rounds, *spread[name], color=style["color"], alpha=0.15, linewidth=0)
-    _name_ends(axes, {name: values[-1] if len(values) else None for name, (_, values) in curves.items()})
+            low, high = map(np.asarray, spread[name])
+            axes.fill_between(rounds, low, high, color=style["color"], alpha=0.15, linewidth=0)
+    _name_ends(axes, {name: values[-1] if len(values) else None for name, (_, values) in arrays.items()})
     axes.set(xlabel=xlabel, ylabel=ylabel)
     axes.set_title(title, fontsize=11)
     axes.grid(axis="y", color="#E6E6E6")
@@ -84,10 +87,10 @@ def _name_ends(axes: Axes, ends: Mapping[str, float | None]) -> None:
         )
 
 
-def over_clients(values: Mapping[str, np.ndarray], ylabel: str = "client's test accuracy") -> Figure:
+def over_clients(values: Mapping[str, ArrayLike], ylabel: str = "client's test accuracy") -> Figure:
     """The distribution of a metric over the clients: for each method its clients as points, quartiles and median."""
     figure, axes = new_figure(max(3.2, 1.1 + 0.75 * len(values)), 4.0)
-    for i, client_values in enumerate(values.values()):
+    for i, client_values in enumerate(map(np.asarray, values.values())):
         finite = np.sort(client_values[np.isfinite(client_values)])
         if not len(finite):
             continue
@@ -106,8 +109,9 @@ def over_clients(values: Mapping[str, np.ndarray], ylabel: str = "client's test 
     return figure
 
 
-def clusters_over_time(label: np.ndarray, title: str = "") -> Figure:
+def clusters_over_time(label: ArrayLike, title: str = "") -> Figure:
     """The cluster of each client in each round: ``label`` (rounds, clients), negative where it is not known."""
+    label = np.asarray(label)
     n_rounds, n_clients = label.shape
     figure, axes = new_figure(6.4, max(2.2, min(7.0, 1.2 + 0.12 * n_clients)))
     label_colors = [to_rgb(COLORS[i % len(COLORS)]) for i in range(max(int(label.max()) + 1, 1))]
@@ -121,8 +125,9 @@ def clusters_over_time(label: np.ndarray, title: str = "") -> Figure:
     return figure
 
 
-def confusion(counts: np.ndarray, names: Sequence[str] = (), title: str = "") -> Figure:
+def confusion(counts: ArrayLike, names: Sequence[str] = (), title: str = "") -> Figure:
     """A confusion matrix: ``counts`` (true, predicted), coloured by the share of the true class."""
+    counts = np.asarray(counts)
     n = len(counts)
     share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     figure, axes = new_figure(1.8 + 0.42 * min(n, 20), 1.6 + 0.42 * min(n, 20))
@@ -141,8 +146,9 @@ def confusion(counts: np.ndarray, names: Sequence[str] = (), title: str = "") ->
     return figure
 
 
-def cluster_table(counts: np.ndarray, title: str = "") -> Figure:
+def cluster_table(counts: ArrayLike, title: str = "") -> Figure:
     """The number of clients of each true group in each cluster: ``counts`` (clusters, groups), in the cells."""
+    counts = np.asarray(counts)
     n_clusters, n_groups = counts.shape
     figure, axes = new_figure(1.6 + 0.62 * n_groups, 1.3 + 0.5 * n_clusters)
     axes.imshow(counts, cmap="Blues", vmin=0, vmax=max(counts.max(), 1), aspect="auto")
@@ -157,10 +163,10 @@ def cluster_table(counts: np.ndarray, title: str = "") -> Figure:
 
 
 def model_map(
-    coordinates: np.ndarray,
-    share: np.ndarray,
-    label: np.ndarray,
-    group: np.ndarray | None = None,
+    coordinates: ArrayLike,
+    share: ArrayLike,
+    label: ArrayLike,
+    group: ArrayLike | None = None,
     title: str = "",
     named: str = "cluster",
 ) -> Figure:
@@ -178,7 +184,8 @@ def model_map(
         named: name of a label in the legend.
     """
     figure, axes = new_figure(5.6, 4.4)
-    shape = np.zeros(len(label), int) if group is None else group
+    coordinates, share, label = (np.asarray(value) for value in (coordinates, share, label))
+    shape = np.zeros(len(label), int) if group is None else np.asarray(group)
     for color in np.unique(label):
         for mark in np.unique(shape[label == color]):
             chosen = (label == color) & (shape == mark)

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fljax.rounds.round_metrics import OF_CLIENT
 
 
-def worst(values: np.ndarray, share: float = 0.1) -> np.ndarray:
+def worst(values: ArrayLike, share: float = 0.1) -> np.ndarray:
     """Mean over the worst ``share`` of the clients, at least one: () of (clients,), or of each row of more axes.
 
     Clients that were not tested do not count; NaN if none was.
@@ -19,7 +20,7 @@ def worst(values: np.ndarray, share: float = 0.1) -> np.ndarray:
     return np.where(n > 0, np.where(is_counted, ascending, 0.0).sum(axis=-1) / n_counted, np.nan)
 
 
-def deviation(values: np.ndarray) -> np.ndarray:
+def deviation(values: ArrayLike) -> np.ndarray:
     """Standard deviation over the clients that were tested: () of (clients,), or of each row of more axes."""
     tested = _of_tested(values)
     n = (~np.isnan(tested)).sum(axis=-1)
@@ -28,7 +29,7 @@ def deviation(values: np.ndarray) -> np.ndarray:
     return np.where(n > 0, np.sqrt(squares / np.maximum(n, 1)), np.nan)
 
 
-def _of_tested(values: np.ndarray) -> np.ndarray:
+def _of_tested(values: ArrayLike) -> np.ndarray:
     """The values as float64, NaN for clients without a finite test."""
     doubles = np.asarray(values, np.float64)
     return np.where(np.isfinite(doubles), doubles, np.nan)
@@ -46,7 +47,7 @@ def spreads(metrics: Collection[str]) -> list[str]:
     return [f"{kind}_{name}" for kind in OF if OF_CLIENT + kind in metrics for name in SPREADS]
 
 
-def spread_over_clients(metrics: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+def spread_over_clients(metrics: Mapping[str, ArrayLike], name: str) -> np.ndarray:
     """(rounds,) float64, one of `spreads` after every round; NaN if no client was tested. Further leading axes, as in a
     sweep's metrics (points, seeds, rounds, ...), are kept.
     """
@@ -54,6 +55,6 @@ def spread_over_clients(metrics: Mapping[str, np.ndarray], name: str) -> np.ndar
     return SPREADS[spread](np.asarray(metrics[OF_CLIENT + kind]))
 
 
-def measured(metrics: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+def measured(metrics: Mapping[str, ArrayLike], name: str) -> np.ndarray:
     """The metric ``name``: one of ``metrics``, or one of `spreads`."""
     return np.asarray(metrics[name]) if name in metrics else spread_over_clients(metrics, name)

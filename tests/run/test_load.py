@@ -316,8 +316,8 @@ def test_what_one_of_several_runs_does_not_have_is_nan_in_their_columns():
     np.testing.assert_array_equal(columns["ari"], [np.nan, np.nan, 1])
 
 
-def test_clients_that_were_held_out_have_models_and_tests_of_their_own(trained, tmp_path):
-    models = trained[4]
+def test_clients_that_were_held_out_have_models_and_tests_of_their_own(trained_run, tmp_path):
+    models = trained_run[4]
     held_out = fljax.ModelTable(jax.tree.map(lambda leaf: np.asarray(leaf) + 1, models.params), np.array([2, 0]))
     fljax.save_models(tmp_path / FILE, models)
     fljax.save_models(tmp_path / OF_NEW, held_out)

@@ -31,10 +31,13 @@ def test_a_search_is_gone_on_with_in_other_surroundings_only_if_forced(tmp_path)
 
     open_store(NOW).go_on()
     open_store(LATER).go_on()  # nothing was computed before
+    open_store(LATER).write(0, PART, is_finished=False)
+    with pytest.raises(ValueError, match=r"made with jax '2' \(now '1'\)"):
+        open_store(NOW).go_on()
     open_store(LATER).write(0, PART)
     with pytest.raises(ValueError, match=r"made with jax '2' \(now '1'\)"):
         open_store(NOW).go_on()
-    assert len(open_store(NOW).read(0, np.arange(2), 3, False)) == 1  # what is there can be looked at
+    assert len(open_store(NOW).read(0, np.arange(2), 3)) == 1  # what is there can be looked at
     open_store(NOW, force=True).go_on()
     open_store(NOW).go_on()
     stored = json.loads((tmp_path / FOLDER / IDENTITY).read_text())

@@ -8,7 +8,6 @@ past models as the stalest update needs.
 """
 
 import heapq
-from collections.abc import Sequence
 from functools import cache, partial
 from typing import Any, Literal, NamedTuple
 
@@ -16,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from numpy.typing import ArrayLike
 
 from fljax import tree
 from fljax.choices import Natural, Positive, check_choices
@@ -49,7 +49,7 @@ class Schedule(NamedTuple):
 
 
 def asynchronous(
-    seconds: Sequence[float], *, concurrency: Positive, buffer: Positive, n_rounds: Positive, seed: Natural = 0
+    seconds: ArrayLike, *, concurrency: Positive, buffer: Positive, n_rounds: Positive, seed: Natural = 0
 ) -> Schedule:
     """The order in which clients finish, if another client starts as soon as one finishes.
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fljax.choices import Natural, Positive, check_choices
 from fljax.client.local import n_steps
@@ -62,9 +63,7 @@ class Devices(NamedTuple):
         )
 
 
-def devices(
-    speed: np.ndarray, up: np.ndarray | float = 1e6, down: np.ndarray | float = 1e7, available: np.ndarray | float = 1.0
-) -> Devices:
+def devices(speed: ArrayLike, up: ArrayLike = 1e6, down: ArrayLike = 1e7, available: ArrayLike = 1.0) -> Devices:
     """Devices with these steps and bytes per second and probabilities of availability: one number, or one per client.
 
     Raises:

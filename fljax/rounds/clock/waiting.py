@@ -1,6 +1,6 @@
 """Synchronous rounds: until a deadline, for the first clients, for one tier of similar clients; and their duration."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from numpy.typing import ArrayLike
 
 from fljax.choices import Positive, check_choices
 from fljax.placement import whole
@@ -20,7 +21,7 @@ from fljax.rounds.timing import Timing
 from fljax.types import Key
 
 
-def wait_for_all(sampling: Sampling, seconds: Sequence[float]) -> Sampling:
+def wait_for_all(sampling: Sampling, seconds: ArrayLike) -> Sampling:
     """``sampling`` with rounds that last until the slowest participant has finished.
 
     Args:
@@ -38,7 +39,7 @@ def _wait_for_all(sampling: Sampling, seconds: tuple[float, ...]) -> Sampling:
     return for_each_client("seconds", seconds, sampling)._replace(timing=Timing(seconds))
 
 
-def with_deadline(sampling: Sampling, seconds: Sequence[float], deadline: float) -> Sampling:
+def with_deadline(sampling: Sampling, seconds: ArrayLike, deadline: float) -> Sampling:
     """``sampling`` whose participants must finish by a deadline; late clients do not count.
 
     Args:
@@ -68,7 +69,7 @@ def _with_deadline(sampling: Sampling, seconds: tuple[float, ...], deadline: flo
 
 
 def partial_by_deadline(
-    sampling: Sampling, seconds: Sequence[float], deadline: float, *, steps: Sequence[int], speed: Sequence[float]
+    sampling: Sampling, seconds: ArrayLike, deadline: float, *, steps: ArrayLike, speed: ArrayLike
 ) -> Sampling:
     """`with_deadline`, but clients that would be late return in time, with the local steps that they can make by then.
 
@@ -97,7 +98,7 @@ def partial_by_deadline(
     return partial_work(with_deadline(sampling, times.tolist(), deadline), np.where(n > 0, effort, 1.0).tolist())
 
 
-def with_availability(sampling: Sampling, available: Sequence[float]) -> Sampling:
+def with_availability(sampling: Sampling, available: ArrayLike) -> Sampling:
     """``sampling`` of clients that are each available with a probability, drawn in every round; others are left out.
 
     Args:
@@ -126,7 +127,7 @@ def _with_availability(sampling: Sampling, available: tuple[float, ...]) -> Samp
 _ANSWER = 0x616E7377
 
 
-def over_selection(sampling: Sampling, seconds: Sequence[float], count: Positive) -> Sampling:
+def over_selection(sampling: Sampling, seconds: ArrayLike, count: Positive) -> Sampling:
     """``sampling`` samples more clients than needed, and the first ``count`` to finish count (over-selection).
 
     Clients that are absent, not available or drop out never finish; the next client counts instead.
@@ -152,7 +153,7 @@ def _over_selection(sampling: Sampling, seconds: tuple[float, ...], count: int) 
     return for_each_client("seconds", seconds, limited)
 
 
-def tiers(seconds: Sequence[float], n_tiers: Positive, n_participants: Positive) -> Sampling:
+def tiers(seconds: ArrayLike, n_tiers: Positive, n_participants: Positive) -> Sampling:
     """Clients of similar speed participate together: each round draws a tier, and participants in it (TiFL).
 
     Chai et al., HPDC 2020, https://arxiv.org/abs/2001.09249, with equally likely tiers.
@@ -190,7 +191,7 @@ def _tiers(seconds: tuple[float, ...], n_tiers: int, n_participants: int) -> Sam
     return for_each_client("seconds", seconds, Sampling(draw, lambda n_clients: n_participants, about, Timing(seconds)))
 
 
-def round_seconds(metrics: Mapping[str, Any], seconds: Sequence[float], deadline: float | None = None) -> np.ndarray:
+def round_seconds(metrics: Mapping[str, Any], seconds: ArrayLike, deadline: float | None = None) -> np.ndarray:
     """Simulated seconds of each round of a run, (rounds,): those of the slowest client that counted.
 
     Args:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fljax.run.headline import LOWER_IS_BETTER
 from fljax.run.plots import COLORS, Figure, learning_curves, new_figure, save
@@ -59,14 +60,14 @@ def save_responses(
 
 
 def curves(
-    hypers: Any, metrics: Mapping[str, np.ndarray], metric: str = "accuracy_macro", split: str = "test"
+    hypers: Any, metrics: Mapping[str, ArrayLike], metric: str = "accuracy_macro", split: str = "test"
 ) -> Figure:
     """`curves_of` for the points of ``hypers``."""
     return curves_of(list(point_rows(hypers)), metrics, metric, split)
 
 
 def curves_of(
-    points: Sequence[Mapping[str, float]], metrics: Mapping[str, np.ndarray], metric: str, split: str = "test"
+    points: Sequence[Mapping[str, float]], metrics: Mapping[str, ArrayLike], metric: str, split: str = "test"
 ) -> Figure:
     """Learning curves, means over seeds, of the points with the best final value, those with the most rounds first;
     diverged points are left out.
@@ -75,7 +76,7 @@ def curves_of(
     """
     mean = measured(metrics, metric).mean(axis=1)
     if "diverged" in metrics:
-        mean = np.where(np.any(metrics["diverged"], axis=(1, 2)).reshape(-1, 1), np.nan, mean)
+        mean = np.where(np.any(np.asarray(metrics["diverged"]), axis=(1, 2)).reshape(-1, 1), np.nan, mean)
     names = named(points, metric)
     sign = 1 if metric in LOWER_IS_BETTER else -1
     ends = [int(np.flatnonzero(np.isfinite(row))[-1]) if np.isfinite(row).any() else -1 for row in mean]
