@@ -151,6 +151,7 @@ def unprivileged_folder():
     option = "jax_persistent_cache_min_compile_time_secs"
     setting = getattr(jax.config, option)
     jax.config.update(option, float("inf"))
+    "".encode("cp437")  # of names in archives; root's Python may not be read from here on
     folder = Path(tempfile.mkdtemp())
     yield folder
     if os.getuid() == 0:
