@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import signal
 from functools import partial
 from typing import get_args
 
@@ -23,7 +24,7 @@ from fljax.run.sweep.batch import BatchRecord, places_of
 from fljax.run.sweep.figures import curves, response
 from fljax.run.sweep.halving import Rung, rungs, survivors
 from fljax.run.sweep.load import read_search
-from fljax.run.sweep.parts import Part
+from fljax.run.sweep.parts import Part, Store
 from fljax.run.sweep.shown import as_table, verdict, verdicts
 from fljax.run.sweep.table import Spread, of_split, ranked, unnamed
 from fljax.run.sweep.widened import widened
@@ -83,11 +84,20 @@ def test_a_point_without_any_mean_is_behind_those_that_have_one():
     assert ranked([lost, half], "accuracy_macro") == ranked([half, lost], "test_loss") == [half, lost]
 
 
-@pytest.mark.parametrize(("at_once", "n_batches"), [(None, 2), (1, 5)])
-def test_a_batch_is_of_as_many_runs_as_are_asked_for(run_search, tmp_path, at_once, n_batches):
-    """Ten runs on two devices: what a stop loses."""
+@pytest.mark.parametrize(("at_once", "sizes"), [(None, [8, 2]), (1, [2] * 5)])
+def test_a_batch_is_of_as_many_runs_as_are_asked_for(run_search, tmp_path, monkeypatch, at_once, sizes):
+    """Ten runs on two devices, which have equal shares of every batch; its other rows are frozen."""
+    n_going_on = []
+
+    def watched(setting, cells, *rest):
+        n_going_on.append((np.asarray(cells.diverged).reshape(2, -1) == program.GOING_ON).sum(axis=1).tolist())
+        return program.advance(setting, cells, *rest)
+
+    monkeypatch.setattr("fljax.run.sweep.stages.advance", watched)
+    monkeypatch.setattr("fljax.run.sweep.stages.SECONDS_PER_CHUNK", 1e9)  # after two rounds all others at once
     run_search(folder=tmp_path, at_once=at_once)
-    assert len([*(tmp_path / "parts").glob("*.npz")]) == n_batches
+    assert len([*(tmp_path / "parts").glob("*.npz")]) == len(sizes)
+    assert n_going_on[::3] == [[size // 2] * 2 for size in sizes]  # in the first round, when nobody has diverged
 
 
 def test_runs_of_a_batch_are_dealt_to_the_devices():
@@ -200,6 +210,29 @@ def test_a_stopped_batch_goes_on_where_it_was(run_search, tmp_path, halving, n_c
     assert calls[: len(progress)] == progress  # what was done, then one round more of these runs
     assert not (tmp_path / "parts" / "begun.npz").exists()
     chex.assert_trees_all_equal(resumed.metrics, expected.metrics)
+
+
+@pytest.mark.parametrize("folder", ["search", None])
+def test_a_signal_ends_a_search_after_the_rounds_and_their_checkpoint(run_search, tmp_path, folder):
+    folder = None if folder is None else tmp_path
+
+    def interrupt(done, n):
+        if done == 8:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_search(folder=folder, on_rounds=interrupt)
+    assert (tmp_path / "parts" / "begun.npz").exists() == (folder is not None)
+
+
+def test_a_begun_batch_is_one_of_its_stage_and_not_at_its_end(tmp_path):
+    store = Store(tmp_path, n_seeds=2).open({"hyper.lr": [0.1], "n_seeds": 2, "points": [0], "halving": None})
+    assert store.read_begun(0, np.arange(2), 3) is None
+    part = Part(np.arange(2), np.full(2, -1), [np.zeros((2, 5))], {"loss": np.zeros((2, 2))})
+    store.write(1, part, is_finished=False)
+    chex.assert_trees_all_equal(store.read_begun(1, np.arange(2), 3), part)
+    for stage, cells, n_rounds in ((0, np.arange(2), 3), (1, np.arange(1), 3), (1, np.arange(2), 2)):
+        assert store.read_begun(stage, cells, n_rounds) is None
 
 
 def test_a_begun_batch_belongs_to_its_search(run_search, tmp_path, averaging, federation, key):
