@@ -24,6 +24,7 @@ import pytest
 from jax._src.interpreters import mlir
 
 from fljax.run import programs
+from fljax.run.compile_ahead import NAME as COMPILES_AHEAD
 from tests.eager import move_by_numpy
 
 jax.config.update("jax_num_cpu_devices", 2)
@@ -51,6 +52,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         raise pytest.UsageError(
             "tests are not grouped: this pytest-xdist does not know this pytest; install pytest<9.2"
         )
+
+
+def pytest_sessionfinish() -> None:
+    """Waits for threads in the compiler, of jobs that tests have ended: they abort a process whose interpreter ends."""
+    for thread in threading.enumerate():
+        if thread.name == COMPILES_AHEAD:
+            thread.join(timeout=60)
 
 
 @pytest.fixture
