@@ -143,7 +143,7 @@ def test_sweeps_of_other_seeds_and_many_points(sweep_folder, fljax, monkeypatch)
         f"its settings: --rounds {rounds} --fedavg.epochs 1 --fedavg.lr " in out
     )  # what one sweep has otherwise than the other
     assert "the best" not in fljax("show", "seed-2", "short")[1]
-    monkeypatch.setattr("fljax.cli.show_sweeps.SHOWN", 3)
+    monkeypatch.setattr("fljax.run.sweep.shown.SHOWN", 3)
     assert "the best 3 of 4 points" in fljax("show", "seed-2", "short")[1]
 
 

@@ -84,7 +84,7 @@ def test_clips_noises_and_seeds_are_one_program(key, model, federation):
         other_losses = losses_of((0.1, 10.0), (0.05, 0.2))
     finally:
         jax.monitoring.unregister_event_duration_listener(listener)
-    assert len([name for name in program_names if name == "jit(_advance)"]) == 1
+    assert len([name for name in program_names if name == "jit(_whole_runs)"]) == 1
     assert len(program_names) == n_programs  # other clips and noises are no other programs
     runs = np.concatenate([first_losses, other_losses]).reshape(8 * N_SEEDS, -1)
     assert len(np.unique(runs, axis=0)) == 8 * N_SEEDS  # and each is another run

@@ -105,11 +105,11 @@ def sweep(
         check_outputs(algorithm, tree.row(cells.hyper, jnp.int32(0)), federation, key)
         setting = setting._replace(at_once=plan(setting, cells, federation, dropout_rate, at_once, memory).at_once)
         setting = setting._replace(level=level_of(setting, cells, federation, dropout_rate, compile))
-        begun_cells = begin(setting, cells, federation)
-        _, metrics = advance(setting, begun_cells, federation, dropout_rate, due, jnp.int32(0), jnp.int32(n_rounds))
+        compiled = _whole_runs_at(setting.level)
+        metrics = compiled(setting, n_sweep_devices(), cells, federation, dropout_rate, due)
+    check_clusters(metrics)
     n_points = count_points(hypers)
     metrics = _by_points(metrics, n_points, int(n_seeds))
-    check_clusters(metrics)
     if isinstance(metrics["diverged"], jax.core.Tracer):
         return metrics
     epsilon = epsilons_of_points(hypers, draw.sampling, algorithm.about.work, int(n_rounds))
@@ -139,12 +139,7 @@ def _cells(n_points: int, n_seeds: int, hypers: Any, key: Key) -> Cell:
 
 @partial(jax.jit, static_argnums=(1, 2))
 def _by_points(metrics: Metrics, n_points: int, n_seeds: int) -> Metrics:
-    n_cells = n_points * n_seeds  # the others are padding
-
-    def by_points(rows: Array) -> Array:
-        return jnp.moveaxis(rows[:, :n_cells], 0, 1).reshape(n_points, n_seeds, *rows.shape[:1], *rows.shape[2:])
-
-    return jax.tree.map(by_points, metrics)
+    return jax.tree.map(lambda leaf: leaf.reshape(n_points, n_seeds, *leaf.shape[1:]), metrics)
 
 
 def plan(
@@ -155,7 +150,7 @@ def plan(
     at_once: int | None,
     memory: int | None,
 ) -> memory_of.MemoryPlan:
-    """`fljax.run.sweep.memory.plan` of a sweep that keeps all its results on the devices."""
+    """`fljax.run.sweep.memory.plan` of a sweep that keeps the metrics of all runs on the devices."""
 
     def compile(n: int) -> Any:
         return _mapped.lower(*_arguments_of(n, setting._replace(at_once=n), cells, federation, dropout)).compile()
@@ -187,11 +182,9 @@ def _arguments_of(n: int, setting: Setting, cells: Cell, federation: Federation,
 
 
 def begin(setting: Setting, cells: Cell, federation: Federation) -> Cell:
-    """The cells with their first states, spread over the sweep axis of the current mesh; those with states keep them.
-
-    They are padded to a multiple of the axis with copies of the first one that are frozen and cost nothing.
-    """
-    return _begin_at(setting.level)(setting.algorithm, setting.at_once, n_sweep_devices(), cells, federation)
+    """The cells, a multiple of the sweep axis of the current mesh, spread over it, with their first states; those that
+    have states keep them."""
+    return _begin_at(setting.level)(setting.algorithm, setting.at_once, cells, federation)
 
 
 def advance(
@@ -214,12 +207,17 @@ def advance(
 @cache
 def _begin_at(level: Level) -> Any:
     """`_begin` with its own jit, because compiler options are not arguments of a call."""
-    return jax.jit(_begin, static_argnums=(0, 1, 2), compiler_options=options_of(level) or None)
+    return jax.jit(_begin, static_argnums=(0, 1), compiler_options=options_of(level) or None)
 
 
 @cache
 def _advance_at(level: Level) -> Any:
     return jax.jit(_advance, static_argnums=(0, 1), donate_argnums=2, compiler_options=options_of(level) or None)
+
+
+@cache
+def _whole_runs_at(level: Level) -> Any:
+    return jax.jit(_whole_runs, static_argnums=(0, 1), compiler_options=options_of(level) or None)
 
 
 def level_of(setting: Setting, cells: Cell, federation: Federation, dropout: Array | None, compile: Compile) -> Level:
@@ -234,21 +232,34 @@ def level_of(setting: Setting, cells: Cell, federation: Federation, dropout: Arr
     return compiler_for(compile, rounds, cost, None).level
 
 
-def _begin(algorithm: Algorithm, at_once: int, n_devices: int, cells: Cell, federation: Federation) -> Cell:
+def _whole_runs(
+    setting: Setting, n_devices: int, cells: Cell, federation: Federation, dropout: Array | None, due: Array
+) -> Metrics:
+    """The metrics of every cell's run from its beginning to its end, (cells, rounds, ...); no states are kept."""
     n_cells = cells.diverged.shape[0]
     padded = -(-n_cells // n_devices) * n_devices
     position = jnp.arange(padded)
-    filled = cells
-    if padded > n_cells:
-        filled = jax.tree.map(lambda leaf: leaf[jnp.where(position < n_cells, position, 0)], cells)
-        filled = filled._replace(diverged=jnp.where(position < n_cells, filled.diverged, 0))
+    filled = jax.tree.map(lambda leaf: leaf[jnp.where(position < n_cells, position, 0)], cells)
+    # Padding of the last device's share is frozen from the beginning and costs nothing.
+    filled = filled._replace(diverged=jnp.where(position < n_cells, filled.diverged, 0))
+    rounds = jnp.int32(0), jnp.int32(setting.n_rounds)
 
-    def one(cell: Cell, federation: Federation) -> Cell:
-        if cell.state is not None:
-            return cell
-        return cell._replace(state=first_state(algorithm.init, cell.key, cell.hyper, federation.train))
+    def whole_run(cell: Cell, federation: Federation, *rest: Any) -> Metrics:
+        return _run(_of_one(setting), _begun(setting.algorithm, cell, federation), federation, *rest)[1]
 
-    return over_sweep(partial(_map_cells, one, at_once), filled, (federation,))
+    metrics = over_sweep(partial(_map_cells, whole_run, setting.at_once), filled, (federation, dropout, due, *rounds))
+    return jax.tree.map(lambda leaf: leaf[:n_cells], metrics)
+
+
+def _begin(algorithm: Algorithm, at_once: int, cells: Cell, federation: Federation) -> Cell:
+    return over_sweep(partial(_map_cells, partial(_begun, algorithm), at_once), cells, (federation,))
+
+
+def _begun(algorithm: Algorithm, cell: Cell, federation: Federation) -> Cell:
+    """The cell with its state, or its first one."""
+    if cell.state is not None:
+        return cell
+    return cell._replace(state=first_state(algorithm.init, cell.key, cell.hyper, federation.train))
 
 
 def _advance(setting: Setting, n_devices: int, cells: Cell, *rest: Any) -> tuple[Cell, Metrics]:
@@ -259,8 +270,12 @@ def _advance(setting: Setting, n_devices: int, cells: Cell, *rest: Any) -> tuple
 @partial(jax.jit, static_argnums=0, donate_argnums=1)
 def _mapped(setting: Setting, cells: Cell, *rest: Any) -> tuple[Cell, Metrics]:
     """`_run` of every cell of one device."""
-    static = setting._replace(at_once=1, level="full")  # these do not affect a run, which is traced only once
-    return _map_cells(partial(_run, static), setting.at_once, cells, *rest)
+    return _map_cells(partial(_run, _of_one(setting)), setting.at_once, cells, *rest)
+
+
+def _of_one(setting: Setting) -> Setting:
+    """The setting as `_run` takes it: what does not affect a run is always the same, so that it is traced only once."""
+    return setting._replace(at_once=1, level="full")
 
 
 def _map_cells(function: Callable[..., Any], at_once: int, cells: Cell, *rest: Any) -> Any:
