@@ -22,6 +22,8 @@ def as_labels(y: Any) -> np.ndarray:
     if labels.dtype == bool or np.issubdtype(labels.dtype, np.integer):
         if labels.ndim == 2:
             if labels.size and (labels.min() < 0 or labels.max() > 1):
+                if labels.shape[1] == 1:
+                    raise ValueError(f"labels have shape {labels.shape}; give classes as (examples,), y[:, 0]")
                 allowed = "several labels of an example must each be 0 or 1, targets of a regression floating-point"
                 raise ValueError(
                     f"labels of shape {labels.shape} go from {labels.min()} to {labels.max()}; {allowed}. A class for "

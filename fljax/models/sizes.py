@@ -52,7 +52,8 @@ def check_images(input_shape: tuple[int, ...], smallest: tuple[int, int], remedy
     """
     check_tuples(input_shape=input_shape)
     if len(input_shape) != 3 or min(input_shape) < 1:
-        raise ValueError(f"input_shape={input_shape}: give (height, width, channels), each at least 1")
+        grey = "; images without channels are x[..., None], with one" if len(input_shape) == 2 else ""
+        raise ValueError(f"input_shape={input_shape}: give (height, width, channels), each at least 1{grey}")
     if not fits(input_shape, smallest):
         raise ValueError(
             f"input_shape={input_shape} is too small: the convolutions and pools need a height of at least "

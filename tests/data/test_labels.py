@@ -35,6 +35,7 @@ def test_labels_become_what_they_are(y, expected):
     [
         (np.array(["cat", "dog"]), "dtype <U3.*federation_from_arrays"),
         (np.array([[0, 2], [1, 1]]), "go from 0 to 2"),
+        (np.array([[0], [2]]), r"labels have shape \(2, 1\); give classes as \(examples,\), y\[:, 0\]"),
         (np.arange(24).reshape(2, 12), "each position of a sequence is not supported: cut windows.*next_characters"),
         (np.zeros((2, 2, 2)), "shape"),
         (np.array([2**31, 1]), "too large"),
