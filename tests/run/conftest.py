@@ -1,3 +1,4 @@
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NoReturn
@@ -56,3 +57,11 @@ def no_programs(monkeypatch: pytest.MonkeyPatch) -> Callable[[], AbstractContext
             yield
 
     return refusing
+
+
+@pytest.fixture
+def with_ctrl_c() -> Iterator[None]:
+    """Ctrl-C is heard, also where a shell started the tests in the background."""
+    old_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, old_handler)

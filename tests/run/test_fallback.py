@@ -222,14 +222,6 @@ class Interrupt(SilentProgress):
                 signal.raise_signal(signal.SIGINT)
 
 
-@pytest.fixture
-def with_ctrl_c():
-    """Ctrl-C is heard, also where a shell started the tests in the background."""
-    old_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, old_handler)
-
-
 @pytest.mark.parametrize(("times", "n_kept"), [(1, 3), (2, 0)])
 def test_ctrl_c_ends_after_the_checkpoint_and_again_at_once(
     go_on, folder, finished_run, averaging, federation, key, with_ctrl_c, capsys, times, n_kept

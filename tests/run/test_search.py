@@ -213,6 +213,7 @@ def test_a_stopped_batch_goes_on_where_it_was(run_search, tmp_path, halving, n_c
 
 
 @pytest.mark.parametrize("folder", ["search", None])
+@pytest.mark.usefixtures("with_ctrl_c")
 def test_a_signal_ends_a_search_after_the_rounds_and_their_checkpoint(run_search, tmp_path, folder):
     folder = None if folder is None else tmp_path
 
