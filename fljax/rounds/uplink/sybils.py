@@ -34,8 +34,9 @@ class FoolsGoldHyper:
 def weights(history: Array, is_received: Array, confidence: Any) -> Array:
     """alpha (cohort,) in [0, 1] of the clients with ``is_received`` (cohort,), by their summed updates (cohort, d)."""
     # Squares of numbers above 2e19 overflow in float32: duplicates with such updates would look unlike each other.
-    size = jnp.abs(history).max(axis=1, keepdims=True)
-    scaled = history / jnp.where(size > 0, size, 1.0)
+    # A power of two scales without rounding.
+    _, exponent = jnp.frexp(jnp.abs(history).max(axis=1, keepdims=True))
+    scaled = jnp.ldexp(history, -exponent)
     length = jnp.sqrt(jnp.square(scaled).sum(axis=1, keepdims=True))
     unit = scaled / jnp.where(length > 0, length, 1.0)
     pairs = is_received[:, None] & is_received[None, :] & ~jnp.eye(len(is_received), dtype=bool)
