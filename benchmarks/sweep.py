@@ -42,8 +42,9 @@ from fljax.models import MODELS
 from fljax.run.mesh import over_devices, replicated, use_all_cores
 from fljax.run.simulate import simulate
 from fljax.run.sweep import sweep
+from fljax.run.sweep.cells import Cell, Setting, all_cells
 from fljax.run.sweep.points import grid, log_spaced, point
-from fljax.run.sweep.program import Cell, Setting, advance, all_cells, begin
+from fljax.run.sweep.program import advance, begin
 from fljax.types import Algorithm, Examples, Federation, Work
 
 N_SEEDS, BARS = 3, {"calls": 0.95, "processes": 10.0}

@@ -14,8 +14,9 @@ from fljax.run.mesh import over_devices, replicated
 from fljax.run.one_round import shapes_of_state
 from fljax.run.simulate import simulate
 from fljax.run.sweep import memory, program
-from fljax.run.sweep.program import Setting, all_cells, sweep
+from fljax.run.sweep.cells import Setting, all_cells
 from fljax.run.sweep.search import search
+from fljax.run.sweep.whole import sweep
 from tests.slow import slow
 
 N_SEEDS, ROUNDS = 2, 3

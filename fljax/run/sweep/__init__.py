@@ -7,10 +7,10 @@ from fljax.run.sweep.points import log_uniform as log_uniform
 from fljax.run.sweep.points import spaced as spaced
 from fljax.run.sweep.points import stack as stack
 from fljax.run.sweep.points import uniform as uniform
-from fljax.run.sweep.program import sweep as sweep
 from fljax.run.sweep.search import on_validation as on_validation
 from fljax.run.sweep.search import over_settings as over_settings
 from fljax.run.sweep.search import search as search
 from fljax.run.sweep.table import best as best
 from fljax.run.sweep.table import by_point as by_point
 from fljax.run.sweep.table import tidy as tidy
+from fljax.run.sweep.whole import sweep as sweep

@@ -11,7 +11,7 @@ from fljax.run.checkpoint import as_numbers
 from fljax.run.mesh import n_sweep_devices
 from fljax.run.progress import SilentProgress
 from fljax.run.sweep import parts
-from fljax.run.sweep.program import Cell
+from fljax.run.sweep.cells import Cell
 
 OnRounds = Callable[[int, int], None]
 """``on_rounds(done, n)``: of the ``n`` rounds of all runs of a stage, ``done`` are done."""

@@ -12,7 +12,7 @@ from fljax.files import checksum, read_arrays, restored, save_arrays, write_atom
 from fljax.run import hosts
 from fljax.run.same_run import check_same_run
 from fljax.run.surroundings import continued
-from fljax.run.sweep.program import Cell
+from fljax.run.sweep.cells import Cell
 from fljax.run.sweep.widened import NUMBERS, widened
 
 FOLDER, IDENTITY, BEGUN = "parts", "search.json", "begun.npz"
@@ -25,7 +25,7 @@ AGAIN = "delete it, and its runs are made again"
 class Part(NamedTuple):
     """The results of a batch of runs in one stage, one row per run."""
 
-    cells: np.ndarray  # (runs,) their numbers, as in `fljax.run.sweep.program.all_cells`
+    cells: np.ndarray  # (runs,) their numbers, as in `fljax.run.sweep.cells.all_cells`
     diverged: np.ndarray  # (runs,) as in `Cell`
     state: list[np.ndarray] | None  # leaves (runs, ...) of the states; None after the last stage
     metrics: dict[str, np.ndarray]  # (runs, rounds of the stage, ...); of a batch that goes on, its rounds so far

@@ -22,10 +22,11 @@ from fljax.run.programs import Compile
 from fljax.run.surroundings import surroundings
 from fljax.run.sweep import parts
 from fljax.run.sweep.batch import OnRounds
+from fljax.run.sweep.cells import Cell, Setting, all_cells
 from fljax.run.sweep.halving import rungs
 from fljax.run.sweep.host_metrics import OF_ROUNDS, host_metrics
+from fljax.run.sweep.needs import level_of, plan, shapes_of_metrics
 from fljax.run.sweep.points import count_points, epsilons_of_points, point, vectors, with_targets
-from fljax.run.sweep.program import Cell, Setting, all_cells, level_of, plan, shapes_of_metrics
 from fljax.run.sweep.stages import RUNS_PER_CALL, Stage, run_stages
 from fljax.run.sweep.stages import Found as Found
 from fljax.run.sweep.table import check_agreement, metric_of
@@ -130,24 +131,25 @@ def search(
         rest = on_rounds, implementation, batch, seconds_per_checkpoint, termination
         stage = Stage(setting, federation, dropout_rate, due, store, *rest)
         if folder is not None:
-            state = stage.shapes(cells)
-            identity = run_identity(
-                algorithm, state, point(hypers, 0), host_federation, key, draw, evaluate_every, dropout
-            )
-            identity |= {
-                **{f"{HYPER}{name}": parts.plain(value) for name, value in as_dict(hypers).items()},
+            run = (algorithm, stage.shapes(cells), point(hypers, 0), host_federation, key, draw, evaluate_every)
+            of_search = {
                 "n_seeds": int(n_seeds),
-                NUMBERS: list(range(count_points(hypers))),
                 "n_rounds": n_rounds,
                 "halving": halving and int(halving),
+                "metric": None if halving is None else metric,
                 "compile": setting.level,
             }
-            opened = store.open(identity | {"metric": None if halving is None else metric}, writable)
-            stage = stage._replace(store=opened)
+            identity = run_identity(*run, dropout) | _identity_of_points(hypers) | of_search
+            stage = stage._replace(store=store.open(identity, writable))
         result = run_stages(stage, stages, _on_host(cells), metric, truth_of(host_federation))
         round_metrics = {name: result.metrics[name] for name in OF_ROUNDS if name in result.metrics}
         added = host_metrics(round_metrics, result.rounds, epsilon, draw.sampling, host_federation)
         return result._replace(metrics=result.metrics | added)
+
+
+def _identity_of_points(hypers: Any) -> dict[str, Any]:
+    fields = {f"{HYPER}{name}": parts.plain(value) for name, value in as_dict(hypers).items()}
+    return fields | {NUMBERS: list(range(count_points(hypers)))}
 
 
 def check_ahead(

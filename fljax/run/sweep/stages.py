@@ -16,8 +16,9 @@ from fljax.run.loop import Loop
 from fljax.run.spread import measured
 from fljax.run.sweep import parts
 from fljax.run.sweep.batch import BatchProgress, BatchRecord, OnRounds, places_of
+from fljax.run.sweep.cells import Cell, Setting
 from fljax.run.sweep.halving import Rung, survivors
-from fljax.run.sweep.program import Cell, Setting, advance, begin
+from fljax.run.sweep.program import advance, begin
 from fljax.run.sweep.table import AGREEMENT
 from fljax.run.termination import Termination
 from fljax.types import Federation, Metrics
