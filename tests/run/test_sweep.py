@@ -13,7 +13,7 @@ from fljax.run.memory import n_bytes
 from fljax.run.mesh import over_devices, replicated
 from fljax.run.one_round import shapes_of_state
 from fljax.run.simulate import simulate
-from fljax.run.sweep import memory, program
+from fljax.run.sweep import memory, needs, program
 from fljax.run.sweep.cells import Setting, all_cells
 from fljax.run.sweep.search import search
 from fljax.run.sweep.whole import sweep
@@ -130,7 +130,7 @@ def test_64_learning_rates_hold_the_data_once(key, averaging, federation):
     def compile_points(n_points):
         cells = all_cells(fljax.fedavg.Hyper(lr=jnp.linspace(0.01, 0.1, n_points)), key, 1)
         setting = Setting(averaging, 9, 2, n_points)
-        return program._mapped.lower(*program._arguments_of(n_points, setting, cells, federation, None)).compile()
+        return needs.compiled(setting, cells, federation, None)
 
     programs = {n: compile_points(n) for n in (2, 4, 64)}
     memory_of_two, memory_of_64 = programs[2].memory_analysis(), programs[64].memory_analysis()
@@ -149,7 +149,7 @@ def test_64_learning_rates_hold_the_data_once(key, averaging, federation):
 def test_the_plan_says_how_many_fit(key, averaging, federation):
     hypers = fljax.fedavg.Hyper(lr=jnp.linspace(0.01, 0.1, 12))
     setting, cells = Setting(averaging, 9, 2, 1), all_cells(hypers, key, 1)
-    plan = lambda memory, at_once=12: program.plan(setting, cells, federation, None, at_once, memory)  # noqa: E731
+    plan = lambda memory, at_once=12: needs.plan(setting, cells, federation, None, at_once, memory)  # noqa: E731
     planned = plan(10**9)
     assert (planned.at_once, plan(10**9, None).at_once) == (12, 1)  # a CPU's best is one after another
     bytes_of_all = planned.shared + 12 * (planned.per_run + planned.result)

@@ -29,11 +29,16 @@ def plan(
     """`fljax.run.sweep.memory.plan` of a sweep that keeps the metrics of all runs on the devices."""
 
     def compile(n: int) -> Any:
-        return mapped.lower(*_arguments_of(n, setting._replace(at_once=n), cells, federation, dropout)).compile()
+        return compiled(setting._replace(at_once=n), cells, federation, dropout)
 
     n_cells = -(-cells.diverged.shape[0] // n_sweep_devices())
     shapes = shapes_of_metrics(setting, cells, federation, dropout)
     return memory_of.plan(compile, n_bytes(shapes), n_cells, at_once, memory)
+
+
+def compiled(setting: Setting, cells: Cell, federation: Federation, dropout: Array | None) -> Any:
+    """The compiled program of ``setting.at_once`` cells on one device."""
+    return mapped.lower(*_arguments_of(setting.at_once, setting, cells, federation, dropout)).compile()
 
 
 def shapes_of_metrics(setting: Setting, cells: Cell, federation: Federation, dropout: Array | None) -> dict[str, Any]:
