@@ -4,6 +4,9 @@ from typing import Any
 
 import numpy as np
 
+EMPTY_NUMBERS = ("NA", "N/A", "NaN", "nan", "null", "NULL", "None")
+"""What R, pandas, Julia and databases write for an empty cell. In a column of words these may be words."""
+
 
 def is_missing(value: Any) -> bool:
     """Whether a value is None, a NaN, or the NaT or NA of NumPy and pandas."""
@@ -20,6 +23,11 @@ def is_missing(value: Any) -> bool:
 def is_empty(value: Any) -> bool:
     """Whether a value is missing, or a text of white space only."""
     return is_missing(value) or (isinstance(value, str) and not value.strip())
+
+
+def is_empty_number(value: Any) -> bool:
+    """Whether a value in a column of numbers is empty, or a text that other programs write for an empty cell."""
+    return is_empty(value) or (isinstance(value, str) and value.strip() in EMPTY_NUMBERS)
 
 
 def missing(column: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fljax.data.bad_cells import BadCellsError, Where, and_more
-from fljax.data.cells import is_empty
+from fljax.data.cells import is_empty, is_empty_number
 from fljax.data.shown import short
 
 _ROLES = "--category-column, --text-column or --ignored-column (in Python, in fljax.Columns)"
@@ -26,7 +26,7 @@ def numbers_of(
         name: of the column.
         where: how to name the place of a value.
         of_words: advice for a column of words; "": the roles that it may have instead.
-        may_be_empty: True: empty cells become NaN.
+        may_be_empty: True: empty cells, and texts such as NA that stand for them, become NaN.
 
     Raises:
         ValueError: the column has dates, durations or complex numbers, or a value that is not a finite number (the
@@ -43,7 +43,7 @@ def numbers_of(
         numbers = np.array([as_number(value) for value in column])
     is_bad = ~np.isfinite(numbers) | (np.abs(numbers) > np.finfo(np.float32).max)
     if may_be_empty:
-        is_bad[is_bad] = [not is_empty(value) for value in column[is_bad]]
+        is_bad[is_bad] = [not is_empty_number(value) for value in column[is_bad]]
     if is_bad.any():
         raise _bad_cells(column, is_bad, name, where, of_words)
     return numbers.astype(np.float32)
@@ -52,9 +52,9 @@ def numbers_of(
 def _bad_cells(column: np.ndarray, is_bad: np.ndarray, name: str, where: Where, of_words: str) -> BadCellsError:
     i, n = int(np.argmax(is_bad)), int(is_bad.sum())
     value = column[i]
-    is_blank = is_empty(value)
-    what = "empty" if is_blank else f"{short(str(value))}, not a finite number"
-    is_word = isinstance(value, str) and not is_blank
+    is_blank = is_empty_number(value)
+    what = "empty" if is_empty(value) else short(str(value)) + (", not a finite number" if not is_blank else "")
+    is_word = isinstance(value, str) and not is_empty(value)
     fill = ", fill it (--fill median, Columns(fill=...))" if is_blank and not of_words else ""
     words = f"; {of_words or _other_roles(where)}" if is_word else ""
     remedy = f"correct it{fill}, or leave the row or the column out{words}"

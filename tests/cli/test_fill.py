@@ -5,6 +5,7 @@ import pytest
 
 import fljax
 from fljax.cli import main
+from fljax.data.cells import EMPTY_NUMBERS
 from fljax.data.fill import fills
 from fljax.data.own import OwnData
 from fljax.data.tables import read_table
@@ -109,6 +110,17 @@ def test_what_is_no_number_is_not_taken_for_empty(tmp_path, cell):
     write(tmp_path / "d.csv", rows)
     with pytest.raises(ValueError, match=f"line 9 .*, column 'age' is '?{cell}'?, not a finite number"):
         filled(tmp_path / "d.csv", "median")
+
+
+@pytest.mark.parametrize("cell", EMPTY_NUMBERS)
+def test_what_other_programs_write_for_empty_cells_is_filled_too(table, tmp_path, cell):
+    rows = [row | {"age": row["age"] or cell} for row in rows_with_gaps()]
+    write(tmp_path / "d.csv", rows)
+    data, expected = filled(tmp_path / "d.csv", "median"), filled(table, "median")
+    np.testing.assert_array_equal(data.empty, expected.empty)
+    np.testing.assert_array_equal(data.examples.x, expected.examples.x)
+    with pytest.raises(ValueError, match=f"column 'age' is '{cell}' .26 more.*correct it, fill it .--fill median"):
+        filled(tmp_path / "d.csv", None)
 
 
 @pytest.mark.parametrize("options", [(), ("--attack", "label_flip", "--attack.ids", "1")])

@@ -323,6 +323,7 @@ def test_what_labels_are(tmp_path, columns, task, dtype, shape):
         ("south,40", ",40", COLUMNS, "line 5 .client ''., column 'hospital' is empty"),
         ("0.5,yes", "0.5,", COLUMNS, "line 5 .client 'south'., column 'sick' is empty"),
         ("age", "age", COLUMNS._replace(client="clinic"), "no column 'clinic'; the columns are hospital, age"),
+        ("blood", " blood", COLUMNS._replace(client="clinic"), "the columns are hospital, age, ' blood', sick"),
         ("age", "blood", COLUMNS, "two columns have the same name"),
         ("age", "age", None, "name the column of the labels"),
         ("age", "age", Columns(("hospital",), "hospital"), "named twice: hospital"),
