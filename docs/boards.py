@@ -139,7 +139,7 @@ def _nearness(lines: Sequence[Line]) -> str:
     ]
     n_run, n_near = len(set(last[0]).intersection(*last)), len(near[0].intersection(*near))
     said = [
-        f"Of {n_run} methods that have run in both settings {n_near} end within {NEAR} points of the published "
+        f"Of {n_run} methods that have run in both settings {n_near} stopped within {NEAR} points of the published "
         "accuracy in both."
     ]
     for k, setting in enumerate(pfllib.SETTINGS):

@@ -8,7 +8,7 @@ Compared are published.csv and the lines that experiments write into results/. S
 
     A  run at the paper's size to the end, within 1.5 points (accuracy) or 10 % (rounds, seconds, shares, ratios)
     T  equal by construction: the number was put in, or follows from what was
-    B  run at small scale only, to its end
+    B  run at small scale only, to its end; the note names the images if they are others than the paper's
     C  run at the paper's size, and off; or not to its end, however near it is
     D  an experiment prints it with ``--scale paper``, and no line of results/ has it
     E  data and method are there, nothing sets a number beside it
@@ -86,6 +86,7 @@ def cell_result(cell: Cell, results: Path, kinds: Sequence[str] = KINDS) -> Cell
         chosen = lines_of_kind[kind]
         if chosen:
             notes = [BY_CONSTRUCTION] if all(BY_CONSTRUCTION in line["settings"] for line in chosen) else []
+            notes += [f"of {name}" for name in _other_data(chosen, dataset)]
             notes += [f"stopped after {max(int(line['round']) for line in chosen)} rounds"] if kind == "partial" else []
             ours = float(np.mean([float(line["value"]) for line in chosen]))
             return CellResult(ours, kind, len({line["seed"] for line in chosen}), "; ".join(notes))
@@ -140,7 +141,11 @@ def all_rows(results: Path = RESULTS) -> list[Row]:
     for cell, value in published_rows():
         result = follows(cell, results)
         row_state = state(cell, value, result)
-        notes = [result.note, printer(cell) if row_state == "D" else "", cause("row", cell) if row_state == "C" else ""]
+        notes = [
+            result.note,
+            printer(cell) if row_state == "D" else "",
+            cause("row", cell) if row_state in "BC" else "",
+        ]
         note = "; ".join(filter(None, notes))
         rows.append(Row(cell, value, result.ours, row_state, result.seeds, note))
     return rows
@@ -182,6 +187,17 @@ def write(rows: Sequence[Row], folder: Path) -> None:
         writer.writerows((*row.cell, row.value, _short(row.ours), row.seeds or "", row.state, row.note) for row in rows)
     (folder / "reproduction.md").write_text(summary(rows) + "\n")
     (folder / "commands.md").write_text(commands(rows) + "\n")
+
+
+def _other_data(lines: Iterable[dict[str, str]], dataset: str) -> list[str]:
+    """The data that small runs say they are of, where it is not the paper's."""
+    fields = (
+        part.partition("=")
+        for line in lines
+        if "scale=smoke" in line["settings"]
+        for part in line["settings"].split("; ")
+    )
+    return sorted({value for name, _, value in fields if name == "data" and value != dataset})
 
 
 def _short(ours: float | None) -> str:

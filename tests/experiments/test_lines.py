@@ -70,6 +70,7 @@ def test_round_from_which_a_curve_stays_ahead(rounds_behind, expected):
     for window in rounds_behind:  # a mean of five rounds from `window` on falls below
         curve[window] = -1 if window == 0 else 0.0
     assert fedtsdp_parts.best_from(curve, [rival, rival - 0.1]) == pytest.approx(expected, nan_ok=True)
+    assert np.isnan(fedtsdp_parts.best_from(curve, [curve, rival])), "as good as another is not above"
 
 
 def test_wrong_labels_are_the_chosen_clients_training_labels_only():

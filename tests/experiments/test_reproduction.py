@@ -96,6 +96,13 @@ def test_a_miss_has_its_cause_whether_the_run_is_whole_or_not(row_with, monkeypa
     assert row_with(FEDAVG, line(FEDAVG, 88.37)).note == "", "a number that is reproduced needs none"
 
 
+def test_a_small_run_of_other_images_names_them(row_with):
+    small = described(False, 16, 16, data="digits")
+    assert row_with(FEDAVG, line(FEDAVG, 88.0, small)).note == "of digits"
+    assert row_with(FEDAVG, line(FEDAVG, 88.0, described(False, 16, 16, data="FMNIST"))).note == ""
+    assert "of digits" not in row_with(FEDAVG, line(FEDAVG, 88.0, described(True, 250, 250, data="digits"))).note
+
+
 def test_every_miss_of_the_kept_lines_has_a_cause():
     assert [row.cell for row in all_rows() if row.state == "C" and ".csv" not in row.note] == []
 
