@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 
 FILE = Path(__file__).with_name("causes.csv")
-"""Columns: kind ("row" or "claim"), pattern, cause, shown_by. A pattern is the cell's fields joined by "; ", with
-``*`` for anything."""
+"""Columns: kind ("row", "small" for a row that is run small only, or "claim"), pattern, cause, shown_by. A pattern is
+the cell's fields joined by "; ", with ``*`` for anything."""
 
 
 @cache

@@ -34,6 +34,9 @@ PUBLISHED = HERE / "published.csv"
 KINDS: tuple[str, ...] = ("complete", "partial", "smoke")
 """Of lines: at the paper's size to the end, at its size, small to the end."""
 
+CAUSED = {"row": "C", "small": "B"}
+"""Kind of cause -> state of the rows that it is of."""
+
 POINTS, SHARE = 1.5, 0.1
 """Tolerances: accuracy and leads in points, everything else relative."""
 
@@ -144,7 +147,7 @@ def all_rows(results: Path = RESULTS) -> list[Row]:
         notes = [
             result.note,
             printer(cell) if row_state == "D" else "",
-            cause("row", cell) if row_state in "BC" else "",
+            *(cause(kind, cell) for kind, caused_state in CAUSED.items() if row_state == caused_state),
         ]
         note = "; ".join(filter(None, notes))
         rows.append(Row(cell, value, result.ours, row_state, result.seeds, note))

@@ -125,7 +125,7 @@ def test_readme_counts_the_methods_that_end_as_other_code_does():
     names = heads - {"method", "---"}
     titles = {method.title.partition(":")[0] for method in fljax.ALGORITHMS.values()} | {"Local"}
     assert names - titles == {"FedCR-FT", "FedSoft-drawn", "FeSEM-proximal"}  # other settings of theirs
-    assert re.findall(r"(\d+) methods\s+reproduce", README) == [str(len(names & titles))]
+    assert re.findall(r"(\d+)\s+methods\s+reproduce", README) == [str(len(names & titles))]
 
 
 def test_what_takes_the_place_of_other_systems_options_can_be_read():
@@ -253,7 +253,7 @@ def test_leaderboards_say_what_is_run_and_what_is_not(module, tmp_path, monkeypa
     assert "| FedGWC | not run |" in clustered
     assert "| FedPer | 99.47 | 99.00 | 99.00 | -0.47 | 30 of 2000 | 1 | 99.00 |" in pfllib
     assert "| FedRoD | 99.52 | 99.50 | 99.50 | -0.02 | 30 of 2000 | 1 |  |" in pfllib  # its seconds are not a CPU's
-    assert "Of 1 methods that have run in both settings 1 end within 1.0 points" in pfllib
+    assert "Of 1 methods that have run in both settings 1 stopped within 1.0 points" in pfllib
     assert "In 2 labels 2 of 3 do. First: FedRoD, FedPer, FedDistill here, GPFL, FedDBE, FedCP, FedALA," in pfllib
     assert pfllib.endswith("| FedDistill | 2 labels | -9.51 | not looked into |\n")
     assert "| FedAvg | 80.41 | not run |" in pfllib
