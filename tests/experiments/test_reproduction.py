@@ -183,7 +183,10 @@ def test_ranges_and_unknown_rows(tmp_path):
     assert reproduction.agrees("impact_ratio", "5-6", 5.5)
     assert reproduction.agrees("impact_ratio", "5-6", 6.6)
     assert not reproduction.agrees("impact_ratio", "5-6", 4.4)
-    assert reproduction.agrees("acc_gain_pp", "0.81", 0.1)
+    assert reproduction.agrees("acc_gain_pp", "0.81", 0.41)
+    assert not reproduction.agrees("acc_gain_pp", "0.81", 0.4), "less than half of a lead is none"
+    assert reproduction.agrees("acc_drop_pp", "6.2", 5.2)
+    assert not reproduction.agrees("acc_gain_pp", "6.2", 4.6), "half of it is not enough beyond 1.5 points"
     assert not reproduction.agrees("acc_gain_pp", "0.81", -0.1), "a lead of the other sign is none"
     assert not reproduction.agrees("acc_pct_pm", "0.11", 0.5), "a deviation is not an accuracy"
     assert reproduction.agrees("clustering_iterations_to_converge_max", "10", 3.0), "less than a bound"
