@@ -226,7 +226,11 @@ def reference_page(module: str, names: list[str]) -> str:
     for name in names:
         thing = _found(module, name)
         if inspect.isclass(thing) and issubclass(thing, tuple):
-            parts += [f"## {name}", f"```python\n{inspect.getsource(thing).rstrip()}\n```"]
+            bases = [
+                one for one in thing.__bases__ if one.__module__.startswith("fljax")
+            ]  # `Examples` has its fields there
+            source = "\n\n\n".join(inspect.getsource(one).rstrip() for one in (*bases, thing))
+            parts += [f"## {name}", f"```python\n{source}\n```"]
         elif (
             callable(thing)
             and getattr(thing, "__doc__", None)

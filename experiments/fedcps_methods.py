@@ -23,7 +23,7 @@ from fljax.algorithms.ditto import ditto
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.fedavg_ft import fedavg_ft
 from fljax.algorithms.fedbabu import fedbabu
-from fljax.algorithms.fedcps import fedcps
+from fljax.algorithms.fedcps.fedcps import FedCPSHyper, fedcps
 from fljax.algorithms.fedcr import fedcr
 from fljax.algorithms.fedper import fedper
 from fljax.algorithms.fedsr_ft import fedsr_ft
@@ -156,15 +156,15 @@ def settings_of_run(
 
 def cps(
     model: Model, scale: Scale, n_clusters: int = K, epochs: int | None = None, **options: Any
-) -> tuple[Algorithm, fljax.fedcps.Hyper]:
+) -> tuple[Algorithm, FedCPSHyper]:
     """FedCPS; clients are tested with what they train in one more round of everyone, where nothing else is said."""
     choices = {"identity_examples": COMPARED, "deployed": "fresh"} | options
-    return fedcps(model, effort(scale, epochs), n_clusters, **choices), fljax.fedcps.Hyper(lr=LR, max_norm=10.0)
+    return fedcps(model, effort(scale, epochs), n_clusters, **choices), FedCPSHyper(lr=LR, max_norm=10.0)
 
 
 def cps_once_more(
     model: Model, scale: Scale, n_clusters: int = K, epochs: int | None = None
-) -> tuple[Algorithm, fljax.fedcps.Hyper]:
+) -> tuple[Algorithm, FedCPSHyper]:
     """FedCPS with the last round of FedCR's code, as its rivals have it: of the layers that are not everyone's."""
     algorithm, hyper = cps(model, scale, n_clusters, epochs, deployed="cluster")
     return with_own_layers_trained(algorithm, model, effort(scale, epochs), LR, model.layers[-2:]), hyper

@@ -71,7 +71,7 @@ def measures(scale: Scale) -> None:
         for name in MEASURES:
             gaps = [result.metrics[f"gap_{name}"] for result in unsplit(scale, kind)]
             row: Row = {"setting": kind, "measure": name}
-            row["first round of gap > 0"] = spread(int(first_separation(gap)) or np.nan for gap in gaps)
+            row["first round of gap > 0"] = spread(int(first_separation(jnp.asarray(gap))) or np.nan for gap in gaps)
             row["share of rounds"] = spread((gap > 0).mean() for gap in gaps)
             rows.append(row | {"largest gap": spread(gap.max() for gap in gaps)})
         show(scale, f"measures-{kind.replace(' ', '-')}", f"Five measures, {kind}", rows)

@@ -63,7 +63,7 @@ class Result(NamedTuple):
     seconds: float  # compilation included where it was the first of its kind; of a run in a folder: of all its calls
 
 
-Methods = Mapping[str, tuple[Algorithm, NamedTuple]]
+Methods = Mapping[str, tuple[Algorithm, Any]]
 """Name -> algorithm and its numbers."""
 
 
@@ -109,7 +109,7 @@ def folder_name(label: str) -> str:
 
 
 def at_once(
-    algorithm: Algorithm, hyper: NamedTuple, federation: Federation, key: Array, n_rounds: int, **options: Any
+    algorithm: Algorithm, hyper: Any, federation: Federation, key: Array, n_rounds: int, **options: Any
 ) -> Mapping[str, np.ndarray]:
     """The metrics of a run as one program, clients spread over all devices."""
     with over_devices() as mesh:

@@ -1,6 +1,4 @@
 # The public names, and where each is defined: read by type checkers, and by `fljax/__init__.py`.
-import typing
-
 from . import algorithms as algorithms
 from . import attacks as attacks
 from . import client as client
@@ -118,5 +116,5 @@ from .types import Work as Work
 __version__: str
 
 # Every method of `fljax.algorithms` is here too, under its name: fljax.ifca.
-def __getattr__(name: str) -> typing.Any: ...
+def __getattr__(name: str) -> rounds.Method: ...
 def __dir__() -> list[str]: ...

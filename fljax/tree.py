@@ -33,7 +33,7 @@ def first(stacked: Stacked) -> Params:
     return take(stacked, jnp.int32(0))
 
 
-def row(models: Stacked, index: Array) -> Params:
+def row(models: Stacked, index: Array | int) -> Params:
     """The model in row ``index`` () of a `ModelTable`'s ``params``: a leaf with one row belongs to every model."""
 
     def taken(leaf: Array) -> Array:

@@ -1,8 +1,9 @@
 """The library's types: data, models, work, rounds and algorithms."""
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
+import numpy as np
 import optax
 from jax import Array, named_scope
 
@@ -26,13 +27,20 @@ def _repr_with_shapes(self: Any) -> str:
     return f"{type(self).__name__}({', '.join(fields)})"
 
 
-class Examples(NamedTuple):
-    """A labelled set."""
-
+class _ExampleFields(NamedTuple):
     x: Array  # (examples, ...): uint8 pixels (height, width, channels), float32 features, or int32 tokens
     y: Array  # (examples,) int32 classes; float32 (examples,) or (examples, outputs) regression targets, or 0s and 1s
 
+
+class Examples(_ExampleFields):
+    """A labelled set: ``Examples(x, y)``, of arrays of JAX or NumPy."""
+
+    __slots__ = ()
     __repr__ = _repr_with_shapes
+    if TYPE_CHECKING:  # the constructor takes more than the fields' type says
+
+        def __new__(cls, x: Array | np.ndarray, y: Array | np.ndarray) -> Self:  # noqa: D102
+            ...
 
 
 class Batch(NamedTuple):

@@ -110,7 +110,7 @@ def class_shares(federation: Federation) -> np.ndarray:
 
 def shuffled(theta: Params, rng: np.random.Generator) -> Params:
     """The same function with hidden units in another order."""
-    return permute_units(theta, tuple(rng.permutation(width) for width in WIDTHS), tuple(theta))
+    return permute_units(theta, tuple(jax.numpy.asarray(rng.permutation(width)) for width in WIDTHS), tuple(theta))
 
 
 def network_of(theta: Params) -> Any:

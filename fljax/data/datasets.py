@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, overload
 
 import numpy as np
 
@@ -92,8 +92,25 @@ DATASETS: dict[str, Dataset] = {
 """Data sets that are read from files; `NAMES` has all."""
 NAMES = ("digits", *drawn.DRAWN, *DATASETS, "mnist_fashion")
 """All names that `load` knows. The first need no file; ``mnist_fashion`` is made of two others."""
+_Central = Literal[
+    "digits",
+    "mnist",
+    "fashion_mnist",
+    "cifar10",
+    "cifar100",
+    "svhn_cropped",
+    "emnist/letters",
+    "mnist_fashion",
+]
+_OfUsers = Literal["femnist", "celeb_a", "synthetic_1_1", "synthetic_0.5_0.5", "synthetic_0_0", "synthetic_iid"]
 
 
+@overload
+def load(name: _Central, folder: str | Path | None = None) -> tuple[Examples, Examples]: ...
+@overload
+def load(name: _OfUsers, folder: str | Path | None = None) -> tuple[UserExamples, UserExamples]: ...
+@overload
+def load(name: str, folder: str | Path | None = None) -> Splits: ...
 def load(name: str, folder: str | Path | None = None) -> Splits:
     """The train and test examples of a data set, NumPy arrays ``x`` uint8 (n, height, width, channels), ``y`` int32.
 

@@ -40,7 +40,7 @@ class Brick(NamedTuple):
     slot: Slot
     value: Any  # by slot: a `Term`; an `Augment`; a `Link`; a `Combine` or its short form; a function of a `Combine`
     summary: str
-    Hyper: type | None = None
+    Hyper: type[Any] | None = None
     paper: str = ""
     link: str = ""
     before: tuple[str, ...] = ()  # names of bricks that must come after it
@@ -58,7 +58,7 @@ class Method:
     """
 
     factory: Callable[..., Algorithm]
-    Hyper: type
+    Hyper: type[Any]
     paper: str
     link: str
     kind: Kind
@@ -155,7 +155,11 @@ class Method:
         name = f"{self.name}+{brick.name}"
         if brick.slot not in self.slots:
             slots = ", ".join(self.slots) or "none"
-            raise ValueError(f"{name}: {self.title} has no slot {brick.slot!r} for {brick.name}; its slots: {slots}")
+            message = f"{name}: {self.title} has no slot {brick.slot!r} for {brick.name}; its slots: {slots}"
+            is_own = not self.factory.__module__.startswith("fljax.")
+            if is_own and brick.slot not in ("loss", "augment") and "combine" not in self.static:
+                message += "; the function of a method gets it by an argument combine=mean, which it passes on"
+            raise ValueError(message)
         if misplaced := [one.name for one in self.bricks if one.name in brick.before]:
             raise ValueError(f"{name}: write {brick.name} before {misplaced[0]}")
         numbers = {} if brick.Hyper is None else numbers_of(brick.Hyper)
@@ -219,7 +223,7 @@ class Method:
 def method(Hyper: Callable[..., Algorithm], /) -> Method: ...
 @overload
 def method(
-    Hyper: type = LocalHyper,
+    Hyper: type[Any] = LocalHyper,
     paper: str = "",
     link: str = "",
     *,

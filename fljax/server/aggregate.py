@@ -18,7 +18,7 @@ from fljax.choices import check_kind
 from fljax.placement import whole
 from fljax.server import blocks
 from fljax.server.checks import check_shape, check_vector, cluster_numbers, fallback, n_rows, shape_of
-from fljax.server.entry import WEIGHT, checked
+from fljax.server.entry import WEIGHT, checked, compiled
 from fljax.server.labels import rank
 from fljax.types import Params, Stacked
 
@@ -27,7 +27,7 @@ _MANY = 1 << 16
 
 
 @checked(weight=WEIGHT)
-@jax.jit
+@compiled
 def weighted_mean(stacked: Stacked, weight: Array, empty: Params | None = None) -> Params:
     """``sum_i w_i x_i / sum_i w_i``: the server step of FedAvg (McMahan et al. 2017).
 
@@ -52,7 +52,7 @@ def weighted_mean(stacked: Stacked, weight: Array, empty: Params | None = None) 
 
 
 @checked(weight=WEIGHT)
-@jax.jit
+@compiled
 def cluster_mean(stacked: Stacked, weight: Array, label: Array, empty: Stacked) -> Stacked:
     """``sum_{i: a_i = k} w_i x_i / sum_{i: a_i = k} w_i`` for every cluster k.
 
@@ -114,7 +114,7 @@ def _means_of_all(stacked: Stacked, weight: Array, label: Array, empty: Stacked)
     return tree.where(mass > 0, mean, empty)
 
 
-@jax.jit
+@compiled
 def mix(matrix: Array, stacked: Stacked) -> Stacked:
     """``y_r = sum_i matrix[r, i] x_i``: any linear aggregation, at full float32 precision on every device.
 
@@ -150,7 +150,7 @@ def mix(matrix: Array, stacked: Stacked) -> Stacked:
     return jax.tree.map(leaf_mix, stacked)
 
 
-@jax.jit
+@compiled
 def mix_layers(matrices: dict[str, Array], stacked: Stacked) -> Stacked:
     """`mix` with one matrix per layer: each layer can have its own weights, groups or neighbours.
 

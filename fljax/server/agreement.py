@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
@@ -10,7 +9,7 @@ from jax.ops import segment_max, segment_sum
 
 from fljax.choices import Positive
 from fljax.server.checks import check_axes, check_vector, everyone
-from fljax.server.entry import checked
+from fljax.server.entry import checked, compiled
 from fljax.server.labels import rank
 
 MOST_CLIENTS = 46_340
@@ -50,7 +49,7 @@ def _n_values(value: Array, mask: Array) -> Array:
 
 
 @checked()
-@jax.jit
+@compiled
 def adjusted_rand(a: Array, b: Array, where: Array | None = None) -> Array:
     r"""Adjusted Rand index of two labellings.
 
@@ -102,7 +101,7 @@ def _entropy(count: Array, n: Array) -> Array:
 
 
 @checked()
-@jax.jit
+@compiled
 def normalized_mutual_info(a: Array, b: Array, where: Array | None = None) -> Array:
     r"""Normalised mutual information, :math:`I(a, b) / \tfrac12 (H(a) + H(b))`.
 
@@ -138,7 +137,7 @@ def normalized_mutual_info(a: Array, b: Array, where: Array | None = None) -> Ar
 
 
 @checked()
-@jax.jit
+@compiled
 def purity(label: Array, group: Array, where: Array | None = None) -> Array:
     r"""Share of clients that belong to their cluster's most frequent true group.
 
@@ -171,7 +170,7 @@ def purity(label: Array, group: Array, where: Array | None = None) -> Array:
 
 
 @checked()
-@jax.jit
+@compiled
 def n_clusters(label: Array, where: Array | None = None) -> Array:
     """Number of distinct clusters.
 
@@ -195,7 +194,7 @@ def n_clusters(label: Array, where: Array | None = None) -> Array:
 
 
 @checked()
-@jax.jit
+@compiled
 def raw_churn(before: Array, after: Array, where: Array | None = None) -> Array:
     """Share of clients whose label changed, without renaming clusters.
 
@@ -224,7 +223,7 @@ def raw_churn(before: Array, after: Array, where: Array | None = None) -> Array:
 
 
 @checked()
-@partial(jax.jit, static_argnames="most_clusters")
+@partial(compiled, static_argnames="most_clusters")
 def churn(before: Array, after: Array, where: Array | None = None, *, most_clusters: Positive | None = None) -> Array:
     """Share of clients that changed cluster, under the renaming of clusters that makes it smallest.
 

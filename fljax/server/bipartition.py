@@ -13,14 +13,13 @@ properties of the cluster), and passes its decision to `split`::
 from functools import partial
 from typing import Literal, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.ops import segment_max, segment_min
 
 from fljax import tree
 from fljax.server.checks import check_axes, check_square, check_vector, everyone
-from fljax.server.entry import checked
+from fljax.server.entry import checked, compiled
 from fljax.server.labels import canonical, rank
 from fljax.server.linkage import linkage as agglomerate
 from fljax.server.tree_cuts import cut_k
@@ -36,7 +35,7 @@ class Bipartition(NamedTuple):
 
 
 @checked()
-@partial(jax.jit, static_argnames="linkage")
+@partial(compiled, static_argnames="linkage")
 def best_bipartition(
     similarity: Array, label: Array, linkage: Linkage = "single", where: Array | None = None
 ) -> Bipartition:
@@ -88,7 +87,7 @@ def best_bipartition(
 
 
 @checked()
-@jax.jit
+@compiled
 def split(label: Array, side: Array, accept: Array | bool, where: Array | None = None) -> Array:
     """The clusters after the accepted splits.
 
@@ -122,7 +121,7 @@ def split(label: Array, side: Array, accept: Array | bool, where: Array | None =
 
 
 @checked()
-@partial(jax.jit, static_argnames="linkage")
+@partial(compiled, static_argnames="linkage")
 def bipartition(similarity: Array, label: Array, linkage: Linkage = "single", where: Array | None = None) -> Array:
     """All current clusters, each split in two: `best_bipartition` with every split accepted.
 

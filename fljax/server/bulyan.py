@@ -1,20 +1,19 @@
 """Bulyan: repeated selection of models by Krum, then a mean of the entries near every coordinate's median."""
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
 from fljax import tree
 from fljax.server.checks import check_one, everyone, n_rows
-from fljax.server.entry import checked
+from fljax.server.entry import checked, compiled
 from fljax.server.krum import BAD_CLIENTS, scores_and_reach, symmetric_distances
 from fljax.server.robust import by_coordinate, is_within_reach
 from fljax.types import Params, Stacked
 
 
 @checked(n_attackers=BAD_CLIENTS)
-@jax.jit
+@compiled
 def bulyan(stacked: Stacked, n_attackers: ArrayLike, where: Array | None = None, empty: Params | None = None) -> Params:
     """The mean of every coordinate over the ``m - 4 f`` entries nearest to the median, among ``m - 2 f`` chosen models.
 

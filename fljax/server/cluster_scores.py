@@ -10,12 +10,12 @@ from jax.ops import segment_sum
 from fljax import tree
 from fljax.choices import Positive
 from fljax.server.checks import check_axes, check_square, check_vector, cluster_numbers, everyone
-from fljax.server.entry import checked
+from fljax.server.entry import checked, compiled
 from fljax.server.labels import rank
 
 
 @checked()
-@jax.jit
+@compiled
 def silhouette(distance: Array, label: Array, where: Array | None = None) -> Array:
     r"""Mean silhouette of a labelling on a distance matrix.
 
@@ -62,7 +62,7 @@ def silhouette(distance: Array, label: Array, where: Array | None = None) -> Arr
 
 
 @checked()
-@partial(jax.jit, static_argnames="n_clusters")
+@partial(compiled, static_argnames="n_clusters")
 def davies_bouldin(x: Array, label: Array, n_clusters: Positive) -> Array:
     r"""Davies-Bouldin score, :math:`\frac1k \sum_i \max_{j \ne i} (s_i + s_j) / |c_i - c_j|`; smaller is better.
 

@@ -5,11 +5,11 @@ DC-PFL's rule: the rapid-decrease period of a loss ends where the radius of curv
 
 from typing import Literal, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
 from fljax.choices import Positive, check_choices
+from fljax.server.entry import compiled
 
 STRAIGHT = float(jnp.finfo(jnp.float32).max)
 """The radius of a curve that is straight or bends downwards; finite, so that a `LossCurve` is always finite."""
@@ -42,7 +42,7 @@ def new_curve(window: Positive = 5, n_after: Positive = 3) -> LossCurve:
     return LossCurve(jnp.zeros(window + 2, jnp.float32), jnp.zeros(n_after + 2, jnp.float32), jnp.int32(0))
 
 
-@jax.jit
+@compiled
 def observe(curve: LossCurve, loss: Array) -> LossCurve:
     """The curve with one more round's loss.
 

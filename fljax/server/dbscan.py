@@ -7,14 +7,14 @@ from jax import Array
 from fljax import tree
 from fljax.placement import whole
 from fljax.server.checks import check_one, check_square, check_vector, everyone
-from fljax.server.entry import at_least, checked
+from fljax.server.entry import at_least, checked, compiled
 from fljax.server.labels import canonical
 
 
 @checked(
     eps=at_least(0, "the radius of a neighbourhood")._replace(infinite=True), min_samples=at_least(1, "neighbours")
 )
-@jax.jit
+@compiled
 def dbscan(
     distance: Array,
     eps: Array | float,

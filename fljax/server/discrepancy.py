@@ -8,13 +8,13 @@ from jax import Array
 
 from fljax.server import blocks
 from fljax.server.checks import check_alike, cluster_numbers, n_rows
-from fljax.server.entry import checked
+from fljax.server.entry import checked, compiled
 from fljax.server.gram import mask_pairs, matrices_and_mask, sum_pairs, trainable_layers, trainable_matrices
 from fljax.types import Stacked
 
 
 @checked()
-@partial(jax.jit, static_argnames="layers")
+@partial(compiled, static_argnames="layers")
 def model_discrepancy(x: Stacked, where: Array | None = None, layers: tuple[str, ...] | None = None) -> Array:
     """DC-PFL's ``|S(w_i) - S(w_j)|_1 / P`` with ``S(w) = (w - min w) / (max w - min w)`` over the whole flat model.
 
@@ -46,7 +46,7 @@ def model_discrepancy(x: Stacked, where: Array | None = None, layers: tuple[str,
 
 
 @checked()
-@partial(jax.jit, static_argnames="layers")
+@partial(compiled, static_argnames="layers")
 def layer_discrepancy(stacked: Stacked, centers: Stacked, label: Array, layers: tuple[str, ...]) -> Array:
     """DC-PFL's ``D_kl = mean_{i: a_i = k} |S(w_il) - S(Theta_kl)|_1 / P_l``, S over each layer separately.
 

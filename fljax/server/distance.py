@@ -7,20 +7,19 @@ may hold anything, including NaN, and are returned as zero rows and columns.
 
 from functools import partial
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
 from fljax.server import blocks
 from fljax.server.checks import check_alike
-from fljax.server.entry import checked
+from fljax.server.entry import checked, compiled
 from fljax.server.gram import gram, matrices_and_mask, squared, trainable_layers, trainable_matrices
 from fljax.types import Stacked
 
 
 @checked()
-@partial(jax.jit, static_argnames="layers")
+@partial(compiled, static_argnames="layers")
 def pairwise_cosine(x: Stacked, where: Array | None = None, layers: tuple[str, ...] | None = None) -> Array:
     """Cosine similarity ``<x_i, x_j> / (|x_i| |x_j|)`` of all pairs: used on updates by CFL and LayerCFL.
 
@@ -45,7 +44,7 @@ def pairwise_cosine(x: Stacked, where: Array | None = None, layers: tuple[str, .
 
 
 @checked()
-@partial(jax.jit, static_argnames="layers")
+@partial(compiled, static_argnames="layers")
 def pairwise_squared_l2(x: Stacked, where: Array | None = None, layers: tuple[str, ...] | None = None) -> Array:
     """``|x_i - x_j|^2`` of all pairs, by matrix products, safe against cancellation.
 
@@ -72,7 +71,7 @@ def pairwise_squared_l2(x: Stacked, where: Array | None = None, layers: tuple[st
 
 
 @checked()
-@partial(jax.jit, static_argnames="layers")
+@partial(compiled, static_argnames="layers")
 def pairwise_l2(x: Stacked, where: Array | None = None, layers: tuple[str, ...] | None = None) -> Array:
     """``|x_i - x_j|`` of all pairs: the square root of `pairwise_squared_l2`, with the same arguments.
 
@@ -82,7 +81,7 @@ def pairwise_l2(x: Stacked, where: Array | None = None, layers: tuple[str, ...] 
 
 
 @checked()
-@partial(jax.jit, static_argnames="layers")
+@partial(compiled, static_argnames="layers")
 def cross_squared_l2(x: Stacked, centers: Stacked, layers: tuple[str, ...] | None = None) -> Array:
     """``|x_i - c_k|^2`` of all points and centers, from differences: equal centers give equal distances.
 

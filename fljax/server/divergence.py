@@ -1,17 +1,16 @@
 """Divergences of clients' outputs and label distributions; ``where`` as in `fljax.server.distance`."""
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
 from fljax import tree
 from fljax.server.checks import check_axes, check_one, everyone, shape_of
-from fljax.server.entry import POSITIVE, checked
+from fljax.server.entry import POSITIVE, checked, compiled
 from fljax.server.gram import mask_pairs
 
 
-@jax.jit
+@compiled
 def js_divergence(probabilities: Array, where: Array | None = None) -> Array:
     """Jensen-Shannon divergence of clients' outputs, for all pairs, averaged over a common batch (FedTSDP's stage 1).
 
@@ -43,7 +42,7 @@ def js_divergence(probabilities: Array, where: Array | None = None) -> Array:
 
 
 @checked(smoothing=POSITIVE)
-@jax.jit
+@compiled
 def label_kld(histogram: Array, smoothing: ArrayLike = 1e-4, where: Array | None = None) -> Array:
     """Symmetric divergence ``(KL(p_i | p_j) + KL(p_j | p_i)) / 2`` of the clients' label distributions, natural log.
 

@@ -10,14 +10,14 @@ from fljax.server import blocks
 from fljax.server.aggregate import weighted_mean
 from fljax.server.checks import check_one, check_vector, everyone, n_rows
 from fljax.server.distance import cross_squared_l2
-from fljax.server.entry import WEIGHT, checked
+from fljax.server.entry import WEIGHT, checked, compiled
 from fljax.server.gram import trainable_matrices
 from fljax.server.robust import is_within_reach
 from fljax.types import Params, Stacked
 
 
 @checked(weight=WEIGHT)
-@jax.jit
+@compiled
 def geometric_median(
     stacked: Stacked,
     weight: Array | None = None,

@@ -3,12 +3,13 @@
 import math
 from functools import partial
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fljax.server.entry import compiled
 
-@jax.jit
+
+@compiled
 def intra_bound(gamma: Array, other: Array | None = None) -> Array:
     r"""The lower bound on the cosine of two clients of one distribution, :math:`H_{ij}`.
 
@@ -40,7 +41,7 @@ def intra_bound(gamma: Array, other: Array | None = None) -> Array:
     return jnp.where(is_informed, jnp.sqrt((1 - a * a) * (1 - b * b)) - a * b, -1)
 
 
-@partial(jax.jit, static_argnames="n_groups")
+@partial(compiled, static_argnames="n_groups")
 def cross_bound(intra: Array, n_groups: int = 2) -> Array:
     r"""The upper bound on the cosine across the best bipartition of ``n_groups`` distributions, at a stationary point.
 
@@ -76,7 +77,7 @@ def cross_bound(intra: Array, n_groups: int = 2) -> Array:
     return jnp.where(is_reached, math.cos(angle) * h + math.sin(angle) * jnp.sqrt(1 - h * h), 1)
 
 
-@jax.jit
+@compiled
 def gamma_limit(cross: Array) -> Array:
     r"""The limit on :math:`\gamma_{max}` for a correct split, :math:`\sqrt{(1 - \alpha^{cross}_{max}) / 2}`.
 

@@ -12,13 +12,14 @@ from fljax import tree
 from fljax.placement import whole
 from fljax.server import blocks
 from fljax.server.checks import everyone, n_rows
+from fljax.server.entry import compiled
 from fljax.types import Stacked
 
 CLOSE = 2.0**-6
 """Pairs whose squared distance is below this share of their squared norms are recomputed from a nearer origin."""
 
 
-@partial(jax.jit, static_argnames="layers")
+@partial(compiled, static_argnames="layers")
 def gram(x: Stacked, where: Array | None = None, layers: tuple[str, ...] | None = None) -> Array:
     """Inner products ``<x_i, x_j>`` of all pairs of rows, (n, n); exactly symmetric, differentiable."""
     matrices, where = matrices_and_mask(x, where, layers)

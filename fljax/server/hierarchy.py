@@ -1,10 +1,10 @@
 """Splits of a fixed hierarchy, step by step: DC-PFL's normalised threshold on a dendrogram."""
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax.server.checks import check_one, check_vector
+from fljax.server.entry import compiled
 from fljax.server.tree_cuts import cut, n_clients
 
 _MOST = 2**31 - 1
@@ -44,7 +44,7 @@ def _largest(height: Array) -> Array:
     return jnp.where(height < jnp.inf, height, 0).max(initial=0.0)
 
 
-@jax.jit
+@compiled
 def next_split(
     dendrogram: Array, label: Array, steps: Array, step: Array | float, where: Array | None = None
 ) -> tuple[Array, Array, Array]:

@@ -10,13 +10,13 @@ from jax import Array
 from fljax.choices import Positive
 from fljax.keys import descend
 from fljax.server.checks import check_key
-from fljax.server.entry import checked
+from fljax.server.entry import checked, compiled
 from fljax.server.gram import matrices_and_mask
 from fljax.types import Key, Stacked
 
 
 @checked()
-@partial(jax.jit, static_argnames=("n_probes", "n_draws"))
+@partial(compiled, static_argnames=("n_probes", "n_draws"))
 def hopkins(key: Key, x: Stacked, n_probes: Positive, n_draws: Positive = 20, where: Array | None = None) -> Array:
     """``H = sum z / (sum z + sum v)``: about 0.5 for uniform points, near 1 for tight clusters (Hopkins, Skellam 1954).
 

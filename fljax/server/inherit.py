@@ -2,18 +2,17 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.ops import segment_min
 
 from fljax import tree
 from fljax.server.checks import check_axes, cluster_numbers, n_rows
-from fljax.server.entry import checked
+from fljax.server.entry import checked, compiled
 
 
 @checked()
-@jax.jit
+@compiled
 def inherit(rows: Any, old: Array, new: Array) -> Any:
     """Rows for the clusters in ``new``: each is the row of the old cluster of its lowest-index member.
 

@@ -15,7 +15,7 @@ from fljax.choices import Positive
 from fljax.placement import whole
 from fljax.server.aggregate import cluster_mean, weighted_mean
 from fljax.server.checks import check_key, check_one
-from fljax.server.entry import checked
+from fljax.server.entry import checked, compiled
 from fljax.server.gram import centred, matrices_and_mask, squared
 from fljax.server.labels import canonical
 from fljax.types import Key, Stacked
@@ -37,7 +37,7 @@ class Geometry(NamedTuple):
 
 
 @checked()
-@partial(jax.jit, static_argnames=("n_clusters", "n_init"))
+@partial(compiled, static_argnames=("n_clusters", "n_init"))
 def kmeans(
     key: Key,
     x: Stacked,

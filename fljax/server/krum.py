@@ -1,6 +1,5 @@
 """Krum and Multi-Krum: the models that are closest to their nearest neighbours (Blanchard et al. 2017)."""
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
@@ -8,7 +7,7 @@ from jax.typing import ArrayLike
 from fljax.server.aggregate import weighted_mean
 from fljax.server.checks import check_one, everyone, n_rows
 from fljax.server.distance import pairwise_squared_l2
-from fljax.server.entry import checked, count_from
+from fljax.server.entry import checked, compiled, count_from
 from fljax.server.robust import is_within_reach
 from fljax.types import Params, Stacked
 
@@ -16,7 +15,7 @@ BAD_CLIENTS = count_from(0, "number of attackers to tolerate")
 
 
 @checked(n_attackers=BAD_CLIENTS)
-@jax.jit
+@compiled
 def krum_scores(stacked: Stacked, n_attackers: ArrayLike, where: Array | None = None) -> Array:
     """Krum's score: the sum of a client's squared distances to its ``m - f - 2`` nearest other participants.
 
@@ -62,7 +61,7 @@ def krum(stacked: Stacked, n_attackers: ArrayLike, where: Array | None = None, e
 
 
 @checked(n_attackers=BAD_CLIENTS, n_selected=count_from(1, "number of models averaged"))
-@jax.jit
+@compiled
 def multi_krum(
     stacked: Stacked,
     n_attackers: ArrayLike,

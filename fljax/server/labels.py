@@ -6,7 +6,7 @@ from jax import Array
 
 from fljax.placement import whole
 from fljax.server.checks import check_axes, everyone
-from fljax.server.entry import checked
+from fljax.server.entry import checked, compiled
 
 MOST_BY_PAIRS = 256
 """Largest number of clients whose labels are compared pair by pair: n² comparisons, but a third of a sort's kernels."""
@@ -46,7 +46,7 @@ def _by_sort(label: Array, where: Array) -> Array:
 
 
 @checked()
-@jax.jit
+@compiled
 def canonical(label: Array, where: Array | None = None) -> Array:
     """Clusters renumbered in the order of their lowest-index members.
 
@@ -73,7 +73,7 @@ def canonical(label: Array, where: Array | None = None) -> Array:
 
 
 @checked()
-@jax.jit
+@compiled
 def noise_to_singletons(label: Array, where: Array | None = None) -> Array:
     """Labels in which every noise client is a cluster of its own.
 

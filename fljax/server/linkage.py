@@ -9,7 +9,7 @@ from jax import Array
 
 from fljax.placement import whole
 from fljax.server.checks import check_square, check_vector, everyone
-from fljax.server.entry import checked
+from fljax.server.entry import checked, compiled
 
 Method = Literal["single", "complete", "average"]
 
@@ -29,7 +29,7 @@ class _Chain(NamedTuple):
 
 
 @checked()
-@partial(jax.jit, static_argnames="method")
+@partial(compiled, static_argnames="method")
 def linkage(distance: Array, method: Method, where: Array | None = None, within: Array | None = None) -> Array:
     """The tree of agglomerative clustering (dendrogram), in SciPy's format.
 

@@ -30,7 +30,7 @@ from fljax.server.checks import (
     fallback,
     n_rows,
 )
-from fljax.server.entry import checked
+from fljax.server.entry import checked, compiled
 from fljax.types import Params, Stacked
 
 Orders = tuple[Array, ...]
@@ -41,7 +41,7 @@ NEARLY_ALL = 0.9999
 
 
 @checked()
-@partial(jax.jit, static_argnames="layers")
+@partial(compiled, static_argnames="layers")
 def match_units(params: Params, reference: Params, layers: tuple[str, ...]) -> Orders:
     """The order of the hidden units of ``params`` that brings each layer nearest to ``reference``, input to output.
 
@@ -72,7 +72,7 @@ def match_units(params: Params, reference: Params, layers: tuple[str, ...]) -> O
 
 
 @checked()
-@partial(jax.jit, static_argnames="layers")
+@partial(compiled, static_argnames="layers")
 def permute_units(params: Params, orders: Orders, layers: tuple[str, ...]) -> Params:
     """The model with its hidden units in another order: the same network function.
 
@@ -115,7 +115,7 @@ def match(params: Params, reference: Params, layers: tuple[str, ...]) -> Params:
 
 
 @checked()
-@partial(jax.jit, static_argnames="layers")
+@partial(compiled, static_argnames="layers")
 def matched_squared_l2(stacked: Stacked, centers: Stacked, layers: tuple[str, ...]) -> Array:
     """Squared L2 distance of every client to every center, after the client is matched to that center.
 
@@ -139,7 +139,7 @@ def matched_squared_l2(stacked: Stacked, centers: Stacked, layers: tuple[str, ..
 
 
 @checked()
-@partial(jax.jit, static_argnames=("layers", "n_sweeps"))
+@partial(compiled, static_argnames=("layers", "n_sweeps"))
 def matched_members(
     stacked: Stacked, weight: Array, label: Array, empty: Stacked, layers: tuple[str, ...], n_sweeps: Positive = 3
 ) -> Stacked:

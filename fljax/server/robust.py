@@ -16,11 +16,11 @@ from jax.typing import ArrayLike
 from fljax import tree
 from fljax.server import blocks, order_statistics
 from fljax.server.checks import check_one, check_vector, everyone, fallback, n_rows
-from fljax.server.entry import POSITIVE, SHARE, checked
+from fljax.server.entry import POSITIVE, SHARE, checked, compiled
 from fljax.types import Params, Stacked
 
 
-@jax.jit
+@compiled
 def coordinate_median(stacked: Stacked, where: Array | None = None, empty: Params | None = None) -> Params:
     """The median of every coordinate over the participants (Yin et al. 2018); of an even number, the mean of the two.
 
@@ -43,7 +43,7 @@ def coordinate_median(stacked: Stacked, where: Array | None = None, empty: Param
 
 
 @checked(fraction=SHARE)
-@jax.jit
+@compiled
 def trimmed_mean(
     stacked: Stacked, fraction: ArrayLike, where: Array | None = None, empty: Params | None = None
 ) -> Params:
@@ -85,7 +85,7 @@ def is_within_reach(stacked: Stacked) -> Array:
 
 
 @checked(max_norm=POSITIVE)
-@jax.jit
+@compiled
 def clip_norm(stacked: Stacked, max_norm: ArrayLike) -> Stacked:
     """``x_i min(1, max_norm / |x_i|_2)``: every client's update, clipped to the norm ``max_norm``.
 

@@ -13,7 +13,7 @@ from fljax.choices import Positive
 from fljax.server.assign import nearest_center
 from fljax.server.checks import check_key, check_one, cluster_numbers, everyone, n_rows
 from fljax.server.distance import cross_squared_l2
-from fljax.server.entry import SHARE, checked
+from fljax.server.entry import SHARE, checked, compiled
 from fljax.server.kmeans import KMeans
 from fljax.server.labels import canonical
 from fljax.server.robust import coordinate_median, is_within_reach, trimmed_mean
@@ -23,7 +23,7 @@ Center = Literal["median", "trimmed"]
 
 
 @checked(fraction=SHARE)
-@partial(jax.jit, static_argnames=("n_clusters", "center", "n_init"))
+@partial(compiled, static_argnames=("n_clusters", "center", "n_init"))
 def robust_kmeans(
     key: Key,
     x: Stacked,
@@ -81,7 +81,7 @@ def robust_kmeans(
 
 
 @checked(fraction=SHARE)
-@partial(jax.jit, static_argnames="center")
+@partial(compiled, static_argnames="center")
 def robust_cluster_mean(
     stacked: Stacked, label: Array, empty: Stacked, center: Center = "trimmed", fraction: ArrayLike = 0.05
 ) -> Stacked:

@@ -6,11 +6,11 @@ from jax import Array
 
 from fljax import tree
 from fljax.server.checks import check_shape, check_square, check_vector, everyone, shape_of
-from fljax.server.entry import checked
+from fljax.server.entry import checked, compiled
 
 
 @checked()
-@jax.jit
+@compiled
 def separation_gap(similarity: Array, group: Array, where: Array | None = None) -> Array:
     r"""Gap of a similarity matrix, :math:`\alpha^{intra}_{min} - \alpha^{cross}_{max}`.
 
@@ -50,7 +50,7 @@ def separation_gap(similarity: Array, group: Array, where: Array | None = None) 
 
 
 @checked()
-@jax.jit
+@compiled
 def distance_gap(distance: Array, group: Array, where: Array | None = None) -> Array:
     r"""Gap of a distance matrix, :math:`d^{cross}_{min} - d^{intra}_{max}`: `separation_gap` of ``-distance``.
 
@@ -79,7 +79,7 @@ def distance_gap(distance: Array, group: Array, where: Array | None = None) -> A
     return separation_gap(-tree.at_least_float32(distance), group, where)  # negating a uint8 would overflow
 
 
-@jax.jit
+@compiled
 def first_separation(gap: Array) -> Array:
     """The first round, counted from 1, with a positive separation gap.
 
@@ -106,7 +106,7 @@ def first_separation(gap: Array) -> Array:
     return jnp.where(is_apart.any(axis=0), is_apart.argmax(axis=0) + 1, 0).astype(jnp.int32)
 
 
-@jax.jit
+@compiled
 def pairwise_correlation(a: Array, b: Array, where: Array | None = None) -> Array:
     """Pearson correlation of two pairwise matrices over their upper triangles: do both show the same structure?
 

@@ -10,6 +10,7 @@ from optax.projections import projection_simplex
 from fljax import tree
 from fljax.placement import whole
 from fljax.server.checks import check_axes, check_one, check_vector, everyone
+from fljax.server.entry import compiled
 
 MOST_STEPS = 5000
 """Maximum number of projected gradient steps; rows with similar points and variances need a few hundred."""
@@ -25,7 +26,7 @@ class _Walk(NamedTuple):
     n_steps: Array  # ()
 
 
-@jax.jit
+@compiled
 def simplex_weights(points: Array, variance: Array, where: Array | None = None, tolerance: float = 1e-5) -> Array:
     """``argmin_a |h_i - sum_j a_j h_j|^2 + sum_j a_j^2 v_j`` over the simplex, for every row i at once.
 

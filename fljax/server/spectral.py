@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
@@ -10,11 +9,11 @@ from fljax import tree
 from fljax.choices import Positive
 from fljax.matrices import eigh, svd
 from fljax.server.checks import check_square, everyone
-from fljax.server.entry import checked
+from fljax.server.entry import checked, compiled
 
 
 @checked()
-@partial(jax.jit, static_argnames="n_components")
+@partial(compiled, static_argnames="n_components")
 def spectral_embedding(affinity: Array, n_components: Positive, where: Array | None = None) -> Array:
     r"""The first eigenvectors of the normalised Laplacian, divided by the square roots of the degrees.
 
@@ -56,7 +55,7 @@ def spectral_embedding(affinity: Array, n_components: Positive, where: Array | N
 
 
 @checked()
-@partial(jax.jit, static_argnames="n_clusters")
+@partial(compiled, static_argnames="n_clusters")
 def spectral_labels(affinity: Array, n_clusters: Positive, where: Array | None = None) -> Array:
     """Labels by spectral clustering: from the eigenvectors by a pivoted QR decomposition, without randomness.
 

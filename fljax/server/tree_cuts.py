@@ -5,11 +5,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax.server.checks import check_one, check_vector, everyone, shape_of
-from fljax.server.entry import checked, count_from
+from fljax.server.entry import checked, compiled, count_from
 from fljax.server.labels import canonical, rank
 
 
-@jax.jit
+@compiled
 def cut(tree: Array, height: Array | float, where: Array | None = None) -> Array:
     """The clusters of a tree at a height: every merge at or below it is made.
 
@@ -39,7 +39,7 @@ def cut(tree: Array, height: Array | float, where: Array | None = None) -> Array
 
 
 @checked(k=count_from(1, "number of clusters"))
-@jax.jit
+@compiled
 def cut_k(tree: Array, k: Array | int, where: Array | None = None, within: Array | None = None) -> Array:
     """The clusters of a tree that is cut into k clusters; of merges at equal heights, the later is undone first.
 
