@@ -47,7 +47,8 @@ def compose(method: str | Method, *bricks: str) -> Method:
 
     Args:
         method: names of a method and of bricks, joined by "+", or a method of your own.
-        *bricks: names of further bricks, put in after those of ``method``, in this order.
+        *bricks: names of further bricks, put in after those of ``method``, in this order: "median", "adam", or
+            "median+adam".
 
     Raises:
         ValueError: there is no such method or brick, or the method has no slot for the brick.
@@ -57,7 +58,7 @@ def compose(method: str | Method, *bricks: str) -> Method:
         method = "+".join(name.strip() for name in method.split("+"))
     for brick in bricks:
         check_kind("brick", brick, str, "give its name, such as 'median'; to add one of your own: fljax.fedavg + brick")
-    return _composed(method, *bricks)
+    return _composed(method, *(name.strip() for brick in bricks for name in brick.split("+")))
 
 
 @cache  # equal compositions are one method, and so compile to one program
@@ -67,8 +68,10 @@ def _composed(method: str | Method, *bricks: str) -> Method:
         if base in BRICKS and base not in ALGORITHMS:
             raise ValueError(f"{base} is a brick; name a method first, such as 'fedavg+{base}'")
         if base not in ALGORITHMS:
-            hint = "; for your own method, pass the method itself: fljax.compose(mine, 'prox')" if ":" in base else ""
-            raise ValueError(f"{unknown('algorithm', base, ALGORITHMS)}; choose one of {', '.join(ALGORITHMS)}{hint}")
+            raise ValueError(
+                f"{unknown('algorithm', base, ALGORITHMS)}; choose one of {', '.join(ALGORITHMS)}; to name a method of "
+                "your own or of a package, pass the method itself: fljax.compose(mine, 'prox')"
+            )
         method, bricks = ALGORITHMS[base], (*first_bricks, *bricks)
     for brick in bricks:
         if brick not in BRICKS:

@@ -71,7 +71,8 @@ def entry(kind: str, word: str) -> Entry:
     base = word.partition("+")[0] if kind == "algorithm" else word
     if own.is_file(word) or (base not in names(kind) and own.entry_point(kind, base) is not None):
         return describe(kind, own.find(kind, word))
-    nearest(base, names(kind), kind)
+    if base not in names(kind):
+        nearest(base, [*names(kind), *own.installed(kind)], kind)
     cached = _cached(f"{kind} {word}", lambda: _with_lists(describe(kind, own.find(kind, word))))
     title, summary, raw_section, *rest = _with_tuples(cached)
     section = {
@@ -122,7 +123,8 @@ def fitting(word: str) -> tuple[str, ...]:
             name for name, brick in BRICKS.items() if brick.slot in method.slots and (is_made(name) or not is_testable)
         ]
 
-    return tuple(fitting_names() if own.is_file(word) else _cached(f"fitting {word}", fitting_names))
+    is_ours = not own.is_file(word) and word.partition("+")[0] in names("algorithm")
+    return tuple(_cached(f"fitting {word}", fitting_names) if is_ours else fitting_names())
 
 
 def methods_table() -> str:

@@ -65,6 +65,12 @@ def entry_point(kind: str, name: str) -> metadata.EntryPoint | None:
     return next(iter(metadata.entry_points(group=f"fljax.{kind}s", name=name)), None)
 
 
+def installed(kind: str) -> dict[str, str]:
+    """Name -> package, of the entry points of installed packages; a name that fljax has too is fljax's."""
+    points = () if kind not in OPEN else metadata.entry_points(group=f"fljax.{kind}s")
+    return {point.name: point.dist.name if point.dist else "" for point in points}
+
+
 def find(kind: str, word: str) -> Any:
     """The method (with its bricks), or the function of a partition, a network, a sampling or a score.
 
@@ -90,7 +96,7 @@ def find(kind: str, word: str) -> Any:
     elif (point := entry_point(kind, name)) is not None:
         thing = _guarded(f"{kind} {name} of the package {point.dist and point.dist.name}", point.load)
     else:
-        raise ValueError(f"{unknown(kind, name, table(kind))}; fljax list has the names")
+        raise ValueError(f"{unknown(kind, name, [*table(kind), *installed(kind)])}; fljax list has the names")
     _check_kind(kind, word, thing)
     if not bricks:
         return thing

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fljax.catalogue.datasets import ABOUT
 from fljax.catalogue.entries import Entry, by_kind, entry, fitting, methods_table, names
-from fljax.catalogue.own import is_file, kind_of_file, short_name
+from fljax.catalogue.own import installed, is_file, kind_of_file, short_name
 from fljax.catalogue.parameters import defaults
 from fljax.catalogue.words import nearest, written
 from fljax.cli.text import show, show_section
@@ -57,7 +57,8 @@ def show_kind(kind: str) -> None:
             show(((name, _line(details)) for name, details in methods.items() if details.group == group), 26)
     else:
         show(((name, _line(entry(kind[:-1], name))) for name in names(kind[:-1])), 26)
-    print()
+    theirs = [f"{name} ({of})" for name, of in installed(kind[:-1]).items() if name not in names(kind[:-1])]
+    print(f"\n of installed packages\n  {', '.join(theirs)}\n" if theirs else "")
 
 
 def show_one(word: str) -> None:
@@ -101,9 +102,8 @@ def kind_of(word: str) -> str:
     if is_file(word):
         return kind_of_file(word)
     kinds = ("brick", "attack", "drift", "clock", "sampling", "score", "model", "partition", "dataset", "algorithm")
-    everything = {name: kind for kind in kinds for name in names(kind)}
-    base = word.partition("+")[0]
-    return everything[nearest(base, [*everything, *KINDS], "kind or name")]
+    everything = {name: kind for of_kind in (installed, names) for kind in kinds for name in of_kind(kind)}
+    return everything[nearest(word.partition("+")[0], [*everything, *KINDS], "kind or name")]
 
 
 def _line(details: Entry) -> str:

@@ -223,8 +223,8 @@ def test_installed_packages_offer_them_by_entry_points(fljax, refused, own_file,
     def entry_points(group, **options):
         if not group.startswith("fljax."):
             return installed(group=group, **options)
-        names.append(options["name"])
-        return [point for point in points if (point.group, point.name) == (group, options["name"])]
+        names.extend(options.values())
+        return [one for one in points if one.group == group and options.get("name", one.name) == one.name]
 
     monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
     job = read_job(["--algorithm", "theirs", "theirs+prox", "--model", "their_net", "--model.width", "3"])
@@ -236,7 +236,11 @@ def test_installed_packages_offer_them_by_entry_points(fljax, refused, own_file,
     names.clear()
     read_job(["--algorithm", "fedavg"])
     assert not names  # only of names that are not ours
-    assert "no algorithm 'nobodys'" in refused("run", "--algorithm", "nobodys")
+    assert "no algorithm 'their'; the nearest is 'theirs'" in refused("run", "--algorithm", "their")
+    listed = fljax("list", "models", "theirs+sam", "their_net")[1]
+    assert "of installed packages\n  their_net ()\n" in listed
+    assert "--theirs+sam.share" in listed
+    assert "--model.width" in listed
 
 
 def test_two_files_find_each_its_own_neighbour(tmp_path, monkeypatch):

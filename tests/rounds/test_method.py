@@ -103,7 +103,7 @@ def test_bricks_compose_by_name_and_by_plus():
     by_plus = fljax.fedavg + BRICKS["median"] + BRICKS["adam"]
     assert by_plus.name == by_name.name
     assert by_plus.Hyper is by_name.Hyper
-    of_method = fljax.compose(fljax.fedavg, "median", "adam")
+    of_method = fljax.compose(fljax.fedavg, "median + adam")
     assert of_method is fljax.compose(fljax.fedavg, "median", "adam")  # and so its algorithms are compiled once
     assert (of_method.name, of_method.Hyper) == (by_name.name, by_name.Hyper)
     assert fljax.compose("fedavg+momentum").Hyper().server_lr == 1.0  # without memory it is the mean
@@ -115,7 +115,10 @@ def test_bricks_compose_by_name_and_by_plus():
         ("fedprx", "no algorithm 'fedprx'; the nearest is 'fedprox'; choose one of adacfl"),
         ("fedprox+adm", "no brick 'adm'; the nearest is 'adam'; bricks that fit fedprox: prox, dp_sgd"),
         ("fedprox+", "no brick ''"),
-        ("./mine.py:timid+sam", r"; for your own method, pass the method itself: fljax.compose\(mine, 'prox'\)$"),
+        (
+            "./mine.py:timid+sam",
+            r"; to name a method of your own or of a package, pass .*: fljax.compose\(mine, 'prox'\)$",
+        ),
         (3, "method is 3, not a str; give a name, such as 'fedprox[+]median', or a method of"),
         ("fedprox+prox", r"^fedprox\+prox: fedprox and prox both have a hyperparameter 'mu'; use one of them$"),
         ("fedavg+prox+prox", r"^fedavg\+prox\+prox: prox and prox both have a hyperparameter 'mu'"),
@@ -133,6 +136,17 @@ def test_bricks_compose_by_name_and_by_plus():
 def test_what_does_not_fit_says_so(name, message):
     with pytest.raises(ValueError, match=message):
         fljax.compose(name)
+
+
+def test_a_method_of_the_user_learns_how_it_gets_a_slot():
+    @fljax.method
+    def closed(model, work):
+        return fljax.rounds.averaging(model, work)
+
+    with pytest.raises(ValueError, match=r"slots: loss, augment; .* gets it by an argument combine=mean, which it"):
+        fljax.compose(closed, "krum")
+    with pytest.raises(ValueError, match=r"no slot 'loss' for prox; its slots: [^;]*$"):
+        fljax.compose("fedsgd+prox")
 
 
 def test_choices_are_checked_where_they_are_given():
