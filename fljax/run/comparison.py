@@ -109,8 +109,8 @@ def _in_order(names: Collection[str]) -> list[str]:
 
 
 def left_out(runs: Mapping[str, Sequence[Mapping[str, np.ndarray]]]) -> list[str]:
-    """Lines with the methods of which some results were not finite and were left out, and with those of which a test
-    error became infinite; [] if there are none.
+    """Lines with the methods of which some results were not finite and were left out, with those of which a test error
+    became infinite, and with those whose last models predict NaN, which counts as wrong; [] if there are none.
 
     Args:
         runs: method -> the metrics of its runs.
@@ -122,7 +122,10 @@ def left_out(runs: Mapping[str, Sequence[Mapping[str, np.ndarray]]]) -> list[str
         parts += [f"{name} in {is_left_out.sum()} of {len(is_left_out)} rounds{seeds}"] if is_left_out.any() else []
     lines = [f"clients' results that were not finite were left out: {', '.join(parts)}"] if parts else []
     line = f"test errors became infinite: {', '.join(diverging)}; a lower learning rate may help"
-    return [*lines, line] if diverging else lines
+    lines += [line] if diverging else []
+    without_output = [name for name, method_runs in runs.items() if any(map(_predicts_nan, method_runs))]
+    line = f"models predict NaN, which counts as wrong, in the last test: {', '.join(without_output)}"
+    return [*lines, line] if without_output else lines
 
 
 def clusters_found(runs: Mapping[str, Sequence[Mapping[str, np.ndarray]]]) -> list[str]:
@@ -144,6 +147,11 @@ def clusters_found(runs: Mapping[str, Sequence[Mapping[str, np.ndarray]]]) -> li
 def _is_infinite(run: Mapping[str, np.ndarray]) -> bool:
     names = ("test_loss", measures_of(run).headline)
     return any(np.isinf(run[name]).any() for name in names if name in run)
+
+
+def _predicts_nan(run: Mapping[str, np.ndarray]) -> bool:
+    headline = measures_of(run).headline
+    return "test_loss" in run and bool(np.isnan(run["test_loss"][-1]) and np.isfinite(run[headline][-1]))
 
 
 def cell(name: str, row: report.Row) -> str:

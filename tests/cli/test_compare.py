@@ -365,6 +365,10 @@ def test_errors_beyond_all_bounds_are_said():
         "test errors became infinite"
     )
     assert left_out({"fedavg": [finite]}) == []
+    nan = finite | {"test_loss": np.array([0.5, np.nan]), "accuracy_macro": np.array([0.5, 0.0])}
+    assert left_out({"fedavg": [finite], "ditto": [nan]}) == [
+        "models predict NaN, which counts as wrong, in the last test: ditto"
+    ]
 
 
 def test_simulated_seconds_are_those_of_the_whole_run(comparison, tmp_path):
