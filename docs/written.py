@@ -200,22 +200,32 @@ sweep.grid sweep.draw sweep.stack sweep.log_spaced sweep.spaced sweep.uniform sw
 sweep.over_settings sweep.tidy sweep.best sweep.by_point rounds.read_rounds mesh.device_mesh mesh.over_devices
 hosts.join_hosts hosts.at_home churn.churn_of_rounds train.Run pilot.ChoiceOfK progress.Progress
 """
+_TREE = """
+everyone own broadcast stack stacked n_rows row first take put where subtract flatten size dot squared_norm
+all_finite is_finite trainable map_trainable split_statistics join_statistics map_layers select side_by_side apart
+"""
 _TOP_NAMES, _RUN_NAMES = _TOP.split(), _RUN.split()
 REFERENCE = {
     "fljax": _TOP_NAMES,
     "fljax.rounds": [name for name in _public(fljax.rounds) if name not in _TOP_NAMES],
+    "fljax.rounds.uplink": [name for name in _public(fljax.rounds.uplink) if name not in _public(fljax.rounds)],
     "fljax.server": _public(fljax.server),
     "fljax.client": [name for name in _public(fljax.client) if name not in _TOP_NAMES],
     "fljax.run": _RUN_NAMES,
+    "fljax.tree": _TREE.split(),
+    "fljax.types": ["Exchange", "Upload"],
     "fljax.scores": [name for name in _public(fljax.scores) if name != "SCORES"],
 }
 """Module -> the names that its page has."""
 _WORDS = {
     "fljax": "The names that `dir(fljax)` lists, except methods and the functions of `fljax.server`.",
     "fljax.rounds": "The parts of methods. Names that are also in `fljax` are on its page.",
+    "fljax.rounds.uplink": "Transforms of updates on their way to the server, for bricks of your own.",
     "fljax.server": "The server's primitives: pure functions of fixed shape over the client axis.",
     "fljax.client": "The client's primitives: local training, its objectives, and losses on the client's data.",
     "fljax.run": "Runs, sweeps, devices and files.",
+    "fljax.tree": "Maths on models as pytrees, also stacked along a leading axis of clients or clusters.",
+    "fljax.types": "What a method that is written out needs besides the types in `fljax`.",
     "fljax.scores": "Metrics of each client besides the standard ones, by name: see `fljax.scored`.",
 }
 

@@ -29,7 +29,10 @@ README = (ROOT / "README.md").read_text()
 GENERATED = {
     *(f"generated/methods/{name}" for name in fljax.ALGORITHMS),
     "generated/reference/fljax",
-    *(f"generated/reference/fljax.{name}" for name in ("rounds", "server", "client", "run", "scores")),
+    *(
+        f"generated/reference/fljax.{name}"
+        for name in ("rounds", "rounds.uplink", "server", "client", "tree", "types", "run", "scores")
+    ),
 }
 SKIP = "% skip: "
 
