@@ -26,7 +26,8 @@ def check_like(what: str, value: Any, like: Any) -> None:
         for some_paths, other_paths, fault in ((like_paths, paths, "without"), (paths, like_paths, "with")):
             if differing := [path for path in some_paths if path not in other_paths]:
                 text = f"{what} {fault} {differing[0] or 'a structure'}"
-                raise ValueError(f"{text}; {remedy}: {', '.join(like_paths) or 'one array'}")
+                received = (", ".join(like_paths) or "one array") if like_paths else "no arrays"
+                raise ValueError(f"{text}; {remedy}: {received}")
         raise ValueError(f"{what} of the structure {structure}; {remedy}: {like_structure}")
     for (path, leaf), (_, like_leaf) in zip(leaves, like_leaves, strict=True):
         shape, dtype, like_dtype = jnp.shape(leaf), _dtype(leaf), _dtype(like_leaf)

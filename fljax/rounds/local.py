@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
+from fljax.choices import check_kind
 from fljax.client.freeze import frozen_loss, frozen_optimizer
 from fljax.client.local import train_clients
 from fljax.client.objectives import Loss, proximal, training_loss
@@ -121,8 +122,20 @@ def train_beforehand(key: Key, hyper: Any, params: Params, data: ClientData, mod
 
 
 def local_of(local: Local | Work, model: Model) -> Local:
-    """The clients' part of a round: ``local`` itself, or for a `Work` the usual training on ``model.loss``."""
-    return trained_on(training_loss(model), local) if isinstance(local, Work) else local
+    """The clients' part of a round: ``local`` itself, or for a `Work` the usual training on ``model.loss``.
+
+    Raises:
+        ValueError: when a round is traced: ``local`` does not return a `Trained`.
+    """
+    if isinstance(local, Work):
+        return trained_on(training_loss(model), local)
+
+    def checked(*arguments: Any, **options: Any) -> Trained:
+        trained = local(*arguments, **options)
+        check_kind("what local returned", trained, Trained, "return one, as fljax.rounds.train does")
+        return trained
+
+    return checked
 
 
 def as_it_is(loss: Loss, hyper: Any) -> Loss:

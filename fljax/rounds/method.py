@@ -33,6 +33,9 @@ Slot = Literal["loss", "augment", "uplink", "downlink", "combine", "server"]
 server's model on the way to the clients, the combination of received models, or the server's step towards it."""
 
 
+_NO_HYPER = "is not a class of hyperparameters; write @fljax.hyper above it"
+
+
 class Brick(NamedTuple):
     """A part that fits every method with its slot: "fedavg+krum"."""
 
@@ -147,6 +150,8 @@ class Method:
             ValueError: the method has no such slot or already has such a hyperparameter, or ``brick`` is not a brick.
         """
         check_kind("brick", brick, Brick, f"give one, or write fljax.compose({f'{self.name}+{brick}'!r})")
+        if brick.Hyper is not None and not is_hyper(brick.Hyper):
+            raise ValueError(f"{brick.name}: Hyper={brick.Hyper!r} {_NO_HYPER}")
         self._check_fits(brick)
         Hyper = self.Hyper if brick.Hyper is None else joined(self.Hyper, brick.Hyper)
         return replace(self, Hyper=Hyper, bricks=(*self.bricks, brick))
@@ -258,15 +263,17 @@ def method(
             than one model at once, which a term does not support.
 
     Raises:
-        ValueError: ``Hyper`` is not a class of hyperparameters, or its static choices, its hyperparameters and the
-            fields of `Work` share a name.
+        ValueError: ``Hyper`` is not a class of hyperparameters, the function's first arguments are not ``model`` and
+            ``work``, or its static choices, its hyperparameters and the fields of `Work` share a name.
     """
     if inspect.isfunction(Hyper):  # "@method" without parentheses
         return method()(Hyper)
     if not (isinstance(Hyper, type) and is_hyper(Hyper)):
-        raise ValueError(f"Hyper={Hyper!r} is not a class of hyperparameters; write @fljax.hyper above it")
+        raise ValueError(f"Hyper={Hyper!r} {_NO_HYPER}")
 
     def made(factory: Callable[..., Algorithm]) -> Method:
+        if (first := list(inspect.signature(factory).parameters)[:2]) != ["model", "work"]:
+            raise ValueError(f"{factory.__name__}({', '.join(first)}): the first arguments of a method are model, work")
         factory.__doc__ = documented(factory)
         new_method = Method(factory, Hyper, paper, link, kind, (), sends, trains)
         choices, numbers, work_fields = new_method.static, numbers_of(Hyper), Work._fields

@@ -12,12 +12,12 @@ import fljax
 from fljax.data.synthetic import linear_groups
 from fljax.models import logistic_regression, mlp
 from fljax.numbers import Scalar, hyper, number
-from fljax.rounds import Clusters, Rule, all_but, averaging, clustered, only, two_models
+from fljax.rounds import Brick, Clusters, Rule, all_but, averaging, clustered, only, two_models
 from fljax.rounds.bricks import BRICKS
 from fljax.rounds.clock.buffered import asynchronous, buffered
 from fljax.rounds.combine import mean, median, on_layers
 from fljax.rounds.joining import held_with_least_loss
-from fljax.rounds.uplink.chain import NOTHING, with_uplink
+from fljax.rounds.uplink.chain import NOTHING, Transform, with_uplink
 from fljax.rounds.uplink.downlink import with_downlink
 from fljax.run.sweep import search, stack
 from fljax.run.train import train
@@ -220,3 +220,34 @@ def test_a_method_that_trains_more_than_a_model_has_no_place_for_a_term(name):
     """A term would know nothing of the vector or the weights that are trained beside the model."""
     with pytest.raises(ValueError, match=r"has no slot 'loss' for sam; its slots: "):
         fljax.compose(f"{name}+sam")
+
+
+def test_a_local_part_that_returns_no_trained_models(key, one_layer_model, federation):
+    @fljax.method
+    def untrained(model, work):
+        return averaging(model, lambda hyper, start, cohort: start)
+
+    with pytest.raises(
+        ValueError, match=r"^what local returned is of type ModelTable, not a Trained; return one, as f"
+    ):
+        shapes(untrained(one_layer_model, WORK), federation, key)
+
+
+def test_bricks_of_the_wrong_kind(one_layer_model):
+    class Size:
+        size: float = 1.0
+
+    with pytest.raises(
+        ValueError, match=r"^sized: Hyper=<class .*Size'> is not a class of hyperparameters; write @flj"
+    ):
+        fljax.fedavg + Brick(
+            "sized", "uplink", Transform(lambda hyper, memory, message, trip: (memory, message)), "", Size
+        )
+    bare = fljax.fedavg + Brick("bare", "uplink", lambda *arguments: arguments, "a function, not a transform")
+    with pytest.raises(ValueError, match=r"^what a brick of the uplink returned is .* not a Transform; write Brick\("):
+        bare(one_layer_model, WORK)
+    with pytest.raises(ValueError, match=r"^other\(net, work\): the first arguments of a method are model, work$"):
+
+        @fljax.method
+        def other(net, work):
+            return averaging(net, work)

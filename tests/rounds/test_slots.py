@@ -66,6 +66,10 @@ def test_what_takes_the_place_of_another_is_like_it():
     with pytest.raises(ValueError, match=r"^a model that has shape \(2,\); return \(\), as it received$"):
         check_like("a model", np.zeros(2), 1.0)
     with pytest.raises(
+        ValueError, match=r"^a memory with a structure; return the structure that it received: no arrays$"
+    ):
+        check_like("a memory", 1.0, ())
+    with pytest.raises(
         ValueError,
         match=r"^a model of the structure PyTreeDef\(\[\*\]\); return the structure that it received: .*\(\*,",
     ):

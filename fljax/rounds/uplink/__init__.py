@@ -4,7 +4,7 @@ from fljax.rounds.uplink.chain import NOTHING, Link, Linked, Memory, Transform, 
 from fljax.rounds.uplink.compression import error_feedback, low_rank, quantize, random_k, sign, top_k
 from fljax.rounds.uplink.downlink import with_downlink
 from fljax.rounds.uplink.limits import clip_update, gaussian_noise, laplace_noise, secure_sum
-from fljax.rounds.uplink.message import Message, Trip
+from fljax.rounds.uplink.message import Message, Trip, plain_message
 
 __all__ = [
     "NOTHING",
@@ -20,6 +20,7 @@ __all__ = [
     "gaussian_noise",
     "laplace_noise",
     "low_rank",
+    "plain_message",
     "quantize",
     "random_k",
     "secure_sum",

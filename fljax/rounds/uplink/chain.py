@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
+from fljax.choices import check_kind
 from fljax.rounds.check_like import check_like
 from fljax.rounds.cohort import keys_for
 from fljax.rounds.round_metrics import checked_metrics
@@ -63,6 +64,9 @@ def chained(links: Sequence[Link]) -> Transform:
     rest = NOTHING
     for link in reversed(links):
         rest = _followed_by(link, rest) if isinstance(link, Transform) else link(rest)
+        check_kind(
+            "what a brick of the uplink returned", rest, Transform, "write Brick(..., value=Transform(function))"
+        )
     return rest
 
 
