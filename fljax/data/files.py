@@ -47,6 +47,10 @@ def read_own(
         ValueError: in one line that names the file: it does not exist, is of another kind, or has invalid data.
     """
     path, columns = Path(path), None if columns is None else as_columns(columns)
+    if path.suffix.partition(":")[0] == ".py":
+        raise ValueError(
+            f"{path} is Python; a partition of yours can read any data: fljax run --partition ./mine.py:name"
+        )
     if not path.exists():
         raise ValueError(f"there is no {path}; give a .csv, .tsv, .parquet, .npz or .json file, or a folder of images")
     if path.is_dir() or path.suffix == ".json":

@@ -640,6 +640,10 @@ def test_npz(tmp_path, arrays):
     (tmp_path / "c.npz").write_bytes(b"PK\x03\x04 nothing")
     with pytest.raises(ValueError, match=r"c\.npz"):
         read_own(tmp_path / "c.npz")
+    with pytest.raises(
+        ValueError, match=r"^mine.py:read is Python; a partition of yours can read any data: fljax run "
+    ):
+        fljax.read_own("mine.py:read")
     with pytest.raises(ValueError, match=r"there is no .*gone.npz"):
         read_own(tmp_path / "gone.npz")
 
