@@ -78,7 +78,7 @@ def test_documented_and_typed_for_a_command_line(name):
     signature = inspect.signature(PARTITIONS[name])
     assert list(signature.parameters)[:4] == ["train", "test", "n_clients", "seed"]
     for parameter in signature.parameters.values():
-        assert f"        {parameter.name}: " in PARTITIONS[name].__doc__
+        assert f"\n    {parameter.name}: " in inspect.getdoc(PARTITIONS[name])
         assert parameter.annotation is not inspect.Parameter.empty
 
 

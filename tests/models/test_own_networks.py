@@ -1,6 +1,7 @@
 """A user's networks in linen, nnx and plain functions: dropout, running statistics, adapters."""
 
 import functools
+import inspect
 import re
 import textwrap
 
@@ -84,8 +85,10 @@ def in_plain_flax(name, folder, client, x):
         return Linen().apply({"params": params, "batch_stats": statistics}, x, training=False)
     module = make_nnx(nnx.Rngs(7))
     module.eval()
-    example = re.findall(r"^        (stored, held.*?)\n\n", fljax.export_models.__doc__, re.MULTILINE | re.DOTALL)[0]
-    code = textwrap.dedent(f"        {example}").replace("models/client_3", str(folder / f"client_{client}"))
+    example = re.findall(r"^    (stored, held.*?)\n\n", inspect.getdoc(fljax.export_models), re.MULTILINE | re.DOTALL)[
+        0
+    ]
+    code = textwrap.dedent(f"    {example}").replace("models/client_3", str(folder / f"client_{client}"))
     exec(code, {"nnx": nnx, "load_file": load_file, "module": module})
     return module(x)
 

@@ -19,15 +19,16 @@ from fljax.run.program_cost import cost_of
 from fljax.run.train import train
 
 MOST_EQUATIONS = {
-    "standalone": 830,
+    "standalone": 840,
     "fedavg": 880,
     "fedtsdp": 2340,
     "layercfl": 2090,
-    "dcpfl": 2910,
+    "dcpfl": 2950,
     "fedcps": 2200,
     "fesem": 1350,
 }
-"""Of a chunk of rounds; the compiler's time grows with them. A method that needs more says so here."""
+"""Of a chunk of rounds; the compiler's time grows with them. A method that needs more says so here. JAX 0.10.0 has up
+to 1.5 % more of them than JAX 0.10.2."""
 
 
 @pytest.fixture(scope="module")
