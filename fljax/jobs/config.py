@@ -13,6 +13,7 @@ from fljax.catalogue.words import words_of, written
 from fljax.files import write_atomically
 from fljax.jobs.job import Job, is_method
 from fljax.jobs.kinds import RESULTS, begun_by, made_by
+from fljax.jobs.main_job import MAIN_JOB, MAIN_NUMBERS
 from fljax.jobs.settings import NOT_KEPT, OUTER, PARTS, RECORD, UNSET, Layer, last, of_text, of_toml, path
 from fljax.run import writer
 from fljax.run.privacy import NOISES
@@ -110,7 +111,13 @@ def new_folder() -> Path:
 
 def as_toml(job: Job) -> dict[str, Any]:
     """The job's settings as a TOML document; settings that are None are left out, or listed as unset if None is not
-    their default."""
+    their default, or if the main job may set them."""
+    set_by_main_job = {name for name, _ in (*of_toml(MAIN_JOB), *of_toml(MAIN_NUMBERS))}
+
+    def is_set_elsewhere(section: str, name: str) -> bool:
+        return job.schema[section][name].default is not None or not {name, path(section, name)}.isdisjoint(
+            set_by_main_job
+        )
 
     def table(section: str) -> dict[str, Any]:
         values = job.settings[section]
@@ -122,9 +129,7 @@ def as_toml(job: Job) -> dict[str, Any]:
                 for name, value in entries.items()
                 if name not in default_noises or value != default_noises[name]
             }
-        unset = [
-            name for name, value in values.items() if value is None and job.schema[section][name].default is not None
-        ]
+        unset = [name for name, value in values.items() if value is None and is_set_elsewhere(section, name)]
         return entries | ({UNSET: unset} if unset else {})
 
     sections = {section: table(section) for section in job.settings}

@@ -172,6 +172,23 @@ def test_no_method_writes_none_and_each_reads_its_numbers_again(tmp_path):
     assert settings["fedavg"]["momentum"] is None
 
 
+def test_every_none_of_the_command_line_is_read_again(tmp_path):
+    """Also where the library's default is None and the main job has another, as for the number of clusters."""
+    default_job, path = read_job(["--algorithm", *ALGORITHMS]), tmp_path / "x.toml"
+    may_be_none = [
+        f"{section}.{name}"
+        for section in ALGORITHMS
+        for name, parameter in default_job.schema[section].items()
+        if ("none",) in parameter.kind
+    ]
+    job = read_job(["--algorithm", *ALGORITHMS, *(word for full in may_be_none for word in (f"--{full}", "None"))])
+    path.write_text(tomli_w.dumps(as_toml(job)))
+    settings = read_job(["--config", str(path)]).settings
+    changed = {full for full in may_be_none if settings[full.partition(".")[0]][full.partition(".")[2]] is not None}
+    assert "pacfl.n_clusters" in may_be_none
+    assert not changed
+
+
 def test_what_an_algorithm_says_of_itself_is_in_the_config(tmp_path):
     job = read_job(["--algorithm", "fedper+prox", "--n-personal", "0", "--lr", "0.3", "--optimizer", "adamw"])
     federation, _ = make_parts(job)
