@@ -65,7 +65,12 @@ def fedas(model: Model, work: Work, *, align_epochs: Natural = 1) -> Algorithm:
     Args:
         model: the network, whose last layer is dense.
         align_epochs: epochs of the alignment; 0: none.
+
+    Raises:
+        ValueError: the network is a head without a body.
     """
+    if len(model.layers) < 2:
+        raise ValueError(f"model: its layers are {model.layers}; FedAS shares all but the last, so give at least two")
     check_not_private(work, "clients of FedAS align the body and compute their weights from examples, without noise")
     head, loss = model.layers[-1:], training_loss(model)
     sharing = all_but(head)

@@ -39,5 +39,6 @@ def attackers(federation: Federation, share: float, ids: Sequence[int] | None, p
         places = np.arange(count) * n // max(count, 1) if placed == "spread" else np.arange(count)
         attacker_ids = sorted(int(client) for client in order[places])
     if len(attacker_ids) >= n:
-        raise ValueError(f"{len(attacker_ids)} of {n} clients attack, and no client is honest; choose fewer")
+        given = f"share={share}" if ids is None else f"ids={attacker_ids}"
+        raise ValueError(f"{given}: {len(attacker_ids)} of {n} clients attack, and no client is honest; choose fewer")
     return tuple(attacker_ids)

@@ -10,6 +10,7 @@ from typing import Any, NotRequired, TypedDict, Unpack
 import numpy as np
 from jax.sharding import Mesh
 
+from fljax.numbers import check_numbers
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
 from fljax.run.check import fields_of
 from fljax.run.check_network import check_subjects
@@ -115,6 +116,7 @@ def check_ahead(*, program: str | None = None, **run: Unpack[Arguments]) -> None
         ValueError: as `train`, except for errors of the folder.
         MemoryError: it needs more memory than there is.
     """
+    check_numbers(run["hyper"])
     check_subjects(run["algorithm"], run["federation"], run["key"])
     with called(**run) as call:
         check_traceable(call.algorithm, call.draw, call.numbers, program)

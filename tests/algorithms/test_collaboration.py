@@ -231,6 +231,11 @@ def test_the_trace_of_fedas_is_of_the_network_in_evaluation(key):
     assert keys == [None]
 
 
+def test_fedas_refuses_a_head_without_a_body():
+    with pytest.raises(ValueError, match=r"model: its layers are \('fc1',\); FedAS shares all but the last"):
+        fedas(fljax.MODELS["logistic_regression"]((2, 2, 1), 3), WORK)
+
+
 def test_the_alignment_of_fedas_ignores_the_filling_of_a_batch(key, model, federation):
     params, prototypes = model.init(key), jax.random.normal(key, (N_CLASSES, 6))
     x, y = federation.train.pool.x[:12], federation.train.pool.y[:12]

@@ -265,6 +265,15 @@ def test_every_method_is_checked_before_the_first_begins(refused):
     assert not Path("x").exists()
 
 
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_numbers_that_do_not_fit_each_other_are_refused_before_a_folder_is_made(refused, command):
+    small = ("--model", "logistic_regression", "--partition.n-clients", "4", "--epochs", "1", "--folder", "x")
+    assert "alpha=0.001 is less than beta=1" in refused(
+        command, "--algorithm", "clusterfl", "--clusterfl.beta", "1", *small
+    )
+    assert not Path("x").exists()
+
+
 @pytest.mark.usefixtures("finished_run")
 def test_a_method_is_added_and_none_is_lost(fljax, refused):
     before = Path("x/config.toml").read_bytes()
