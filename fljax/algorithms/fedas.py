@@ -25,9 +25,9 @@ from fljax.client.local import train_clients
 from fljax.client.objectives import Loss, predictor, training_loss
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import all_but, check_not_private, method, reported, train
+from fljax.rounds import check_not_private, method, reported, train
 from fljax.rounds.cohort import keys_for
-from fljax.rounds.sharing import own_rows
+from fljax.rounds.sharing import body_of, own_rows
 from fljax.server.aggregate import weighted_mean
 from fljax.types import (
     Algorithm,
@@ -69,11 +69,9 @@ def fedas(model: Model, work: Work, *, align_epochs: Natural = 1) -> Algorithm:
     Raises:
         ValueError: the network is a head without a body.
     """
-    if len(model.layers) < 2:
-        raise ValueError(f"model: its layers are {model.layers}; FedAS shares all but the last, so give at least two")
     check_not_private(work, "clients of FedAS align the body and compute their weights from examples, without noise")
     head, loss = model.layers[-1:], training_loss(model)
-    sharing = all_but(head)
+    sharing = body_of(model, "FedAS")
 
     def init(key: Key, hyper: FedASHyper, data: ClientData) -> State:
         check_classes(data.pool.y)

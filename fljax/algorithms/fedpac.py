@@ -23,11 +23,11 @@ from fljax.client.features import head_shape, see
 from fljax.client.objectives import predictor, training_loss
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Weighting, all_but, check_not_private, client_weight, method, reported
+from fljax.rounds import Weighting, check_not_private, client_weight, method, reported
 from fljax.rounds.joining import train_new_clients
 from fljax.rounds.phases import HEAD_PHASE, Phase, train_in_phases
 from fljax.rounds.prototypes import average_prototypes, no_prototypes
-from fljax.rounds.sharing import own_rows
+from fljax.rounds.sharing import body_of, own_rows
 from fljax.server.aggregate import mix, weighted_mean
 from fljax.server.simplex import simplex_weights
 from fljax.types import (
@@ -63,10 +63,13 @@ def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Wei
         work: local work; ``epochs`` are those on the body.
         head_epochs: epochs on the head, before the body.
         weighting: of the clients' bodies, and of their prototypes of a class: "size" or "uniform".
+
+    Raises:
+        ValueError: the network is a head without a body.
     """
     check_not_private(work, "clients of FedPAC send means of their features, which get no noise")
     body, head, loss = model.layers[:-1], model.layers[-1:], training_loss(model)
-    sharing = all_but(head)
+    sharing = body_of(model, "FedPAC")
 
     def init(key: Key, hyper: FedPACHyper, data: ClientData) -> State:
         check_classes(data.pool.y)

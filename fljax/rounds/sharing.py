@@ -44,6 +44,17 @@ def all_but(layers: tuple[str, ...]) -> Sharing:
     return Sharing(lambda params: split(params, layers), compose)
 
 
+def body_of(model: Model, method: str) -> Sharing:
+    """`all_but` the last layer, for a ``method`` whose clients compare what the shared layers see.
+
+    Raises:
+        ValueError: the model has no other layer.
+    """
+    if len(model.layers) < 2:
+        raise ValueError(f"model: its layers are {model.layers}; {method} shares all but the last, so give two or more")
+    return all_but(model.layers[-1:])
+
+
 def only(layers: tuple[str, ...]) -> Sharing:
     """The named layers are shared (LG-FedAvg's head); the others stay with each client."""
     return Sharing(lambda params: split(params, layers)[::-1], compose)

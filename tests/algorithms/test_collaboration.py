@@ -231,9 +231,10 @@ def test_the_trace_of_fedas_is_of_the_network_in_evaluation(key):
     assert keys == [None]
 
 
-def test_fedas_refuses_a_head_without_a_body():
-    with pytest.raises(ValueError, match=r"model: its layers are \('fc1',\); FedAS shares all but the last"):
-        fedas(fljax.MODELS["logistic_regression"]((2, 2, 1), 3), WORK)
+@pytest.mark.parametrize(("method", "name"), [(fedas, "FedAS"), (fedpac, "FedPAC")])
+def test_a_head_without_a_body_is_refused(method, name):
+    with pytest.raises(ValueError, match=rf"model: its layers are \('fc1',\); {name} shares all but the last"):
+        method(fljax.MODELS["logistic_regression"]((2, 2, 1), 3), WORK)
 
 
 def test_the_alignment_of_fedas_ignores_the_filling_of_a_batch(key, model, federation):
