@@ -12,6 +12,7 @@ def save_figures_of(folder: Path, figures: Path) -> None:
     from fljax.run.figures import save_figures
     from fljax.run.load import load_run
     from fljax.run.report import Outcome
+    from fljax.run.result import read_new_tests
 
     run = load_run(folder)
     outcomes = {
@@ -20,12 +21,16 @@ def save_figures_of(folder: Path, figures: Path) -> None:
         if result.has_models
     }
     if outcomes:
-        group = _groups(folder / "clients.csv", run.client_rows(), len(next(iter(outcomes.values())).deployed.row))
+        n_clients = len(next(iter(outcomes.values())).deployed.row)
+        n_new = max(len(read_new_tests(result.folder).get("group", ())) for result in run.results.values())
+        group = groups_of(folder / "clients.csv", run.client_rows(), n_clients, n_clients + n_new)
         save_figures(outcomes, group, figures, pdf=True)
 
 
-def _groups(file: Path, rows: Sequence[dict[str, Any]], n_clients: int) -> Any:
+def groups_of(file: Path, rows: Sequence[dict[str, Any]], n_clients: int, n_all: int) -> Any:
     """The clients' true groups, (clients,) int, from the rows of clients.csv; None if it has none.
+
+    They are numbered over ``n_all`` clients: the ``n_clients`` that train, and those that were held out.
 
     Raises:
         ValueError: they are not as a run writes them.
@@ -39,9 +44,9 @@ def _groups(file: Path, rows: Sequence[dict[str, Any]], n_clients: int) -> Any:
     if len(groups) != n_clients:
         raise ValueError(f"{file} has {len(groups)} clients, the models {n_clients}; restore the file")
     for client, group in enumerate(known_groups):
-        if not isinstance(group, int) or not 0 <= group < n_clients:
+        if not isinstance(group, int) or not 0 <= group < n_all:
             raise ValueError(
-                f"{file}: client {client} has group {group!r}; groups are 0 to {n_clients - 1}; restore the file"
+                f"{file}: client {client} has group {group!r}; groups are 0 to {n_all - 1}; restore the file"
             )
     return np.array(known_groups, int)
 

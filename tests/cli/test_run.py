@@ -16,6 +16,7 @@ import tomli_w
 
 from fljax.algorithms import ALGORITHMS
 from fljax.jobs.assemble import make_algorithm
+from fljax.jobs.comparison_files import groups_of
 from fljax.jobs.config import as_toml, new_folder
 from fljax.jobs.job import read_job
 from fljax.jobs.parts import make_model, make_parts
@@ -107,6 +108,17 @@ def test_new_clients_are_tested_at_the_end(fljax):
     (row,) = table(Path("x"))
     assert float(row["new_accuracy_macro"]) == pytest.approx(arrays["client_accuracy"].mean(), abs=1e-6)
     assert tomllib.loads(Path("x/config.toml").read_text())["new_clients"] == 0.3
+    (held_out_group,) = arrays["group"]
+    groups = np.genfromtxt("x/clients.csv", delimiter=",", names=True)["group"]
+    assert sorted([*groups, held_out_group]) == [0, 1, 2, 3]
+    assert fljax("show", "x", "--out", "paper")[0] == 0
+
+
+def test_groups_are_numbered_before_clients_are_held_out():
+    rows = [{"group": 0}, {"group": 2}]
+    assert list(groups_of(Path("clients.csv"), rows, 2, 3)) == [0, 2]
+    with pytest.raises(ValueError, match=r"clients.csv: client 1 has group 2; groups are 0 to 1; restore the file"):
+        groups_of(Path("clients.csv"), rows, 2, 2)
 
 
 def test_config_repeats_the_run_exactly(fljax):
