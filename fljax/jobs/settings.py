@@ -128,7 +128,7 @@ def _with_absolute_paths(layer: Iterable[tuple[str, list[str]]], folder: Path) -
 
 
 def _absolute_path(folder: Path, word: str) -> str:
-    if "\0" in word:
+    if not word or "\0" in word:
         return word  # rejected where it is read, with the setting's name
     return str(folder.joinpath(Path(word).expanduser()).resolve())
 

@@ -236,6 +236,22 @@ def test_data_refuses_in_one_line(refused, arguments, message):
     assert message in refused("data", *arguments)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "--data", ""), "--data '': give text or None"),
+        (("run", "--data-folder", ""), "--data-folder '': give text or None"),
+        (("run", "--clock", "wait", "--clock.devices", ""), "--clock.devices '': give"),
+        (("show", ""), "name a folder: fljax show FOLDER"),
+        (("show", "results", ""), "name a folder: fljax show FOLDER"),
+        (("show", "results", "--out", ""), "--out '': fljax show takes --measure, "),
+        (("predict", "results", "--join", ""), "--join '': fljax predict takes --method, "),
+    ],
+)
+def test_an_empty_word_is_not_the_folder_where_the_command_runs(refused, arguments, message):
+    assert message in refused(*arguments)
+
+
 def test_a_data_set_that_is_not_there_is_said_with_how_to_get_it(refused):
     for command in ("run", "plan", "compare"):
         message = refused(command, "--dataset", "cifar10", "--data-folder", "x")
