@@ -125,11 +125,16 @@ def _results(seeds: Sequence[Any], folder: Path, noises: Sequence[str], writable
 
 
 def _check(job: Job) -> None:
-    """Raises ValueError if the baseline is not one of the methods, or a seed is too large."""
+    """Raises ValueError if the baseline is not one of the methods, there are too many runs, or a seed is too large."""
+    from fljax.jobs.sweep_values import MOST_RUNS
+
     baseline = job.own["baseline"]
     if baseline is not None and baseline not in job.methods:
         raise ValueError(f"--baseline {baseline}: choose one of {', '.join(job.methods)}")
     seed, seeds = job.run.seed, job.own["seeds"]
+    if (n_runs := len(job.methods) * seeds) > MOST_RUNS:
+        n_methods = f"{len(job.methods)} method{'s' * (len(job.methods) > 1)}"
+        raise ValueError(f"{n_methods} x --seeds {seeds} are {n_runs} runs; choose at most {MOST_RUNS}")
     if seed + seeds > 2**32:
         raise ValueError(f"--seeds {seeds}: the last seed is {seed + seeds - 1}; seeds are at most {2**32 - 1}")
 

@@ -12,7 +12,8 @@ from fljax.ranges import check_number
 from fljax.sealed import naming
 
 MOST_RUNS = 1_000_000
-"""Limit of points times seeds: more are a mistake, and their table alone would fill the memory."""
+"""Limit of points (or methods of a comparison) times seeds: more are a mistake, and their table alone would fill the
+memory."""
 BRICKS = {
     "augment": ("crop", "crop_padding"),
     "uplink": ("clip_update", "clip"),

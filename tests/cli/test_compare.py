@@ -489,6 +489,9 @@ def test_a_file_with_new_clients_is_refused(refused, tmp_path):
 def test_seeds_end(refused):
     message = refused("compare", "--seed", "4294967294", "--seeds", "3", *FEW, "--folder", "new")
     assert "--seeds 3: the last seed is 4294967296; seeds are at most 4294967295" in message
+    message = refused("compare", "--seeds", "1000001", *FEW, "--folder", "new")
+    assert "x --seeds 1000001 are" in message
+    assert "runs; choose at most 1000000" in message
 
 
 def test_a_comparison_is_refused_before_anything_is_written(refused, comparison_copy):
