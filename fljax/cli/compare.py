@@ -55,13 +55,14 @@ def execute(job: Job) -> list[Any]:
     from fljax.data.padding import same_shapes
     from fljax.jobs import config
     from fljax.jobs.assemble import devices_of
+    from fljax.jobs.compared import check_comparison, check_measure
     from fljax.jobs.going_on import begun_with
     from fljax.jobs.parts import make_federation, make_model
     from fljax.jobs.remarks import noises
     from fljax.jobs.seeds import Seed, check_going_on, on_devices, plans
     from fljax.run.writer import only_run
 
-    _check(job)
+    check_comparison(job)
     jobs = [job.with_setting("seed", job.run.seed + i) for i in range(job.own["seeds"])]
     federations = same_shapes([make_federation(seed_job) for seed_job in jobs])
     begun = begun_with(job, [job.folder / _name(seed_job) for seed_job in jobs] if job.folder else [])
@@ -70,7 +71,7 @@ def execute(job: Job) -> list[Any]:
     planned, _ = plans(Seed(jobs[0], federations[0], Path(), devices))
     check_each(planned)
     if job.own["measure"] is not None:
-        _check_measure(job.own["measure"], planned)
+        check_measure(job.own["measure"], planned)
     folder = job.folder or config.new_folder()
     with only_run(folder) as writable:
         settings = {name: value for name, value in config.as_toml(job).items() if name not in COMPARE}
@@ -122,32 +123,3 @@ def _results(seeds: Sequence[Any], folder: Path, noises: Sequence[str], writable
     else:
         print(f"{folder} is not writable: its comparison.csv and plots/ are unchanged")
     return compared.rows
-
-
-def _check(job: Job) -> None:
-    """Raises ValueError if the baseline is not one of the methods, there are too many runs, or a seed is too large."""
-    from fljax.jobs.sweep_values import MOST_RUNS
-
-    baseline = job.own["baseline"]
-    if baseline is not None and baseline not in job.methods:
-        raise ValueError(f"--baseline {baseline}: choose one of {', '.join(job.methods)}")
-    seed, seeds = job.run.seed, job.own["seeds"]
-    if (n_runs := len(job.methods) * seeds) > MOST_RUNS:
-        n_methods = f"{len(job.methods)} method{'s' * (len(job.methods) > 1)}"
-        raise ValueError(f"{n_methods} x --seeds {seeds} are {n_runs} runs; choose at most {MOST_RUNS}")
-    if seed + seeds > 2**32:
-        raise ValueError(f"--seeds {seeds}: the last seed is {seed + seeds - 1}; seeds are at most {2**32 - 1}")
-
-
-def _check_measure(measure: str, planned: dict[str, dict[str, Any]]) -> None:
-    """Raises ValueError if a method's rounds do not have the metric."""
-    from fljax.jobs.measures import SPENT
-    from fljax.run.arguments import numbers_of_rounds
-
-    metrics = {name: [*numbers_of_rounds(**plan), *SPENT] for name, plan in planned.items()}
-    for name, numbers in metrics.items():
-        if measure not in numbers:
-            common = [
-                metric for metric in numbers if all(metric in other_metrics for other_metrics in metrics.values())
-            ]
-            raise ValueError(f"measure={measure!r}: {name} has no such metric; choose one of {', '.join(common)}")
