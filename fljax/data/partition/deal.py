@@ -130,8 +130,8 @@ def deal_classes(rng: np.random.Generator, wants: np.ndarray, n_classes: int) ->
     total = int(wants.sum())
     if total < n_classes:
         raise ValueError(
-            f"{len(wants)} clients hold {total} classes together and the data has {n_classes}, so a class would have no"
-            " client; use more clients or more classes per client"
+            f"n_clients={len(wants)}: they hold {total} classes together and the data has {n_classes}, so a class would"
+            " have no client; give more clients, or more classes per client"
         )
     multiset = np.concatenate([np.tile(np.arange(n_classes), total // n_classes), rng.permutation(n_classes)])[:total]
     client, label = np.repeat(np.arange(len(wants)), wants), rng.permutation(multiset)

@@ -60,7 +60,7 @@ def few_shot(
     clients_of_class = np.maximum(holds.sum(axis=0), -(-n_clients * classes // len(sizes_present)))
     quota = min(len(labels) // (n_clients * classes), int((sizes_present // clients_of_class).min()))
     if quota < 1:
-        raise ValueError(f"too few images for {n_clients} clients with {classes} classes each; use fewer of either")
+        raise ValueError(f"n_clients={n_clients}, classes={classes}: too few images; give fewer clients or classes")
     owned = take(rng, labels, over_all(holds * quota, class_sizes))
     return build(pool, owned, split, seed, stratify=False)
 
