@@ -226,8 +226,8 @@ CASES: Mapping[str, Case] = {
         True,
         change=heads_as_received,
         around=finer_weights,
-        but="our weights to 1e-7, without those below 0.001; heads in order, as received; bodies count alike; all "
-        "prototypes are kept",
+        but="weights to 1e-7 here and 1e-10 there, without those below 0.001; heads in order, as received; bodies "
+        "count alike; all prototypes are kept",
     ),
     "FedCAC": Case(
         "servercac.FedCAC",
