@@ -757,7 +757,7 @@ class Unsaid:
         raise TypeError("boolean value of NA is ambiguous")
 
 
-@pytest.mark.parametrize("gap", [None, float("nan"), np.datetime64("NaT"), Unsaid()])
+@pytest.mark.parametrize("gap", [None, float("nan"), np.datetime64("NaT", "s"), Unsaid()])
 def test_missing_values_of_every_kind_are_named(gap):
     table = {"hospital": ["n", "n", "s"], "sick": ["no", "yes", "no"], "age": [1.0, 2.0, 3.0]}
     for name, message in (
