@@ -113,8 +113,9 @@ def there_are(what: str, known_names: Iterable[str], name: str | None = None) ->
     """``<what> are <all names>``; of a long list the name nearest to ``name``, or without ``name`` the first names."""
     known_names = list(known_names)
     if len(known_names) <= 20:
-        # A name of a file's column may begin or end with a space, which would not be seen.
-        return f"{what} are {', '.join(one if one == one.strip() else repr(one) for one in known_names)}"
+        # A name of a file's column may have a space at its ends, which would not be seen, or a line break.
+        shown = (one if one == one.strip() and one.isprintable() else repr(one) for one in known_names)
+        return f"{what} are {', '.join(shown)}"
     if name is None:
         return f"{what} are {', '.join(known_names[:20])} and {len(known_names) - 20} more"
     return f"the nearest of {len(known_names)} is {near_to(name, known_names)!r}"

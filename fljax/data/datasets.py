@@ -14,6 +14,7 @@ from fljax.data.readers import celeba, digits, drawn, femnist, idx, tfds
 from fljax.data.readers.foreign import first_pickle
 from fljax.data.readers.leaf import find_shards
 from fljax.data.users import UserExamples
+from fljax.ranges import said
 from fljax.types import Examples
 
 Splits = tuple[Examples, Examples] | tuple[UserExamples, UserExamples]
@@ -170,6 +171,8 @@ def prepare(name: str, folder: str | Path | None = None) -> Path:
 
 
 def _check_name(name: str) -> None:
+    if not isinstance(name, str):
+        raise ValueError(f"{said('name', name)} is not the name of a data set, which is a text")
     if name not in NAMES:
         raise ValueError(unknown("data set", name, NAMES))
 

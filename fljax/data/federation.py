@@ -1,7 +1,7 @@
 """Federations as arrays: each example stored once, index tables of the clients' rows, and how a batch is gathered."""
 
 from numbers import Real
-from typing import cast
+from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +9,7 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from fljax.choices import Natural, check_choices
+from fljax.data.items import check_float32
 from fljax.data.labels import are_classes, as_labels, check_classes
 from fljax.data.scale import warn_of_scale
 from fljax.data.split import Rows, client_data, split_rows
@@ -59,8 +60,9 @@ def build(
             f"split={split} has a test fraction, but test_owned gives the test rows; give a test fraction of 0"
         )
     check_choices(build, {"seed": seed})
-    if not (hasattr(pool, "x") and hasattr(pool, "y")):
-        raise ValueError(f"pool is of type {type(pool).__name__}, not Examples; give fljax.Examples(x, y)")
+    if public is not None:
+        _check_examples("public", public)
+    _check_examples("pool", pool)
     raw_x, pool = pool.x, as_arrays(pool)
     warn_of_scale(raw_x)
     rng = np.random.default_rng(seed)
@@ -83,6 +85,11 @@ def build(
     return federation
 
 
+def _check_examples(name: str, examples: Any) -> None:
+    if not (hasattr(examples, "x") and hasattr(examples, "y")):
+        raise ValueError(f"{name} is of type {type(examples).__name__}, not Examples; give fljax.Examples(x, y)")
+
+
 def on_host(x: np.ndarray | Array, y: np.ndarray | Array) -> Examples:
     """Examples as NumPy arrays, which readers return and partitions use; labels as `as_labels` returns them."""
     return Examples(cast(Array, np.asarray(x)), cast(Array, as_labels(y)))
@@ -92,8 +99,8 @@ def as_arrays(examples: Examples) -> Examples:
     """``examples`` as JAX arrays: ``x`` uint8, int32 or float32, ``y`` as `as_labels` returns it.
 
     Raises:
-        ValueError: ``x`` is not an array, is of another type, holds tokens beyond int32, or differs from ``y`` in the
-            number of examples; or as `as_labels`.
+        ValueError: ``x`` is not an array, is of another type, holds numbers beyond int32 or float32, or differs from
+            ``y`` in the number of examples; or as `as_labels`.
     """
     if not hasattr(examples.x, "dtype"):
         raise ValueError(f"x is a {type(examples.x).__name__}; give an array (examples, ...)")
@@ -103,6 +110,7 @@ def as_arrays(examples: Examples) -> Examples:
         wanted = "uint8 pixels (0 to 255), floating-point features or int32 tokens of a text"
         tokens = ", which fljax.from_frame makes of a column of texts, Columns(text=...)" if kind.kind in "USO" else ""
         raise ValueError(f"x has dtype {kind}; give {wanted}{tokens}")
+    check_float32("x has", examples.x)
     bounds = np.iinfo(np.int32)
     if kind == np.int64 and examples.x.size and not bounds.min <= examples.x.min() <= examples.x.max() <= bounds.max:
         raise ValueError(f"x has tokens {examples.x.min()} to {examples.x.max()}; give tokens that int32 holds")
@@ -169,4 +177,8 @@ def _numbered(group: np.ndarray) -> np.ndarray:
     """Groups as numbers from 0; whole numbers below the number of clients stay as they are."""
     if group.dtype.kind in "iu" and (group < group.size).all():
         return group.astype(np.int32)  # `validate` rejects negative ones
-    return np.unique(group, return_inverse=True)[1].reshape(group.shape).astype(np.int32)
+    try:
+        place = np.unique(group, return_inverse=True)[1]
+    except TypeError:  # names of several kinds have no order, but as texts they do
+        place = np.unique(group.astype(str), return_inverse=True)[1]
+    return place.reshape(group.shape).astype(np.int32)

@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from fljax.choices import Natural, check_choices, check_kind
 from fljax.data.federation import select
+from fljax.ranges import real
 from fljax.types import Federation, Stages
 
 
@@ -26,17 +28,19 @@ def hold_out_clients(federation: Federation, new_clients: float, seed: int = 0) 
     Raises:
         ValueError: the share is not in (0, 1), or leaves no client on one side.
     """
+    check_kind("federation", federation, Federation, "make one with fljax.PARTITIONS or fljax.federation_from_arrays")
     old, new = old_and_new(federation.train.n_clients, new_clients, seed)
     return clients_of(federation, old), clients_of(federation, new)
 
 
-def old_and_new(n_clients: int, new_clients: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def old_and_new(n_clients: int, new_clients: float, seed: Natural = 0) -> tuple[np.ndarray, np.ndarray]:
     """The numbers, in order, of the clients that train and of those that are new, as in `hold_out_clients`.
 
     Raises:
         ValueError: as `hold_out_clients`.
     """
     check_new_clients(new_clients)
+    check_choices(old_and_new, {"seed": seed})
     n_new = round(new_clients * n_clients)
     if not 0 < n_new < n_clients:
         nobody = "no new client" if n_new == 0 else "no client to train"
@@ -68,7 +72,7 @@ def some_of(n_all: int, n_clients: int, seed: int = 0) -> np.ndarray:
 
 def check_new_clients(new_clients: float) -> None:
     """Raises ValueError unless the share is in (0, 1)."""
-    if not 0 < new_clients < 1:
+    if not 0 < real("new_clients", new_clients) < 1:
         raise ValueError(f"new_clients={new_clients} is not a share of the clients; choose 0 < new_clients < 1")
 
 

@@ -49,6 +49,16 @@ def as_array(name: str, values: Any) -> np.ndarray:
         raise ValueError(f"{name}: examples have different shapes; give an array (examples, ...)") from None
 
 
+def check_float32(what: str, array: np.ndarray | Array) -> None:
+    """Raises ValueError for the first finite number that float32 cannot hold; ``what`` names one number."""
+    if array.dtype.kind != "f" or array.dtype.itemsize <= 4:
+        return
+    values = np.asarray(array)
+    is_beyond = np.isfinite(values) & (np.abs(values) > float(np.finfo(np.float32).max))
+    if is_beyond.any():
+        raise ValueError(f"{what} {values[is_beyond][0]:g} is too large for float32; correct it, or scale all")
+
+
 def _stacked(items: Sequence[Any], part: int, whose: str) -> np.ndarray:
     """The x (0) or the y (1) of all items, (examples, ...)."""
     parts = []

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from jax import Array
 
+from fljax.data.items import check_float32
+
 
 def as_labels(y: Any) -> np.ndarray:
     """Labels as a pool holds them.
@@ -14,12 +16,12 @@ def as_labels(y: Any) -> np.ndarray:
     several labels per example and become float32 too.
 
     Raises:
-        ValueError: they are of another type such as text, of another shape, or beyond the range of int32.
+        ValueError: they are of another type such as text, of another shape, or beyond the range of int32 or float32.
     """
     labels = np.asarray(y)
     if labels.ndim not in (1, 2):
         raise ValueError(f"labels have shape {labels.shape}; give (examples,), or (examples, outputs)")
-    if labels.dtype == bool or np.issubdtype(labels.dtype, np.integer):
+    if labels.dtype.kind in "biu":  # NumPy's durations are integers only by their class
         if labels.ndim == 2:
             if labels.size and (labels.min() < 0 or labels.max() > 1):
                 if labels.shape[1] == 1:
@@ -38,6 +40,7 @@ def as_labels(y: Any) -> np.ndarray:
                 raise ValueError(f"label {label} is too {size}; number the classes 0, 1, 2, ...")
         return labels.astype(np.int32)
     if np.issubdtype(labels.dtype, np.floating):
+        check_float32("label", labels)
         return labels.astype(np.float32)
     advice = "; fljax.federation_from_arrays accepts names of classes" if labels.dtype.kind in "USO" else ""
     raise ValueError(f"labels have dtype {labels.dtype}; give whole numbers, or floating-point targets{advice}")

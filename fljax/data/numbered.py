@@ -36,4 +36,5 @@ def numbered(values: Any, what: str) -> tuple[np.ndarray, tuple[str, ...]]:
 
 def are_whole(values: np.ndarray) -> bool:
     """Whether all floating-point numbers are whole and fit into int64."""
-    return bool((np.isfinite(values) & (np.abs(values) < 2.0**63) & (values == np.round(values))).all())
+    wide = values.astype(np.promote_types(values.dtype, np.float64))  # 2**63 is beyond float16
+    return bool((np.isfinite(wide) & (np.abs(wide) < 2.0**63) & (wide == np.round(wide))).all())

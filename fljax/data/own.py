@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fljax.choices import Natural, check_choices
 from fljax.data.federation import as_arrays, build, check_split, on_host
 from fljax.data.fill import Fill, filled, fills
 from fljax.data.items import arrays_of, as_array
@@ -14,6 +15,7 @@ from fljax.data.own_checks import PARTS, check_finite, check_halves, check_lengt
 from fljax.data.scale import warn_of_scale
 from fljax.data.split import Rows, client_data
 from fljax.data.validation import validate
+from fljax.ranges import said
 from fljax.types import Examples, Federation
 
 SPLIT = (0.8, 0.0, 0.2)
@@ -34,7 +36,12 @@ class OwnData(NamedTuple):
     fill: Fill | None = None
 
     def federation(
-        self, split: tuple[float, float, float] = SPLIT, *, seed: int = 0, min_size: int = 0, stratify: bool = True
+        self,
+        split: tuple[float, float, float] = SPLIT,
+        *,
+        seed: Natural = 0,
+        min_size: Natural = 0,
+        stratify: bool = True,
     ) -> Federation:
         """The federation of the clients, in the order of `clients`.
 
@@ -54,6 +61,7 @@ class OwnData(NamedTuple):
         if self.client is None:
             raise ValueError("the data does not name its clients; give client ids, or use a partition")
         check_split(split)
+        check_choices(OwnData.federation, {"seed": seed, "min_size": min_size})
         names, owned = self._owned(min_size)
         if self.part is None:
             self._check_sizes(owned, names, sum(share > 0 for share in split))
@@ -152,7 +160,7 @@ def own_data(x: Any, y: Any, client_ids: Any = None, *, part: Any = None) -> Own
         raise ValueError(f"x has shape {features.shape}; give (examples, ...), of at least one example")
     if features.dtype == bool:
         features = features.astype(np.float32)
-    elif np.issubdtype(features.dtype, np.integer) and features.dtype not in (np.uint8, np.int32, np.int64):
+    elif features.dtype.kind in "iu" and features.dtype not in (np.uint8, np.int32, np.int64):
         if features.max() > np.iinfo(np.int32).max:
             raise ValueError(f"x has {features.dtype} values up to {features.max()}; give tokens that int32 holds")
         features = features.astype(np.int32)
@@ -204,6 +212,8 @@ def federation_from_clients(
         ValueError: no clients; a client's examples are neither of these, or of another shape or type than the first
             client's; or as `own_data`.
     """
+    if isinstance(clients, str | bytes) or not np.iterable(clients):
+        raise ValueError(f"{said('clients', clients)} has no clients; give a pair of arrays (x, y) for each")
     examples_of = dict(clients) if isinstance(clients, Mapping) else dict(enumerate(clients))
     if not examples_of:
         raise ValueError("no clients; give a pair of arrays (x, y) for each")

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fljax.data.items import as_array
+from fljax.data.items import as_array, check_float32
+from fljax.ranges import said
 
 _LARGEST = 1 << 24
 """Whole numbers up to this are exact in float32."""
@@ -49,8 +50,11 @@ def pack(inputs: Mapping[str, Any]) -> tuple[np.ndarray, Layout]:
     numbers, such as tokens, unchanged.
 
     Raises:
-        ValueError: no input, different numbers of examples, text, or whole numbers that are not exact in float32.
+        ValueError: no input, different numbers of examples, text, numbers that float32 cannot hold, or whole
+            numbers that are not exact in it.
     """
+    if not isinstance(inputs, Mapping):
+        raise ValueError(f"{said('inputs', inputs)} is not a dict; give one array for each name")
     arrays = {name: as_array(f"input {name!r}", value) for name, value in inputs.items()}
     if not arrays:
         raise ValueError("inputs are empty; give one array for each name")
@@ -60,6 +64,7 @@ def pack(inputs: Mapping[str, Any]) -> tuple[np.ndarray, Layout]:
     for name, array in arrays.items():
         if array.dtype.kind not in "bfiu":
             raise ValueError(f"input {name!r} is of type {array.dtype}; give numbers")
+        check_float32(f"input {name!r}:", array)
         if array.dtype.kind not in "iu" or not array.size:
             continue
         low, high = int(array.min()), int(array.max())

@@ -1,12 +1,13 @@
 """Federations padded to one shape, so that a program compiled for one of them serves all."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from fljax.choices import check_kind
+from fljax.ranges import said
 from fljax.types import ClientData, Examples, Federation
 
 
@@ -23,6 +24,9 @@ def same_shapes(federations: Sequence[Federation]) -> list[Federation]:
     """
     if isinstance(federations, Federation):
         raise ValueError("federations is a single federation; give several, such as [first, second]")
+    if isinstance(federations, str | Mapping) or not np.iterable(federations):
+        raise ValueError(f"{said('federations', federations)} is not a sequence; give several federations")
+    federations = list(federations)
     for i, federation in enumerate(federations):
         check_kind(f"federation {i}", federation, Federation, "make one by a partition of fljax.PARTITIONS")
     if not federations:

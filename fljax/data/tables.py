@@ -1,6 +1,7 @@
 """Your own data in tables: CSV files, pandas and polars frames, Hugging Face data sets."""
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -150,7 +151,7 @@ def _values_of_any_length() -> Iterator[None]:
 def _text_table(path: Path) -> Table:
     try:
         with _values_of_any_length(), path.open(newline="", encoding="utf-8-sig") as file:
-            separator = "\t" if path.suffix == ".tsv" else _separator(file.readline())
+            separator = "\t" if path.suffix == ".tsv" else _separator(file)
             file.seek(0)
             reader = csv.reader(file, delimiter=separator)
             header = next(reader, [])
@@ -173,8 +174,15 @@ def _text_table(path: Path) -> Table:
     return Table({name: np.array(column, dtype=object) for name, column in by_column}, lines)
 
 
-def _separator(header: str) -> str:
-    return next((character for character in ",;\t|" if character in header), ",")
+def _separator(lines: Iterator[str]) -> str:
+    """The first of the usual separators that the header has outside of its quoted names, which may span lines."""
+    header = ""
+    for line in lines:
+        header += line
+        if header.count('"') % 2 == 0:
+            break
+    unquoted = re.sub('"[^"]*"', "", header)
+    return next((character for character in ",;\t|" if character in unquoted), ",")
 
 
 def _parquet_table(path: Path) -> Table:

@@ -1,12 +1,13 @@
 """Checks of federations: conditions for any method to train on them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jax import Array
 
 from fljax.data.labels import are_classes
+from fljax.ranges import said
 from fljax.types import ClientData, Federation
 
 
@@ -90,6 +91,8 @@ def owned_rows(owned: Sequence[Any]) -> Owned:
     Raises:
         ValueError: a client's rows are not a list of whole numbers, for example because client ids were given.
     """
+    if isinstance(owned, str | bytes | Mapping) or not np.iterable(owned):
+        raise ValueError(f"{said('owned', owned)} is not a sequence; give the rows of each client")
     arrays = [rows_of(rows, i) for i, rows in enumerate(owned)]
     size = np.fromiter(map(len, arrays), np.int64, len(arrays))
     return Owned(np.concatenate(arrays) if arrays else np.zeros(0, np.int64), size)

@@ -155,7 +155,8 @@ def test_numbers_whose_sum_is_not_finite_are():
 
 
 @pytest.mark.parametrize(
-    ("group", "numbers"), [([1, 0, 1], [1, 0, 1]), ([0, 0, 3], [0, 0, 1]), (["b", "a", "b"], [1, 0, 1])]
+    ("group", "numbers"),
+    [([1, 0, 1], [1, 0, 1]), ([0, 0, 3], [0, 0, 1]), (["b", "a", "b"], [1, 0, 1]), (["b", None, "b"], [1, 0, 1])],
 )
 def test_groups_that_are_numbers_below_that_of_clients_stay_and_others_are_numbered(group, numbers):
     rows_by_client = np.array_split(np.arange(10), 3)

@@ -61,6 +61,7 @@ def test_some_clients_are_in_their_old_order_with_all_that_is_theirs():
         (1.0, "new_clients=1.0 is not"),
         (-0.2, "new_clients=-0.2 is not"),
         (float("nan"), "new_clients=nan is not"),
+        ("a", "new_clients='a' is not a number; give a number"),
         (0.04, "new_clients=0.04 of 10 clients leaves no new client"),
         (0.96, "new_clients=0.96 of 10 clients leaves no client to train"),
     ],

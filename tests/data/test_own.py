@@ -236,11 +236,21 @@ def federation_with(arrays, **changes):
             for name in ("x", "y", "client_ids", "part")
         ],
         (lambda x, y, c: {"min_size": 99}, "the largest has 30"),
+        (lambda x, y, c: {"min_size": 2.5}, r"^min_size=2\.5 is not a whole number; choose min_size >= 0$"),
+        (lambda x, y, c: {"y": np.where(c == 0, 1e39, 0.5)}, r"^label 1e\+39 is too large for float32"),
+        (lambda x, y, c: {"x": np.arange(60).astype("m8[s]")[:, None]}, r"^x has dtype timedelta64\[s\]; give uint8"),
+        (lambda x, y, c: {"y": np.arange(60).astype("m8[s]")}, r"^labels have dtype timedelta64\[s\]; give whole"),
     ],
 )
 def test_bad_arrays_are_refused_with_their_place(arrays, change, message):
     with pytest.raises(ValueError, match=message):
         federation_with(arrays, **change(*arrays))
+
+
+def test_names_of_half_precision_are_numbered():
+    """2 ** 63, up to which whole numbers are names, is beyond float16."""
+    positions, names = numbered(np.float16([2, 10, 2]), "client id")
+    assert (positions.tolist(), names) == ([0, 1, 0], ("2", "10"))
 
 
 CSV = """hospital,age,blood,sick
@@ -357,6 +367,18 @@ def test_what_labels_are(tmp_path, columns, task, dtype, shape):
 def test_bad_tables_are_refused_with_line_column_and_client(tmp_path, old, new, columns, message):
     with pytest.raises(ValueError, match=message):
         read_own(write_table(tmp_path, CSV.replace(old, new)), columns)
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_quoted_names_do_not_say_how_a_table_is_separated(tmp_path, separator):
+    """A comma or a line break in a quoted name is a part of it."""
+    lines = [("hospital", '"age, in\nyears"', "sick"), ("n", "50", "yes"), ("s", "40", "no")]
+    path = write_table(tmp_path, "\n".join(separator.join(line) for line in lines))
+    data = read_own(path, Columns(("sick",), "hospital"))
+    assert (data.inputs, data.clients, data.classes) == (("age, in\nyears",), ("n", "s"), ("no", "yes"))
+    with pytest.raises(ValueError, match=r"the columns are hospital, 'age, in\\nyears', sick") as error:
+        read_own(path, Columns(("ill",), "hospital"))
+    assert "\n" not in str(error.value)
 
 
 def test_a_column_of_categories_is_a_feature_for_each_word(tmp_path):

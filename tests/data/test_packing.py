@@ -62,6 +62,7 @@ def test_a_network_of_several_inputs_learns_from_each(key):
         ({"age": np.array(["x"] * 24)}, "'age' is of type <U1"),
         ({"words": np.full((24, 1), 1 << 25)}, "give whole numbers up to 16777216"),
         ({"words": np.full((24, 1), -(1 << 63))}, f"'words' has {1 << 63}; give whole numbers up to 16777216"),
+        ({"age": np.full(24, 1e39)}, r"^input 'age': 1e\+39 is too large for float32"),
         ({"words": [[1], [1, 2]]}, "^input 'words': examples have different shapes"),
     ],
 )
@@ -76,6 +77,8 @@ def test_what_was_packed_otherwise_is_refused():
         layout.unpack(jnp.zeros((2, 13)))
     with pytest.raises(ValueError, match="empty"):
         fljax.pack({})
+    with pytest.raises(ValueError, match=r"^inputs=None is not a dict; give one array for each name$"):
+        fljax.pack(None)
 
 
 def test_no_examples_are_packed_too():
