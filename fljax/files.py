@@ -10,6 +10,7 @@ import os
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,13 @@ from fljax.sealed import naming as naming
 _SEAL = b"fljax crc32c "
 _DIGITS = 8
 _LARGE = 1 << 16
+
+
+def as_path(name: str, value: Any) -> Path:
+    """``value`` as a path; ValueError if it is neither a text nor a path."""
+    if not isinstance(value, str | os.PathLike):
+        raise ValueError(f"{name} is of type {type(value).__name__}, not a path; give a text or a pathlib.Path")
+    return Path(value)
 
 
 def write_atomically(

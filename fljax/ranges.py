@@ -61,7 +61,7 @@ def real(name: str, value: Any) -> Any:
         ValueError: it cannot.
     """
     try:
-        if isinstance(value, bool | str | bytes):
+        if isinstance(value, bool | str | bytes) or _is_other(value):
             raise TypeError
         float(value)
     except OverflowError:
@@ -171,17 +171,21 @@ def _values(name: str, value: Any, stacked: bool, keep_all: bool) -> list[float]
     import numpy as np  # a plain number needs no arrays
 
     try:
-        original = np.asarray(value)
+        if _is_other(original := np.asarray(value)):
+            raise TypeError
         array = original.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"{said(name, value)} is not a number; give a number") from None
-    if original.dtype.kind in "bSUMmc":  # NumPy makes numbers of texts, truth values and dates
-        raise ValueError(f"{said(name, value)} is not a number; give a number")
     if array.ndim and not stacked:
         raise ValueError(f"{said(name, value)} is not one number; give one, or try several with fljax.sweep")
     if keep_all:
         return [float(entry) for entry in array.ravel()]
     return [float(array.min()), float(array.max())] if array.size else []
+
+
+def _is_other(array: Any) -> bool:
+    """Whether an array is of texts, truth values, dates or complex numbers, of which NumPy makes numbers."""
+    return getattr(getattr(array, "dtype", None), "kind", "f") in "bSUMmc"
 
 
 def _choice(name: str, definition: Number) -> str:

@@ -16,6 +16,7 @@ from fljax.client.objectives import Loss, check_loss, check_result
 from fljax.client.optimizer import Elementwise, raised_by_optax
 from fljax.data.federation import minibatch
 from fljax.keys import descend
+from fljax.ranges import said
 from fljax.types import ClientData, Examples, Key, ModelTable, Params, Stacked, Trained, Work
 
 Sizes = TypeVar("Sizes", Array, np.ndarray)
@@ -88,6 +89,8 @@ def train_clients(
 def check_work(work: Work) -> None:
     """Raises ValueError if ``work`` is not a `Work`, or a field of it is not a positive whole number."""
     check_kind("work", work, Work, "give one, as fljax.Work(epochs=1, batch_size=32)")
+    if not isinstance(work.terms, tuple) or not all(map(callable, work.terms)):
+        raise ValueError(f"{said('terms', work.terms)} of work is not a tuple of functions; give () for none")
     for name in ("epochs", "batch_size", "at_once"):
         value = getattr(work, name)
         if value is None and name in OR_NONE:

@@ -18,7 +18,7 @@ from fljax.data.own import OwnData, own_data
 from fljax.data.readers.leaf import find_shards
 from fljax.data.tables import TABLES, Columns, as_columns, read_table, table_in
 from fljax.data.words import USUAL, Words
-from fljax.files import naming
+from fljax.files import as_path, naming
 
 ARRAYS = {
     "x": ("x", "X", "data", "images", "features"),
@@ -46,7 +46,7 @@ def read_own(
     Raises:
         ValueError: in one line that names the file: it does not exist, is of another kind, or has invalid data.
     """
-    path, columns = Path(path), None if columns is None else as_columns(columns)
+    path, columns = as_path("path", path), None if columns is None else as_columns(columns)
     if path.suffix.partition(":")[0] == ".py":
         raise ValueError(
             f"{path} is Python; a partition of yours can read any data: fljax run --partition ./mine.py:name"

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fljax.files import as_path
 from fljax.jobs.assemble import make_methods, planned
 from fljax.jobs.job import read_job
 from fljax.jobs.own_data import read_data
@@ -32,7 +33,7 @@ def remake(folder: str | Path) -> Remade:
     Raises:
         ValueError: the folder has no settings of a run, or they name something that no longer exists.
     """
-    folder = Path(folder)
+    folder = as_path("folder", folder)
     if seeds := sorted(path.parent.name for path in folder.glob("seed_*/config.toml")):
         raise ValueError(f"{folder} holds a comparison; choose one of its seeds: {', '.join(seeds)}")
     if (folder.parent / "config.toml").is_file() and (folder / METRICS).exists():

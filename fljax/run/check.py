@@ -10,6 +10,9 @@ from fljax.ranges import real, said
 from fljax.server.checks import is_key
 from fljax.types import Algorithm, Federation
 
+_LARGEST = 2**31 - 1
+"""The largest number of rounds, seeds or clients: programs count in int32."""
+
 
 def whole(name: str, value: Any) -> int:
     """``value`` as an int.
@@ -24,8 +27,10 @@ def whole(name: str, value: Any) -> int:
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:
-    """Raises ValueError if ``value`` is not a whole number of at least ``least``, 0 or 1."""
-    if whole(name, value) < least:
+    """Raises ValueError if ``value`` is not a whole number that int32 holds, of at least ``least``, 0 or 1."""
+    if (count := whole(name, value)) > _LARGEST:
+        raise ValueError(f"{said(name, count)} is too large; choose {name} <= {_LARGEST}")
+    if count < least:
         raise ValueError(f"{name}={value} is {'not positive' if least else 'negative'}; choose {name} >= {least}")
 
 

@@ -159,6 +159,7 @@ def check_tested(
         ValueError: the labels do not suit the loss, or ``predict`` cannot take the examples or lacks an output for a
             class.
     """
+    _check_callable("loss", loss, "(logits, labels) -> (batch,)")
     _check_suits(data.pool.y, loss)
     if not isinstance(data.pool.y, jax.core.Tracer):
         outputs = check_predicts(predict, models, data)
@@ -173,7 +174,14 @@ def check_predicts(predict: Callable[[Params, Array], Array], models: ModelTable
     Raises:
         ValueError: it does not.
     """
+    _check_callable("predict", predict, "(params, x) -> outputs, as algorithm.predict")
     return _outputs.eval_shape(predict, models, data.pool)
+
+
+def _check_callable(name: str, value: Any, signature: str) -> None:
+    """Raises ValueError if ``value`` is not a function."""
+    if not callable(value):
+        raise ValueError(f"{said(name, value)} is not a function; give {signature}")
 
 
 @partial(jax.jit, static_argnums=0)

@@ -13,6 +13,8 @@ from fljax.client.local import batch_rows
 from fljax.client.map import map_clients
 from fljax.data.federation import minibatch
 from fljax.data.labels import check_classes
+from fljax.run.check import check_count
+from fljax.run.check_network import check_predicts
 from fljax.run.evaluate import check_given, matched
 from fljax.types import ClientData, Examples, ModelTable, Params
 
@@ -31,14 +33,17 @@ def confusion_matrices(
         n_classes: number of classes; further outputs are ignored.
 
     Raises:
-        ValueError: an example has a label beyond ``n_classes``, or the models belong to other clients.
+        ValueError: an example has a label beyond ``n_classes``, the models belong to other clients, or ``predict``
+            cannot take the examples.
     """
     check_given(models, data)
+    check_predicts(predict, models, data)
+    check_count("n_classes", n_classes)
     check_classes(data.pool.y)
     largest = 0 if isinstance(data.pool.y, jax.core.Tracer) else int(np.asarray(data.pool.y).max(initial=0))
     if largest >= n_classes:
         raise ValueError(f"n_classes={n_classes}, but there is a label {largest}; give {largest + 1} or more")
-    return _confusion_matrices(predict, *matched(models, data), n_classes)
+    return _confusion_matrices(predict, *matched(models, data), int(n_classes))
 
 
 @partial(jax.jit, static_argnames=("predict", "n_classes"), inline=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fljax.files import as_path
 from fljax.run.frames import read_table, stacked
 from fljax.run.names import read_names
 from fljax.run.result import Result, frame_of
@@ -117,7 +118,7 @@ def load_run(folder: str | Path) -> LoadedRun:
 
 def existing(folder: str | Path) -> Path:
     """The folder; ValueError if it does not exist."""
-    folder = Path(folder)
+    folder = as_path("folder", folder)
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder}")
     return folder

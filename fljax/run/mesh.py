@@ -7,10 +7,12 @@ from typing import Any
 
 import jax
 import jaxlib
+import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from fljax.client.map import AtHome, pool_specs
 from fljax.placement import CLIENTS
+from fljax.ranges import said
 from fljax.run.hosts import on_all_devices
 
 SWEEP = "sweep"
@@ -48,15 +50,28 @@ def over_devices(devices: Sequence[Device] | None = None, n_sweep: int = 1) -> I
     Raises:
         ValueError: there is no device, or as `device_mesh`.
     """
-    devices = jax.devices() if devices is None else devices
-    if not len(devices):
-        raise ValueError("devices=[] is empty; give one or more, or None for all")
+    devices = chosen(devices)
     if len(devices) == 1:
         yield None
         return
     mesh = device_mesh(devices, n_sweep)
     with jax.set_mesh(mesh):
         yield mesh
+
+
+def chosen(devices: Sequence[Device] | None) -> Sequence[Device]:
+    """``devices``; for None all.
+
+    Raises:
+        ValueError: there is none, or they are no sequence of devices.
+    """
+    if devices is None:
+        return jax.devices()
+    if not np.iterable(devices) or not all(hasattr(device, "platform") for device in devices):
+        raise ValueError(f"{said('devices', devices)} are not devices; give some of jax.devices(), or None for all")
+    if not len(devices):
+        raise ValueError("devices=[] is empty; give one or more, or None for all")
+    return devices
 
 
 def n_sweep_devices() -> int:

@@ -16,8 +16,9 @@ from jax import Array
 from fljax import tree
 from fljax.choices import check_kind
 from fljax.drift.stages import at
-from fljax.files import read_arrays, restored, save_arrays
+from fljax.files import as_path, read_arrays, restored, save_arrays
 from fljax.numbers import check_numbers
+from fljax.ranges import said
 from fljax.run.check import check_count, fields_of, whole
 from fljax.run.check_network import check_subjects
 from fljax.run.check_state import check_state
@@ -28,6 +29,7 @@ FILE, OF_NEW = "models.npz", "new_models.npz"
 _ROW, _ROUNDS = "row", "n_rounds"
 _RESERVED = (_ROW, _ROUNDS, "file", "allow_pickle")
 """Names that no leaf of an .npz may have: the row numbers, the rounds, and the parameters of ``np.savez``."""
+_MODELS = 'give those of fljax.deployed, or fljax.load_run(folder)["fedavg"].models'
 Format = Literal["safetensors", "flax"]
 
 
@@ -65,8 +67,9 @@ def client_model(models: ModelTable, client: int) -> Params:
     """The parameters of a client's model, as NumPy arrays.
 
     Raises:
-        ValueError: there is no such client, or it has no model.
+        ValueError: ``models`` are no `ModelTable`, there is no such client, or it has no model.
     """
+    check_kind("models", models, ModelTable, _MODELS)
     n_clients = len(models.row)
     if not 0 <= whole("client", client) < n_clients:
         raise ValueError(f"client={client} does not exist; choose 0 to {n_clients - 1}")
@@ -92,11 +95,15 @@ def save_models(path: str | Path, models: ModelTable, n_rounds: int | None = Non
         n_rounds: the number of rounds of the run so far; None: not recorded.
 
     Raises:
-        ValueError: the parameters are not nested dicts of arrays.
+        ValueError: ``models`` are no `ModelTable`, their parameters are not nested dicts of arrays, or ``n_rounds`` is
+            not a number of rounds.
     """
+    check_kind("models", models, ModelTable, _MODELS)
+    if n_rounds is not None:
+        check_count("n_rounds", n_rounds)
     arrays = {_quoted(name): np.asarray(leaf) for name, leaf in tree.named_leaves(models.params).items()}
     rounds = {} if n_rounds is None else {_ROUNDS: np.asarray(n_rounds)}
-    save_arrays(Path(path), arrays | rounds | {_ROW: np.asarray(models.row)})
+    save_arrays(as_path("path", path), arrays | rounds | {_ROW: np.asarray(models.row)})
 
 
 def read_models(path: str | Path, n_rounds: int | None = None) -> ModelTable:
@@ -109,7 +116,7 @@ def read_models(path: str | Path, n_rounds: int | None = None) -> ModelTable:
     Raises:
         ValueError: the file does not exist, is damaged, or was written after another number of rounds.
     """
-    path = Path(path)
+    path = as_path("path", path)
     if not path.exists():
         raise ValueError(f"there is no file {path}; fljax run writes it, and after fljax.train call fljax.save_models")
     arrays, _ = read_arrays(path, "run again into another folder")
@@ -175,16 +182,19 @@ def export_models(
             has another length, or safetensors cannot name the parameters: they are not nested dicts, or two leaves have
             the same name.
     """
-    check_kind("models", models, ModelTable, 'give those of fljax.deployed, or fljax.load_run(folder)["fedavg"].models')
+    check_kind("models", models, ModelTable, _MODELS)
     if format not in ("safetensors", "flax"):
         raise ValueError(f"format={format!r} is unknown; choose 'safetensors' or 'flax'")
     if each not in ("client", "model"):
         raise ValueError(f"each={each!r} is unknown; choose 'client' or 'model'")
+    if isinstance(names, str) or not np.iterable(names):
+        raise ValueError(f"{said('names', names)} are not names; give one for each client, or ()")
     if names and len(names) != len(models.row):
         raise ValueError(f"{len(names)} names for {len(models.row)} clients; give one for each")
     if len(set(map(str, names))) < len(names):
         raise ValueError("two clients have the same name; give other names, or none")
-    folder, table = Path(folder), ModelTable(jax.device_get(models.params), cast(Array, np.asarray(models.row)))
+    folder = as_path("folder", folder)
+    table = ModelTable(jax.device_get(models.params), cast(Array, np.asarray(models.row)))
     folder.mkdir(parents=True, exist_ok=True)
     ending = ".safetensors" if format == "safetensors" else ".msgpack"
     paths = {}

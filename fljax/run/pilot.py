@@ -7,9 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fljax.choices import check_kind
 from fljax.data.holdout import clients_of
 from fljax.drift.stages import at
-from fljax.run.check import check_count
+from fljax.ranges import said
+from fljax.run.check import check_count, check_key, whole
 from fljax.run.evaluate import evaluate
 from fljax.run.headline import measures_of
 from fljax.run.one_round import split_key
@@ -60,8 +62,17 @@ def choose_k(
         ValueError: there is no candidate, or one below 1 or above the number of clients; there are fewer than three
             candidates for an elbow; the method lacks the metric; a number is below 1; a pilot's score is not finite.
     """
-    candidates = sorted(set(candidates))
-    n_clients = min(n_clients, federation.train.n_clients)
+    check_kind("federation", federation, Federation, "make one with fljax.PARTITIONS or fljax.federation_from_arrays")
+    check_key(key)
+    if not callable(make):
+        raise ValueError(
+            f"{said('make', make)} is not a function; give K -> method, such as partial(fesem, model, work)"
+        )
+    if isinstance(candidates, str | bytes) or not np.iterable(candidates):
+        raise ValueError(f"{said('candidates', candidates)} is not a sequence; give several numbers of clusters")
+    check_count("n_clients", n_clients)
+    candidates = sorted({whole("a number of candidates", k) for k in candidates})
+    n_clients = min(int(n_clients), federation.train.n_clients)
     _check_pilots(candidates, n_clients, score)
     key_sample, key_run = jax.random.split(key)
     n_available = federation.train.n_clients
@@ -98,7 +109,6 @@ def _pilot_score(
 def _check_pilots(candidates: Sequence[int], n_clients: int, score: str) -> None:
     if score not in SCORES:
         raise ValueError(f"score={score!r} is unknown; choose one of {SCORES}")
-    check_count("n_clients", n_clients)
     if not candidates or candidates[0] < 1 or candidates[-1] > n_clients:
         raise ValueError(f"candidates={tuple(candidates)}: give numbers of clusters from 1 to the {n_clients} clients")
     if score == "distance" and len(candidates) < 3:

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fljax.choices import check_kind
+from fljax.ranges import real
 from fljax.run.check import check_count
 from fljax.run.cost import Link, seconds_of_rounds, traffic_of_clients
 from fljax.run.headline import named_measure
@@ -51,8 +53,9 @@ def reach(
 
 def first_reached(metrics: Mapping[str, Any], target: float, measure: str | None = None) -> int | None:
     """The first round, from 0, in which the metric is at least ``target``; None if there is none. See `reach`."""
+    check_kind("metrics", metrics, Mapping, "give those of a run, as of fljax.simulate")
     name = named_measure(metrics, measure)
-    if target > 1 and name.startswith(("accuracy", "f1", "r2", "attack")):
+    if real("target", target) > 1 and name.startswith(("accuracy", "f1", "r2", "attack")):
         raise ValueError(f"target={target}: {name} is at most 1; give a share, such as 0.5")
     reached = np.flatnonzero(np.asarray(metrics[name]) >= target)  # a round that was not tested is NaN
     return int(reached[0]) if len(reached) else None

@@ -5,7 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fljax.files import as_path
 from fljax.numbers import check_numbers
+from fljax.ranges import real
 from fljax.rounds.clustered import check_labels
 from fljax.rounds.sampling import Sampling
 from fljax.run import hosts
@@ -102,12 +104,13 @@ def train(
     check_run(n_rounds, evaluate_every, dropout)
     check_numbers(hyper)
     check_subjects(algorithm, federation, key)
+    real("compiled_ahead", compiled_ahead)
     check_patience(patience, federation)
     if stop is not None and not callable(stop):
         raise ValueError(
             f"stop={stop!r} is not a function; give stop(round, metrics), which returns True to end the run"
         )
-    folder, progress = None if folder is None else Path(folder), checked_progress(progress)
+    folder, progress = None if folder is None else as_path("folder", folder), checked_progress(progress)
     arguments = algorithm, hyper, federation, key, int(n_rounds), participation, sampling, int(evaluate_every), dropout
     with put_off(folder is not None) as termination, called(*arguments, devices) as run, only_run(folder) as writable:
         check_outputs(algorithm, run.hyper, federation, key)

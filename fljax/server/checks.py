@@ -40,7 +40,9 @@ def is_key(key: Any) -> bool:
     dtype, shape = getattr(key, "dtype", None), getattr(key, "shape", None)
     if dtype is None or shape is None:
         return False
-    return shape == () if jnp.issubdtype(dtype, jax.dtypes.prng_key) else dtype == "uint32" and len(shape) == 1
+    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        return shape == ()
+    return dtype == "uint32" and shape == jax.eval_shape(jax.random.PRNGKey, 0).shape
 
 
 def check_key(key: Any) -> None:

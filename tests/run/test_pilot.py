@@ -72,6 +72,9 @@ def test_elbow_by_hand():
         ((2, 3), {"score": "loss"}, "score='loss'"),
         ((2, 3), {"score": "distance"}, "no elbow"),
         ((2, 3), {"n_rounds": 0}, "n_rounds=0"),
+        ((2, 3), {"n_clients": "8"}, "n_clients='8' is not a whole number"),
+        (None, {}, "candidates=None is not a sequence; give several numbers of clusters"),
+        ((2, 3.0), {}, "a number of candidates=3.0 is not a whole number"),
     ],
 )
 def test_what_has_no_choice_is_refused(model, groups, candidates, options, message):

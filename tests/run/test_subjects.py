@@ -47,6 +47,9 @@ def test_bad_arguments_are_refused_by_name(run, averaging, federation, key):
         ),
         ({"key": 0}, r"key=0 is not a random key; give jax.random.key\(0\)"),
         ({"key": jax.random.split(key, 2)}, r"is not a random key; give"),
+        ({"key": np.zeros(3, np.uint32)}, r"is not a random key; give"),
+        ({"n_rounds": 2**40}, "^n_rounds=1099511627776 is too large; choose n_rounds <= 2147483647$"),
+        ({"dropout": np.array("0.5")}, "^dropout=array.* is not a number; give a number$"),
         ({"participation": "0.5"}, "participation='0.5' is not a number; give a number"),
         ({"participation": None}, "participation=None is not a number"),
         ({"participation": True}, "participation=True is not a number"),
@@ -60,6 +63,52 @@ def test_bad_arguments_are_refused_by_name(run, averaging, federation, key):
             changed |= {"hypers": changed.pop("hyper"), "n_seeds": 1}
         with pytest.raises(ValueError, match=message):
             run(**changed)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda a: fljax.train(*a, 1, folder=1.5),
+            "^folder is of type float, not a path; give a text or a pathlib.Path",
+        ),
+        (lambda a: fljax.train(*a, 1, devices=1), "^devices=1 are not devices; give some of jax.devices"),
+        (lambda a: fljax.train(*a, 1, compiled_ahead="a"), "^compiled_ahead='a' is not a number"),
+        (lambda a: fljax.sweep(*a, 1, 1, memory="1"), "^memory='1' is not a number"),
+        (lambda a: fljax.sweep(*a, 1, 1, memory=np.inf), "^memory=inf is not a number of bytes; choose"),
+        (lambda a: fljax.sweep(a[0], fljax.fedavg.Hyper, *a[2:], 1, 1), "^hypers=<class .*> is not a Hyper; give one"),
+        (lambda a: fljax.choose_k(1, *a[1:]), "^make=1 is not a function; give K -> method"),
+        (lambda a: fljax.choose_k(fljax.ifca, a[1], None, a[3]), "^federation is None, not a Federation"),
+        (lambda a: fljax.choose_k(fljax.ifca, *a[1:3], 0), "^key=0 is not a random key"),
+        (lambda a: fljax.hold_out_clients(None, 0.5), "^federation is None, not a Federation"),
+        (lambda a: fljax.fedavg(LINEAR, fljax.Work(1, 8, terms="a")), "^terms='a' of work is not a tuple of functions"),
+        (lambda a: fljax.client_model(None, 0), "^models is None, not a ModelTable; give those of fljax.deployed"),
+        (lambda a: fljax.save_models("models.npz", None), "^models is None, not a ModelTable"),
+        (lambda a: fljax.load_run(None), "^folder is of type NoneType, not a path"),
+        (lambda a: fljax.remake(1), "^folder is of type int, not a path"),
+        (lambda a: fljax.read_own(None), "^path is of type NoneType, not a path"),
+        (lambda a: fljax.load(None), "^name=None is not the name of a data set"),
+        (lambda a: fljax.reach(None, 0.5, n_clients=9), "^metrics is None, not a Mapping"),
+        (lambda a: fljax.federation_from_clients(5), "^clients=5 has no clients; give a pair"),
+        (lambda a: fljax.build(a[2].train.pool, None), "^owned=None is not a sequence; give the rows of each client"),
+        (lambda a: fljax.build(a[2].train.pool, [[0, 1]], public=5), "^public is of type int, not Examples"),
+    ],
+)
+def test_arguments_of_other_types_are_refused_by_name(call, message, averaging, federation, key):
+    with pytest.raises(ValueError, match=message):
+        call((averaging, HYPER, federation, key))
+
+
+def test_what_is_no_function_cannot_predict(averaging, federation, key):
+    models = fljax.ModelTable(LINEAR.init(key), jnp.zeros(9, jnp.int32))
+    models = models._replace(params=jax.tree.map(lambda leaf: leaf[None], models.params))
+    for call in (fljax.predictions, fljax.evaluate):
+        with pytest.raises(ValueError, match=r"^predict=\[3\] is not a function; give \(params, x\) -> outputs"):
+            call([3], models, federation.test)
+    with pytest.raises(ValueError, match=r"^predict=None is not a function"):
+        fljax.confusion_matrices(None, models, federation.test, 4)
+    with pytest.raises(ValueError, match=r"^loss=None is not a function"):
+        fljax.evaluate(averaging.predict, models, federation.test, None)
 
 
 def test_data_is_shown_by_its_types_and_shapes(federation):

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from fljax.ranges import real
 from fljax.run.check import check_count
 from fljax.run.memory import host_memory, peak, size
 
@@ -42,8 +43,12 @@ def plan(
         memory: bytes of the device; None: the device's own.
 
     Raises:
-        ValueError: ``at_once`` runs, or a single one, do not fit, or the results do not.
+        ValueError: ``memory`` is not a number of bytes; or ``at_once`` runs, a single one, or the results do not fit.
     """
+    if memory is not None and not 0 < real("memory", memory) < math.inf:
+        raise ValueError(
+            f"memory={memory} is not a number of bytes; choose a positive number, or None for the device's"
+        )
     limit = int((1 - RESERVE) * (device_memory() if memory is None else memory))
     if at_once is not None:
         check_count("at_once", at_once)

@@ -131,7 +131,7 @@ def vectors(hypers: Any) -> Any:
     Raises:
         ValueError: a value is no number or out of its range, or ``hypers`` is no Hyper.
     """
-    if not is_hyper(hypers):
+    if not is_hyper(hypers) or isinstance(hypers, type):
         raise ValueError(
             f"hypers={hypers!r} is not a Hyper; give one whose fields are numbers or vectors, as from grid"
         )

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
 from fljax.drift.stages import at
+from fljax.files import as_path
 from fljax.numbers import as_dict
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
 from fljax.run.agreement import truth_of
@@ -16,7 +17,7 @@ from fljax.run.check import check_run, fields_of
 from fljax.run.check_network import check_outputs, check_subjects
 from fljax.run.chunk import most_rounds
 from fljax.run.identity import run_identity
-from fljax.run.mesh import Device, n_sweep_devices, over_devices, replicated, shapes
+from fljax.run.mesh import Device, chosen, n_sweep_devices, over_devices, replicated, shapes
 from fljax.run.one_round import as_traced, due_rounds
 from fljax.run.programs import Compile
 from fljax.run.surroundings import surroundings
@@ -106,8 +107,8 @@ def search(
     epsilon = epsilons_of_points(hypers, draw.sampling, algorithm.about.work, n_rounds)
     stages = rungs(count_points(hypers), n_rounds, halving, evaluate_every)
     cells = all_cells(hypers, key, n_seeds)
-    n_devices = len(jax.devices() if devices is None else devices)
-    folder = None if folder is None else Path(folder)
+    n_devices = len(chosen(devices))
+    folder = None if folder is None else as_path("folder", folder)
     with (
         put_off(folder is not None) as termination,
         only_run(folder) as writable,
