@@ -120,8 +120,13 @@ def _arrays(path: Path, columns: Columns, labelled: bool) -> NewExamples:
     for what, array, n_axes in (("client ids", client, 1), ("labels", y, 2)):
         if array is not None and (len(array) != len(x) or array.ndim > n_axes):
             raise ValueError(f"has {len(x)} examples and {what} of shape {array.shape}; give one for each example")
+    if not len(x):
+        raise ValueError("has no examples; give some")
     label = () if y is None else tuple(map(text_of, y.reshape(len(y), -1).T))
-    return NewExamples(x, np.arange(len(x)), None if client is None else text_of(client), label)
+    client = None if client is None else text_of(client)
+    if client is not None and (is_missing := client == "").any():
+        raise ValueError(f"client id of example {int(np.argmax(is_missing))} is missing; give one for each example")
+    return NewExamples(x, np.arange(len(x)), client, label)
 
 
 def _images(folder: Path) -> NewExamples:
@@ -164,7 +169,8 @@ def _as_trained(x: np.ndarray, known: Known) -> np.ndarray:
         raise ValueError(f"examples are {inputs.dtype}; give the run's type, {dtype}")
     if dtype == np.int32 and inputs.size and (max(-int(inputs.min()), int(inputs.max())) > np.iinfo(np.int32).max):
         raise ValueError(f"examples go from {inputs.min()} to {inputs.max()}; give tokens that int32 holds")
-    converted = inputs.astype(dtype)
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is named
+        converted = inputs.astype(dtype)
     if not_finite := [i for i, example in enumerate(converted) if not np.isfinite(example).all()]:
         raise ValueError(f"example {not_finite[0]} is not finite; correct it, or leave it out")
     return converted

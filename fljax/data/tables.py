@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import dropwhile, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,9 @@ from fljax.ranges import said
 
 TEXT_TABLES = (".csv", ".tsv")
 TABLES = (*TEXT_TABLES, ".parquet")
+_BEFORE_NAME = r"(?:^|(?<=[,;\t|]))"
+"""Where a quote opens; one inside a name, as of inches, is a part of it."""
+_MOST_HEADER_LINES = 1000
 NO_ROWS = "no rows; give the names of the columns, and some examples below"
 
 
@@ -154,7 +158,7 @@ def _text_table(path: Path) -> Table:
             separator = "\t" if path.suffix == ".tsv" else _separator(file)
             file.seek(0)
             reader = csv.reader(file, delimiter=separator)
-            header = next(reader, [])
+            header = next((row for row in reader if row), [])
             rows, lines, begins = [], [], reader.line_num + 1  # empty lines are no rows; a quoted value may span lines
             for row in reader:
                 if row and len(row) != len(header):
@@ -176,12 +180,11 @@ def _text_table(path: Path) -> Table:
 
 def _separator(lines: Iterator[str]) -> str:
     """The first of the usual separators that the header has outside of its quoted names, which may span lines."""
-    header = ""
-    for line in lines:
-        header += line
-        if header.count('"') % 2 == 0:
+    unquoted = ""
+    for line in islice(dropwhile(lambda line: not line.strip("\r\n"), lines), _MOST_HEADER_LINES):
+        unquoted = re.sub(f'{_BEFORE_NAME}"[^"]*"', "", unquoted + line)
+        if not re.search(f'{_BEFORE_NAME}"', unquoted):
             break
-    unquoted = re.sub('"[^"]*"', "", header)
     return next((character for character in ",;\t|" if character in unquoted), ",")
 
 

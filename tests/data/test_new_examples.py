@@ -67,9 +67,15 @@ def test_arrays_of_other_names_without_labels_and_parts(tmp_path):
     np.savez(tmp_path / "n.npz", pixels=np.ones((2, 3)), who=np.array(["b", "a"]))
     new = read_new(tmp_path / "n.npz", Known(columns, (3,), np.float32))
     assert (new.x.dtype, new.client.tolist()) == (np.float32, ["b", "a"])
-    np.savez(tmp_path / "n.npz", pixels=[[1.0, np.inf, 0]], who=["b"])
-    with pytest.raises(ValueError, match=r"n\.npz: example 0 is not finite"):
-        read_new(tmp_path / "n.npz", Known(columns, (3,), np.float32))
+    for pixels, who, message in (
+        ([[1.0, np.inf, 0]], ["b"], "example 0 is not finite"),
+        ([[1.0, 1e39, 0]], ["b"], "example 0 is not finite"),
+        ([[1.0, 2.0, 0]], [np.nan], "client id of example 0 is missing"),
+        (np.ones((0, 3)), [], "has no examples; give some"),
+    ):
+        np.savez(tmp_path / "n.npz", pixels=pixels, who=who)
+        with pytest.raises(ValueError, match=rf"n\.npz: {message}"):
+            read_new(tmp_path / "n.npz", Known(columns, (3,), np.float32))
 
 
 def test_tokens_and_numbers_are_not_taken_for_each_other(tmp_path):

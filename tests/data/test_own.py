@@ -371,14 +371,17 @@ def test_bad_tables_are_refused_with_line_column_and_client(tmp_path, old, new, 
 
 @pytest.mark.parametrize("separator", [";", "\t", "|"])
 def test_quoted_names_do_not_say_how_a_table_is_separated(tmp_path, separator):
-    """A comma or a line break in a quoted name is a part of it."""
-    lines = [("hospital", '"age, in\nyears"', "sick"), ("n", "50", "yes"), ("s", "40", "no")]
-    path = write_table(tmp_path, "\n".join(separator.join(line) for line in lines))
+    """A comma or a line break in a quoted name is a part of it; a line without names does not count."""
+    lines = [("hospital", '"age, in\nyears"', 'height"', "sick"), ("n", "50", "70", "yes"), ("s", "40", "60", "no")]
+    path = write_table(tmp_path, "\n" + "\n".join(separator.join(line) for line in lines))
     data = read_own(path, Columns(("sick",), "hospital"))
-    assert (data.inputs, data.clients, data.classes) == (("age, in\nyears",), ("n", "s"), ("no", "yes"))
-    with pytest.raises(ValueError, match=r"the columns are hospital, 'age, in\\nyears', sick") as error:
+    assert (data.inputs, data.clients, data.classes) == (("age, in\nyears", 'height"'), ("n", "s"), ("no", "yes"))
+    with pytest.raises(ValueError, match=r"the columns are hospital, 'age, in\\nyears', height\", sick") as error:
         read_own(path, Columns(("ill",), "hospital"))
     assert "\n" not in str(error.value)
+    lines = [[f'"{value}"' for value in line] for line in (("hospital", "age", "sick"), ("a,b", 5, 0), ("a,b", 6, 1))]
+    path.write_text("\n".join(separator.join(line) for line in lines))
+    assert read_own(path, Columns(("sick",), "hospital")).clients == ("a,b",)
 
 
 def test_a_column_of_categories_is_a_feature_for_each_word(tmp_path):
