@@ -15,7 +15,7 @@ from fljax.data.own_checks import PARTS, check_finite, check_halves, check_lengt
 from fljax.data.scale import warn_of_scale
 from fljax.data.split import Rows, client_data
 from fljax.data.validation import validate
-from fljax.ranges import said
+from fljax.ranges import real, said
 from fljax.types import Examples, Federation
 
 SPLIT = (0.8, 0.0, 0.2)
@@ -79,7 +79,7 @@ class OwnData(NamedTuple):
         values = self.fills(federation) if values is None else values
         return federation if self.empty is None or values is None else filled(federation, self.empty, values)
 
-    def halves(self, test_fraction: float = 0.2, seed: int = 0) -> tuple[Examples, Examples]:
+    def halves(self, test_fraction: float = 0.2, seed: Natural = 0) -> tuple[Examples, Examples]:
         """Training and test examples for a partition of `fljax.PARTITIONS`: by `part`, or a random share.
 
         The partition uses the test examples for the clients' tests, or as the server's public data.
@@ -95,7 +95,8 @@ class OwnData(NamedTuple):
             check_halves(self.part)
             is_test = self.part == "test"
         else:
-            if not 0 < test_fraction < 1:
+            check_choices(OwnData.halves, {"seed": seed})
+            if not 0 < real("test_fraction", test_fraction) < 1:
                 raise ValueError(f"test_fraction={test_fraction} is out of its range; choose 0 < test_fraction < 1")
             if (n := len(y)) < 2:
                 raise ValueError(f"the data has {n} example, but a partition needs one to train and one to test on")

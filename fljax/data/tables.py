@@ -65,7 +65,7 @@ def as_columns(columns: Any) -> Columns:
     """The columns with each single name in a tuple.
 
     Raises:
-        ValueError: ``columns`` are not `Columns`.
+        ValueError: ``columns`` are not `Columns`, or have something else than names.
     """
     check_kind("columns", columns, Columns, 'give fljax.Columns(("label",), client="client")')
     tuples = {
@@ -73,7 +73,16 @@ def as_columns(columns: Any) -> Columns:
         for name in ("label", "features", "categories", "ignored")
         if isinstance(value := getattr(columns, name), str)
     }
-    return columns._replace(**tuples)
+    columns = columns._replace(**tuples)
+    for name in ("label", "categories", "ignored", "features"):
+        value = getattr(columns, name)
+        is_names = isinstance(value, tuple | list) and all(isinstance(column, str) for column in value)
+        if not is_names and not (value is None and name == "features"):
+            raise ValueError(f"columns: {said(name, value)} are not names of columns; give a tuple of texts")
+    for name in ("client", "part", "text"):
+        if not isinstance(value := getattr(columns, name), str | None):
+            raise ValueError(f"columns: {said(name, value)} is not the name of a column; give a text, or None")
+    return columns._replace(**{name: tuple(getattr(columns, name)) for name in ("label", "categories", "ignored")})
 
 
 def from_frame(frame: Any, columns: Columns, task: TaskChoice = "auto", words: Words = USUAL) -> OwnData:

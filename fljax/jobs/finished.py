@@ -4,6 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from fljax.files import as_path
 from fljax.jobs.comparison import Comparison, Part
 from fljax.jobs.groups import Groups, by_method, config_of, configs_of, named_groups
 from fljax.jobs.measures import ROUNDS, counted_at, measure_of, over_rounds
@@ -40,7 +43,8 @@ def compare_runs(
     """
     from fljax.run.load import load_run
 
-    paths = [Path(folder) for folder in ([folders] if isinstance(folders, str | Path) else folders)]
+    several = folders if np.iterable(folders) and not isinstance(folders, str | Path) else [folders]
+    paths = [as_path("folders", folder) for folder in several]
     if not paths:
         raise ValueError("folders is empty; give at least one results folder")
     runs = [load_run(folder) for folder in run_folders(paths)]

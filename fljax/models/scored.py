@@ -6,7 +6,7 @@ from collections.abc import Callable
 from jax import Array
 
 from fljax.choices import unknown
-from fljax.models.task import Score, Task, scores_of, task_of
+from fljax.models.task import Score, Task, check_model, scores_of, task_of
 from fljax.scores import SCORES
 from fljax.scores.tasks import tasks_of
 from fljax.types import ExampleLoss, Model
@@ -53,7 +53,11 @@ def validated(model: Model) -> Model:
     Runs then have ``val_accuracy_macro``, ``val_loss`` and so on, named as the test metrics with ``val_`` before. These
     select the best round without use of the test examples, so that the test accuracy of this round can be reported. The
     federation must have a validation split (``val_fraction`` of a partition).
+
+    Raises:
+        ValueError: ``model`` is not a `Model`.
     """
+    check_model(model)
     return model._replace(loss=_as_task(model)._replace(on_validation=True))
 
 

@@ -93,6 +93,6 @@ def named_measure(metrics: Mapping[str, Any], measure: str | None) -> str:
         ValueError: the run has no such metric.
     """
     name = measures_of(metrics).headline if measure is None else measure
-    if name not in metrics or np.ndim(metrics[name]) != 1:
+    if not isinstance(name, str) or name not in metrics or np.ndim(metrics[name]) != 1:
         raise ValueError(f"measure={name!r} is not a metric (rounds,) of the run; choose one such as accuracy_macro")
     return name

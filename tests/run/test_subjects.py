@@ -13,7 +13,7 @@ from fljax.data.synthetic import linear_groups
 from fljax.models import transformer
 from fljax.rounds import table
 from fljax.run.logging import LogProgress
-from fljax.run.sweep import search
+from fljax.run.sweep import draw, log_uniform, on_validation, search, uniform
 from tests.slow import slow
 
 LINEAR = fljax.MODELS["logistic_regression"]((4, 4, 1), 4)
@@ -88,6 +88,22 @@ def test_bad_arguments_are_refused_by_name(run, averaging, federation, key):
         (lambda a: fljax.remake(1), "^folder is of type int, not a path"),
         (lambda a: fljax.read_own(None), "^path is of type NoneType, not a path"),
         (lambda a: fljax.load(None), "^name=None is not the name of a data set"),
+        (lambda a: fljax.regression("mlp"), "^model is 'mlp', not a Model; make one by fljax.MODELS"),
+        (lambda a: fljax.multi_label(None), "^model is None, not a Model"),
+        (lambda a: fljax.validated(None), "^model is None, not a Model"),
+        (lambda a: on_validation(None), "^federation is None, not a Federation"),
+        (lambda a: search(*a, 1, 1, on_rounds=3), "^on_rounds=3 is not a function; give on_rounds"),
+        (lambda a: draw(0, HYPER, 2, lr=uniform(0, 1)), "^key=0 is not a random key"),
+        (lambda a: log_uniform("1", 2), "^low='1' is not a number"),
+        (lambda a: fljax.compare_runs(3), "^folders is of type int, not a path"),
+        (
+            lambda a: fljax.reach({"loss": [0.1]}, 0.5, n_clients=9, measure=["loss"]),
+            r"^measure=\['loss'\] is not a metric",
+        ),
+        (lambda a: fljax.own_data([[1.0], [2.0]], [0, 1]).halves("a"), "^test_fraction='a' is not a number"),
+        (lambda a: fljax.own_data([[1.0], [2.0]], [0, 1]).halves(seed=0.5), r"^seed=0\.5 is not a whole number"),
+        (lambda a: fljax.from_frame({}, fljax.Columns(3)), "^columns: label=3 are not names of columns; give a tuple"),
+        (lambda a: fljax.from_frame({}, fljax.Columns("a", 3)), "^columns: client=3 is not the name of a column; give"),
         (lambda a: fljax.reach(None, 0.5, n_clients=9), "^metrics is None, not a Mapping"),
         (lambda a: fljax.federation_from_clients(5), "^clients=5 has no clients; give a pair"),
         (lambda a: fljax.build(a[2].train.pool, None), "^owned=None is not a sequence; give the rows of each client"),

@@ -13,9 +13,9 @@ import numpy as np
 
 from fljax.choices import unknown
 from fljax.numbers import as_dict, check_numbers, is_hyper, replace
-from fljax.ranges import said
+from fljax.ranges import real, said
 from fljax.rounds.sampling import Sampling
-from fljax.run.check import check_count, whole
+from fljax.run.check import check_count, check_key, whole
 from fljax.run.privacy import check_noise, epsilons, mechanism, with_target
 from fljax.types import Key, Work
 
@@ -62,6 +62,7 @@ def draw(key: Key, hyper: Any, n_points: int, **distributions: Draw) -> Any:
         ValueError: there are no points or no fields, or as `grid`.
     """
     check_count("n_points", n_points)
+    check_key(key)
     if not distributions:
         raise ValueError(
             f"n_points={n_points}, but no field varies; give at least one, such as lr=log_uniform(1e-3, 1)"
@@ -249,7 +250,7 @@ def _numbers(name: str, values: Sequence[Any]) -> np.ndarray:
 
 
 def _check_ends(low: float, high: float, above: float = -np.inf) -> None:
-    if not above < low <= high < np.inf:
+    if not above < real("low", low) <= real("high", high) < np.inf:
         limit = "" if above == -np.inf else f"{above:g} < "
         raise ValueError(f"low={low}, high={high}: give {limit}low <= high, both finite")
 

@@ -8,9 +8,11 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
+from fljax.choices import check_kind
 from fljax.drift.stages import at
 from fljax.files import as_path
 from fljax.numbers import as_dict
+from fljax.ranges import said
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
 from fljax.run.agreement import truth_of
 from fljax.run.check import check_run, fields_of
@@ -101,6 +103,8 @@ def search(
     check_run(n_rounds, evaluate_every, dropout)
     metric = metric_of(metric, algorithm)
     check_subjects(algorithm, federation, key)
+    if on_rounds is not None and not callable(on_rounds):
+        raise ValueError(f"{said('on_rounds', on_rounds)} is not a function; give on_rounds(done, n), or None")
     hypers, n_rounds, evaluate_every = vectors(hypers), int(n_rounds), int(evaluate_every)
     host_federation, draw = federation, sampling_of(sampling, participation).of(federation.train.n_clients)
     hypers = with_targets(hypers, draw.sampling, algorithm.about.work, n_rounds)
@@ -190,6 +194,7 @@ def on_validation(federation: Federation) -> Federation:
     Raises:
         ValueError: it has no validation split.
     """
+    check_kind("federation", federation, Federation, "make one with fljax.PARTITIONS or fljax.federation_from_arrays")
     if federation.val is None:
         raise ValueError(
             "the federation has no validation split; make it with val_fraction above 0 (--partition.val-fraction 0.1)"
