@@ -87,7 +87,7 @@ def train_clients(
 
 
 def check_work(work: Work) -> None:
-    """Raises ValueError if ``work`` is not a `Work`, or a field of it is not a positive whole number."""
+    """Raises ValueError if ``work`` is not a `Work`, or a field of it is not a positive whole number of int32."""
     check_kind("work", work, Work, "give one, as fljax.Work(epochs=1, batch_size=32)")
     if not isinstance(work.terms, tuple) or not all(map(callable, work.terms)):
         raise ValueError(f"{said('terms', work.terms)} of work is not a tuple of functions; give () for none")
@@ -98,6 +98,8 @@ def check_work(work: Work) -> None:
         if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
             or_none = f", or None: {OR_NONE[name]}" if name in OR_NONE else ""
             raise ValueError(f"{name}={value!r} is not a positive whole number; choose {name} >= 1{or_none}")
+        if value > np.iinfo(np.int32).max:
+            raise ValueError(f"{said(name, value)} is too large; choose {name} <= {np.iinfo(np.int32).max}")
 
 
 def n_batches(size: Sizes, batch_size: int | None) -> Sizes:

@@ -1,11 +1,7 @@
 """Your own data in tables: CSV files, pandas and polars frames, Hugging Face data sets."""
 
-import csv
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import dropwhile, islice
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +10,7 @@ import numpy as np
 from fljax.choices import check_choices, check_kind, there_are
 from fljax.data.bad_cells import Where
 from fljax.data.columns import features_of, text_of, texts_of
+from fljax.data.csv_files import read_lines
 from fljax.data.fill import Fill
 from fljax.data.label_columns import TaskChoice, labels_of
 from fljax.data.own import OwnData, own_data
@@ -25,9 +22,6 @@ from fljax.ranges import said
 
 TEXT_TABLES = (".csv", ".tsv")
 TABLES = (*TEXT_TABLES, ".parquet")
-_BEFORE_NAME = r"(?:^|(?<=[,;\t|]))"
-"""Where a quote opens; one inside a name, as of inches, is a part of it."""
-_MOST_HEADER_LINES = 1000
 NO_ROWS = "no rows; give the names of the columns, and some examples below"
 
 
@@ -151,50 +145,11 @@ def table_in(path: Path) -> Table:
     return table
 
 
-@contextmanager
-def _values_of_any_length() -> Iterator[None]:
-    """A context in which Python's csv also reads values of more than 131,072 characters, such as a book."""
-    old_limit = csv.field_size_limit(2**31 - 1)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(old_limit)
-
-
 def _text_table(path: Path) -> Table:
-    try:
-        with _values_of_any_length(), path.open(newline="", encoding="utf-8-sig") as file:
-            separator = "\t" if path.suffix == ".tsv" else _separator(file)
-            file.seek(0)
-            reader = csv.reader(file, delimiter=separator)
-            header = next((row for row in reader if row), [])
-            rows, lines, begins = [], [], reader.line_num + 1  # empty lines are no rows; a quoted value may span lines
-            for row in reader:
-                if row and len(row) != len(header):
-                    raise ValueError(
-                        f"line {begins} has {len(row)} values and the header {len(header)} names; give one value each"
-                    )
-                if row:
-                    rows.append(row)
-                    lines.append(begins)
-                begins = reader.line_num + 1
-    except UnicodeDecodeError as error:
-        raise ValueError(f"not CSV text in UTF-8: {error}; save it as UTF-8") from None
-    except csv.Error as error:
-        raise ValueError(f"not CSV text: {error}") from None
+    header, rows, lines = read_lines(path)
     _check_names(header)
     by_column = zip(header, zip(*rows, strict=True), strict=True) if rows else ()
     return Table({name: np.array(column, dtype=object) for name, column in by_column}, lines)
-
-
-def _separator(lines: Iterator[str]) -> str:
-    """The first of the usual separators that the header has outside of its quoted names, which may span lines."""
-    unquoted = ""
-    for line in islice(dropwhile(lambda line: not line.strip("\r\n"), lines), _MOST_HEADER_LINES):
-        unquoted = re.sub(f'{_BEFORE_NAME}"[^"]*"', "", unquoted + line)
-        if not re.search(f'{_BEFORE_NAME}"', unquoted):
-            break
-    return next((character for character in ",;\t|" if character in unquoted), ",")
 
 
 def _parquet_table(path: Path) -> Table:

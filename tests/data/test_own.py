@@ -379,7 +379,9 @@ def test_quoted_names_do_not_say_how_a_table_is_separated(tmp_path, separator):
     with pytest.raises(ValueError, match=r"the columns are hospital, 'age, in\\nyears', height\", sick") as error:
         read_own(path, Columns(("ill",), "hospital"))
     assert "\n" not in str(error.value)
-    lines = [[f'"{value}"' for value in line] for line in (("hospital", "age", "sick"), ("a,b", 5, 0), ("a,b", 6, 1))]
+    lines = [
+        [f'"{value}"' for value in line] for line in (("hospital", '""age""', "sick"), ("a,b", 5, 0), ("a,b", 6, 1))
+    ]
     path.write_text("\n".join(separator.join(line) for line in lines))
     assert read_own(path, Columns(("sick",), "hospital")).clients == ("a,b",)
 

@@ -82,6 +82,10 @@ def test_bad_arguments_are_refused_by_name(run, averaging, federation, key):
         (lambda a: fljax.choose_k(fljax.ifca, *a[1:3], 0), "^key=0 is not a random key"),
         (lambda a: fljax.hold_out_clients(None, 0.5), "^federation is None, not a Federation"),
         (lambda a: fljax.fedavg(LINEAR, fljax.Work(1, 8, terms="a")), "^terms='a' of work is not a tuple of functions"),
+        (
+            lambda a: fljax.fedavg(LINEAR, fljax.Work(1, 2**31)),
+            "^batch_size=2147483648 is too large; choose batch_size <=",
+        ),
         (lambda a: fljax.client_model(None, 0), "^models is None, not a ModelTable; give those of fljax.deployed"),
         (lambda a: fljax.save_models("models.npz", None), "^models is None, not a ModelTable"),
         (lambda a: fljax.load_run(None), "^folder is of type NoneType, not a path"),
