@@ -6,7 +6,7 @@ from collections.abc import Callable
 from jax import Array
 
 from fljax.choices import unknown
-from fljax.models.task import Score, Task, check_model, scores_of, task_of
+from fljax.models.task import Score, Task, check_is_model, scores_of, task_of
 from fljax.scores import SCORES
 from fljax.scores.tasks import tasks_of
 from fljax.types import ExampleLoss, Model
@@ -57,7 +57,7 @@ def validated(model: Model) -> Model:
     Raises:
         ValueError: ``model`` is not a `Model`.
     """
-    check_model(model)
+    check_is_model(model)
     return model._replace(loss=_as_task(model)._replace(on_validation=True))
 
 

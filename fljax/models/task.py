@@ -64,7 +64,7 @@ def scores_of(loss: Losses) -> tuple[Score, ...]:
     return loss.scores if isinstance(loss, Task) else ()
 
 
-def check_model(model: Any) -> None:
+def check_is_model(model: Any) -> None:
     """Raises ValueError if ``model`` is not a `Model`."""
     check_kind("model", model, Model, "make one by fljax.MODELS, fljax.from_linen, from_nnx or from_functions")
 
@@ -96,7 +96,7 @@ def regression(
     Raises:
         ValueError: an unknown loss, a number that is not finite, or a deviation that is not positive.
     """
-    check_model(model)
+    check_is_model(model)
     if not callable(loss) and loss not in _KINDS:
         text = "choose 'squared', 'absolute' or a function (outputs, targets) -> (batch,)"
         raise ValueError(f"loss={loss!r} is unknown; {text}")
@@ -166,7 +166,7 @@ def multi_label(model: Model, loss: Losses | None = None) -> Model:
     Raises:
         ValueError: the loss is not a function.
     """
-    check_model(model)
+    check_is_model(model)
     if loss is not None and not callable(loss):
         raise ValueError(f"loss={loss!r} is unknown; choose a function (outputs, y) -> (batch,), or None")
     description = (("task", "labels"), *(() if loss is None else (("loss", loss),))) if model.about else ()

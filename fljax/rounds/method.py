@@ -16,6 +16,7 @@ from fljax.client.augment import augmented
 from fljax.client.local import check_work
 from fljax.data.federation import as_inputs
 from fljax.models.calling import check_model
+from fljax.models.task import check_is_model
 from fljax.numbers import LocalHyper, hyper, is_hyper, joined, numbers_of
 from fljax.rounds.documented import documented
 from fljax.rounds.local import checking_terms
@@ -88,7 +89,7 @@ class Method:
                 f"{self.name} has no static choice {unknown[0]!r}; its static choices: {names}; hyperparameters belong "
                 "to its Hyper"
             )
-        check_kind("model", model, Model, "make one by fljax.MODELS, fljax.from_linen, from_nnx or from_functions")
+        check_is_model(model)
         check_kind("work", work, Work, "give fljax.Work(epochs, batch_size)")
         check_work(work)
         bound = signature.bind(model, work, *args, **choices)
