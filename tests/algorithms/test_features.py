@@ -649,9 +649,9 @@ def test_a_network_without_a_dense_last_layer_is_refused_in_a_line(name, federat
 
 @pytest.mark.parametrize("name", [*OF_FEATURES, "moon", "fedrc"])
 def test_a_last_layer_that_is_not_trained_is_none(name, federation, key):
-    network = mlp((4, 4, 1), (6,), 4)
-    method, body_only = fljax.ALGORITHMS[name], only_trained(network, network.init(key), ("fc1",))
-    with pytest.raises(ValueError, match="trained, 'fc1', has 6 outputs, but the network has 4; train its last"):
+    network = mlp((4, 4, 1), (6, 5), 4)
+    method, body_only = fljax.ALGORITHMS[name], only_trained(network, network.init(key), ("fc1", "fc2"))
+    with pytest.raises(ValueError, match="trained, 'fc2', has 5 outputs, but the network has 4; train its last"):
         jax.eval_shape(
             lambda key: fljax.simulate(method(body_only, Work(1, 8)), method.Hyper(), federation, key, 1), key
         )
