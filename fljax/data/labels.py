@@ -21,7 +21,7 @@ def as_labels(y: Any) -> np.ndarray:
     labels = np.asarray(y)
     if labels.ndim not in (1, 2):
         raise ValueError(f"labels have shape {labels.shape}; give (examples,), or (examples, outputs)")
-    if labels.dtype.kind in "biu":  # NumPy's durations are integers only by their class
+    if labels.dtype.kind in "biu":
         if labels.ndim == 2:
             if labels.size and (labels.min() < 0 or labels.max() > 1):
                 if labels.shape[1] == 1:
@@ -48,7 +48,7 @@ def as_labels(y: Any) -> np.ndarray:
 
 def are_classes(y: np.ndarray | Array) -> bool:
     """Whether labels are classes: whole numbers."""
-    return bool(np.issubdtype(y.dtype, np.integer))
+    return y.dtype.kind in "iu"  # NumPy's durations are integers only by their class
 
 
 def check_classes(y: np.ndarray | Array, needed_by: str = "this method or partition") -> None:
