@@ -19,16 +19,17 @@ from fljax.run.program_cost import cost_of
 from fljax.run.train import train
 
 MOST_EQUATIONS = {
-    "standalone": 840,
+    "standalone": 830,
     "fedavg": 880,
     "fedtsdp": 2340,
     "layercfl": 2090,
-    "dcpfl": 2950,
+    "dcpfl": 2910,
     "fedcps": 2200,
     "fesem": 1350,
 }
-"""Of a chunk of rounds; the compiler's time grows with them. A method that needs more says so here. JAX 0.10.0 has up
-to 1.5 % more of them than JAX 0.10.2."""
+"""Of a chunk of rounds; the compiler's time grows with them. A method that needs more says so here."""
+MORE_BEFORE = 1.015 if jax.__version_info__ < (0, 10, 2) else 1.0
+"""JAX 0.10.0 makes up to 1.5 % more of the same round."""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def test_a_round_is_no_longer_than_it_was(name, main_job):
     n_clients = federation.train.n_clients
     traced = run_chunk.trace(algorithm, n_clients, MOST_ROUNDS, *arguments, state, jnp.int32(0), jnp.int32(0))
     equations = cost_of(traced.jaxpr, 1.0).equations
-    assert 0.8 * MOST_EQUATIONS[name] < equations <= MOST_EQUATIONS[name]
+    assert 0.8 * MOST_EQUATIONS[name] < equations <= MORE_BEFORE * MOST_EQUATIONS[name]
 
 
 @pytest.fixture(scope="module")
