@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fljax.choices import Natural, check_choices, check_kind
+from fljax.choices import Natural, check_choices
 from fljax.data.federation import select
+from fljax.data.validation import check_is_federation
 from fljax.ranges import real
 from fljax.types import Federation, Stages
 
@@ -28,7 +29,7 @@ def hold_out_clients(federation: Federation, new_clients: float, seed: int = 0) 
     Raises:
         ValueError: the share is not in (0, 1), or leaves no client on one side.
     """
-    check_kind("federation", federation, Federation, "make one with fljax.PARTITIONS or fljax.federation_from_arrays")
+    check_is_federation("federation", federation)
     old, new = old_and_new(federation.train.n_clients, new_clients, seed)
     return clients_of(federation, old), clients_of(federation, new)
 

@@ -15,6 +15,7 @@ from fljax import tree
 from fljax.choices import check_kind
 from fljax.data.federation import minibatch
 from fljax.data.labels import are_classes
+from fljax.data.validation import check_is_federation
 from fljax.models.linen import ParamsError
 from fljax.models.scored import check_scores, is_validated
 from fljax.models.task import task_of
@@ -40,8 +41,7 @@ def check_subjects(algorithm: Algorithm, federation: Federation, key: Key) -> No
             f"{said('loss', algorithm.loss)} of the model is not a function; give one (logits, labels) -> (batch,), "
             "such as optax.softmax_cross_entropy_with_integer_labels, or use fljax.regression or fljax.multi_label"
         )
-    remedy = "make one with fljax.PARTITIONS, fljax.federation_from_arrays or fljax.own_data(...).federation()"
-    check_kind("federation", federation, Federation, remedy)
+    check_is_federation("federation", federation)
     if is_validated(algorithm.loss) and federation.val is None:
         raise ValueError(
             "the model is to be validated, but the federation has no validation split; make one with val_fraction "

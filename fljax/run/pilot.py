@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fljax.choices import check_kind
 from fljax.data.holdout import clients_of
+from fljax.data.validation import check_is_federation
 from fljax.drift.stages import at
 from fljax.ranges import said
 from fljax.run.check import check_count, check_key, whole
@@ -62,7 +62,7 @@ def choose_k(
         ValueError: there is no candidate, or one below 1 or above the number of clients; there are fewer than three
             candidates for an elbow; the method lacks the metric; a number is below 1; a pilot's score is not finite.
     """
-    check_kind("federation", federation, Federation, "make one with fljax.PARTITIONS or fljax.federation_from_arrays")
+    check_is_federation("federation", federation)
     check_key(key)
     if not callable(make):
         raise ValueError(

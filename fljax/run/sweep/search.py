@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from fljax.choices import check_kind
+from fljax.data.validation import check_is_federation
 from fljax.drift.stages import at
 from fljax.files import as_path
 from fljax.numbers import as_dict
@@ -194,7 +194,7 @@ def on_validation(federation: Federation) -> Federation:
     Raises:
         ValueError: it has no validation split.
     """
-    check_kind("federation", federation, Federation, "make one with fljax.PARTITIONS or fljax.federation_from_arrays")
+    check_is_federation("federation", federation)
     if federation.val is None:
         raise ValueError(
             "the federation has no validation split; make it with val_fraction above 0 (--partition.val-fraction 0.1)"
