@@ -220,6 +220,15 @@ def test_quantised_numbers_are_levels_of_their_bucket_with_the_same_mean(values)
     np.testing.assert_array_equal(unquantised.n_bits, np.full(N + 300, D * 32))
 
 
+@pytest.mark.parametrize("d", [1, 511, 512])
+def test_an_update_of_one_bucket_is_quantised_as_the_first_bucket_of_a_longer_one(values, d):
+    values[:, 0] = 10  # the largest of the first bucket, whatever else is in it
+    of_longer = transformed(quantize, values, bits=4.0)
+    result = transformed(quantize, values[:, :d], bits=4.0)
+    np.testing.assert_array_equal(result.values, of_longer.values[:, :d])
+    np.testing.assert_array_equal(result.n_bits, np.full(N, d * 4 + 32))
+
+
 def test_random_numbers_of_a_bucket_are_uniform_and_hardly_depend_on_each_other():
     numbers = np.asarray(jax.jit(_uniform, static_argnums=1)(jax.random.key(3), (4000, 16)), np.float64)
     assert numbers.min() >= 0
