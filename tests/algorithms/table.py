@@ -111,6 +111,15 @@ CASES = {
     # What a client sends of prototypes follows its classes.
     "fedpac": _case("fedpac", numbers={"lam": 0.5}),
     "fedcac": _case("fedcac", P + P / 32, P, numbers={"beta": 4.0}),
+    # Which model a client trains is drawn by its key.
+    "fedcross": _case("fedcross", P, numbers={"alpha": 0.8}, choices={"n_models": 3}, by_order=True),
+    "fedcross-in_order": _case("fedcross", P, choices={"n_models": 4, "collaborator": "in_order"}, by_order=True),
+    # What a client sends follows its classes.
+    "fedgc": _case("fedgc"),
+    # Likewise; the order of the server's steps is drawn by its key.
+    "fedgh": _case("fedgh", numbers={"server_lr": 0.3}, choices={"server_batch": 3}, by_order=True),
+    "pflda": _case("pflda", LAST),
+    "pflda-head_first": _case("pflda", LAST, choices={"head_epochs": 2, "head_first": True}),
     "fedas": _case("fedas", 102 + 1, 102, numbers={"align_lr": 0.1}),
     "fedntd": _case("fedntd", P, numbers={"temperature": 2.0}),
     "feddistill": _case("feddistill"),

@@ -621,7 +621,9 @@ OF_FEATURES = (
     "fedcp",
     "feddbe",
     "feddistill",
+    "fedgc",
     "fedgen",
+    "fedgh",
     "fedlc",
     "fedpac",
     "fedproto",
@@ -677,6 +679,8 @@ def test_adapters_are_no_dense_layer(name, federation, key):
         ("feddbe", "consensus"),
         ("knnper", "memory"),
         ("fedproto", "prototypes"),
+        ("fedgc", "classes"),
+        ("pflda", "shared_head"),
         ("fedsr", "references"),
     ],
 )

@@ -1,0 +1,100 @@
+"""FedGH: clients keep their bodies, and the server trains one head for all on the mean features of their classes.
+
+Yi, Wang, Liu, Shi, Yu: FedGH: Heterogeneous Federated Learning with Generalized Global Header, ACM MM 2023,
+https://arxiv.org/abs/2303.13137. Official code: https://github.com/LipingYi/FedGH.
+A client trains its body and the received head, and sends the mean features of its classes. Each of them, with its
+class, is an example on which the server trains its head. The client's trained head is dropped.
+
+Differences from the paper: all clients have the same network. The mean features are those of the trained model over all
+examples of the client; the official code averages the means of batches. Examples come in random order; in the code,
+client by client. The code clips gradients to a norm of 50, and its optimiser has no parameters of the server's head, so
+that the head stays as it was. In PFLlib, the head at the server is the one that the first client trains.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fljax import tree
+from fljax.choices import Positive
+from fljax.client.class_means import feature_sums
+from fljax.client.features import head_shape, linear
+from fljax.client.objectives import batch_mean, predictor, training_loss
+from fljax.data.labels import check_classes
+from fljax.numbers import LocalHyper, Scalar, hyper, number
+from fljax.rounds import check_not_private, method, only, reported, train
+from fljax.rounds.cohort import keys_for
+from fljax.rounds.sharing import own_rows
+from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
+
+ORDER = 0x6D
+"""Folded into a client's key for the places of its mean features in the order of the server's steps."""
+
+
+@hyper
+class FedGHHyper(LocalHyper):
+    server_lr: Scalar = number(0.01, "learning rate of the server's steps on the head; 0 leaves it as it is", least=0)
+
+
+@method(FedGHHyper, "Yi et al., ACM MM 2023", "https://arxiv.org/abs/2303.13137", kind="personalised")
+def fedgh(model: Model, work: Work, *, server_batch: Positive = 1) -> Algorithm:
+    """FedGH: ``body_i = LocalTrain(body_i, head)``; ``head <- head - eta_s grad l(head(C_ic), c)``, once for each C_ic.
+
+    ``C_ic`` is the mean of the inputs of the last layer over client i's examples of class c.
+
+    Args:
+        model: the network, whose last layer is dense.
+        server_batch: mean features of a step at the server, over which the loss is averaged; PFLlib's are those of a
+            client's batch.
+    """
+    check_not_private(work, "clients of FedGH send only means of their features, which get no noise")
+    head = model.layers[-1]
+    sharing = only((head,))
+
+    def init(key: Key, hyper: FedGHHyper, data: ClientData) -> State:
+        check_classes(data.pool.y)
+        params = model.init(key)
+        head_shape(model, params)
+        shared, body = sharing.split(params)
+        return State(shared, own_rows(body, data.n_clients))
+
+    def round(key: Key, hyper: FedGHHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
+        initial = sharing.held(state.server, state.clients, cohort.ids.shape[0])
+        trained = train(hyper, initial, cohort, training_loss(model), work)
+        d, n_classes = head_shape(model, state.server)
+        sums = feature_sums(model, trained.params, cohort.data, n_classes)
+        is_shown = sums.count > 0
+        is_sent = is_shown & (cohort.active & trained.ok)[:, None]
+        new_head = trained_head(hyper, state.server[head], sums.mean, is_sent, places(cohort, n_classes))
+        # A client sends each mean with its class, and receives the head.
+        up = is_shown.sum(1).astype(jnp.float32) * (d + 1.0)
+        metrics = reported(trained, up, tree.size(state.server))
+        return State(state.server | {head: new_head}, sharing.split(trained.params)[1]), metrics
+
+    def trained_head(hyper: FedGHHyper, head: Params, means: Array, is_sent: Array, place: Array) -> Params:
+        """The head after a step on each ``server_batch`` of the means that were sent, in the order of their places."""
+        n_clients, n_classes = is_sent.shape
+        order = jnp.argsort(jnp.where(is_sent, place, jnp.inf).reshape(-1))
+        order = jnp.pad(order, (0, -order.shape[0] % server_batch))
+        features = jnp.where(is_sent[..., None], means, 0).reshape(n_clients * n_classes, -1)  # of no diverged client
+        y = jnp.tile(jnp.arange(n_classes, dtype=jnp.int32), n_clients)
+        n_sent = is_sent.sum(dtype=jnp.int32)
+
+        def step(i: Array, head: Params) -> Params:
+            at = i * server_batch + jnp.arange(server_batch)
+            rows, weight = order[at], (at < n_sent).astype(jnp.float32)
+            loss = lambda head: batch_mean(model.loss(linear(head, features[rows]), y[rows]), weight)  # noqa: E731
+            return jax.tree.map(lambda w, g: w - hyper.server_lr * g, head, jax.grad(loss)(head))
+
+        n_steps = (n_sent + server_batch - 1) // server_batch
+        return tree.as_before(lax.fori_loop(0, n_steps, step, jax.tree.map(tree.at_least_float32, head)), head)
+
+    def deploy(key: Key, hyper: FedGHHyper, state: State, data: ClientData) -> ModelTable:
+        return sharing.held(state.server, state.clients, data.n_clients)
+
+    return Algorithm(init, round, deploy, predictor(model), loss=model.loss)
+
+
+def places(cohort: Cohort, n_classes: int) -> Array:
+    """(cohort, classes) random places in the order of the server's steps, each participant's drawn by its key."""
+    return jax.vmap(lambda key: jax.random.uniform(key, (n_classes,), jnp.float32))(keys_for(cohort, ORDER))
