@@ -22,7 +22,7 @@ from same_steps import load, load_dense
 from fljax.rounds.averaging import shared_part
 from fljax.types import State
 
-EPOCHS, TAU = 3, 2.0
+EPOCHS, TAU, SERVER_BATCH = 3, 2.0, 5
 
 
 class Tests(list[Any]):
@@ -272,6 +272,104 @@ def whole_batches(server: Any, state: State) -> None:
             return load()
 
         client.load_train_data = load
+
+
+def mean_of_models(server: Any, state: State) -> None:
+    """FedCross's similarity is a sum of cosines over growing parts of the models; its clients are tested with what they
+    trained last; and it has as many models as a round has participants."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    server.w_locals_num = len(server.clients)
+    server.w_locals = [copy.deepcopy(server.global_model) for _ in server.clients]
+
+    def calculate_similarity() -> tuple[Any, float]:
+        vectors = torch.stack([torch.cat([p.data.view(-1) for p in w.parameters()]) for w in server.w_locals])
+        unit = vectors / vectors.norm(dim=1, keepdim=True)
+        return (unit @ unit.T).tolist(), 0.0
+
+    def evaluate(evaluate: Callable[[], None] = server.evaluate) -> None:
+        mean = server.aggregate_parameters_cross(server.w_locals, [1.0] * len(server.w_locals))
+        for client in server.clients:
+            client.set_parameters(mean)
+        evaluate()
+
+    server.calculate_similarity, server.evaluate = calculate_similarity, evaluate
+
+
+@contextlib.contextmanager
+def dispatched_in_order() -> Iterator[None]:
+    """Inside it FedCross's first participant trains the first model, and so on."""
+    module = importlib.import_module("fljax.algorithms.fedcross")
+    with mock.patch.object(module, "dispatched", lambda cohort, n: jnp.arange(len(cohort.ids), dtype=jnp.int32) % n):
+        yield
+
+
+def own_columns(server: Any, state: State) -> None:
+    """FedGC's heads start from PyTorch's draws, here from the columns of ours; and its tests have no outputs for the
+    classes that a client lacks, which here come last."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    kernels = np.asarray(state.server["heads"]["fc2"]["kernel"])
+    for client, head_of_server in zip(server.clients, server.client_heads, strict=True):
+        for head in (client.model.head, head_of_server):
+            load(head, weight=kernels[client.id][:, client.classes_index.numpy()].T)
+
+        def test_metrics(client: Any = client) -> tuple[int, int, float]:
+            with torch.no_grad():
+                own = client.model(torch.stack([x for x, _ in client.load_test_data().dataset]))
+            outputs = torch.full((len(own), server.num_classes), float("inf"))
+            outputs[:, client.classes_index] = -own
+            torch.argmin(outputs, dim=1)
+            return 0, 1, 0.0
+
+        client.test_metrics = test_metrics
+
+
+@contextlib.contextmanager
+def own_classes_held() -> Iterator[None]:
+    """Inside it FedGC's correction does not draw embeddings to their own class, whose product is that of its mean."""
+    module = importlib.import_module("fljax.algorithms.fedgc")
+    squares = lambda heads, anchors: jnp.broadcast_to(jnp.square(anchors).sum(0), heads[:, 0].shape)  # noqa: E731
+    with mock.patch.object(module, "own_scores", squares):
+        yield
+
+
+def head_of_its_own(server: Any, state: State) -> None:
+    """FedGH's server trains the first client's head, which that client trains too; and its batches are shuffled."""
+    import torch  # pyright: ignore[reportMissingImports]
+    from flcore.servers import servergh  # pyright: ignore[reportMissingImports]
+
+    servergh.DataLoader = in_order
+    server.batch_size, server.head = SERVER_BATCH, copy.deepcopy(server.head)
+    server.opt_h = torch.optim.SGD(server.head.parameters(), lr=server.server_learning_rate)
+    for client in server.clients:
+
+        def collect(client: Any = client, collect: Callable[[], None] = client.collect_protos) -> None:
+            collect()
+            client.protos = dict(sorted(client.protos.items()))
+
+        client.collect_protos = collect
+
+
+@contextlib.contextmanager
+def means_in_order() -> Iterator[None]:
+    """Inside it FedGH's server takes the mean features client by client, and class by class."""
+    module = importlib.import_module("fljax.algorithms.fedgh")
+    with mock.patch.object(module, "places", lambda cohort, n: jnp.zeros((len(cohort.ids), n), jnp.float32)):
+        yield
+
+
+def pull_of_the_head(server: Any, state: State) -> None:
+    """PFL-DA's penalty is of `p.data`, and a distance, not its square."""
+    for client in server.clients:
+
+        def step(client: Any = client, step: Callable[[], None] = client.optimizer.step) -> None:
+            for own, shared in zip(client.model.head.parameters(), client.global_head.parameters(), strict=True):
+                if own.grad is not None:  # while the own head is trained
+                    own.grad += client.lamda * (own.data - shared.data)
+            step()
+
+        client.optimizer.step = step
 
 
 def patched(module: str, **functions: Any) -> None:
