@@ -55,7 +55,7 @@ class FedCrossHyper(LocalHyper):
     )
 
 
-@method(FedCrossHyper, "Hu et al., ICDE 2024", "https://arxiv.org/abs/2210.08285", kind="one model")
+@method(FedCrossHyper, "Hu et al., ICDE 2024", "https://arxiv.org/abs/2210.08285", kind="one model", sends=True)
 def fedcross(
     model: Model,
     work: Work,

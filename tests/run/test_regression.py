@@ -290,7 +290,10 @@ def test_a_target_that_does_not_vary_is_left_out_and_models_of_nan_are_the_worst
         np.testing.assert_allclose(without_first["mse_macro"], np.square(y - x)[1:].mean(), rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["fedem", "fedrc", "knnper", "fedproto", "feddistill", "fedlc", "gpfl", "fedrod"])
+@pytest.mark.parametrize(
+    "name",
+    ["fedem", "fedrc", "knnper", "fedproto", "feddistill", "fedlc", "gpfl", "fedrod", "fedgc", "fedgh"],
+)
 def test_methods_of_classes_refuse_numbers(name, key):
     x = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
     federation = fljax.federation_from_arrays(x, x[:, 0], np.arange(12) % 2)
