@@ -7,6 +7,7 @@ import contextlib
 import copy
 import importlib
 import importlib.util
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial, partialmethod
@@ -276,7 +277,8 @@ def whole_batches(server: Any, state: State) -> None:
 
 def mean_of_models(server: Any, state: State) -> None:
     """FedCross's similarity is a sum of cosines over growing parts of the models; its clients are tested with what they
-    trained last; and it has as many models as a round has participants."""
+    trained last; it has as many models as a round has participants; and the number of its last participant stands for
+    the round's."""
     import torch  # pyright: ignore[reportMissingImports]
 
     server.w_locals_num = len(server.clients)
@@ -285,7 +287,7 @@ def mean_of_models(server: Any, state: State) -> None:
     def calculate_similarity() -> tuple[Any, float]:
         vectors = torch.stack([torch.cat([p.data.view(-1) for p in w.parameters()]) for w in server.w_locals])
         unit = vectors / vectors.norm(dim=1, keepdim=True)
-        return (unit @ unit.T).tolist(), 0.0
+        return (unit @ unit.T).fill_diagonal_(0).tolist(), 0.0
 
     def evaluate(evaluate: Callable[[], None] = server.evaluate) -> None:
         mean = server.aggregate_parameters_cross(server.w_locals, [1.0] * len(server.w_locals))
@@ -293,6 +295,8 @@ def mean_of_models(server: Any, state: State) -> None:
             client.set_parameters(mean)
         evaluate()
 
+    rounds, aggregate = itertools.count(), server.cross_aggregation
+    server.cross_aggregation = lambda _, similarity: aggregate(next(rounds), similarity)
     server.calculate_similarity, server.evaluate = calculate_similarity, evaluate
 
 

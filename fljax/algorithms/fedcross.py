@@ -9,8 +9,9 @@ one. Clients are tested with the mean of all models.
 Differences from the paper: there may be more or fewer participants than models. Several participants of one model are
 averaged; a model without participants stays as it is, and is mixed with its collaborator like the others. The paper's
 accelerations of the first rounds (propeller models, a growing alpha) are not here, and neither is PFLlib's first stage
-of FedAvg. PFLlib's similarity is a sum of cosines over growing parts of the models, in place of one cosine; and it
-tests clients with the model that they trained last.
+of FedAvg. PFLlib's similarity is a sum of cosines over growing parts of the models, in place of one cosine; the number
+of its last participant stands for that of the round, so that "in_order" always pairs the same models; and it tests
+clients with the model that they trained last.
 """
 
 from typing import Literal
