@@ -18,7 +18,7 @@ def train_parts(
     cohort: Cohort,
     loss: Loss,
     work: Work,
-    first: str,
+    first: str | None,
     *own: Any,
     **steps: optax.GradientTransformation,
 ) -> Trained:
@@ -28,16 +28,18 @@ def train_parts(
         hyper: the method's hyperparameters.
         start: parts by name, ``{name: models or arrays}``, rows as in any `ModelTable`.
         cohort: the participants.
-        loss: ``loss(parts, statistics, batch, key, *own)`` of the trainable parts and the running statistics, which all
-            parts share; the updated statistics are taken from the parameters that it returns.
+        loss: ``loss(parts, statistics, batch, key, *own)`` of the trainable parts and the running statistics; the
+            updated statistics are taken from the parameters that it returns.
         work: local work.
-        first: the part whose statistics are the initial ones.
+        first: the part whose statistics are the initial ones of all parts, which share them. None: each part has its
+            own, see `fljax.tree.side_by_side`.
         *own: further arguments of ``loss``, one row per participant.
         **steps: optimisers of parts by name, which must treat all entries of a kernel alike; the other parts use the
             optimiser of ``work`` and ``hyper``.
     """
-    statistics = tree.split_statistics(start.params[first])[1]
-    trainable = {name: tree.trainable(part) for name, part in start.params.items()}
+    trainable, statistics = tree.split_statistics(tree.side_by_side(**start.params))
+    if first is not None:
+        statistics = tree.split_statistics(start.params[first])[1]
     default = local_optimizer(hyper, work, cohort.round)
     optimizer = optax.multi_transform(
         {name: steps.get(name, default) for name in trainable}, {name: name for name in trainable}
@@ -51,6 +53,8 @@ def train_parts(
         return value, tree.join_statistics(parts, tree.split_statistics(updated)[1])
 
     trained = train_clients(cohort.key, table, cohort.data, of_held, optimizer, work, *own, effort=cohort.effort)
+    if first is None:
+        return trained._replace(params=tree.apart(trained.params))
     parts, statistics = tree.split_statistics(trained.params)
     joined = {
         name: tree.join_statistics(part, statistics if name in _names_with_statistics(start.params) else {})

@@ -169,15 +169,22 @@ def two_models(
     )
 
 
-def join_from_shared(rounds: Algorithm) -> Callable[..., ModelTable]:
+def join_from_shared(
+    rounds: Algorithm, keeps: Callable[[Params], Any] = lambda shared: shared
+) -> Callable[..., ModelTable]:
     """The `Algorithm.join` of `two_models`: a new client's own model starts as the server's, then ``rounds`` train it.
 
     The server stays fixed.
+
+    Args:
+        rounds: the method.
+        keeps: from the server's model to what a client keeps beside it at first, if that is more than a model.
     """
 
     def join(key: Key, hyper: Any, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
-        initial = State(state.server, tree.broadcast(shared_part(state.server), data.n_clients))
-        return tree.own(new_client_rounds(rounds.round, key, hyper, initial, data, n_rounds).clients)
+        initial = State(state.server, tree.broadcast(keeps(shared_part(state.server)), data.n_clients))
+        final = new_client_rounds(rounds.round, key, hyper, initial, data, n_rounds)
+        return rounds.deploy(key, hyper, final, data)
 
     return join
 
