@@ -122,6 +122,10 @@ CASES = {
     "pflda-head_first": _case("pflda", LAST, choices={"head_epochs": 2, "head_first": True}),
     "fedas": _case("fedas", 102 + 1, 102, numbers={"align_lr": 0.1}),
     "fedntd": _case("fedntd", P, numbers={"temperature": 2.0}),
+    # What is sent of a matrix follows the ranks of its updates.
+    "fedkd": _case("fedkd", numbers={"energy_start": 0.6, "energy_end": 0.9, "rise": 3.0, "max_norm": 5.0}),
+    "fedphp": _case("fedphp", P, numbers={"rise": 3.0}),
+    "fedphp-kd": _case("fedphp", P, numbers={"rise": 3.0}, choices={"transfer": "kd"}),
     "feddistill": _case("feddistill"),
     "fedrod": _case("fedrod", P),
     # Cosines of features that are nearly 0 magnify rounding, the more the larger mu is.

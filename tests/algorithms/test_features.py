@@ -624,6 +624,7 @@ OF_FEATURES = (
     "fedgc",
     "fedgen",
     "fedgh",
+    "fedkd",
     "fedlc",
     "fedpac",
     "fedproto",
@@ -649,7 +650,7 @@ def test_a_network_without_a_dense_last_layer_is_refused_in_a_line(name, federat
         jax.eval_shape(run, key)
 
 
-@pytest.mark.parametrize("name", [*OF_FEATURES, "moon", "fedrc"])
+@pytest.mark.parametrize("name", [*OF_FEATURES, "fedphp", "moon", "fedrc"])
 def test_a_last_layer_that_is_not_trained_is_none(name, federation, key):
     network = mlp((4, 4, 1), (6, 5), 4)
     method, body_only = fljax.ALGORITHMS[name], only_trained(network, network.init(key), ("fc1", "fc2"))
