@@ -24,6 +24,7 @@ from fljax.rounds.averaging import shared_part
 from fljax.types import State
 
 EPOCHS, TAU, SERVER_BATCH = 3, 2.0, 5
+PHP_MU, PHP_RISE, KD_RISE = 0.8, 4.0, 4.0
 
 
 class Tests(list[Any]):
@@ -202,6 +203,65 @@ def pull_with_a_gradient(server: Any, state: State) -> None:
             step()
 
         client.optimizer.step = step
+
+
+def inherited_models(server: Any, state: State) -> None:
+    """FedPHP's running mean counts rounds, also those that a client misses; and its test, in the middle of a round, is
+    of the trained models."""
+    send, evaluate = server.send_models, server.evaluate
+    server.evaluate = lambda: None
+
+    def exchange_models() -> None:
+        for client in server.clients:
+            client.model, client.model_p = client.model_p, client.model
+
+    def send_models(round: int) -> None:
+        exchange_models()
+        evaluate()
+        exchange_models()
+        send(round)
+        for client in server.selected_clients:
+            client.round = client.participations
+            client.participations += 1
+
+    server.send_models = send_models
+    for client in server.clients:
+        client.participations, client.mu = 0, PHP_MU / PHP_RISE
+
+
+def low_rank_updates(server: Any, state: State) -> None:
+    """FedKD's clients send their mentees by the largest singular values, and the server the mean of these, not of their
+    updates; its matrix between features starts at random; and its share of the energy rises over all rounds."""
+    import torch  # pyright: ignore[reportMissingImports]
+
+    server.T_end = server.T_start + (server.T_end - server.T_start) * server.global_rounds / KD_RISE
+    for client in server.clients:
+        load(client.W_h, weight=np.eye(client.feature_dim))
+        mentee = list(client.global_model.parameters())
+        received = [w.data.clone() for w in mentee]
+
+        def decomposition(
+            mentee: Any = mentee, received: Any = received, decompose: Callable[[], None] = client.decomposition
+        ) -> None:
+            with torch.no_grad():
+                for w, before in zip(mentee, received, strict=True):
+                    w -= before
+            decompose()
+
+        def set_parameters(
+            update: Any,
+            energy: float,
+            mentee: Any = mentee,
+            received: Any = received,
+            put: Callable[[Any, float], None] = client.set_parameters,
+        ) -> None:
+            put(update, energy)
+            if update:
+                received[:] = [before + w.data for w, before in zip(mentee, received, strict=True)]
+                for w, new in zip(mentee, received, strict=True):
+                    w.data = new.clone()
+
+        client.decomposition, client.set_parameters = decomposition, set_parameters
 
 
 def remember_prototypes(server: Any) -> None:

@@ -8,6 +8,9 @@ import numpy as np
 from pfllib import Chosen
 from pfllib_alike import (
     EPOCHS,
+    KD_RISE,
+    PHP_MU,
+    PHP_RISE,
     SERVER_BATCH,
     TAU,
     absent_as_they_are,
@@ -18,7 +21,9 @@ from pfllib_alike import (
     first_context,
     head_of_its_own,
     heads_as_received,
+    inherited_models,
     local_steps,
+    low_rank_updates,
     mean_of_models,
     means_in_order,
     models_of_those_that_came,
@@ -110,6 +115,12 @@ class Case(NamedTuple):
 
 CASES: Mapping[str, Case] = {
     "Local": Case("serverlocal.Local", Chosen("standalone"), local_steps(), n_draws=2),
+    "FedMTL": Case(
+        "servermtl.FedMTL",
+        Chosen("standalone"),
+        local_steps(itk=4000),
+        but="there the penalty on all models has no gradient: clients train alone",
+    ),
     "FedAvg": Case("serveravg.FedAvg", Chosen("fedavg"), local_steps(), True),
     "FedProx": Case("serverprox.FedProx", Chosen("fedprox", numbers={"mu": 0.5}), local_steps(mu=0.5)),
     "SCAFFOLD": Case(
@@ -160,6 +171,20 @@ CASES: Mapping[str, Case] = {
         local_steps(mu=0.5, plocal_epochs=2),
         nth_test=1,
     ),
+    "FedKD": Case(
+        "serverkd.FedKD",
+        Chosen(
+            "fedkd",
+            {"weighting": "uniform"},
+            {"lr": 0.02, "mentee_lr": 0.01, "energy_start": 0.6, "energy_end": 0.9, "rise": KD_RISE, "max_norm": 10.0},
+        ),
+        # At 0.1 both losses nearly vanish, and what is divided by them makes 1e-7 in a first model 1e-2 in outputs.
+        local_steps(local_learning_rate=0.02, mentee_learning_rate=0.01, T_start=0.6, T_end=0.9),
+        True,
+        change=low_rank_updates,
+        but="updates by their largest singular values, there the mentees themselves; both begin with the identity "
+        "between features",
+    ),
     "FedAMP": Case(
         "serveramp.FedAMP",
         Chosen("fedamp", numbers={"lam": 0.5, "alpha": 1.0, "sigma": 5.0}),
@@ -181,6 +206,14 @@ CASES: Mapping[str, Case] = {
         local_steps(eta=1.0, rand_percent=100, layer_idx=2),
         change=absent_as_they_are,
         but="fitted on all examples: which share of them is drawn; the absent keep what they had, there they fit on",
+    ),
+    "FedPHP": Case(
+        "serverphp.FedPHP",
+        Chosen("fedphp", {"transfer": "mmd_fixed"}, {"lam": 0.3, "mu": PHP_MU, "rise": PHP_RISE}),
+        local_steps(lamda=0.3),
+        True,
+        change=inherited_models,
+        but="the inherited models, which count a client's own rounds; there the trained ones are tested",
     ),
     "FedPer": Case("serverper.FedPer", Chosen("fedper"), local_steps(), True),
     "LG-FedAvg": Case("serverlg.LG_FedAvg", Chosen("lg_fedavg", {"weighting": "size"}), local_steps(), True),
