@@ -5,9 +5,10 @@ https://doi.org/10.1007/978-3-030-86486-6_36. Official code: https://github.com/
 FedAvg whose local loss also holds the features of a client's examples near those of its inherited private model; this
 model then moves to the trained one, the less the more often the client has participated.
 
-Differences from the paper: in the official code, local training clips gradients. The inherited model is in evaluation
-mode. PFLlib weights it by the number of rounds, not by a client's participations; it tests the trained models instead
-of the inherited ones; and its kernels have fixed widths (``transfer="mmd_fixed"``).
+Differences from the paper: the kernels' widths, the temperature, and how the inherited model's weight rises are those
+of the official code, which also clips gradients; none are clipped here. PFLlib lets the weight rise with the rounds,
+not with a client's participations; it tests the trained models instead of the inherited ones; and its kernels have
+fixed widths (``transfer="mmd_fixed"``). A new client's inherited model starts as the server's model.
 """
 
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from fljax import tree
 from fljax.client.discrepancy import discrepancy
 from fljax.client.features import see
 from fljax.client.objectives import Loss, batch_mean
+from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import GLOBAL_AND_OWN, Combining, Weighting, averaging, mean, method, train
 from fljax.rounds.averaging import join_from_shared
@@ -35,8 +37,8 @@ class FedPHPHyper(LocalHyper):
     lam: Scalar = number(
         0.1,
         "lambda: weight of the transfer, the labels have the rest; 0 is FedAvg; the code has 0.05, 0.1",
-        most=1,
         least=0,
+        most=1,
     )
     mu: Scalar = number(
         0.9, "largest weight of the inherited model in its running mean; the code has 0.9", least=0, most=1
@@ -72,6 +74,8 @@ def fedphp(
         return {"global": theta, "own": inherited(theta)}
 
     def local(hyper: FedPHPHyper, start: ModelTable, cohort: Cohort) -> Trained:
+        if transfer == "kd":
+            check_classes(cohort.data.pool.y)
         theta, own = ModelTable(start.params["global"], start.row), start.params["own"]
         trained = train(hyper, theta, cohort, taught(model, hyper, transfer), work, own["model"])
         mu = hyper.mu * jnp.minimum(own["participations"] / hyper.rise, 1.0)

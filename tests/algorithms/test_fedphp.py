@@ -11,6 +11,7 @@ from scipy.special import softmax
 import fljax
 from fljax.algorithms.fedphp import fedphp
 from fljax.client.discrepancy import discrepancy
+from fljax.rounds.cohort import everyone
 from fljax.run.one_round import as_traced
 from tests import oracle
 from tests.algorithms.test_collaboration import through_body
@@ -122,3 +123,21 @@ def test_newcomers_begin_with_the_servers_model(key, model, federation):
     trained = algorithm.join(key, as_traced(hyper), state, federation.train, jnp.int32(2))
     moved = fljax.client_model(trained, 2)["fc1"]["kernel"] - state.server["fc1"]["kernel"]
     assert np.abs(moved).max() > 1e-3
+
+
+@pytest.mark.parametrize("transfer", ["mmd", "kd"])
+def test_only_the_transfer_of_outputs_needs_classes(key, federation, transfer):
+    model = fljax.regression(fljax.MODELS["mlp"]((4, 4, 1), (6,), 1))
+    pool = federation.train.pool
+    numbers = federation.train._replace(pool=pool._replace(y=pool.y.astype(jnp.float32)))
+    algorithm, hyper = fedphp(model, WORK, transfer=transfer), as_traced(fedphp.Hyper())
+
+    def first_round(key, data):
+        state = algorithm.init(key, hyper, data)
+        return algorithm.round(key, hyper, state, everyone(key, jnp.int32(0), data))
+
+    if transfer == "mmd":
+        assert jax.eval_shape(first_round, key, numbers)[1]["loss"].shape == (8,)
+    else:
+        with pytest.raises(ValueError, match="not classes, which this method or partition needs"):
+            jax.eval_shape(first_round, key, numbers)
