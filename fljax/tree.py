@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax.placement import whole
-from fljax.types import ModelTable, Params, Stacked
+from fljax.types import AnyArray, ModelTable, Params, Stacked
 
 STATISTICS = "batch_stats"
 """The subtree of Params with running statistics: averaged or kept, but never counted, penalised or compared."""
@@ -94,12 +94,12 @@ def broadcast(params: Params, rows: int) -> Stacked:
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (rows, *leaf.shape)), params)
 
 
-def where(mask: Array, on_true: Stacked, on_false: Stacked) -> Stacked:
+def where(mask: AnyArray, on_true: Stacked, on_false: Stacked) -> Stacked:
     """Row-wise selection by ``mask`` (rows,), or () for all rows; NaN in rows that are not selected has no effect."""
     return jax.tree.map(lambda a, b: jnp.where(along(mask, a) if mask.ndim else mask, a, b), on_true, on_false)
 
 
-def along(row: Array, leaf: Array) -> Array:
+def along(row: AnyArray, leaf: AnyArray) -> AnyArray:
     """``row`` (rows,) shaped to broadcast against ``leaf`` (rows, ...)."""
     return row.reshape(row.shape + (1,) * (leaf.ndim - row.ndim))
 
@@ -241,13 +241,13 @@ def subtract(a: Params, b: Params) -> Params:
     return jax.tree.map(jnp.subtract, a, b)
 
 
-def check_real(x: Array) -> None:
+def check_real(x: AnyArray) -> None:
     """Raises ValueError if ``x`` has complex numbers."""
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
         raise ValueError(f"an array has dtype {x.dtype}; give real numbers, such as .real and .imag side by side")
 
 
-def at_least_float32(x: Array) -> Array:
+def at_least_float32(x: AnyArray) -> Array:
     """``x`` in float32, or in float64 if it has 64 bits: for sums over many entries and exact comparisons.
 
     Raises:
@@ -255,8 +255,8 @@ def at_least_float32(x: Array) -> Array:
     """
     check_real(x)
     if x.dtype.itemsize <= 4:
-        return x.astype(jnp.float32)
-    return x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.float64)  # 64-bit integers
+        return jnp.asarray(x, jnp.float32)
+    return jnp.asarray(x, x.dtype if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.float64)  # 64-bit integers
 
 
 def rounded(value: Array, dtype: jnp.dtype) -> Array:
@@ -264,7 +264,7 @@ def rounded(value: Array, dtype: jnp.dtype) -> Array:
     return (value if jnp.issubdtype(dtype, jnp.inexact) else jnp.round(value)).astype(dtype)
 
 
-def product(a: Array, b: Array) -> Array:
+def product(a: AnyArray, b: AnyArray) -> Array:
     """``a @ b`` at full float32 precision; by default, accelerators round a matrix product's inputs (TF32)."""
     return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
 

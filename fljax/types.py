@@ -7,6 +7,8 @@ import numpy as np
 import optax
 from jax import Array, named_scope
 
+AnyArray = Array | np.ndarray
+"""An array of JAX or NumPy: what a function takes that returns JAX's `Array`."""
 Params = Any
 """One model's pytree: ``{layer name: subtree}``, plus ``"batch_stats"`` if the model keeps running statistics."""
 Stacked = Any

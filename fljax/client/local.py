@@ -17,7 +17,7 @@ from fljax.client.optimizer import Elementwise, raised_by_optax
 from fljax.data.federation import minibatch
 from fljax.keys import descend
 from fljax.ranges import said
-from fljax.types import ClientData, Examples, Key, ModelTable, Params, Stacked, Trained, Work
+from fljax.types import AnyArray, ClientData, Examples, Key, ModelTable, Params, Stacked, Trained, Work
 
 Sizes = TypeVar("Sizes", Array, np.ndarray)
 
@@ -33,7 +33,7 @@ def train_clients(
     optimizer: optax.GradientTransformation,
     work: Work,
     *per_client: Stacked | ModelTable,
-    effort: Array | None = None,
+    effort: AnyArray | None = None,
 ) -> Trained:
     """Trains every client from its initial model on its own data.
 
@@ -112,7 +112,7 @@ def n_steps(size: Sizes, work: Work) -> Sizes:
     return work.epochs * n_batches(size, work.batch_size)
 
 
-def _check_effort(effort: Array | None) -> None:
+def _check_effort(effort: AnyArray | None) -> None:
     """Raises ValueError if a client's effort is not in (0, 1]; traced values pass."""
     if effort is None or isinstance(effort, jax.core.Tracer) or not getattr(effort, "is_fully_addressable", True):
         return

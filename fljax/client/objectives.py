@@ -7,9 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from fljax import tree
-from fljax.types import Batch, Key, Model, Params
+from fljax.types import AnyArray, Batch, Key, Model, Params
 
 Loss = Callable[..., tuple[Array, Params]]
 """``loss(params, batch, key, *own) -> (loss (), params)``.
@@ -48,7 +49,7 @@ def check_result(result: Any) -> tuple[Array, Params]:
     return result[0], result[1]
 
 
-def batch_mean(value: Array, weight: Array) -> Array:
+def batch_mean(value: AnyArray, weight: AnyArray) -> Array:
     """Mean of ``value`` (batch,) over the examples that count; 0 if there are none.
 
     Raises:
@@ -57,7 +58,7 @@ def batch_mean(value: Array, weight: Array) -> Array:
     return jnp.vdot(checked_losses(value, weight), weight) / jnp.maximum(weight.sum(), 1e-12)
 
 
-def checked_losses(losses: Array, weight: Array) -> Array:
+def checked_losses(losses: AnyArray, weight: AnyArray) -> Array:
     """``losses``, checked to be (batch,), like ``weight``.
 
     Raises:
@@ -66,7 +67,7 @@ def checked_losses(losses: Array, weight: Array) -> Array:
     if jnp.shape(losses) != weight.shape:
         shape, wanted = jnp.shape(losses), weight.shape
         raise ValueError(f"a loss of shape {shape} for {wanted[0]} examples; give one per example, {wanted}, no mean")
-    return losses
+    return jnp.asarray(losses)
 
 
 def with_gradient(value: Array, params: Params, gradient: Params) -> Array:
@@ -87,7 +88,7 @@ def training_loss(model: Model) -> Loss:
     return loss
 
 
-def proximal(loss: Loss, mu: Array | float) -> Loss:
+def proximal(loss: Loss, mu: ArrayLike) -> Loss:
     """``loss(w) + mu/2 |w - anchor|^2`` over the trainable parameters; its gradient adds ``mu (w - anchor)``.
 
     ``mu`` >= 0 may be traced. The anchor is the first of the client's own rows: pass it to `train_clients` as the first

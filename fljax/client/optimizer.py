@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jax import Array
+from jax.typing import ArrayLike
 
 from fljax import tree
 from fljax.types import Work
@@ -32,7 +32,7 @@ class Elementwise(optax.GradientTransformationExtraArgs):
         return super().__new__(cls, init, update if takes_more else optax.with_extra_args_support(plain).update)
 
 
-def local_optimizer(hyper: Any, work: Work, round: Array) -> optax.GradientTransformation:
+def local_optimizer(hyper: Any, work: Work, round: ArrayLike) -> optax.GradientTransformation:
     """``work.optimizer`` with the learning rate of this round.
 
     Args:

@@ -20,7 +20,7 @@ from fljax.server import blocks
 from fljax.server.checks import check_shape, check_vector, cluster_numbers, fallback, n_rows, shape_of
 from fljax.server.entry import WEIGHT, checked, compiled
 from fljax.server.labels import rank
-from fljax.types import Params, Stacked
+from fljax.types import AnyArray, Params, Stacked
 
 _MANY = 1 << 16
 """Entries of all clusters' models up to which one matrix product is as fast, and compiles faster."""
@@ -28,7 +28,7 @@ _MANY = 1 << 16
 
 @checked(weight=WEIGHT)
 @compiled
-def weighted_mean(stacked: Stacked, weight: Array, empty: Params | None = None) -> Params:
+def weighted_mean(stacked: Stacked, weight: AnyArray, empty: Params | None = None) -> Params:
     """``sum_i w_i x_i / sum_i w_i``: the server step of FedAvg (McMahan et al. 2017).
 
     Args:
@@ -53,7 +53,7 @@ def weighted_mean(stacked: Stacked, weight: Array, empty: Params | None = None) 
 
 @checked(weight=WEIGHT)
 @compiled
-def cluster_mean(stacked: Stacked, weight: Array, label: Array, empty: Stacked) -> Stacked:
+def cluster_mean(stacked: Stacked, weight: AnyArray, label: AnyArray, empty: Stacked) -> Stacked:
     """``sum_{i: a_i = k} w_i x_i / sum_{i: a_i = k} w_i`` for every cluster k.
 
     Args:
@@ -79,7 +79,7 @@ def cluster_mean(stacked: Stacked, weight: Array, label: Array, empty: Stacked) 
     return means(stacked, weight, label, empty)
 
 
-def _means_of_few(stacked: Stacked, weight: Array, label: Array, empty: Stacked) -> Stacked:
+def _means_of_few(stacked: Stacked, weight: AnyArray, label: Array, empty: Stacked) -> Stacked:
     """`cluster_mean` if most clusters are empty: at most one mean per client is computed, and scattered to its cluster.
 
     Where XLA may work in place, the other rows are not written. In one matrix product, an empty cluster would cost as
@@ -95,7 +95,7 @@ def _means_of_few(stacked: Stacked, weight: Array, label: Array, empty: Stacked)
     return jax.tree.map(lambda old, new: old.at[row].set(whole(new), mode="drop"), empty, mean)
 
 
-def _means_of_all(stacked: Stacked, weight: Array, label: Array, empty: Stacked) -> Stacked:
+def _means_of_all(stacked: Stacked, weight: AnyArray, label: Array, empty: Stacked) -> Stacked:
     """`cluster_mean` as one matrix product."""
     is_member = label[None, :] == jnp.arange(n_rows("empty", empty), dtype=jnp.int32)[:, None]
     wide_weight = weight if weight.dtype == "float64" else weight.astype(jnp.float32)
@@ -115,7 +115,7 @@ def _means_of_all(stacked: Stacked, weight: Array, label: Array, empty: Stacked)
 
 
 @compiled
-def mix(matrix: Array, stacked: Stacked) -> Stacked:
+def mix(matrix: AnyArray, stacked: Stacked) -> Stacked:
     """``y_r = sum_i matrix[r, i] x_i``: any linear aggregation, at full float32 precision on every device.
 
     Row-stochastic matrices give convex combinations: one row is a weighted mean, ``(clients, clients)`` is personalised
@@ -143,7 +143,7 @@ def mix(matrix: Array, stacked: Stacked) -> Stacked:
         tree.check_real(leaf)
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             return tree.rounded(leaf_mix(leaf.astype(jnp.float32)), leaf.dtype)
-        wide_matrix = matrix.astype(leaf.dtype if leaf.dtype.itemsize > 4 else jnp.float32)
+        wide_matrix = jnp.asarray(matrix, leaf.dtype if leaf.dtype.itemsize > 4 else jnp.float32)
         flat = blocks.multiply(wide_matrix, tree.as_matrix(leaf), is_counted)
         return flat.reshape(matrix.shape[0], *leaf.shape[1:])
 
@@ -151,7 +151,7 @@ def mix(matrix: Array, stacked: Stacked) -> Stacked:
 
 
 @compiled
-def mix_layers(matrices: dict[str, Array], stacked: Stacked) -> Stacked:
+def mix_layers(matrices: dict[str, AnyArray], stacked: Stacked) -> Stacked:
     """`mix` with one matrix per layer: each layer can have its own weights, groups or neighbours.
 
     Args:

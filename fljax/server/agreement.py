@@ -11,12 +11,13 @@ from fljax.choices import Positive
 from fljax.server.checks import check_axes, check_vector, everyone
 from fljax.server.entry import checked, compiled
 from fljax.server.labels import rank
+from fljax.types import AnyArray
 
 MOST_CLIENTS = 46_340
 """The largest n whose n² fits int32, in which pairs are counted exactly."""
 
 
-def _ranked(a: Array, b: Array, where: Array | None) -> tuple[Array, Array, Array]:
+def _ranked(a: AnyArray, b: AnyArray, where: AnyArray | None) -> tuple[Array, Array, Array]:
     """Both labellings as values 0..n-1 (n where masked), and the mask."""
     (n,) = check_axes("the first labelling", a, "n")
     check_vector("the second labelling", b, n, "the first")
@@ -50,7 +51,7 @@ def _n_values(value: Array, mask: Array) -> Array:
 
 @checked()
 @compiled
-def adjusted_rand(a: Array, b: Array, where: Array | None = None) -> Array:
+def adjusted_rand(a: AnyArray, b: AnyArray, where: AnyArray | None = None) -> Array:
     r"""Adjusted Rand index of two labellings.
 
     With tp the number of pairs of clients that are together in both, fp in ``b`` only, fn in ``a`` only, tn in neither,
@@ -102,7 +103,7 @@ def _entropy(count: Array, n: Array) -> Array:
 
 @checked()
 @compiled
-def normalized_mutual_info(a: Array, b: Array, where: Array | None = None) -> Array:
+def normalized_mutual_info(a: AnyArray, b: AnyArray, where: AnyArray | None = None) -> Array:
     r"""Normalised mutual information, :math:`I(a, b) / \tfrac12 (H(a) + H(b))`.
 
     Args:
@@ -138,7 +139,7 @@ def normalized_mutual_info(a: Array, b: Array, where: Array | None = None) -> Ar
 
 @checked()
 @compiled
-def purity(label: Array, group: Array, where: Array | None = None) -> Array:
+def purity(label: AnyArray, group: AnyArray, where: AnyArray | None = None) -> Array:
     r"""Share of clients that belong to their cluster's most frequent true group.
 
     :math:`\frac1n \sum_k \max_g |\{i : label_i = k, group_i = g\}|`. It is 1 for clusters of one client each, so report
@@ -171,7 +172,7 @@ def purity(label: Array, group: Array, where: Array | None = None) -> Array:
 
 @checked()
 @compiled
-def n_clusters(label: Array, where: Array | None = None) -> Array:
+def n_clusters(label: AnyArray, where: AnyArray | None = None) -> Array:
     """Number of distinct clusters.
 
     Args:
@@ -195,7 +196,7 @@ def n_clusters(label: Array, where: Array | None = None) -> Array:
 
 @checked()
 @compiled
-def raw_churn(before: Array, after: Array, where: Array | None = None) -> Array:
+def raw_churn(before: AnyArray, after: AnyArray, where: AnyArray | None = None) -> Array:
     """Share of clients whose label changed, without renaming clusters.
 
     For methods whose clusters keep their identity from round to round (a slot with its own model). A pure renaming
@@ -224,7 +225,9 @@ def raw_churn(before: Array, after: Array, where: Array | None = None) -> Array:
 
 @checked()
 @partial(compiled, static_argnames="most_clusters")
-def churn(before: Array, after: Array, where: Array | None = None, *, most_clusters: Positive | None = None) -> Array:
+def churn(
+    before: AnyArray, after: AnyArray, where: AnyArray | None = None, *, most_clusters: Positive | None = None
+) -> Array:
     """Share of clients that changed cluster, under the renaming of clusters that makes it smallest.
 
     ``1 - (largest number of clients that a one-to-one renaming of clusters leaves in place) / n``; the Hungarian method

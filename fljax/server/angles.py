@@ -13,12 +13,13 @@ from fljax.choices import check_choices
 from fljax.matrices import singular_values
 from fljax.placement import whole
 from fljax.server.checks import check_axes
+from fljax.types import AnyArray
 
 _ENTRIES = 2**15
 """Entries of the small matrices that are rotated at once: they stay in the cache of one core."""
 
 
-def principal_angles(basis: Array) -> Array:
+def principal_angles(basis: AnyArray) -> Array:
     """Angles between subspaces (PACFL): ``arccos`` of the singular values of ``U_i' U_j``.
 
     Args:
@@ -42,7 +43,7 @@ def subspace_distance(basis: Array, angle: Literal["smallest", "sum"] = "smalles
     return _pairwise_angles(basis, jnp.min if angle == "smallest" else jnp.sum)[0]
 
 
-def _pairwise_angles(basis: Array, reduce: Callable[..., Array] | None = None) -> Array:
+def _pairwise_angles(basis: AnyArray, reduce: Callable[..., Array] | None = None) -> Array:
     """The angles of all pairs, (p, n, n), or one number per pair if ``reduce`` is given, (1, n, n).
 
     Computed tile by tile in the upper triangle, so that the matrices ``U_i' U_j`` of a tile stay in cache.

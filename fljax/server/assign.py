@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 from fljax import tree
 from fljax.server.checks import check_axes, check_one, check_shape, check_vector, shape_of
 from fljax.server.distance import cross_squared_l2
-from fljax.types import Stacked
+from fljax.types import AnyArray, Stacked
 
 
 def nearest_center(stacked: Stacked, centers: Stacked) -> Array:
@@ -27,7 +27,7 @@ def nearest_center(stacked: Stacked, centers: Stacked) -> Array:
     return lowest_loss(cross_squared_l2(stacked, centers))
 
 
-def lowest_loss(loss: Array) -> Array:
+def lowest_loss(loss: AnyArray) -> Array:
     """``argmin_k loss[i, k]``: a client's choice of cluster in IFCA, HypCluster and FedCPS.
 
     Args:
@@ -44,7 +44,7 @@ def lowest_loss(loss: Array) -> Array:
     return jnp.argmin(jnp.where(jnp.isnan(loss), jnp.inf, loss), axis=-1).astype(jnp.int32)
 
 
-def example_shares(loss: Array, weight: Array, floor: ArrayLike = 1e-4) -> Array:
+def example_shares(loss: AnyArray, weight: AnyArray, floor: ArrayLike = 1e-4) -> Array:
     """FedSoft's importance ``u_is``: the share of client i's examples whose loss is lowest at center s.
 
     Ruan and Joe-Wong, "FedSoft: Soft Clustered Federated Learning with Proximal Local Updating", AAAI 2022. A share of
@@ -70,7 +70,7 @@ def example_shares(loss: Array, weight: Array, floor: ArrayLike = 1e-4) -> Array
     return share / share.sum(axis=-1, keepdims=True)
 
 
-def soft_weights(share: Array, size: Array) -> Array:
+def soft_weights(share: AnyArray, size: AnyArray) -> Array:
     """FedSoft's aggregation weights ``v_si = u_is n_i / sum_i u_is n_i``.
 
     Args:
@@ -93,7 +93,7 @@ def soft_weights(share: Array, size: Array) -> Array:
     return mass / jnp.where(total > 0, total, 1)
 
 
-def responsibilities(loss: Array, mixture: Array) -> Array:
+def responsibilities(loss: AnyArray, mixture: AnyArray) -> Array:
     """FedEM's E step: ``q_m(x)`` proportional to ``pi_m exp(-loss_m(x))``.
 
     Marfoq et al., "Federated Multi-Task Learning under a Mixture of Distributions", NeurIPS 2021. Differentiable where
@@ -119,7 +119,7 @@ def responsibilities(loss: Array, mixture: Array) -> Array:
     return jnp.where(has_score, jax.nn.softmax(jnp.where(has_score, score, 0), axis=-1), prior)
 
 
-def mixture_weights(responsibility: Array, weight: Array, empty: Array) -> Array:
+def mixture_weights(responsibility: AnyArray, weight: AnyArray, empty: AnyArray) -> Array:
     """FedEM's M step: ``pi_im = mean_x q_m(x)`` over client i's examples.
 
     Args:

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 import jax.numpy as jnp
 from jax import Array
 from jax.ops import segment_max, segment_min
+from jax.typing import ArrayLike
 
 from fljax import tree
 from fljax.server.checks import check_axes, check_square, check_vector, everyone
@@ -23,6 +24,7 @@ from fljax.server.entry import checked, compiled
 from fljax.server.labels import canonical, rank
 from fljax.server.linkage import linkage as agglomerate
 from fljax.server.tree_cuts import cut_k
+from fljax.types import AnyArray
 
 Linkage = Literal["single", "complete"]
 
@@ -37,7 +39,7 @@ class Bipartition(NamedTuple):
 @checked()
 @partial(compiled, static_argnames="linkage")
 def best_bipartition(
-    similarity: Array, label: Array, linkage: Linkage = "single", where: Array | None = None
+    similarity: AnyArray, label: AnyArray, linkage: Linkage = "single", where: AnyArray | None = None
 ) -> Bipartition:
     r"""The best split of every cluster in two, and the largest similarity across its halves.
 
@@ -88,7 +90,7 @@ def best_bipartition(
 
 @checked()
 @compiled
-def split(label: Array, side: Array, accept: Array | bool, where: Array | None = None) -> Array:
+def split(label: AnyArray, side: AnyArray, accept: ArrayLike, where: AnyArray | None = None) -> Array:
     """The clusters after the accepted splits.
 
     Args:
@@ -122,7 +124,9 @@ def split(label: Array, side: Array, accept: Array | bool, where: Array | None =
 
 @checked()
 @partial(compiled, static_argnames="linkage")
-def bipartition(similarity: Array, label: Array, linkage: Linkage = "single", where: Array | None = None) -> Array:
+def bipartition(
+    similarity: AnyArray, label: AnyArray, linkage: Linkage = "single", where: AnyArray | None = None
+) -> Array:
     """All current clusters, each split in two: `best_bipartition` with every split accepted.
 
     Args:

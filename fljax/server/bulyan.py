@@ -9,12 +9,14 @@ from fljax.server.checks import check_one, everyone, n_rows
 from fljax.server.entry import checked, compiled
 from fljax.server.krum import BAD_CLIENTS, scores_and_reach, symmetric_distances
 from fljax.server.robust import by_coordinate, is_within_reach
-from fljax.types import Params, Stacked
+from fljax.types import AnyArray, Params, Stacked
 
 
 @checked(n_attackers=BAD_CLIENTS)
 @compiled
-def bulyan(stacked: Stacked, n_attackers: ArrayLike, where: Array | None = None, empty: Params | None = None) -> Params:
+def bulyan(
+    stacked: Stacked, n_attackers: ArrayLike, where: AnyArray | None = None, empty: Params | None = None
+) -> Params:
     """The mean of every coordinate over the ``m - 4 f`` entries nearest to the median, among ``m - 2 f`` chosen models.
 
     Models are chosen one after another, each by `krum` among the remaining ones. El Mhamdi, Guerraoui, Rouault: The

@@ -9,7 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fljax.placement import whole
-from fljax.types import Params, Stacked
+from fljax.types import AnyArray, Params, Stacked
 
 
 def shape_of(name: str, value: Any) -> tuple[int, ...]:
@@ -19,7 +19,7 @@ def shape_of(name: str, value: Any) -> tuple[int, ...]:
     return value.shape
 
 
-def check_shape(name: str, value: Array, shape: tuple[int, ...], meaning: str) -> None:
+def check_shape(name: str, value: AnyArray, shape: tuple[int, ...], meaning: str) -> None:
     """Raises ValueError unless ``value`` has this shape; ``meaning`` explains it."""
     if shape_of(name, value) != shape:
         raise ValueError(f"{name} has shape {value.shape}; expected {shape}, {meaning}")
@@ -51,24 +51,24 @@ def check_key(key: Any) -> None:
         raise ValueError(f"key has dtype {key.dtype} and shape {key.shape}; give one random key, as jax.random.key(0)")
 
 
-def check_axes(name: str, value: Array, *axes: str) -> tuple[int, ...]:
+def check_axes(name: str, value: AnyArray, *axes: str) -> tuple[int, ...]:
     """The shape of an array whose axes have these names; ValueError if it has more or fewer axes."""
     if len(shape_of(name, value)) != len(axes):
         raise ValueError(f"{name} has shape {value.shape}; expected ({', '.join(axes)}{',' * (len(axes) == 1)})")
     return value.shape
 
 
-def check_vector(name: str, value: Array, n: int, against: str) -> None:
+def check_vector(name: str, value: AnyArray, n: int, against: str) -> None:
     """Raises ValueError unless ``value`` has shape ``(n,)``, the length of ``against``."""
     check_shape(name, value, (n,), f"one entry per row of {against}")
 
 
-def cluster_numbers(name: str, label: Array, n: int, against: str) -> Array:
+def cluster_numbers(name: str, label: AnyArray, n: int, against: str) -> Array:
     """Labels as a checked (n,) int32 array: narrower types cannot count to the 129th or 257th cluster."""
     check_vector(name, label, n, against)
     if not jnp.issubdtype(label.dtype, jnp.integer):
         raise ValueError(f"{name} has dtype {label.dtype}; give cluster numbers, which are whole numbers")
-    return label.astype(jnp.int32)
+    return jnp.asarray(label).astype(jnp.int32)
 
 
 def check_one(**numbers: ArrayLike) -> None:
@@ -77,7 +77,7 @@ def check_one(**numbers: ArrayLike) -> None:
         check_shape(name, jnp.asarray(number), (), "one number for all")
 
 
-def check_square(name: str, value: Array) -> int:
+def check_square(name: str, value: AnyArray) -> int:
     """The n of an ``(n, n)`` matrix with n >= 1; ValueError for any other shape."""
     shape = shape_of(name, value)
     if len(shape) != 2 or shape[0] != shape[1] or shape[0] == 0:
@@ -85,7 +85,7 @@ def check_square(name: str, value: Array) -> int:
     return shape[0]
 
 
-def everyone(n: int, where: Array | None, against: str) -> Array:
+def everyone(n: int, where: AnyArray | None, against: str) -> Array:
     """``where`` as a checked (n,) bool mask, whole on every device; all True for None."""
     if where is None:
         return jnp.ones(n, bool)

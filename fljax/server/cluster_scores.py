@@ -12,11 +12,12 @@ from fljax.choices import Positive
 from fljax.server.checks import check_axes, check_square, check_vector, cluster_numbers, everyone
 from fljax.server.entry import checked, compiled
 from fljax.server.labels import rank
+from fljax.types import AnyArray
 
 
 @checked()
 @compiled
-def silhouette(distance: Array, label: Array, where: Array | None = None) -> Array:
+def silhouette(distance: AnyArray, label: AnyArray, where: AnyArray | None = None) -> Array:
     r"""Mean silhouette of a labelling on a distance matrix.
 
     A client with mean distance :math:`a` to the others of its cluster and :math:`b` to the nearest other cluster has
@@ -63,7 +64,7 @@ def silhouette(distance: Array, label: Array, where: Array | None = None) -> Arr
 
 @checked()
 @partial(compiled, static_argnames="n_clusters")
-def davies_bouldin(x: Array, label: Array, n_clusters: Positive) -> Array:
+def davies_bouldin(x: AnyArray, label: AnyArray, n_clusters: Positive) -> Array:
     r"""Davies-Bouldin score, :math:`\frac1k \sum_i \max_{j \ne i} (s_i + s_j) / |c_i - c_j|`; smaller is better.
 
     :math:`s_i` is the mean distance of the members of cluster i to their mean :math:`c_i`.

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from fljax.choices import Positive, check_choices
 from fljax.server.entry import compiled
@@ -43,7 +44,7 @@ def new_curve(window: Positive = 5, n_after: Positive = 3) -> LossCurve:
 
 
 @compiled
-def observe(curve: LossCurve, loss: Array) -> LossCurve:
+def observe(curve: LossCurve, loss: ArrayLike) -> LossCurve:
     """The curve with one more round's loss.
 
     ``l_w(t)`` is the mean of the last ``window`` losses, ``l'(t) = l_w(t) - l_w(t-1)``, ``l''(t) = l'(t) - l'(t-1)``

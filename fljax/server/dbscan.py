@@ -3,12 +3,14 @@
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from fljax import tree
 from fljax.placement import whole
 from fljax.server.checks import check_one, check_square, check_vector, everyone
 from fljax.server.entry import at_least, checked, compiled
 from fljax.server.labels import canonical
+from fljax.types import AnyArray
 
 
 @checked(
@@ -16,11 +18,11 @@ from fljax.server.labels import canonical
 )
 @compiled
 def dbscan(
-    distance: Array,
-    eps: Array | float,
-    min_samples: Array | int,
-    where: Array | None = None,
-    within: Array | None = None,
+    distance: AnyArray,
+    eps: ArrayLike,
+    min_samples: ArrayLike,
+    where: AnyArray | None = None,
+    within: AnyArray | None = None,
 ) -> Array:
     """Density-based clusters of clients.
 

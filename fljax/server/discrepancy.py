@@ -10,12 +10,12 @@ from fljax.server import blocks
 from fljax.server.checks import check_alike, cluster_numbers, n_rows
 from fljax.server.entry import checked, compiled
 from fljax.server.gram import mask_pairs, matrices_and_mask, sum_pairs, trainable_layers, trainable_matrices
-from fljax.types import Stacked
+from fljax.types import AnyArray, Stacked
 
 
 @checked()
 @partial(compiled, static_argnames="layers")
-def model_discrepancy(x: Stacked, where: Array | None = None, layers: tuple[str, ...] | None = None) -> Array:
+def model_discrepancy(x: Stacked, where: AnyArray | None = None, layers: tuple[str, ...] | None = None) -> Array:
     """DC-PFL's ``|S(w_i) - S(w_j)|_1 / P`` with ``S(w) = (w - min w) / (max w - min w)`` over the whole flat model.
 
     A constant model scales to zeros. Scaling a model by c > 0 or shifting it by a constant changes nothing. Computed
@@ -47,7 +47,7 @@ def model_discrepancy(x: Stacked, where: Array | None = None, layers: tuple[str,
 
 @checked()
 @partial(compiled, static_argnames="layers")
-def layer_discrepancy(stacked: Stacked, centers: Stacked, label: Array, layers: tuple[str, ...]) -> Array:
+def layer_discrepancy(stacked: Stacked, centers: Stacked, label: AnyArray, layers: tuple[str, ...]) -> Array:
     """DC-PFL's ``D_kl = mean_{i: a_i = k} |S(w_il) - S(Theta_kl)|_1 / P_l``, S over each layer separately.
 
     Args:

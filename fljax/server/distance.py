@@ -15,12 +15,12 @@ from fljax.server import blocks
 from fljax.server.checks import check_alike
 from fljax.server.entry import checked, compiled
 from fljax.server.gram import gram, matrices_and_mask, squared, trainable_layers, trainable_matrices
-from fljax.types import Stacked
+from fljax.types import AnyArray, Stacked
 
 
 @checked()
 @partial(compiled, static_argnames="layers")
-def pairwise_cosine(x: Stacked, where: Array | None = None, layers: tuple[str, ...] | None = None) -> Array:
+def pairwise_cosine(x: Stacked, where: AnyArray | None = None, layers: tuple[str, ...] | None = None) -> Array:
     """Cosine similarity ``<x_i, x_j> / (|x_i| |x_j|)`` of all pairs: used on updates by CFL and LayerCFL.
 
     A zero row has similarity 0 to all rows, including itself; other rows have 1 on the diagonal. Scaling a row by a
@@ -45,7 +45,7 @@ def pairwise_cosine(x: Stacked, where: Array | None = None, layers: tuple[str, .
 
 @checked()
 @partial(compiled, static_argnames="layers")
-def pairwise_squared_l2(x: Stacked, where: Array | None = None, layers: tuple[str, ...] | None = None) -> Array:
+def pairwise_squared_l2(x: Stacked, where: AnyArray | None = None, layers: tuple[str, ...] | None = None) -> Array:
     """``|x_i - x_j|^2`` of all pairs, by matrix products, safe against cancellation.
 
     ``g_ii + g_jj - 2 g_ij`` loses all precision for rows that are close to each other and far from the origin. Rows are
@@ -72,7 +72,7 @@ def pairwise_squared_l2(x: Stacked, where: Array | None = None, layers: tuple[st
 
 @checked()
 @partial(compiled, static_argnames="layers")
-def pairwise_l2(x: Stacked, where: Array | None = None, layers: tuple[str, ...] | None = None) -> Array:
+def pairwise_l2(x: Stacked, where: AnyArray | None = None, layers: tuple[str, ...] | None = None) -> Array:
     """``|x_i - x_j|`` of all pairs: the square root of `pairwise_squared_l2`, with the same arguments.
 
     The gradient is defined everywhere, with the error stated for `pairwise_squared_l2`; between equal rows it is 0.

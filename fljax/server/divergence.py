@@ -8,10 +8,11 @@ from fljax import tree
 from fljax.server.checks import check_axes, check_one, everyone, shape_of
 from fljax.server.entry import POSITIVE, checked, compiled
 from fljax.server.gram import mask_pairs
+from fljax.types import AnyArray
 
 
 @compiled
-def js_divergence(probabilities: Array, where: Array | None = None) -> Array:
+def js_divergence(probabilities: AnyArray, where: AnyArray | None = None) -> Array:
     """Jensen-Shannon divergence of clients' outputs, for all pairs, averaged over a common batch (FedTSDP's stage 1).
 
     ``JS(p, q) = KL(p | u) / 2 + KL(q | u) / 2`` with ``u = (p + q) / 2`` and the natural logarithm; probabilities are
@@ -43,7 +44,7 @@ def js_divergence(probabilities: Array, where: Array | None = None) -> Array:
 
 @checked(smoothing=POSITIVE)
 @compiled
-def label_kld(histogram: Array, smoothing: ArrayLike = 1e-4, where: Array | None = None) -> Array:
+def label_kld(histogram: AnyArray, smoothing: ArrayLike = 1e-4, where: AnyArray | None = None) -> Array:
     """Symmetric divergence ``(KL(p_i | p_j) + KL(p_j | p_i)) / 2`` of the clients' label distributions, natural log.
 
     Computed as ``sum_c (p_ic - p_jc) (ln p_ic - ln p_jc) / 2``, which is never negative. Differentiable.
@@ -73,8 +74,8 @@ def label_kld(histogram: Array, smoothing: ArrayLike = 1e-4, where: Array | None
     return mask_pairs(lax.map(to_all, (p, log_p)), where)
 
 
-def _with_ones(x: Array, where: Array | None) -> Array:
+def _with_ones(x: AnyArray, where: AnyArray | None) -> Array:
     """``x`` (n, ...) with ones in the rows that do not count: a NaN there would make gradients NaN."""
     if where is None:
-        return x
+        return jnp.asarray(x)
     return jnp.where(tree.along(everyone(x.shape[0], where, "the clients"), x), x, 1)

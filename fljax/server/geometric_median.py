@@ -13,15 +13,15 @@ from fljax.server.distance import cross_squared_l2
 from fljax.server.entry import WEIGHT, checked, compiled
 from fljax.server.gram import trainable_matrices
 from fljax.server.robust import is_within_reach
-from fljax.types import Params, Stacked
+from fljax.types import AnyArray, Params, Stacked
 
 
 @checked(weight=WEIGHT)
 @compiled
 def geometric_median(
     stacked: Stacked,
-    weight: Array | None = None,
-    where: Array | None = None,
+    weight: AnyArray | None = None,
+    where: AnyArray | None = None,
     empty: Params | None = None,
     n_steps: ArrayLike = 100,
     tolerance: ArrayLike = 1e-7,

@@ -5,12 +5,14 @@ from functools import partial
 
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from fljax.server.entry import compiled
+from fljax.types import AnyArray
 
 
 @compiled
-def intra_bound(gamma: Array, other: Array | None = None) -> Array:
+def intra_bound(gamma: AnyArray, other: AnyArray | None = None) -> Array:
     r"""The lower bound on the cosine of two clients of one distribution, :math:`H_{ij}`.
 
     Let :math:`\gamma_i = \|\nabla R - \nabla r_i\| / \|\nabla R\|` be the relative error of a client's gradient as an
@@ -42,7 +44,7 @@ def intra_bound(gamma: Array, other: Array | None = None) -> Array:
 
 
 @partial(compiled, static_argnames="n_groups")
-def cross_bound(intra: Array, n_groups: int = 2) -> Array:
+def cross_bound(intra: ArrayLike, n_groups: int = 2) -> Array:
     r"""The upper bound on the cosine across the best bipartition of ``n_groups`` distributions, at a stationary point.
 
     At this point the distributions' gradients cancel, so a bipartition with an angle of at least
@@ -71,14 +73,14 @@ def cross_bound(intra: Array, n_groups: int = 2) -> Array:
     """
     if n_groups < 2:
         raise ValueError(f"n_groups={n_groups} cannot be separated; choose n_groups >= 2")
-    angle = math.pi / (n_groups - 1)
+    intra, angle = jnp.asarray(intra), math.pi / (n_groups - 1)
     is_reached = intra >= math.cos(angle)
     h = jnp.where(is_reached, jnp.clip(intra, -1, 1), 0)
     return jnp.where(is_reached, math.cos(angle) * h + math.sin(angle) * jnp.sqrt(1 - h * h), 1)
 
 
 @compiled
-def gamma_limit(cross: Array) -> Array:
+def gamma_limit(cross: ArrayLike) -> Array:
     r"""The limit on :math:`\gamma_{max}` for a correct split, :math:`\sqrt{(1 - \alpha^{cross}_{max}) / 2}`.
 
     Below it, :math:`\alpha^{intra}_{min} \ge 1 - 2 \gamma_{max}^2 > \alpha^{cross}_{max}`: any two clients of one

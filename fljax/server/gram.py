@@ -13,14 +13,14 @@ from fljax.placement import whole
 from fljax.server import blocks
 from fljax.server.checks import everyone, n_rows
 from fljax.server.entry import compiled
-from fljax.types import Stacked
+from fljax.types import AnyArray, Stacked
 
 CLOSE = 2.0**-6
 """Pairs whose squared distance is below this share of their squared norms are recomputed from a nearer origin."""
 
 
 @partial(compiled, static_argnames="layers")
-def gram(x: Stacked, where: Array | None = None, layers: tuple[str, ...] | None = None) -> Array:
+def gram(x: Stacked, where: AnyArray | None = None, layers: tuple[str, ...] | None = None) -> Array:
     """Inner products ``<x_i, x_j>`` of all pairs of rows, (n, n); exactly symmetric, differentiable."""
     matrices, where = matrices_and_mask(x, where, layers)
     return _products(matrices, lambda block: _counted(block, where))
@@ -35,7 +35,7 @@ def mirror(matrix: Array) -> Array:
     return whole(upper + upper.T)
 
 
-def mask_pairs(matrix: Array, where: Array | None) -> Array:
+def mask_pairs(matrix: Array, where: AnyArray | None) -> Array:
     """``matrix``, exactly symmetric with a zero diagonal, and 0 outside the rows and columns that count."""
     if where is None:
         return mirror(matrix)
@@ -72,7 +72,7 @@ def trainable_layers(x: Stacked, layers: tuple[str, ...] | None) -> Stacked:
 
 
 def matrices_and_mask(
-    x: Stacked, where: Array | None, layers: tuple[str, ...] | None
+    x: Stacked, where: AnyArray | None, layers: tuple[str, ...] | None
 ) -> tuple[tuple[Array, ...], Array]:
     """`trainable_matrices` and ``where`` as a checked (n,) bool mask, all True for None."""
     matrices = trainable_matrices(x, layers)

@@ -2,22 +2,24 @@
 
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.typing import ArrayLike
 
 from fljax.server.checks import check_one, check_vector
 from fljax.server.entry import compiled
 from fljax.server.tree_cuts import cut, n_clients
+from fljax.types import AnyArray
 
 _MOST = 2**31 - 1
 """Largest number of steps: the maximum of int32."""
 
 
-def threshold(steps: Array | int, step: Array | float) -> Array:
+def threshold(steps: ArrayLike, step: ArrayLike) -> Array:
     """``1 - steps * step``, or 0 if that is below half a step: free of the rounding drift that repeated sums have."""
     level = 1 - jnp.asarray(steps, jnp.float32) * step
     return jnp.where(level < step / 2, 0.0, level)
 
 
-def cut_at(dendrogram: Array, level: Array | float, where: Array | None = None) -> Array:
+def cut_at(dendrogram: AnyArray, level: ArrayLike, where: AnyArray | None = None) -> Array:
     """The groups (n,) at a normalised threshold: merges up to ``level`` times the largest height are made.
 
     Level 1 gives one group; level 0 one group per client, except that clients at distance 0 stay together. Heights of
@@ -39,14 +41,14 @@ def cut_at(dendrogram: Array, level: Array | float, where: Array | None = None) 
     return cut(dendrogram, level * _largest(dendrogram[:, 2]), where)
 
 
-def _largest(height: Array) -> Array:
+def _largest(height: AnyArray) -> Array:
     """() the largest finite height of a merge."""
     return jnp.where(height < jnp.inf, height, 0).max(initial=0.0)
 
 
 @compiled
 def next_split(
-    dendrogram: Array, label: Array, steps: Array, step: Array | float, where: Array | None = None
+    dendrogram: AnyArray, label: AnyArray, steps: ArrayLike, step: ArrayLike, where: AnyArray | None = None
 ) -> tuple[Array, Array, Array]:
     """The first lower threshold at which the groups differ from ``label``.
 
@@ -69,7 +71,7 @@ def next_split(
     """
     check_vector("label", label, n_clients("dendrogram", dendrogram), "clients")
     check_one(steps=steps, step=step)
-    label, steps = label.astype(jnp.int32), steps.astype(jnp.int32)
+    label, steps, step = jnp.asarray(label, jnp.int32), jnp.asarray(steps, jnp.int32), jnp.asarray(step)
 
     def same(carry: tuple[Array, Array]) -> Array:
         groups, steps = carry
@@ -85,7 +87,7 @@ def next_split(
     return groups, steps, (groups != label).any()
 
 
-def _last_alike(height: Array, level: Array, steps: Array, step: Array | float) -> Array:
+def _last_alike(height: AnyArray, level: Array, steps: Array, step: Array | float) -> Array:
     """() int32, the largest number of steps that makes the same merges as ``steps``, with a threshold above 0.
 
     Found by bisection: thresholds only fall, and a merge is made if its height is at most the threshold.

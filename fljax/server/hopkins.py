@@ -12,12 +12,12 @@ from fljax.keys import descend
 from fljax.server.checks import check_key
 from fljax.server.entry import checked, compiled
 from fljax.server.gram import matrices_and_mask
-from fljax.types import Key, Stacked
+from fljax.types import AnyArray, Key, Stacked
 
 
 @checked()
 @partial(compiled, static_argnames=("n_probes", "n_draws"))
-def hopkins(key: Key, x: Stacked, n_probes: Positive, n_draws: Positive = 20, where: Array | None = None) -> Array:
+def hopkins(key: Key, x: Stacked, n_probes: Positive, n_draws: Positive = 20, where: AnyArray | None = None) -> Array:
     """``H = sum z / (sum z + sum v)``: about 0.5 for uniform points, near 1 for tight clusters (Hopkins, Skellam 1954).
 
     ``v_j`` is the distance of a point, drawn without replacement, to its nearest other point; ``z_j`` the distance of a

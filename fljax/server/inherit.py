@@ -3,17 +3,17 @@
 from typing import Any
 
 import jax.numpy as jnp
-from jax import Array
 from jax.ops import segment_min
 
 from fljax import tree
 from fljax.server.checks import check_axes, cluster_numbers, n_rows
 from fljax.server.entry import checked, compiled
+from fljax.types import AnyArray
 
 
 @checked()
 @compiled
-def inherit(rows: Any, old: Array, new: Array) -> Any:
+def inherit(rows: Any, old: AnyArray, new: AnyArray) -> Any:
     """Rows for the clusters in ``new``: each is the row of the old cluster of its lowest-index member.
 
     After a split, both halves have the row of the old cluster. Members that were in no cluster are ignored; a cluster

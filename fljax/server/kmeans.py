@@ -18,7 +18,7 @@ from fljax.server.checks import check_key, check_one
 from fljax.server.entry import checked, compiled
 from fljax.server.gram import centred, matrices_and_mask, squared
 from fljax.server.labels import canonical
-from fljax.types import Key, Stacked
+from fljax.types import AnyArray, Key, Stacked
 
 
 class KMeans(NamedTuple):
@@ -45,7 +45,7 @@ def kmeans(
     *,
     n_init: Positive = 20,
     n_steps: ArrayLike = 100,
-    where: Array | None = None,
+    where: AnyArray | None = None,
 ) -> KMeans:
     """Lloyd's algorithm from ``n_init`` greedy k-means++ seedings; the lowest inertia wins, and of ties the first.
 

@@ -9,14 +9,14 @@ from fljax.server.checks import check_one, everyone, n_rows
 from fljax.server.distance import pairwise_squared_l2
 from fljax.server.entry import checked, compiled, count_from
 from fljax.server.robust import is_within_reach
-from fljax.types import Params, Stacked
+from fljax.types import AnyArray, Params, Stacked
 
 BAD_CLIENTS = count_from(0, "number of attackers to tolerate")
 
 
 @checked(n_attackers=BAD_CLIENTS)
 @compiled
-def krum_scores(stacked: Stacked, n_attackers: ArrayLike, where: Array | None = None) -> Array:
+def krum_scores(stacked: Stacked, n_attackers: ArrayLike, where: AnyArray | None = None) -> Array:
     """Krum's score: the sum of a client's squared distances to its ``m - f - 2`` nearest other participants.
 
     Blanchard et al., "Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent", NeurIPS 2017, which
@@ -55,7 +55,9 @@ def scores_and_reach(square: Array, where: Array, n_attackers: ArrayLike) -> tup
     return jnp.where(where, score, jnp.inf), jnp.where(where, reach, jnp.inf)
 
 
-def krum(stacked: Stacked, n_attackers: ArrayLike, where: Array | None = None, empty: Params | None = None) -> Params:
+def krum(
+    stacked: Stacked, n_attackers: ArrayLike, where: AnyArray | None = None, empty: Params | None = None
+) -> Params:
     """The client model with the lowest of `krum_scores`; ties and arguments as in `multi_krum`."""
     return multi_krum(stacked, n_attackers, 1, where, empty)
 
@@ -66,7 +68,7 @@ def multi_krum(
     stacked: Stacked,
     n_attackers: ArrayLike,
     n_selected: ArrayLike,
-    where: Array | None = None,
+    where: AnyArray | None = None,
     empty: Params | None = None,
 ) -> Params:
     """The mean of the ``n_selected`` client models with the lowest `krum_scores`.

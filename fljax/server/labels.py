@@ -7,12 +7,13 @@ from jax import Array
 from fljax.placement import whole
 from fljax.server.checks import check_axes, everyone
 from fljax.server.entry import checked, compiled
+from fljax.types import AnyArray
 
 MOST_BY_PAIRS = 256
 """Largest number of clients whose labels are compared pair by pair: n² comparisons, but a third of a sort's kernels."""
 
 
-def rank(label: Array, where: Array) -> Array:
+def rank(label: AnyArray, where: Array) -> Array:
     """Distinct values of ``label``, numbered by first appearance; costs a sort, or for few entries, all pairs.
 
     Args:
@@ -26,7 +27,7 @@ def rank(label: Array, where: Array) -> Array:
     return whole(jnp.where(where, (_by_pairs if n <= MOST_BY_PAIRS else _by_sort)(label, where), n))
 
 
-def _by_pairs(label: Array, where: Array) -> Array:
+def _by_pairs(label: AnyArray, where: Array) -> Array:
     n, position = label.shape[0], jnp.arange(label.shape[0], dtype=jnp.int32)
     is_alike = (label[:, None] == label[None, :]) & where[None, :]
     first = jnp.where(is_alike, position[None, :], n).min(axis=1, initial=n)
@@ -35,7 +36,7 @@ def _by_pairs(label: Array, where: Array) -> Array:
     return is_earlier.sum(axis=1, dtype=jnp.int32)
 
 
-def _by_sort(label: Array, where: Array) -> Array:
+def _by_sort(label: AnyArray, where: Array) -> Array:
     n, position = label.shape[0], jnp.arange(label.shape[0], dtype=jnp.int32)
     order = jnp.lexsort((label, ~where)).astype(jnp.int32)  # stable: equal labels stay in the order of their index
     ordered = label[order]
@@ -47,7 +48,7 @@ def _by_sort(label: Array, where: Array) -> Array:
 
 @checked()
 @compiled
-def canonical(label: Array, where: Array | None = None) -> Array:
+def canonical(label: AnyArray, where: AnyArray | None = None) -> Array:
     """Clusters renumbered in the order of their lowest-index members.
 
     The cluster of the lowest-index clustered client becomes 0, the next new cluster 1, and so on. So two labellings
@@ -74,7 +75,7 @@ def canonical(label: Array, where: Array | None = None) -> Array:
 
 @checked()
 @compiled
-def noise_to_singletons(label: Array, where: Array | None = None) -> Array:
+def noise_to_singletons(label: AnyArray, where: AnyArray | None = None) -> Array:
     """Labels in which every noise client is a cluster of its own.
 
     Args:

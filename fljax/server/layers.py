@@ -15,13 +15,13 @@ from jax.typing import ArrayLike
 from fljax import tree
 from fljax.choices import check_choices, check_kind
 from fljax.server.checks import check_one, check_same, check_shape, check_statistics, n_rows
-from fljax.types import Params, Stacked
+from fljax.types import AnyArray, Params, Stacked
 
 Boundary = Literal["tensors", "floor", "unit-fraction", "nearest-half"]
 """Rule for the layer in which a fractional prefix ends, see `shared_mask`."""
 
 
-def due_layers(round: Array, interval: Array) -> Array:
+def due_layers(round: ArrayLike, interval: AnyArray) -> Array:
     """``round mod interval == 0``: the layers that a round aggregates if layers have their own intervals (DC-PFL).
 
     Args:
@@ -34,7 +34,7 @@ def due_layers(round: Array, interval: Array) -> Array:
     return jnp.asarray(round, jnp.int32) % jnp.asarray(interval, jnp.int32) == 0
 
 
-def where_layers(model_layers: tuple[str, ...], mask: Array, on_true: Stacked, on_false: Stacked) -> Stacked:
+def where_layers(model_layers: tuple[str, ...], mask: AnyArray, on_true: Stacked, on_false: Stacked) -> Stacked:
     """A selection per row and layer: layer l of row r is from ``on_true`` where ``mask[r, l]``, else from ``on_false``.
 
     With ``mask = due_layers(round, interval)[label]``, clients update the layers that their cluster aggregated and keep

@@ -10,6 +10,7 @@ from jax import Array
 from fljax.placement import whole
 from fljax.server.checks import check_square, check_vector, everyone
 from fljax.server.entry import checked, compiled
+from fljax.types import AnyArray
 
 Method = Literal["single", "complete", "average"]
 
@@ -30,7 +31,7 @@ class _Chain(NamedTuple):
 
 @checked()
 @partial(compiled, static_argnames="method")
-def linkage(distance: Array, method: Method, where: Array | None = None, within: Array | None = None) -> Array:
+def linkage(distance: AnyArray, method: Method, where: AnyArray | None = None, within: AnyArray | None = None) -> Array:
     """The tree of agglomerative clustering (dendrogram), in SciPy's format.
 
     Row i merges the nodes in its first two columns into node n + i; the third column is the height of the merge, the

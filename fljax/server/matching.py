@@ -31,7 +31,7 @@ from fljax.server.checks import (
     n_rows,
 )
 from fljax.server.entry import checked, compiled
-from fljax.types import Params, Stacked
+from fljax.types import AnyArray, Params, Stacked
 
 Orders = tuple[Array, ...]
 """Orders of the hidden units, one per layer."""
@@ -141,7 +141,7 @@ def matched_squared_l2(stacked: Stacked, centers: Stacked, layers: tuple[str, ..
 @checked()
 @partial(compiled, static_argnames=("layers", "n_sweeps"))
 def matched_members(
-    stacked: Stacked, weight: Array, label: Array, empty: Stacked, layers: tuple[str, ...], n_sweeps: Positive = 3
+    stacked: Stacked, weight: AnyArray, label: AnyArray, empty: Stacked, layers: tuple[str, ...], n_sweeps: Positive = 3
 ) -> Stacked:
     """Every client's model with its hidden units in a common order within its cluster.
 
@@ -168,7 +168,7 @@ def matched_members(
     check_vector("weight", weight, n, "stacked")
     label = cluster_numbers("label", label, n, "stacked")
     empty = fallback("empty", empty, stacked, n_clusters)
-    is_counted = (weight > 0) & (label >= 0) & (label < n_clusters)
+    is_counted = (jnp.asarray(weight) > 0) & (label >= 0) & (label < n_clusters)
     cluster = jnp.clip(label, 0, n_clusters - 1)
     fixed_models = lax.stop_gradient(tree.where(is_counted, stacked, tree.take(empty, cluster)))
     is_member = is_counted[None, :] & jax.nn.one_hot(cluster, n_clusters, dtype=bool, axis=0)
@@ -213,7 +213,7 @@ def matched_members(
 
 
 def matched_mean(
-    stacked: Stacked, weight: Array, label: Array, empty: Stacked, layers: tuple[str, ...], n_sweeps: Positive = 3
+    stacked: Stacked, weight: AnyArray, label: AnyArray, empty: Stacked, layers: tuple[str, ...], n_sweeps: Positive = 3
 ) -> Stacked:
     """`cluster_mean` of `matched_members`, with the same arguments; ``empty`` is kept where a cluster has no weight.
 

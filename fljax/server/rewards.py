@@ -7,12 +7,13 @@ from fljax import tree
 from fljax.numbers import Scalar
 from fljax.server.checks import check_axes, check_one, check_shape, check_square, check_vector
 from fljax.server.distance import pairwise_squared_l2
+from fljax.types import AnyArray
 
 _ROUNDING = 1e-6
 """A loss whose relative distance to the mean is below this counts as the mean."""
 
 
-def gaussian_rewards(losses: Array, taken: Array, together: Array) -> Array:
+def gaussian_rewards(losses: AnyArray, taken: AnyArray, together: AnyArray) -> Array:
     """(cohort,) mean over steps of ``exp(-(l - m)^2 / (2 sigma^2))``, m and sigma^2 over the client's cluster.
 
     A client whose loss is the mean has reward 1; so have all clients if their losses are equal.
@@ -37,7 +38,7 @@ def gaussian_rewards(losses: Array, taken: Array, together: Array) -> Array:
     shape = check_axes("losses", losses, "cohort", "steps")
     check_shape("taken", taken, shape, "an entry per loss")
     check_shape("together", together, (shape[0], shape[0]), "an entry per pair of clients in losses")
-    taken = taken & together.any(axis=0)[:, None]  # the losses of others may be NaN
+    taken = taken & jnp.any(together, axis=0)[:, None]  # the losses of others may be NaN
     losses = jnp.where(taken, losses, 0.0)
     step_weight, client_weight = taken.astype(jnp.float32), together.astype(jnp.float32)
     count = jnp.maximum(tree.product(client_weight, step_weight), 1.0)
@@ -50,7 +51,7 @@ def gaussian_rewards(losses: Array, taken: Array, together: Array) -> Array:
     return (reward * step_weight).sum(1) / jnp.maximum(step_weight.sum(1), 1.0)
 
 
-def row_affinity(reward: Array, member: Array, beta: Scalar) -> Array:
+def row_affinity(reward: AnyArray, member: AnyArray, beta: Scalar) -> Array:
     """(clients, clients) ``exp(-beta |v_k - v_j|^2)``, with v_k the row k of P over the members except k and j.
 
     Args:

@@ -17,11 +17,11 @@ from fljax import tree
 from fljax.server import blocks, order_statistics
 from fljax.server.checks import check_one, check_vector, everyone, fallback, n_rows
 from fljax.server.entry import POSITIVE, SHARE, checked, compiled
-from fljax.types import Params, Stacked
+from fljax.types import AnyArray, Params, Stacked
 
 
 @compiled
-def coordinate_median(stacked: Stacked, where: Array | None = None, empty: Params | None = None) -> Params:
+def coordinate_median(stacked: Stacked, where: AnyArray | None = None, empty: Params | None = None) -> Params:
     """The median of every coordinate over the participants (Yin et al. 2018); of an even number, the mean of the two.
 
     Exact, by 32 counting passes instead of a sort. A participant's NaN counts as the largest value, so the result is
@@ -45,7 +45,7 @@ def coordinate_median(stacked: Stacked, where: Array | None = None, empty: Param
 @checked(fraction=SHARE)
 @compiled
 def trimmed_mean(
-    stacked: Stacked, fraction: ArrayLike, where: Array | None = None, empty: Params | None = None
+    stacked: Stacked, fraction: ArrayLike, where: AnyArray | None = None, empty: Params | None = None
 ) -> Params:
     """The mean of every coordinate without its b smallest and b largest entries (Yin et al. 2018).
 

@@ -17,7 +17,7 @@ from fljax.server.entry import SHARE, checked, compiled
 from fljax.server.kmeans import KMeans
 from fljax.server.labels import canonical
 from fljax.server.robust import coordinate_median, is_within_reach, trimmed_mean
-from fljax.types import Key, Params, Stacked
+from fljax.types import AnyArray, Key, Params, Stacked
 
 Center = Literal["median", "trimmed"]
 
@@ -33,7 +33,7 @@ def robust_kmeans(
     *,
     n_init: Positive = 20,
     n_steps: ArrayLike = 8,
-    where: Array | None = None,
+    where: AnyArray | None = None,
 ) -> KMeans:
     """Lloyd's algorithm with a robust center: the server's clustering in robust clustered federated learning.
 
@@ -83,7 +83,7 @@ def robust_kmeans(
 @checked(fraction=SHARE)
 @partial(compiled, static_argnames="center")
 def robust_cluster_mean(
-    stacked: Stacked, label: Array, empty: Stacked, center: Center = "trimmed", fraction: ArrayLike = 0.05
+    stacked: Stacked, label: AnyArray, empty: Stacked, center: Center = "trimmed", fraction: ArrayLike = 0.05
 ) -> Stacked:
     """Every cluster's median or trimmed mean, coordinate by coordinate: a Byzantine-robust `cluster_mean`.
 

@@ -7,11 +7,12 @@ from jax import Array
 from fljax import tree
 from fljax.server.checks import check_shape, check_square, check_vector, everyone, shape_of
 from fljax.server.entry import checked, compiled
+from fljax.types import AnyArray
 
 
 @checked()
 @compiled
-def separation_gap(similarity: Array, group: Array, where: Array | None = None) -> Array:
+def separation_gap(similarity: AnyArray, group: AnyArray, where: AnyArray | None = None) -> Array:
     r"""Gap of a similarity matrix, :math:`\alpha^{intra}_{min} - \alpha^{cross}_{max}`.
 
     The smallest similarity of two clients of the same true group minus the largest of two clients of different groups.
@@ -51,7 +52,7 @@ def separation_gap(similarity: Array, group: Array, where: Array | None = None) 
 
 @checked()
 @compiled
-def distance_gap(distance: Array, group: Array, where: Array | None = None) -> Array:
+def distance_gap(distance: AnyArray, group: AnyArray, where: AnyArray | None = None) -> Array:
     r"""Gap of a distance matrix, :math:`d^{cross}_{min} - d^{intra}_{max}`: `separation_gap` of ``-distance``.
 
     Args:
@@ -80,7 +81,7 @@ def distance_gap(distance: Array, group: Array, where: Array | None = None) -> A
 
 
 @compiled
-def first_separation(gap: Array) -> Array:
+def first_separation(gap: AnyArray) -> Array:
     """The first round, counted from 1, with a positive separation gap.
 
     Args:
@@ -107,7 +108,7 @@ def first_separation(gap: Array) -> Array:
 
 
 @compiled
-def pairwise_correlation(a: Array, b: Array, where: Array | None = None) -> Array:
+def pairwise_correlation(a: AnyArray, b: AnyArray, where: AnyArray | None = None) -> Array:
     """Pearson correlation of two pairwise matrices over their upper triangles: do both show the same structure?
 
     Args:

@@ -11,6 +11,7 @@ from fljax import tree
 from fljax.placement import whole
 from fljax.server.checks import check_axes, check_one, check_vector, everyone
 from fljax.server.entry import compiled
+from fljax.types import AnyArray
 
 MOST_STEPS = 5000
 """Maximum number of projected gradient steps; rows with similar points and variances need a few hundred."""
@@ -27,7 +28,9 @@ class _Walk(NamedTuple):
 
 
 @compiled
-def simplex_weights(points: Array, variance: Array, where: Array | None = None, tolerance: float = 1e-5) -> Array:
+def simplex_weights(
+    points: AnyArray, variance: AnyArray, where: AnyArray | None = None, tolerance: float = 1e-5
+) -> Array:
     """``argmin_a |h_i - sum_j a_j h_j|^2 + sum_j a_j^2 v_j`` over the simplex, for every row i at once.
 
     The first term is the squared bias of the combination of estimates h_j as an estimate for row i, the second its

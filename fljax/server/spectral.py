@@ -10,11 +10,12 @@ from fljax.choices import Positive
 from fljax.matrices import eigh, svd
 from fljax.server.checks import check_square, everyone
 from fljax.server.entry import checked, compiled
+from fljax.types import AnyArray
 
 
 @checked()
 @partial(compiled, static_argnames="n_components")
-def spectral_embedding(affinity: Array, n_components: Positive, where: Array | None = None) -> Array:
+def spectral_embedding(affinity: AnyArray, n_components: Positive, where: AnyArray | None = None) -> Array:
     r"""The first eigenvectors of the normalised Laplacian, divided by the square roots of the degrees.
 
     They are the eigenvectors of :math:`L = I - D^{-1/2} A D^{-1/2}` with the smallest eigenvalues. The first eigenvalue
@@ -56,7 +57,7 @@ def spectral_embedding(affinity: Array, n_components: Positive, where: Array | N
 
 @checked()
 @partial(compiled, static_argnames="n_clusters")
-def spectral_labels(affinity: Array, n_clusters: Positive, where: Array | None = None) -> Array:
+def spectral_labels(affinity: AnyArray, n_clusters: Positive, where: AnyArray | None = None) -> Array:
     """Labels by spectral clustering: from the eigenvectors by a pivoted QR decomposition, without randomness.
 
     Args:

@@ -3,14 +3,16 @@
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from fljax.server.checks import check_one, check_vector, everyone, shape_of
 from fljax.server.entry import checked, compiled, count_from
 from fljax.server.labels import canonical, rank
+from fljax.types import AnyArray
 
 
 @compiled
-def cut(tree: Array, height: Array | float, where: Array | None = None) -> Array:
+def cut(tree: AnyArray, height: ArrayLike, where: AnyArray | None = None) -> Array:
     """The clusters of a tree at a height: every merge at or below it is made.
 
     Args:
@@ -40,7 +42,7 @@ def cut(tree: Array, height: Array | float, where: Array | None = None) -> Array
 
 @checked(k=count_from(1, "number of clusters"))
 @compiled
-def cut_k(tree: Array, k: Array | int, where: Array | None = None, within: Array | None = None) -> Array:
+def cut_k(tree: AnyArray, k: ArrayLike, where: AnyArray | None = None, within: AnyArray | None = None) -> Array:
     """The clusters of a tree that is cut into k clusters; of merges at equal heights, the later is undone first.
 
     Args:
@@ -89,7 +91,7 @@ def cut_at_or_k(tree: Array, height: Array | float, k: int | None, where: Array 
     return cut(tree, height, where) if k is None else cut_k(tree, k, where)
 
 
-def n_clients(name: str, tree: Array) -> int:
+def n_clients(name: str, tree: AnyArray) -> int:
     """The number of clients n of a tree from `linkage`; ValueError unless its shape is (n-1, 4)."""
     shape = shape_of(name, tree)
     if len(shape) != 2 or shape[1] != 4:
@@ -97,7 +99,7 @@ def n_clients(name: str, tree: Array) -> int:
     return shape[0] + 1
 
 
-def _label(tree: Array, is_made: Array, where: Array | None) -> Array:
+def _label(tree: AnyArray, is_made: AnyArray, where: AnyArray | None) -> Array:
     """The clusters if exactly the merges where ``is_made`` are made."""
     n = n_clients("tree", tree)
     children = tree[:, :2].astype(jnp.int32)
