@@ -13,6 +13,7 @@ seconds depend on it. Its machine is a processor fitted to one published number 
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from dcpfl_methods import (
@@ -52,7 +53,7 @@ HELD_BACK = 0.1
 SMOKE_ROUNDS = 40
 
 
-def contenders(model: Model, scale: Scale, sgd: Mapping[str, float | None] | None = None) -> tuple[Methods, Methods]:
+def contenders(model: Model, scale: Scale, sgd: Mapping[str, Any] | None = None) -> tuple[Methods, Methods]:
     """The table's methods, and those that need a validation split; None: they step as in the tables."""
     work, sgd = effort(scale), steps(scale) if sgd is None else sgd
     methods = {
@@ -200,7 +201,7 @@ def settings(scale: Scale) -> None:
     show(scale, "settings", "fashion_mnist, Mid, by the clients' steps", table(results, quantities))
 
 
-PARTS: Mapping[str, Mapping[str, bool]] = {"Comp": {}, "NoDC": {"dynamic": False}, "NoLA": {"layerwise": False}}
+PARTS: Mapping[str, Mapping[str, Any]] = {"Comp": {}, "NoDC": {"dynamic": False}, "NoLA": {"layerwise": False}}
 """The method and what is left out of it: choices of `dcpfl`."""
 
 

@@ -61,7 +61,7 @@ def paper_bands(dataset: str, scale: Scale, val_fraction: float = 0.0) -> dict[s
     return bands(dataset, scale, n_clients, examples, val_fraction)
 
 
-def steps(scale: Scale) -> dict[str, float | None]:
+def steps(scale: Scale) -> dict[str, Any]:
     """Numbers of the clients' steps in the tables; at smoke, whose runs are short, with momentum."""
     return {"lr": LR, "momentum": scale.pick(MOMENTUM, None)}
 

@@ -38,7 +38,7 @@ from fljax.models import mlp
 from fljax.numbers import as_dict, joined, numbers_of, replace
 from fljax.rounds.bricks import BRICKS
 from fljax.rounds.combine import mean
-from fljax.rounds.method import Brick
+from fljax.rounds.slots import Brick
 from fljax.run.identity import static_choices
 from fljax.run.plots import save
 from fljax.run.surroundings import versions

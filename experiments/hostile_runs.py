@@ -17,7 +17,7 @@ from fljax.attacks.updates import crafted
 from fljax.data.federation import n_classes
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds.combine import Combine, as_combine
-from fljax.rounds.method import Brick
+from fljax.rounds.slots import Brick
 from fljax.rounds.uplink.chain import NOTHING, Memory, Transform, with_uplink
 from fljax.rounds.uplink.message import Message, Trip
 from fljax.run.one_round import as_traced

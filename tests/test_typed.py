@@ -1,5 +1,6 @@
 """What a user's type checker sees: basedpyright checks this file, and it runs too."""
 
+from pathlib import Path
 from typing import assert_type
 
 import jax
@@ -9,8 +10,9 @@ import pytest
 from jax import Array
 
 import fljax
-from fljax import Algorithm, Examples, server
-from fljax.rounds import Method
+from fljax import Algorithm, Examples, LocalHyper, Model, Work, server
+from fljax.algorithms.fedprox import FedProxHyper
+from fljax.rounds.bricks import BRICKS
 
 
 def test_examples_take_arrays_of_numpy_and_hold_arrays():
@@ -26,7 +28,7 @@ def test_data_sets_without_users_are_examples():
     assert type(train) is type(test) is Examples
 
 
-def test_primitives_keep_their_signatures():
+def test_primitives_take_arrays_of_numpy_and_keep_their_signatures():
     def traced(label: Array, value: Array) -> None:
         assert_type(server.adjusted_rand(label, label), Array)
         assert_type(server.kmeans(jax.random.key(0), value, 2).label, Array)
@@ -38,9 +40,58 @@ def test_primitives_keep_their_signatures():
         TypeError, match=r"^cluster_mean\(stacked, weight, label, empty\): multiple values for .*'empty'"
     ):
         server.cluster_mean(value, label, label, value, empty=value)  # pyright: ignore[reportCallIssue]
+    assert_type(server.due_layers(np.int32(4), np.ones((1, 2), np.int32)), Array)
+    tree = np.array([[0, 1, 1.0, 2]])
+    assert_type(server.threshold(np.int32(1), np.float32(0.5)), Array)
+    with pytest.raises(ValueError, match="label has shape"):  # which tells before anything is compiled
+        server.next_split(tree, np.zeros(3, np.int32), np.int32(0), np.float32(0.5))
+    with pytest.raises(ValueError, match="labelling is of type list, not an array"):
+        server.adjusted_rand([0, 1], np.zeros(2, int))  # pyright: ignore[reportArgumentType]
 
 
-def test_methods_by_name_return_algorithms():
-    assert_type(fljax.fedavg, Method)
-    model = fljax.MODELS["logistic_regression"]((2, 2, 1), n_classes=2)
-    assert_type(fljax.fedavg(model, fljax.Work(1, 8)), Algorithm)
+def test_methods_know_their_static_choices_and_their_hyperparameters():
+    model, work = fljax.MODELS["logistic_regression"]((2, 2, 1), n_classes=2), fljax.Work(1, 8)
+    assert_type(fljax.ifca(model, work, n_clusters=4), Algorithm)
+    assert_type(fljax.ifca(model=model, work=work), Algorithm)
+    assert_type(fljax.fedprox.Hyper(mu=0.5, lr=0.1), FedProxHyper)
+    assert_type(fljax.compose("fedavg+krum")(model, work), Algorithm)
+    assert_type((fljax.fedavg + BRICKS["krum"])(model, work, weighting="uniform"), Algorithm)
+    with pytest.raises(ValueError, match="ifca has no static choice 'n_cluster'"):
+        fljax.ifca(model, work, n_cluster=4)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(ValueError, match="weighting='siz' is unknown"):
+        fljax.fedprox(model, work, weighting="siz")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="n_clusters='4' is not a whole number"):
+        (fljax.ifca + BRICKS["prox"])(model, work, n_clusters="4")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="muh"):
+        fljax.fedprox.Hyper(muh=0.5)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(TypeError, match=r"^fedavg\(model, work, .*\): missing a required argument: 'work'"):
+        fljax.fedavg(model)  # pyright: ignore[reportCallIssue]
+
+
+def test_methods_of_ones_own_know_them_too():
+    @fljax.method
+    def plain(model: Model, work: Work, n_parts: int = 2) -> Algorithm:
+        """Plain: FedAvg."""
+        return fljax.fedavg(model, work)
+
+    @fljax.method(kind="personalised")
+    def personal(model: Model, work: Work) -> Algorithm:
+        """Personal: FedAvg."""
+        return fljax.fedavg(model, work)
+
+    @fljax.method(FedProxHyper, "nobody, never")
+    def proximal(model: Model, work: Work) -> Algorithm:
+        """Proximal: FedAvg."""
+        return fljax.fedavg(model, work)
+
+    assert_type(plain.Hyper(lr=0.1), LocalHyper)
+    assert_type(personal.Hyper(lr=0.1), LocalHyper)
+    assert_type(proximal.Hyper(mu=0.1), FedProxHyper)
+    with pytest.raises(ValueError, match="plain has no static choice 'parts'"):
+        plain(None, Work(1, 8), parts=3)  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+def test_methods_are_listed_for_type_checkers_by_name():
+    stub = Path(fljax.__file__).with_suffix(".pyi").read_text()
+    lines = [f"from .algorithms.{name} import {name} as {name}" for name in fljax.ALGORITHMS]
+    assert [line for line in stub.splitlines() if line.startswith("from .algorithms.")] == lines

@@ -7,13 +7,13 @@ from importlib import import_module
 
 from fljax.choices import check_kind, unknown
 from fljax.rounds.bricks import BRICKS
-from fljax.rounds.method import KINDS, Method
+from fljax.rounds.method import KINDS, AnyMethod, Method
 
 
-class _Methods(Mapping[str, Method]):
+class _Methods(Mapping[str, AnyMethod]):
     """Name -> method: each file or folder here is one method, imported on first use."""
 
-    def __getitem__(self, name: str) -> Method:
+    def __getitem__(self, name: str) -> AnyMethod:
         if name not in self._names():
             raise KeyError(unknown("algorithm", name, self._names()))
         return getattr(import_module(f"{__name__}.{name}"), name)
@@ -33,16 +33,16 @@ class _Methods(Mapping[str, Method]):
         return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 
-ALGORITHMS: Mapping[str, Method] = _Methods()
+ALGORITHMS: Mapping[str, AnyMethod] = _Methods()
 """Name -> method, in alphabetical order."""
 
 
-def by_kind() -> dict[str, Method]:
+def by_kind() -> dict[str, AnyMethod]:
     """Name -> method for all methods, ordered by kind: baselines first."""
     return dict(sorted(ALGORITHMS.items(), key=lambda item: KINDS.index(item[1].kind)))
 
 
-def compose(method: str | Method, *bricks: str) -> Method:
+def compose(method: str | AnyMethod, *bricks: str) -> AnyMethod:
     """A method with bricks in its slots: ``compose("fedprox+median+adam")``, or ``compose(mine, "median")``.
 
     Args:
@@ -62,7 +62,7 @@ def compose(method: str | Method, *bricks: str) -> Method:
 
 
 @cache  # equal compositions are one method, and so compile to one program
-def _composed(method: str | Method, *bricks: str) -> Method:
+def _composed(method: str | AnyMethod, *bricks: str) -> AnyMethod:
     if not isinstance(method, Method):
         base, *first_bricks = method.split("+")
         if base in BRICKS and base not in ALGORITHMS:

@@ -42,10 +42,11 @@ from fljax.rounds.first_models import balanced_draw
 from fljax.rounds.head_tuning import head_tuned
 from fljax.rounds.joining import join_cluster, new_client_rounds
 from fljax.rounds.local import Local, train, trained_on
-from fljax.rounds.method import Brick, Method, method
+from fljax.rounds.method import Method, method
 from fljax.rounds.one_shot import one_shot_clustering
 from fljax.rounds.sampling import Sampling, by_size, fixed, poisson, table, uniform
 from fljax.rounds.sharing import GLOBAL_AND_OWN, NOTHING, WHOLE, Sharing, all_but, all_but_paths, last_layers, only
+from fljax.rounds.slots import Brick
 from fljax.rounds.tuning import TunedHyper, tuned
 from fljax.rounds.uplink.private import check_not_private
 

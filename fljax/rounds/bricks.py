@@ -9,7 +9,7 @@ from fljax.numbers import Scalar, hyper, number
 from fljax.rounds import combine
 from fljax.rounds.extrapolation import extrapolated
 from fljax.rounds.local import as_it_is, proximal_to_start
-from fljax.rounds.method import Brick
+from fljax.rounds.slots import Brick
 from fljax.rounds.uplink import private
 from fljax.rounds.uplink.named import DOWNLINK, UPLINK
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, update_wrapper
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 import numpy as np
 from jax import Array
@@ -20,6 +20,7 @@ from fljax.models.task import check_is_model
 from fljax.numbers import LocalHyper, hyper, is_hyper, joined, numbers_of
 from fljax.rounds.documented import documented
 from fljax.rounds.local import checking_terms
+from fljax.rounds.slots import Brick, Slot
 from fljax.rounds.uplink.chain import chained, with_uplink
 from fljax.rounds.uplink.downlink import with_downlink
 from fljax.types import About, Algorithm, Model, Params, Work
@@ -29,40 +30,23 @@ Kind = Literal["baseline", "one model", "personalised", "clustered"]
 
 KINDS: tuple[Kind, ...] = ("baseline", "one model", "personalised", "clustered")
 
-Slot = Literal["loss", "augment", "uplink", "downlink", "combine", "server"]
-"""What a brick changes: the clients' loss, their training examples, their updates on the way to the server, the
-server's model on the way to the clients, the combination of received models, or the server's step towards it."""
-
+P = ParamSpec("P")  # the arguments of a method's factory: model, work and static choices
+H = TypeVar("H")  # its class of hyperparameters
 
 _NO_HYPER = "is not a class of hyperparameters; write @fljax.hyper above it"
 
 
-class Brick(NamedTuple):
-    """A part that fits every method with its slot: "fedavg+krum"."""
-
-    name: str
-    slot: Slot
-    value: Any  # by slot: a `Term`; an `Augment`; a `Link`; a `Combine` or its short form; a function of a `Combine`
-    summary: str
-    Hyper: type[Any] | None = None
-    paper: str = ""
-    link: str = ""
-    before: tuple[str, ...] = ()  # names of bricks that must come after it
-
-    def __repr__(self) -> str:
-        return self.name
-
-
 @dataclass(eq=False, repr=False)
-class Method:
+class Method(Generic[P, H]):
     """A method, such as ``fljax.ifca``: ``fljax.ifca(model, work, n_clusters=4)``, ``fljax.ifca.Hyper(lr=0.1)``.
 
     Called with a model, local work and static choices, it returns the `Algorithm`; equal arguments return the same
-    object. ``method + brick`` is the method with the brick in its slot.
+    object. ``method + brick`` is the method with the brick in its slot. To type checkers it has the arguments of its
+    factory and its own class of hyperparameters.
     """
 
-    factory: Callable[..., Algorithm]
-    Hyper: type[Any]
+    factory: Callable[P, Algorithm]
+    Hyper: type[H]
     paper: str
     link: str
     kind: Kind
@@ -75,7 +59,7 @@ class Method:
         self.name = "+".join([self.factory.__name__, *(brick.name for brick in self.bricks)])
         self._made: dict[Any, Algorithm] = {}
 
-    def __call__(self, model: Model, work: Work, *args: Any, **choices: Any) -> Algorithm:
+    def __call__(self, *args: P.args, **choices: P.kwargs) -> Algorithm:
         """The algorithm.
 
         Raises:
@@ -89,10 +73,14 @@ class Method:
                 f"{self.name} has no static choice {unknown[0]!r}; its static choices: {names}; hyperparameters belong "
                 "to its Hyper"
             )
+        try:
+            bound = signature.bind(*args, **choices)
+        except TypeError as error:
+            raise TypeError(f"{self.name}({', '.join(signature.parameters)}): {error}") from None
+        model, work = bound.arguments["model"], bound.arguments["work"]
         check_is_model(model)
         check_kind("work", work, Work, "give fljax.Work(epochs, batch_size)")
         check_work(work)
-        bound = signature.bind(model, work, *args, **choices)
         bound.apply_defaults()
         # A scalar of NumPy is converted to its number, so that it does not recompile.
         bound.arguments |= {name: one.item() for name, one in bound.arguments.items() if isinstance(one, np.generic)}
@@ -127,7 +115,8 @@ class Method:
                         f"{self.name}: {brick.name} would replace combine={static['combine']}; leave one out"
                     )
                 filled["combine"] = brick.value if brick.slot == "combine" else brick.value(filled["combine"])
-        algorithm = self.factory(model, work._replace(terms=(*work.terms, *terms.values())), **filled)
+        factory: Callable[..., Algorithm] = self.factory
+        algorithm = factory(model, work._replace(terms=(*work.terms, *terms.values())), **filled)
         check_kind(
             f"what the function of {self.name} returns", algorithm, Algorithm, "return one, as fljax.averaging does"
         )
@@ -144,7 +133,7 @@ class Method:
         algorithm = with_downlink(algorithm, chained(downlinks)) if downlinks else algorithm
         return algorithm._replace(about=about)
 
-    def __add__(self, brick: Brick) -> "Method":
+    def __add__(self, brick: Brick) -> "Method[P, Any]":
         """The method with a brick in its slot.
 
         Raises:
@@ -225,18 +214,26 @@ class Method:
         return f"<method {self.name}>"
 
 
-@overload
-def method(Hyper: Callable[..., Algorithm], /) -> Method: ...
+AnyMethod = Method[..., Any]
+"""A method whose static choices and hyperparameters are not known to type checkers, as one that is found by name."""
+
+
+class _Decorator(Protocol[H]):
+    """What `method` returns: it makes a factory a `Method` with these hyperparameters."""
+
+    def __call__(self, factory: Callable[P, Algorithm], /) -> Method[P, H]: ...
+
+
 @overload
 def method(
-    Hyper: type[Any] = LocalHyper,
-    paper: str = "",
-    link: str = "",
-    *,
-    kind: Kind = "one model",
-    sends: bool | None = None,
-    trains: bool = True,
-) -> Callable[[Callable[..., Algorithm]], Method]: ...
+    Hyper: type[H], paper: str = ..., link: str = ..., *, kind: Kind = ..., sends: bool | None = ..., trains: bool = ...
+) -> _Decorator[H]: ...
+@overload
+def method(
+    *, paper: str = ..., link: str = ..., kind: Kind = ..., sends: bool | None = ..., trains: bool = ...
+) -> _Decorator[LocalHyper]: ...
+@overload
+def method(Hyper: Callable[P, Algorithm], /) -> Method[P, LocalHyper]: ...
 def method(
     Hyper: Any = LocalHyper,
     paper: str = "",
@@ -272,7 +269,7 @@ def method(
     if not (isinstance(Hyper, type) and is_hyper(Hyper)):
         raise ValueError(f"Hyper={Hyper!r} {_NO_HYPER}")
 
-    def made(factory: Callable[..., Algorithm]) -> Method:
+    def made(factory: Callable[P, Algorithm]) -> Method[P, Any]:
         if (first := list(inspect.signature(factory).parameters)[:2]) != ["model", "work"]:
             raise ValueError(f"{factory.__name__}({', '.join(first)}): the first arguments of a method are model, work")
         factory.__doc__ = documented(factory)
@@ -314,4 +311,4 @@ def _as_hashable(value: Any) -> Any:
     return tuple(map(_as_hashable, value)) if isinstance(value, list) else value
 
 
-__all__ = ["KINDS", "Brick", "Kind", "Method", "Slot", "hyper", "method"]
+__all__ = ["KINDS", "AnyMethod", "Brick", "Kind", "Method", "Slot", "hyper", "method"]

@@ -1,7 +1,7 @@
 """The uplink and downlink bricks by name, such as "top_k" in "fedavg+top_k"."""
 
 from fljax.numbers import Scalar, hyper, number
-from fljax.rounds.method import Brick
+from fljax.rounds.slots import Brick
 from fljax.rounds.uplink import compression, limits, private, sybils
 from fljax.rounds.uplink.chain import Transform
 from fljax.rounds.uplink.downlink import renamed
