@@ -22,7 +22,8 @@ class RunSettings(NamedTuple):
         method with bricks, ./mine.py:mymethod a method of your own.
     dataset: name of a data set; see fljax data list.
     data_folder: folder of the data set's files; None: searched for.
-    data: your own data instead of a data set: a .csv, .tsv, .parquet, .npz or (LEAF's) .json file, or a folder.
+    data: your own data instead of a data set: a .csv, .csv.gz, .tsv, .tsv.gz, .parquet, .npz or (LEAF's) .json
+        file, or a folder.
     client_column: column of a table, or array of an .npz, that names the client of each example.
     label_column: column of a table, or array, with the labels; several: several targets, or labels of 0 and 1.
     feature_column: columns of a table, or array, that are the network's inputs; None: all others.

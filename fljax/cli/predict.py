@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from fljax.cli.folders import folders_and_words
 from fljax.cli.run import start
+from fljax.data.file_kinds import stem_of
 from fljax.files import write_atomically
 
 USAGE = """usage: fljax predict FOLDER [--method NAME] [--split test|val|train|new] [--out FILE]
@@ -18,8 +19,8 @@ again.
   --method  one method of the run; default: all
   --split   the examples; default: test. new: the test examples of the clients that --new-clients held out, predicted by
             the models that these clients got
-  --data    new examples instead, with or without labels: a .csv, .tsv, .parquet or .npz file with the run's columns or
-            arrays, or a folder of images
+  --data    new examples instead, with or without labels: a .csv, .csv.gz, .tsv, .tsv.gz, .parquet or .npz file with
+            the run's columns or arrays, or a folder of images
   --client  the client whose model predicts all new examples; default: the client that the file names for each example,
             or the model that all clients share
   --join    labelled examples, in such a file, of clients that did not participate in the run: each gets a model as a
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str]) -> None:
         raise ValueError(f"{folders[1]}: fljax predict reads one folder at a time; leave it out")
     if not folders[0].is_dir():
         raise ValueError(f"there is no folder {folders[0]}; results are in results/")
-    examples = f"of_{Path(options['data']).stem}" if "data" in options else options.get("split", "test")
+    examples = f"of_{stem_of(Path(options['data']))}" if "data" in options else options.get("split", "test")
     parts = [examples, *(options[name].replace("/", "-") for name in ("method", "client") if name in options)]
     out = Path(options.get("out", folders[0] / f"predictions_{'_'.join(parts)}.csv"))
     if out.is_dir() or out.suffix != ".csv":

@@ -9,6 +9,7 @@ import numpy as np
 
 from fljax.choices import check_choices, there_are
 from fljax.data.federation import on_host
+from fljax.data.file_kinds import ALLOWED_TABLES, TABLES, is_packed, kind_of
 from fljax.data.image_folders import read_images
 from fljax.data.label_columns import TaskChoice
 from fljax.data.labels import are_classes, counts_classes
@@ -16,7 +17,7 @@ from fljax.data.leaf import read_leaf
 from fljax.data.numbered import are_whole, numbered
 from fljax.data.own import OwnData, own_data
 from fljax.data.readers.leaf import find_shards
-from fljax.data.tables import TABLES, Columns, as_columns, read_table, table_in
+from fljax.data.tables import Columns, as_columns, read_table, table_in
 from fljax.data.words import USUAL, Words
 from fljax.files import as_path, naming
 
@@ -32,8 +33,8 @@ ARRAYS = {
 def read_own(
     path: str | Path, columns: Columns | None = None, task: TaskChoice = "auto", words: Words = USUAL
 ) -> OwnData:
-    """Your own data from a file (``.csv``, ``.tsv``, ``.npz``, ``.json``, or ``.parquet`` with pandas or polars) or a
-    folder.
+    """Your own data from a file (``.csv``, ``.csv.gz``, ``.tsv``, ``.tsv.gz``, ``.npz``, ``.json``, or ``.parquet``
+    with pandas or polars) or a folder.
 
     Args:
         path: the file, or a folder ``client/class/image.png`` or ``train/client/class/image.png``, or LEAF's with
@@ -52,18 +53,18 @@ def read_own(
             f"{path} is Python; a partition of yours can read any data: fljax run --partition ./mine.py:name"
         )
     if not path.exists():
-        raise ValueError(f"there is no {path}; give a .csv, .tsv, .parquet, .npz or .json file, or a folder of images")
-    if path.is_dir() or path.suffix == ".json":
+        raise ValueError(f"there is no {path}; give a {ALLOWED_TABLES}, .npz or .json file, or a folder of images")
+    if path.is_dir() or kind_of(path) == ".json":
         if columns is not None and (given_roles := [name for name, value in columns._asdict().items() if value]):
             kind = "a folder" if path.is_dir() else "LEAF's JSON"
             raise ValueError(f"{path} is {kind}, but a column is given for {', '.join(given_roles)}; leave it out")
         is_json = path.is_file() or find_shards(path) is not None
         return _for_task(read_leaf(path, words) if is_json else read_images(path), task, path)
-    if path.suffix == ".npz":
+    if kind_of(path) == ".npz":
         return _with_class_names(_for_task(read_npz(path, columns, task), task, path))
-    if path.suffix not in TABLES:
+    if kind_of(path) not in TABLES:
         raise ValueError(
-            f"{path} is a {path.suffix or 'nameless'} file; give .csv, .tsv, .parquet, .npz, .json or a folder"
+            f"{path} is a {path.suffix or 'nameless'} file; give {ALLOWED_TABLES}, .npz, .json or a folder"
         )
     if columns is None or not columns.label:
         with naming(path):
@@ -126,19 +127,34 @@ def array_names(path: Path) -> list[str]:
 
 
 def n_bytes_unpacked(path: Path) -> int:
-    """Least number of bytes that reading a user's file takes: for an ``.npz``, the unpacked size of its arrays.
+    """Least number of bytes that reading a user's file takes: of a packed file, its unpacked size.
 
     0 for a file that cannot be read; reading it reports why.
     """
     if path.is_dir() or not path.exists():
         return 0
-    if path.suffix != ".npz":
-        return path.stat().st_size
+    n_bytes = path.stat().st_size
+    if is_packed(path):
+        return _n_bytes_of_gzip(path, n_bytes)
+    if kind_of(path) != ".npz":
+        return n_bytes
     try:
         with ZipFile(path) as archive:
             return sum(part.file_size for part in archive.infolist())
     except (BadZipFile, OSError, ValueError, NotImplementedError):
         return 0
+
+
+_MOST_PACKED = 1032
+"""Bytes that gzip packs into one at most."""
+
+
+def _n_bytes_of_gzip(path: Path, n_bytes: int) -> int:
+    """The size that a packed file states in its last four bytes, which is that of its last part, modulo 2^32."""
+    with path.open("rb") as file:
+        file.seek(max(n_bytes - 4, 0))
+        stated = int.from_bytes(file.read(4), "little")
+    return stated if stated <= _MOST_PACKED * n_bytes else n_bytes  # else the file is damaged, as reading it says
 
 
 def _names_by_role(columns: Columns) -> dict[str, str]:

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fljax.data.columns import features_of, text_of, texts_of
+from fljax.data.file_kinds import ALLOWED_TABLES, TABLES, kind_of
 from fljax.data.files import arrays_in
 from fljax.data.image_folders import IMAGES, images_in
-from fljax.data.tables import TABLES, Columns, Table, clients_in, table_in
+from fljax.data.tables import Columns, Table, clients_in, table_in
 from fljax.data.words import tokens_of
 from fljax.files import naming
 
@@ -50,17 +51,19 @@ def read_new(path: str | Path, known: Known, labelled: bool = False) -> NewExamp
     """
     path = Path(path)
     if not path.exists():
-        raise ValueError(f"there is no {path}; give a .csv, .tsv, .parquet or .npz file, or a folder of images")
+        raise ValueError(f"there is no {path}; give a {ALLOWED_TABLES} or .npz file, or a folder of images")
     with naming(path):
         if path.is_dir():
             examples = _images(path)
-        elif path.suffix == ".npz":
+        elif kind_of(path) == ".npz":
             examples = _arrays(path, known.columns, labelled)
-        elif path.suffix in TABLES:
+        elif kind_of(path) in TABLES:
             examples = _rows(table_in(path), known)
         else:
-            kinds = f"{', '.join(TABLES)}, .npz, or a folder of images"
-            raise ValueError(f"new examples in a {path.suffix or 'nameless'} file cannot be read; give {kinds}")
+            raise ValueError(
+                f"new examples in a {path.suffix or 'nameless'} file cannot be read; give {ALLOWED_TABLES}, .npz, or a "
+                "folder of images"
+            )
         if labelled and not examples.label:
             absent = ", ".join(map(repr, known.columns.label))
             where = "in folders CLIENT/CLASS/" if path.is_dir() else f"in a column {absent or 'label'}"
@@ -113,7 +116,7 @@ def _input_columns(known: Known, categories: dict[str, list[str]], column_names:
 def _arrays(path: Path, columns: Columns, labelled: bool) -> NewExamples:
     """The examples of an ``.npz``; labels are read only if ``labelled``."""
     if columns.categories or columns.ignored or columns.text is not None:
-        raise ValueError(f"the run's examples are rows of a table; give one with its columns, {', '.join(TABLES)}")
+        raise ValueError(f"the run's examples are rows of a table; give one with its columns, {ALLOWED_TABLES}")
     wanted = columns._replace(label=columns.label if labelled else (), part=None)
     arrays = arrays_in(path, wanted, needed=("x", "y") if labelled else ("x",))
     x, y, client = arrays["x"], arrays["y"] if labelled else None, arrays["client"]

@@ -11,6 +11,7 @@ from fljax.choices import check_choices, check_kind, there_are
 from fljax.data.bad_cells import Where
 from fljax.data.columns import features_of, text_of, texts_of
 from fljax.data.csv_files import read_lines
+from fljax.data.file_kinds import TEXT_TABLES, kind_of
 from fljax.data.fill import Fill
 from fljax.data.label_columns import TaskChoice, labels_of
 from fljax.data.own import OwnData, own_data
@@ -20,8 +21,6 @@ from fljax.data.words import USUAL, Words, as_words
 from fljax.files import naming
 from fljax.ranges import said
 
-TEXT_TABLES = (".csv", ".tsv")
-TABLES = (*TEXT_TABLES, ".parquet")
 NO_ROWS = "no rows; give the names of the columns, and some examples below"
 
 
@@ -139,7 +138,7 @@ def table_in(path: Path) -> Table:
     Raises:
         ValueError: the file is of another kind, has no rows, or has two columns of the same name.
     """
-    table = _text_table(path) if path.suffix in TEXT_TABLES else _parquet_table(path)
+    table = _text_table(path) if kind_of(path) in TEXT_TABLES else _parquet_table(path)
     if not len(next(iter(table.columns.values()), ())):
         raise ValueError(NO_ROWS)
     return table

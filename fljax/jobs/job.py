@@ -11,6 +11,7 @@ from fljax.catalogue.job import RUN, WORK, RunSettings
 from fljax.catalogue.own import short_name
 from fljax.catalogue.parameters import Schema, Section
 from fljax.catalogue.words import nearest, shown, written
+from fljax.data.file_kinds import TABLES, kind_of
 from fljax.jobs.layers import file_of, naming_file, read_layers
 from fljax.jobs.optimizers import check_optimizer
 from fljax.jobs.settings import (
@@ -165,7 +166,8 @@ def schema_of(layers: Sequence[Layer], own: Section) -> Schema:
         return naming_file(layers, max(setting_layers, default=0))
 
     if "dataset" in own:
-        if Path(word := named("dataset")).suffix in (".csv", ".tsv", ".parquet", ".npz") or Path(word).is_dir():
+        file = Path(word := named("dataset"))
+        if kind_of(file) in (*TABLES, ".npz") or file.is_dir():
             raise ValueError(f"--dataset {word}: for your own data write --data {word}; --dataset names a set of fljax")
         with where_said("dataset"):
             nearest(word, names("dataset"), "data set")

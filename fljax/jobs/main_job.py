@@ -5,6 +5,7 @@ from pathlib import Path
 
 from fljax.catalogue.job import RUN
 from fljax.catalogue.words import shown
+from fljax.data.file_kinds import TABLES, kind_of
 from fljax.jobs.settings import Layer, last, of_toml
 from fljax.jobs.unlike import OF_COLUMNS
 
@@ -35,7 +36,7 @@ def own_defaults(layers: Sequence[Layer]) -> list[Layer]:
     if partition != ["natural"] and (last(layers, "client_column") or ["None"]) != ["None"]:
         raise ValueError(f"--partition {partition[0]}: --client-column names the clients already; give one of the two")
     main = last(layers[:1], "algorithm") or []
-    is_table = Path((last(layers, "data") or [""])[0]).suffix in (".csv", ".tsv", ".parquet")
+    is_table = kind_of(Path((last(layers, "data") or [""])[0])) in TABLES
     has_numbers = is_table and (last(layers, "text_column") or ["None"]) == ["None"]
     layer: Layer = [("partition", ["natural"]), ("normalize", ["standard" if has_numbers else "unit"])]
     layer.append(("algorithm", [name for name in main if name not in OF_PUBLIC_DATA]))

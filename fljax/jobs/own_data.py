@@ -9,6 +9,7 @@ import numpy as np
 
 from fljax.catalogue.words import shown
 from fljax.data.datasets import NAMES
+from fljax.data.file_kinds import kind_of
 from fljax.data.files import array_names, n_bytes_unpacked, read_own
 from fljax.data.label_columns import TaskChoice
 from fljax.data.labels import are_classes
@@ -63,7 +64,7 @@ def own_federation(job: Job) -> Federation | None:
     data, settings = read_data(job), job.settings["partition"]
     if data.client is None:
         path = Path(str(job.run.data))
-        choice = f", one of its arrays {', '.join(array_names(path))}" if path.suffix == ".npz" else ""
+        choice = f", one of its arrays {', '.join(array_names(path))}" if kind_of(path) == ".npz" else ""
         raise ValueError(
             f"--data {path} does not name the clients of its examples; give --client-column NAME{choice}, or "
             "--partition iid --partition.n-clients 10"

@@ -1,6 +1,7 @@
 """`--data mine.csv --client-column hospital --label-column sick`: one's own data on the command line."""
 
 import csv
+import gzip
 import re
 import warnings
 from pathlib import Path
@@ -233,6 +234,7 @@ def test_settings_of_the_partition_hold_for_the_tables_clients(table):
         (("--label-column", "sick", "--partition.min-size", "99"), "the largest has 20"),
         (("--label-column", "sick"), "line 2 (client 'h0'), column 'cost'"),
         (("--dataset", "mine.npz", "--data", "None"), "for your own data write --data mine.npz"),
+        (("--dataset", "MINE.csv.GZ", "--data", "None"), "for your own data write --data MINE.csv.GZ"),
     ],
 )
 def test_what_is_wrong_is_one_line(table, capsys, options, message):
@@ -296,6 +298,18 @@ def test_a_table_is_separated_by_what_its_first_line_has(table, separator):
     np.testing.assert_array_equal(federation.train.pool.x, expected.train.pool.x)
     table.write_text(text.replace("h0", f'"h{separator}0"').replace("noise", f'"noise{separator}"', 1))
     assert make_parts(read_job(arguments(table, *options)))[0].train.size.tolist() == expected.train.size.tolist()
+
+
+def test_a_packed_table_is_run_as_the_table_is(table):
+    """With the same defaults, such as inputs that are scaled."""
+    options = ("--label-column", "sick", "--feature-column", "age")
+    plain = read_job(arguments(table, *options))
+    packed = table.with_name("MINE.CSV.gz")
+    packed.write_bytes(gzip.compress(table.read_bytes()))
+    job = read_job(arguments(packed, *options))
+    assert job.run == plain.run._replace(data=str(packed))
+    (federation, _), (expected, _) = make_parts(job), make_parts(plain)
+    np.testing.assert_array_equal(federation.train.pool.x, expected.train.pool.x)
 
 
 @pytest.mark.parametrize(

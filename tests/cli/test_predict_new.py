@@ -172,10 +172,13 @@ def test_what_the_run_did_not_have_is_refused(trained_folder, changes, message, 
             ["--data", "d.csv", "--split", "val"],
             "--split val: it selects examples of the run; leave --split or --data out",
         ),
-        (["--data", "nowhere.csv"], "nowhere.csv; give a .csv, .tsv, .parquet or .npz file, or a folder of images"),
+        (
+            ["--data", "nowhere.csv"],
+            "nowhere.csv; give a .csv, .csv.gz, .tsv, .tsv.gz, .parquet or .npz file, or a",
+        ),
         (
             ["--data", __file__],
-            "new examples in a .py file cannot be read; give .csv, .tsv, .parquet, .npz, or a folder of images",
+            "new examples in a .py file cannot be read; give .csv, .csv.gz, .tsv, .tsv.gz, .parquet, .npz, or a",
         ),
     ],
 )

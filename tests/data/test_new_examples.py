@@ -1,5 +1,6 @@
 """New examples come to a trained network as those of its run did."""
 
+import gzip
 import shutil
 
 import numpy as np
@@ -40,6 +41,8 @@ def test_labels_are_taken_where_all_are_there(tmp_path):
     (tmp_path / "n.csv").write_text("young,n,who,old\n1,1.5,2,0\n")
     new = read_new(tmp_path / "n.csv", known_of(columns, data))
     assert (new.client.tolist(), [label.tolist() for label in new.label]) == (["2"], [["0"], ["1"]])
+    (tmp_path / "N.CSV.gz").write_bytes(gzip.compress((tmp_path / "n.csv").read_bytes()))
+    assert read_new(tmp_path / "N.CSV.gz", known_of(columns, data)).x.tolist() == new.x.tolist()
 
 
 def test_a_column_of_arrays_beside_an_index_without_a_name_and_an_ignored_one(tmp_path):

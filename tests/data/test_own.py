@@ -1,5 +1,6 @@
 """Data of one's own: from arrays, tables, files, with the place of whatever is wrong in it."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import fljax
 from fljax.data.bad_cells import Where
 from fljax.data.columns import features_of, text_of
 from fljax.data.draw import draw
-from fljax.data.files import read_own
+from fljax.data.file_kinds import is_packed, stem_of
+from fljax.data.files import n_bytes_unpacked, read_own
 from fljax.data.label_columns import labels_of
 from fljax.data.number_columns import numbers_of
 from fljax.data.numbered import numbered
@@ -284,6 +286,36 @@ def test_a_csv_with_a_client_column(tmp_path):
         read_own(write_table(tmp_path, CSV), Columns(("age",), "hospital", features=("blood",)), "regression").classes
         == ()
     )
+
+
+@pytest.mark.parametrize("name", ["MINE.CSV", "mine.csv.gz", "Mine.Csv.GZ", "MINE.TSV", "mine.tsv.gz"])
+def test_tables_with_names_in_capitals_or_packed_are_the_same(tmp_path, name):
+    expected = read_own(write_table(tmp_path, CSV), COLUMNS)
+    text = ("\ufeff" + CSV.replace(",", "\t") if "tsv" in name.lower() else CSV).encode()
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text) if is_packed(path) else text)
+    data = read_own(path, COLUMNS)
+    np.testing.assert_array_equal(data.examples.x, expected.examples.x)
+    assert (data.clients, data.classes) == (expected.clients, expected.classes)
+    assert stem_of(path).lower() == "mine"
+    assert n_bytes_unpacked(path) == len(text)
+
+
+def test_packed_tables_that_are_damaged_or_of_another_kind_are_refused(tmp_path):
+    path, packed = tmp_path / "mine.csv.gz", gzip.compress(CSV.encode())
+    damaged = bytes([*packed[:12], packed[12] ^ 0xFF, *packed[13:]])
+    for content in (packed[:-9], CSV.encode(), damaged, packed[:-8] + bytes(4) + packed[-4:]):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"mine\.csv\.gz: cannot be unpacked by gzip: .*; pack it again") as error:
+            read_own(path, COLUMNS)
+        assert "\n" not in str(error.value)
+        assert n_bytes_unpacked(path) <= 1032 * len(content)
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"mine\.csv\.gz: "):
+        read_own(path, COLUMNS)
+    for name in ("mine.xlsx", "mine.npz.gz", "mine.gz"):
+        with pytest.raises(ValueError, match=r"give \.csv, \.csv\.gz, \.tsv, \.tsv\.gz, \.parquet, \.npz, \.json or a"):
+            read_own(write_table(tmp_path, CSV, name), COLUMNS)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Files of a user's own, and all that is read of a finished run, changed at random: see `test_mutations`."""
 
+import gzip
 import json
 
 import jax
@@ -40,11 +41,12 @@ def usable(data):
     return len(x) == len(y) > 0 and bool(np.isfinite(x).all()) and clients_are_named
 
 
-@pytest.mark.parametrize("ending", [".csv", ".tsv"])
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".csv.gz"])
 def test_a_table(tmp_path, table, count, capsys, ending):
-    file, mark = tmp_path / f"mine{ending}", "," if ending == ".csv" else "\t"
+    file, mark = tmp_path / f"mine{ending}", "\t" if ending == ".tsv" else ","
     rows = [list(table), *zip(*table.values(), strict=True)]
-    file.write_text("".join(mark.join(map(str, row)) + "\n" for row in rows))
+    text = "".join(mark.join(map(str, row)) + "\n" for row in rows).encode()
+    file.write_bytes(gzip.compress(text, mtime=0) if ending == ".csv.gz" else text)
     campaign(f"own {ending}", file, lambda: read_own(file, COLUMNS), usable, count, capsys, file)
 
 

@@ -1,5 +1,7 @@
 """A clock: seconds by hand, samplings that wait, the order of an asynchronous run, and FedBuff against NumPy."""
 
+import gzip
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -60,6 +62,13 @@ def test_speeds_are_drawn_about_their_medians_or_read_and_none_is_zero(tmp_path)
     path = tmp_path / "trace.csv"
     path.write_text("speed,up,down\n1,2,3\n4,5,6\n")
     assert devices_of_file(path).up == (2.0, 5.0)
+    (tmp_path / "trace.csv.gz").write_bytes(gzip.compress(path.read_bytes()))
+    assert devices_of_file(tmp_path / "trace.csv.gz") == devices_of_file(str(path))
+    (tmp_path / "trace.csv.gz").write_bytes(path.read_bytes())
+    with pytest.raises(ValueError, match=r"trace\.csv\.gz: cannot be unpacked by gzip: Not a gzipped file"):
+        devices_of_file(tmp_path / "trace.csv.gz")
+    with pytest.raises(ValueError, match="path is of type int, not a path"):
+        devices_of_file(1)
     path.write_text("speed,up\n1,2\n")
     with pytest.raises(ValueError, match="a number in each of the columns"):
         devices_of_file(path)

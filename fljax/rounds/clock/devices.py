@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 
 from fljax.choices import Natural, Positive, check_choices
 from fljax.client.local import n_steps
-from fljax.files import naming
+from fljax.data.csv_files import opened
+from fljax.files import as_path, naming
 from fljax.ranges import real
 from fljax.rounds.per_client import numbers_of_clients
 from fljax.types import ClientData, Work
@@ -124,15 +125,14 @@ def devices_of_file(path: str | Path) -> Devices:
     """Devices of a trace: a CSV file with the columns ``speed``, ``up`` and ``down``, and one row per client.
 
     An optional column ``available`` has the probabilities that clients are available; without it, they always are.
+    The file may be packed by gzip, as ``.csv.gz``.
 
     Raises:
-        ValueError: a column or a number is missing, or a device would never finish.
+        ValueError: ``path`` is no path, the file is not a table, a column or a number is missing, or a device would
+            never finish.
     """
-    try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            rows = list(csv.DictReader(file))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} is not CSV text: {error}") from None
+    with naming(path), opened(as_path("path", path)) as file:
+        rows = list(csv.DictReader(file))
     try:
         names = (*_FIELDS, "available") if rows and "available" in rows[0] else _FIELDS
         columns = [np.asarray([float(row[name]) for row in rows]) for name in names]
