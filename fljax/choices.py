@@ -22,10 +22,20 @@ class Least(NamedTuple):
     value: int
 
 
+class Most(NamedTuple):
+    """Annotation of a whole number: the largest that is allowed, if that is not `MOST`."""
+
+    value: int
+
+
+MOST = 2**31 - 1
+"""The largest whole number of a program, whose integers are int32."""
 Positive = Annotated[int, Least(1)]
 """A whole number of at least 1."""
 Natural = Annotated[int, Least(0)]
 """A whole number of at least 0."""
+Seed = Annotated[int, Least(0), Most(2**63 - 1)]
+"""A seed of NumPy's generators."""
 
 UNTOLD = "<untold>"
 """Stands in a description for what plain values cannot describe."""
@@ -46,9 +56,16 @@ def check_choices(function: Callable[..., Any], arguments: Mapping[str, Any]) ->
     allowed = _allowed(function)
     for name, value in arguments.items():
         if name in allowed:
-            options, least = allowed[name]
-            if value not in options and not (least is not None and _is_whole(value) and value >= least):
-                raise ValueError(refusal(name, value, options, least))
+            options, least, most = allowed[name]
+            if value not in options and not (least is not None and _is_whole(value) and least <= value <= most):
+                raise ValueError(refusal(name, value, options, least, most))
+
+
+def listed(name: str, value: Any, remedy: str) -> list[Any]:
+    """``value`` as a list; ValueError if it is not several things in an order, as a text or a dict are not."""
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise ValueError(f"{name} is of type {type(value).__name__}, not a list; {remedy}")
+    return list(value)
 
 
 def check_kind(name: str, value: Any, kind: type, remedy: str) -> None:
@@ -62,15 +79,18 @@ def check_kind(name: str, value: Any, kind: type, remedy: str) -> None:
 
 
 @cache
-def _allowed(function: Callable[..., Any]) -> dict[str, tuple[tuple[Any, ...], int | None]]:
-    """Argument -> (the values that are allowed, the least whole number that is allowed as well, or None)."""
+def _allowed(function: Callable[..., Any]) -> dict[str, tuple[tuple[Any, ...], int | None, int]]:
+    """Argument -> (the values that are allowed, the least whole number that is allowed as well, or None, and the
+    largest)."""
     allowed = {}
     for name, annotation in get_type_hints(inspect.unwrap(function), include_extras=True).items():
         parts = [annotation] if get_origin(annotation) in (Literal, Annotated) else list(get_args(annotation))
         options = tuple(option for part in parts if get_origin(part) is Literal for option in get_args(part))
-        leasts = [mark.value for part in parts for mark in getattr(part, "__metadata__", ()) if isinstance(mark, Least)]
-        if options or leasts:
-            allowed[name] = (*([None] if type(None) in parts else []), *options), (leasts[0] if leasts else None)
+        marks = [mark for part in parts for mark in getattr(part, "__metadata__", ())]
+        least = next((mark.value for mark in marks if isinstance(mark, Least)), None)
+        most = next((mark.value for mark in marks if isinstance(mark, Most)), MOST)
+        if options or least is not None:
+            allowed[name] = (*([None] if type(None) in parts else []), *options), least, most
     return allowed
 
 
@@ -78,15 +98,17 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def refusal(name: str, value: Any, options: tuple[Any, ...], least: int | None) -> str:
-    """The message for a value that is neither one of ``options`` nor, unless ``least`` is None, a whole number of at
-    least ``least``."""
+def refusal(name: str, value: Any, options: tuple[Any, ...], least: int | None, most: int = MOST) -> str:
+    """The message for a value that is neither one of ``options`` nor, unless ``least`` is None, a whole number from
+    ``least`` to ``most``."""
     shown = f"{name}={value!r}"
     if len(shown) > 100 or "\n" in shown:
         shown = f"{name} of type {type(value).__name__}"
     or_none = ", or None" if None in options else ""
     if least is not None:
         fault = "is not a whole number"
+        if _is_whole(value) and value > most:
+            return f"{shown} is too large; choose {name} <= {most}{or_none}"
         if _is_whole(value):
             fault = {0: "is negative", 1: "is not positive"}.get(least, f"is below {least}")
         return f"{shown} {fault}; choose {name} >= {least}{or_none}"

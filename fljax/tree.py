@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fljax.choices import listed
 from fljax.placement import whole
 from fljax.types import AnyArray, ModelTable, Params, Stacked
 
@@ -84,8 +85,14 @@ def _positions_in(index: Array, n: int) -> Array:
     return jnp.where(index[None, :] == row[:, None], entry, entry.size).min(axis=1)
 
 
-def stack(trees: list[Params]) -> Stacked:
-    """Equal-shaped trees under a new leading axis."""
+def stack(trees: Iterable[Params]) -> Stacked:
+    """Equal-shaped trees under a new leading axis.
+
+    Raises:
+        ValueError: ``trees`` are no list, or there are none.
+    """
+    if not (trees := listed("trees", trees, "give several models")):
+        raise ValueError("trees are none; give at least one model")
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import pytest
 
-from fljax.choices import UNTOLD, Natural, Positive, check_choices, is_told, plain, there_are, unknown
+from fljax.choices import UNTOLD, Natural, Positive, Seed, check_choices, is_told, plain, there_are, unknown
 from fljax.rounds import krum
 
 
@@ -21,13 +21,23 @@ def factory(
     kind: Literal["one", "two"] = "one",
     count: Positive = 1,
     rest: Natural | None = None,
+    seed: Seed = 0,
     free: int | Literal["all"] = 3,
     name: str = "",
 ): ...
 
 
 @pytest.mark.parametrize(
-    "choices", [{"kind": "two"}, {"count": 3}, {"count": np.int64(2)}, {"rest": 0}, {"rest": None}, {"name": "any"}]
+    "choices",
+    [
+        {"kind": "two"},
+        {"count": 3},
+        {"count": np.int64(2)},
+        {"rest": 0},
+        {"rest": None},
+        {"name": "any"},
+        {"seed": 2**31},
+    ],
 )
 def test_what_is_allowed_passes(choices):
     check_choices(factory, choices)
@@ -41,6 +51,9 @@ def test_what_is_allowed_passes(choices):
         ({"count": 0}, "count=0 is not positive; choose count >= 1"),
         ({"count": 1.0}, "count=1.0 is not a whole number; choose count >= 1"),
         ({"count": True}, "count=True is not a whole number"),
+        ({"count": 2**31}, "count=2147483648 is too large; choose count <= 2147483647$"),
+        ({"rest": 2**63}, "rest=9223372036854775808 is too large; choose rest <= 2147483647, or None"),
+        ({"seed": 2**63}, "seed=9223372036854775808 is too large; choose seed <= 9223372036854775807"),
         ({"rest": -1}, "rest=-1 is negative; choose rest >= 0, or None"),
         ({"rest": "x"}, "rest='x' is not a whole number; choose rest >= 0, or None"),
     ],

@@ -94,6 +94,19 @@ def test_statistics_are_those_of_the_first_and_no_function_sees_them():
     assert tree.trainable(second).keys() == {"fc"}
 
 
+def test_several_models_are_stacked_whatever_holds_them():
+    models = [{"a": np.arange(2.0) + i} for i in range(3)]
+    for several in (models, tuple(models), (model for model in models)):
+        assert tree.stack(several)["a"].tolist() == [[0, 1], [1, 2], [2, 3]]
+    for wrong, message in (
+        (5, "trees is of type int, not a list"),
+        (models[0], "trees is of type dict"),
+        ([], "trees are none"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            tree.stack(wrong)
+
+
 def test_models_side_by_side_come_apart_as_they_were():
     """One with running statistics beside one without: the server sees numbers of parameters alone."""
     models = {"a": {"fc": jnp.ones(3), tree.STATISTICS: {"bn": jnp.zeros(2)}}, "b": {"fc": jnp.zeros(4)}}

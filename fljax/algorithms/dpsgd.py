@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.choices import Natural, Positive
+from fljax.choices import Positive, Seed
 from fljax.numbers import LocalHyper
 from fljax.rounds import method
 from fljax.rounds.gossip import Graph, between_neighbours, metropolis
@@ -34,7 +34,7 @@ def dpsgd(
     *,
     graph: Graph = "ring",
     degree: Positive = 4,
-    graph_seed: Natural = 0,
+    graph_seed: Seed = 0,
     time_varying: bool = False,
     mixing: Literal["after", "beside"] = "after",
 ) -> Algorithm:

@@ -47,8 +47,7 @@ def fedsr(model: Model, work: Work, *, weighting: Weighting = "size", combine: C
         model: a probabilistic network, such as `fljax.models.variational_cnn`.
         combine: how the server combines the clients' networks and references.
     """
-    check_free(model, "fedsr", REFERENCES)
-    halves_of(model, "fedsr")
+    check_network(model, "fedsr")
 
     def with_references(key: Key) -> Params:
         return model.init(key) | {REFERENCES: first_references(model)}
@@ -64,6 +63,13 @@ def fedsr(model: Model, work: Work, *, weighting: Weighting = "size", combine: C
         begin=with_references,
         deployed=lambda params: tree.select(params, model.layers),
     )
+
+
+def check_network(model: Model, method: str) -> None:
+    """Raises ValueError if the ``method`` cannot train the model: it is not probabilistic, or has a layer
+    `REFERENCES`."""
+    check_free(model, method, REFERENCES)
+    halves_of(model, method)
 
 
 def first_references(model: Model) -> Params:

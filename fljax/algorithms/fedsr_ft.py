@@ -9,7 +9,7 @@ Differences from the code: the head is tuned with the cross-entropy; the code tu
 with FedSR's whole loss. In the code's rounds nothing is exchanged, see `fljax.fedsr`.
 """
 
-from fljax.algorithms.fedsr import LINK, FedSRHyper, fedsr
+from fljax.algorithms.fedsr import LINK, FedSRHyper, check_network, fedsr
 from fljax.choices import Natural
 from fljax.client.objectives import training_loss
 from fljax.numbers import hyper
@@ -39,6 +39,7 @@ def fedsr_ft(
         ft_epochs: epochs of fine-tuning; 0 is FedSR.
         n_tuned: number of last layers that are fine-tuned.
     """
+    check_network(model, "fedsr_ft")
     tuned_layers = last_layers(model, n_tuned, "n_tuned")
     frozen_layers = tuple(name for name in model.layers if name not in tuned_layers)
     rounds = fedsr(model, work, weighting=weighting, combine=combine)

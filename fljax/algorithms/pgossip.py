@@ -11,7 +11,7 @@ whereas the paper's ADMM wakes pairs of clients one after another; all neighbour
 
 from jax import Array
 
-from fljax.choices import Natural, Positive
+from fljax.choices import Positive, Seed
 from fljax.client.objectives import proximal, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import method, train
@@ -34,7 +34,7 @@ def pgossip(
     *,
     graph: Graph = "ring",
     degree: Positive = 4,
-    graph_seed: Natural = 0,
+    graph_seed: Seed = 0,
     time_varying: bool = False,
 ) -> Algorithm:
     """Personalised gossip: ``w_i <- argmin F_i(w) + lambda/2 |w - m_i|^2``, from w_i; ``m_i = sum_j A_ij w_j/d_i``."""

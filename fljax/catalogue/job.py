@@ -3,8 +3,7 @@
 from typing import Annotated, Literal, NamedTuple
 
 from fljax.catalogue.parameters import parameters
-from fljax.catalogue.words import Most
-from fljax.choices import Natural, Positive
+from fljax.choices import Most, Natural, Positive
 from fljax.ranges import Number
 
 Share = Annotated[float, Number(above=0, most=1)]

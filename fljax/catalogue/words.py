@@ -2,9 +2,9 @@
 
 import types
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from fljax.choices import Least, refusal, unknown
+from fljax.choices import MOST, Least, Most, refusal, unknown
 
 Kind = tuple[tuple, ...]
 """A type whose values can be written as words, as plain data: alternatives in order, () if there are none.
@@ -13,16 +13,8 @@ Each is ("int", least, most), ("float",), ("bool",), ("str",), ("none",), ("opti
 ("row", kind, ...); ``least`` may be None.
 """
 
-MOST = 2**31 - 1
-"""The largest whole number of a program, whose integers are int32."""
 EMPTY = "[]"
 """The word for an empty row."""
-
-
-class Most(NamedTuple):
-    """Annotation of a whole number: the largest that is allowed, if that is not `MOST`."""
-
-    value: int
 
 
 def kind_of(annotation: Any) -> Kind:

@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
-from fljax.choices import Natural, check_choices
+from fljax.choices import Seed, check_choices
 from fljax.data.items import check_float32
 from fljax.data.labels import are_classes, as_labels, check_classes
 from fljax.data.scale import warn_of_scale
@@ -22,7 +22,7 @@ def build(
     pool: Examples,
     owned: Rows,
     split: tuple[float, float, float] = (0.8, 0.0, 0.2),
-    seed: Natural = 0,
+    seed: Seed = 0,
     *,
     group: ArrayLike | None = None,
     public: Examples | None = None,
@@ -96,7 +96,8 @@ def on_host(x: np.ndarray | Array, y: np.ndarray | Array) -> Examples:
 
 
 def as_arrays(examples: Examples) -> Examples:
-    """``examples`` as JAX arrays: ``x`` uint8, int32 or float32, ``y`` as `as_labels` returns it.
+    """``examples`` as JAX arrays: ``x`` uint8 or float32, or int32 for whole numbers of any other type; ``y`` as
+    `as_labels` returns it.
 
     Raises:
         ValueError: ``x`` is not an array, is of another type, holds numbers beyond int32 or float32, or differs from
@@ -105,18 +106,18 @@ def as_arrays(examples: Examples) -> Examples:
     if not hasattr(examples.x, "dtype"):
         raise ValueError(f"x is a {type(examples.x).__name__}; give an array (examples, ...)")
     kind, y = np.dtype(examples.x.dtype), as_labels(examples.y)
-    dtype = {np.dtype(np.uint8): jnp.uint8, np.dtype(np.int32): jnp.int32, np.dtype(np.int64): jnp.int32}.get(kind)
-    if dtype is None and not np.issubdtype(kind, np.floating):
-        wanted = "uint8 pixels (0 to 255), floating-point features or int32 tokens of a text"
+    dtype = jnp.uint8 if kind == np.uint8 else jnp.int32 if kind.kind in "iu" else jnp.float32
+    if dtype == jnp.float32 and not np.issubdtype(kind, np.floating):
+        wanted = "uint8 pixels (0 to 255), floating-point features, or tokens of a text as whole numbers"
         tokens = ", which fljax.from_frame makes of a column of texts, Columns(text=...)" if kind.kind in "USO" else ""
         raise ValueError(f"x has dtype {kind}; give {wanted}{tokens}")
     check_float32("x has", examples.x)
     bounds = np.iinfo(np.int32)
-    if kind == np.int64 and examples.x.size and not bounds.min <= examples.x.min() <= examples.x.max() <= bounds.max:
+    if dtype == jnp.int32 and examples.x.size and not bounds.min <= examples.x.min() <= examples.x.max() <= bounds.max:
         raise ValueError(f"x has tokens {examples.x.min()} to {examples.x.max()}; give tokens that int32 holds")
     if len(examples.x) != len(y):
         raise ValueError(f"x has {len(examples.x)} examples and y {len(y)}; give a label for each example")
-    return Examples(on_device(examples.x, dtype or jnp.float32), on_device(y, y.dtype))
+    return Examples(on_device(examples.x, dtype), on_device(y, y.dtype))
 
 
 def select(data: ClientData, ids: Array) -> ClientData:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fljax.choices import Natural, check_choices
+from fljax.choices import Seed, check_choices
 from fljax.data.federation import select
 from fljax.data.validation import check_is_federation
 from fljax.ranges import real
@@ -34,7 +34,7 @@ def hold_out_clients(federation: Federation, new_clients: float, seed: int = 0) 
     return clients_of(federation, old), clients_of(federation, new)
 
 
-def old_and_new(n_clients: int, new_clients: float, seed: Natural = 0) -> tuple[np.ndarray, np.ndarray]:
+def old_and_new(n_clients: int, new_clients: float, seed: Seed = 0) -> tuple[np.ndarray, np.ndarray]:
     """The numbers, in order, of the clients that train and of those that are new, as in `hold_out_clients`.
 
     Raises:

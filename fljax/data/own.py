@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fljax.choices import Natural, check_choices
+from fljax.choices import Natural, Seed, check_choices
 from fljax.data.federation import as_arrays, build, check_split, on_host
 from fljax.data.fill import Fill, filled, fills
 from fljax.data.items import arrays_of, as_array
@@ -39,7 +39,7 @@ class OwnData(NamedTuple):
         self,
         split: tuple[float, float, float] = SPLIT,
         *,
-        seed: Natural = 0,
+        seed: Seed = 0,
         min_size: Natural = 0,
         stratify: bool = True,
     ) -> Federation:
@@ -79,7 +79,7 @@ class OwnData(NamedTuple):
         values = self.fills(federation) if values is None else values
         return federation if self.empty is None or values is None else filled(federation, self.empty, values)
 
-    def halves(self, test_fraction: float = 0.2, seed: Natural = 0) -> tuple[Examples, Examples]:
+    def halves(self, test_fraction: float = 0.2, seed: Seed = 0) -> tuple[Examples, Examples]:
         """Training and test examples for a partition of `fljax.PARTITIONS`: by `part`, or a random share.
 
         The partition uses the test examples for the clients' tests, or as the server's public data.

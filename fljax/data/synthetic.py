@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 
-from fljax.choices import Natural, check_choices
+from fljax.choices import Seed, check_choices
 from fljax.data.federation import build, on_host
 from fljax.data.partition.check import check_whole
 from fljax.ranges import Number, check_number
@@ -15,7 +15,7 @@ def linear_groups(
     n_clients: int = 12,
     n_groups: int = 3,
     *,
-    seed: Natural = 0,
+    seed: Seed = 0,
     n_classes: int = 4,
     examples: int = 60,
     side: int = 4,
@@ -80,7 +80,7 @@ def synthetic(
     n_clients: int = 30,
     *,
     iid: bool = False,
-    seed: Natural = 0,
+    seed: Seed = 0,
     n_features: int = 60,
     n_classes: int = 10,
     val_fraction: float = 0.0,
@@ -124,7 +124,7 @@ def logistic_users(
     n_users: int = 30,
     *,
     iid: bool = False,
-    seed: Natural = 0,
+    seed: Seed = 0,
     n_features: int = 60,
     n_classes: int = 10,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from fljax.choices import Natural, Positive
+from fljax.choices import Positive, Seed
 from fljax.data.images import rotate
 from fljax.data.labels import check_classes
 from fljax.drift.timeline import Drift, Timeline
@@ -52,7 +52,7 @@ def swap_labels(
     start: Positive = 10,
     changes: Positive = 1,
     every: Positive = 10,
-    seed: Natural = 0,
+    seed: Seed = 0,
 ):
     """Two classes are swapped for a share of the clients, and back at the next change (as in FedDrift, AISTATS 2023).
 
@@ -88,7 +88,7 @@ def rotate_images(
     start: Positive = 10,
     changes: Positive = 1,
     every: Positive = 10,
-    seed: Natural = 0,
+    seed: Seed = 0,
 ):
     """Images of a share of the clients are rotated, further at each change.
 
@@ -116,7 +116,7 @@ def rotate_images(
 
 
 @_drift
-def move(*, share: Share = 0.5, start: Positive = 10, changes: Positive = 1, every: Positive = 10, seed: Natural = 0):
+def move(*, share: Share = 0.5, start: Positive = 10, changes: Positive = 1, every: Positive = 10, seed: Seed = 0):
     """A share of the clients exchange their data, so that each gets data of another true group, as far as possible.
 
     Args:
@@ -144,7 +144,7 @@ def move(*, share: Share = 0.5, start: Positive = 10, changes: Positive = 1, eve
 
 
 @_drift
-def arrive(*, share: Share = 0.5, start: Positive = 10, changes: Positive = 1, every: Positive = 10, seed: Natural = 0):
+def arrive(*, share: Share = 0.5, start: Positive = 10, changes: Positive = 1, every: Positive = 10, seed: Seed = 0):
     """A share of the clients is absent at first and arrives later, equally many at each change.
 
     Args:
@@ -159,7 +159,7 @@ def arrive(*, share: Share = 0.5, start: Positive = 10, changes: Positive = 1, e
 
 
 @_drift
-def leave(*, share: Share = 0.5, start: Positive = 10, changes: Positive = 1, every: Positive = 10, seed: Natural = 0):
+def leave(*, share: Share = 0.5, start: Positive = 10, changes: Positive = 1, every: Positive = 10, seed: Seed = 0):
     """A share of the clients leaves permanently, equally many at each change.
 
     Args:

@@ -12,7 +12,8 @@ from fljax.catalogue.entries import names
 from fljax.catalogue.job import RunSettings
 from fljax.catalogue.own import find, short_name
 from fljax.catalogue.parameters import parameters
-from fljax.catalogue.words import MOST, written
+from fljax.catalogue.words import written
+from fljax.choices import MOST
 from fljax.client.local import n_batches
 from fljax.data.datasets import load
 from fljax.data.federation import n_classes

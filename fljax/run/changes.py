@@ -5,7 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fljax.choices import check_kind, listed
 from fljax.drift.stages import changes
+from fljax.ranges import real
 from fljax.run.check import whole
 from fljax.run.columns import table
 from fljax.run.headline import named_measure
@@ -44,10 +46,12 @@ def after_changes(
         A `Change` for each change that lies between two tests.
 
     Raises:
-        ValueError: the run has no such metric, ``tolerance`` is negative, or the rounds do not ascend from 1.
+        ValueError: an argument is of a wrong kind, the run has no such metric, ``tolerance`` is negative, or the rounds
+            do not ascend from 1.
     """
+    check_kind("metrics", metrics, Mapping, "give those of a run, as of fljax.simulate")
     name = named_measure(metrics, measure)
-    if not tolerance >= 0:
+    if not real("tolerance", tolerance) >= 0:
         raise ValueError(f"tolerance={tolerance} is negative; choose tolerance >= 0")
     begins = changes(federation) if isinstance(federation, Federation) else _checked_rounds(federation)
     values = np.asarray(metrics[name], np.float64)
@@ -58,6 +62,7 @@ def after_changes(
 
 
 def _checked_rounds(rounds: Sequence[int]) -> tuple[int, ...]:
+    rounds = listed("federation", rounds, "give one of fljax.drift.drifting, or the first rounds after changes")
     begins = tuple(whole("federation", begin) for begin in rounds)
     if any(begin <= previous for previous, begin in zip((0, *begins), begins, strict=False)):
         raise ValueError(f"federation={begins} are not the first rounds after changes; give increasing rounds >= 1")

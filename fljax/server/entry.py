@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from fljax.choices import check_choices
+from fljax.choices import MOST, check_choices
 from fljax.ranges import Number, check_number
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -38,7 +38,7 @@ def compiled(function: F, *, static_argnames: str | tuple[str, ...] = ()) -> F:
 
 def checked(**ranges: Number) -> Callable[[F], F]:
     """Decorator of a jitted function: refuses numbers out of their range, static choices that its annotations do not
-    allow, and arrays of text; accepts ``layers`` as a list.
+    allow, arrays of text, and whole numbers beyond int32; accepts ``layers`` as a list.
 
     Traced numbers pass, unless they must be static. A list cannot be static, so it is converted to a tuple.
 
@@ -62,6 +62,8 @@ def checked(**ranges: Number) -> Callable[[F], F]:
                 if value is not None and not is_mask:
                     check_number(name, value, number, stacked=True)
             for name, value in bound.arguments.items():
+                if isinstance(value, int) and abs(value) > MOST:
+                    raise ValueError(f"{name}={value} is beyond int32; choose |{name}| <= {MOST}")
                 if isinstance(value, np.ndarray) and value.dtype.kind in "OSU":
                     raise ValueError(
                         f"{name} has dtype {value.dtype}; give numbers, of names np.unique(..., return_inverse=True)[1]"

@@ -683,6 +683,7 @@ def test_adapters_are_no_dense_layer(name, federation, key):
         ("fedgc", "classes"),
         ("pflda", "shared_head"),
         ("fedsr", "references"),
+        ("fedsr_ft", "references"),
     ],
 )
 def test_a_layer_called_as_a_part_of_the_method_is_refused(name, part):

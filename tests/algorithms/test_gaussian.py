@@ -70,9 +70,13 @@ def test_fedsr_learns_by_the_models_own_loss(key, work, federation):
     chex.assert_trees_all_close(tree.select(actual, with_own_loss.layers), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("method", [fedsr, fedcr])
+@pytest.mark.parametrize("method", [fedsr, fedsr_ft, fedcr])
 def test_gaussians_of_classes_need_classes(work, method):
-    with pytest.raises(ValueError, match="has a Gaussian for each class, but the model's loss is of labels"):
+    with pytest.raises(ValueError, match=f"^{method.name} needs a model with a Gaussian representation"):
+        method(CERTAIN._replace(halves=None), work)
+    with pytest.raises(
+        ValueError, match=f"^{method.name} has a Gaussian for each class, but the model's loss is of"
+    ):
         method(multi_label(CERTAIN), work)
 
 

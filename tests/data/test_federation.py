@@ -130,7 +130,11 @@ NAN = on_host(np.full((10, 1, 1, 1), np.nan, np.float32), np.arange(10) % 2)
         ),
         ((NAN, [np.arange(5)]), "not finite"),
         ((on_host(POOL.x, np.full(10, -1)), [np.arange(5)]), "label -1"),
-        ((on_host(np.zeros((3, 1), np.int16), [0, 1, 0]), [np.arange(3)]), "dtype int16"),
+        ((on_host(np.zeros((3, 1), bool), [0, 1, 0]), [np.arange(3)]), "dtype bool; give uint8 pixels"),
+        (
+            (on_host(np.full((3, 1), 2**32 - 1, np.uint32), [0, 1, 0]), [np.arange(3)]),
+            "tokens 4294967295 to",
+        ),
         ((on_host(np.full((3, 1), 2**31), [0, 1, 0]), [np.arange(3)]), "2147483648"),
     ],
 )
@@ -181,6 +185,15 @@ def test_a_test_row_that_int32_does_not_hold_is_refused():
 def test_an_empty_test_split_is_refused():
     with pytest.raises(ValueError, match=r"^no client has test examples; give some$"):
         build(POOL, [np.arange(10)], (1.0, 0.0, 0.0), test_owned=[np.array([], int)])
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.uint16, np.uint32, np.uint64, np.int64])
+def test_whole_numbers_of_any_type_are_tokens_or_classes(dtype):
+    tokens, classes = np.arange(20, dtype=dtype).reshape(10, 2), (np.arange(10) % 2).astype(dtype)
+    pool = build(Examples(tokens, classes), [np.arange(10)]).train.pool
+    assert (pool.x.dtype, pool.y.dtype) == (np.int32, np.int32)
+    np.testing.assert_array_equal(pool.x, tokens)
+    np.testing.assert_array_equal(pool.y, classes)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.int32])

@@ -313,6 +313,14 @@ def test_what_changes_cost_by_hand():
             after_changes({"accuracy_macro": accuracy}, rounds)
     with pytest.raises(ValueError, match=r"federation=1\.5 is not a whole number"):
         after_changes({"accuracy_macro": accuracy}, (1.5,))
+    assert after_changes({"accuracy_macro": accuracy}, np.array([2, 7]))[0][:3] == (3, 0.8, 0.2)
+    for metrics, rounds, tolerance, message in (
+        (5, (2,), 0, "metrics is 5, not a Mapping; give those of a run"),
+        ({"accuracy_macro": accuracy}, 5, 0, "federation is of type int, not a list; give one of fljax.drift"),
+        ({"accuracy_macro": accuracy}, (2,), "a", "tolerance='a' is not a number"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            after_changes(metrics, rounds, tolerance=tolerance)
 
 
 def own_drift(**fields):

@@ -35,7 +35,7 @@ def test_grids_and_draws_compose(key):
     assert list(rows(points))[1] == {"lr": pytest.approx(float(draws.lr[0]), rel=1e-6), "mu": 0.5}
     assert next(rows(grid(fljax.fedprox.Hyper(), lr=[0.1]))) == {"lr": 0.1}
     assert jax.tree.structure(stack([point(points, i) for i in range(6)])) == jax.tree.structure(points)
-    np.testing.assert_array_equal(stack([point(points, i) for i in range(6)]).mu, points.mu)
+    np.testing.assert_array_equal(stack(point(points, i) for i in range(6)).mu, points.mu)
 
 
 def test_draws_have_their_distribution_and_do_not_depend_on_each_other(key):
@@ -91,6 +91,8 @@ def test_ranges_have_both_ends():
         (lambda: uniform(2, 1), "low=2, high=1: give low <= high"),
         (lambda: log_spaced(0.1, 1, 0), "n=0: an empty range"),
         (lambda: stack([]), "no points to stack"),
+        (lambda: stack(5), "hypers is of type int, not a list; give Hypers of a method"),
+        (lambda: stack({1: 2}), "hypers is of type dict, not a list"),
         (lambda: count_points(fljax.fedavg.Hyper(lr=np.zeros(3), momentum=np.zeros(2))), "different numbers of points"),
         (lambda: count_points(fljax.fedavg.Hyper(lr=np.zeros((2, 2)))), r"lr has shape \(2, 2\)"),
         (lambda: count_points(fljax.fedavg.Hyper(lr=np.zeros(0))), r"lr has shape \(0,\)"),

@@ -163,6 +163,17 @@ def test_traced_numbers_and_masks_for_weights_pass():
     assert server.geometric_median(X, jnp.array([True, False, False])).tolist() == X[0].tolist()
 
 
+def test_whole_numbers_beyond_int32_are_refused():
+    dendrogram = np.array([[0, 1, 1.0, 2]])
+    for call, message in (
+        (lambda: server.cut_k(dendrogram, 2**31), r"^k=2147483648 is beyond int32; choose \|k\| <= 2147483647$"),
+        (lambda: server.kmeans(KEY, X, 2**31), "^n_clusters=2147483648 is too large; choose n_clusters <= 2147483647$"),
+        (lambda: server.kmeans(KEY, X, 2, n_steps=2**40), "^n_steps=1099511627776 is beyond int32"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
 def test_what_is_static_is_a_whole_number_that_is_known():
     message = r"^n_clusters of type .* is not a whole number; choose n_clusters >= 1$"
     with pytest.raises(ValueError, match=message):

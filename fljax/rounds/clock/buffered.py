@@ -18,7 +18,7 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from fljax import tree
-from fljax.choices import Natural, Positive, check_choices
+from fljax.choices import Positive, Seed, check_choices
 from fljax.numbers import Scalar, hyper, number
 from fljax.ranges import real
 from fljax.rounds.averaging import ReceivedModels
@@ -49,7 +49,7 @@ class Schedule(NamedTuple):
 
 
 def asynchronous(
-    seconds: ArrayLike, *, concurrency: Positive, buffer: Positive, n_rounds: Positive, seed: Natural = 0
+    seconds: ArrayLike, *, concurrency: Positive, buffer: Positive, n_rounds: Positive, seed: Seed = 0
 ) -> Schedule:
     """The order in which clients finish, if another client starts as soon as one finishes.
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fljax.choices import Natural, Positive, check_choices
+from fljax.choices import Positive, Seed, check_choices
 from fljax.client.local import n_steps
 from fljax.data.csv_files import opened
 from fljax.files import as_path, naming
@@ -97,7 +97,7 @@ def drawn_devices(
     down: float = 1e7,
     available: float = 1.0,
     spread: float = 0.5,
-    seed: Natural = 0,
+    seed: Seed = 0,
 ) -> Devices:
     """Devices whose speeds are log-normal about the given medians.
 

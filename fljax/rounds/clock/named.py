@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
-from fljax.choices import Natural, Positive
+from fljax.choices import Positive, Seed
 from fljax.ranges import Number
 from fljax.rounds.clock import waiting
 from fljax.rounds.clock.buffered import asynchronous, buffered
@@ -42,7 +42,7 @@ class Profile(NamedTuple):
     down: More = 1e7
     available: Share = 1.0
     spread: AtLeast0 = 0.5
-    device_seed: Natural = 0
+    device_seed: Seed = 0
 
     def of(self, n_clients: int) -> Devices:
         """The devices of ``n_clients`` clients.

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fljax.choices import unknown
+from fljax.choices import listed, unknown
 from fljax.numbers import as_dict, check_numbers, is_hyper, replace
 from fljax.ranges import real, said
 from fljax.rounds.sampling import Sampling
@@ -109,6 +109,7 @@ def stack(hypers: Sequence[Any]) -> Any:
     Raises:
         ValueError: there are none, they belong to several methods, or a field is None only in some.
     """
+    hypers = listed("hypers", hypers, "give Hypers of a method, as [method.Hyper(lr=0.1), method.Hyper(lr=0.2)]")
     if not hypers:
         raise ValueError("no points to stack; give at least one Hyper")
     if len(kinds := {type(hyper): None for hyper in hypers}) > 1:
