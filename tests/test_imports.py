@@ -2,7 +2,7 @@
 
 ::
 
-    sealed <- {ranges, choices, files} <- {static_values, types, numbers, placement} <- {tree, keys}
+    sealed <- {ranges, choices, files} <- {static_values, argument_kinds, types, numbers, placement} <- {tree, keys}
     {tree <- matrices, keys, scores} <- {data, models, server}
     {data, models, server} <- client <- rounds <- {algorithms, run}
     catalogue knows what can be named; jobs <- cli are above all
@@ -24,6 +24,7 @@ ROOT = Path(fljax.__file__).parent
 LAYER = {
     "ranges": 0,
     "choices": 0,
+    "argument_kinds": 1,
     "files": 0,
     "sealed": -1,
     "static_values": 1,

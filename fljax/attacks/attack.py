@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from fljax.argument_kinds import checked_kinds
 from fljax.attacks import poison, updates
 from fljax.attacks.attackers import Placed, attackers
 from fljax.attacks.poison import Poison
@@ -43,6 +44,7 @@ class Attacked(NamedTuple):
     ids: tuple[int, ...]  # the attackers
 
 
+@checked_kinds
 def attacked(algorithm: Algorithm, federation: Federation, attack: Attack) -> Attacked:
     """``algorithm`` on ``federation`` with some clients attacking.
 

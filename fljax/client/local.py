@@ -10,6 +10,7 @@ import optax
 from jax import Array, lax
 
 from fljax import tree
+from fljax.argument_kinds import checked_kinds
 from fljax.choices import check_kind
 from fljax.client.map import longest_beside, map_clients
 from fljax.client.objectives import Loss, check_loss, check_result
@@ -25,6 +26,7 @@ OR_NONE = {"batch_size": "all of a client's examples", "at_once": "the backend's
 """Meaning of None, for the fields of `Work` that may be None."""
 
 
+@checked_kinds
 def train_clients(
     key: Array,
     start: Stacked | ModelTable,
@@ -86,9 +88,9 @@ def train_clients(
         return map_clients(train, data, key, start, effort, *per_client, at_once=work.at_once)
 
 
+@checked_kinds
 def check_work(work: Work) -> None:
     """Raises ValueError if ``work`` is not a `Work`, or a field of it is not a positive whole number of int32."""
-    check_kind("work", work, Work, "give one, as fljax.Work(epochs=1, batch_size=32)")
     if not isinstance(work.terms, tuple) or not all(map(callable, work.terms)):
         raise ValueError(f"{said('terms', work.terms)} of work is not a tuple of functions; give () for none")
     for name in ("epochs", "batch_size", "at_once"):

@@ -17,7 +17,7 @@ from jax import Array, lax
 from jax.sharding import PartitionSpec
 
 from fljax import tree
-from fljax.choices import check_kind
+from fljax.argument_kinds import checked_kinds
 from fljax.placement import CLIENTS, in_a_device, n_client_devices, whole
 from fljax.types import ClientData, Examples, ModelTable, Stacked
 
@@ -44,6 +44,7 @@ class AtHome(NamedTuple):
     y: Array  # (devices * rows,) whole on every device
 
 
+@checked_kinds
 def map_clients(
     fn: Callable[..., Any], data: ClientData, *per_client: Stacked | ModelTable, at_once: int | None = None
 ) -> Any:
@@ -59,7 +60,6 @@ def map_clients(
     Raises:
         ValueError: ``data`` is not a split, a table does not have one row per client, or ``at_once`` is not positive.
     """
-    check_kind("data", data, ClientData, "give a split, as federation.train")
     is_whole = isinstance(at_once, int | np.integer) and not isinstance(at_once, bool)
     if at_once is not None and not (is_whole and at_once >= 1):
         raise ValueError(f"at_once={at_once!r} is not a positive whole number; choose at_once >= 1, or None")

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
-from fljax.choices import check_kind
+from fljax.argument_kinds import checked_kinds
 from fljax.client.batching import BATCH_SIZE, batching
 from fljax.client.local import batch_rows
 from fljax.client.map import check_rows, map_clients, over_devices
@@ -19,6 +19,7 @@ Score = Callable[[Params, Batch], Array]
 """``score(params, batch) -> (batch, scores)`` float32."""
 
 
+@checked_kinds
 def client_sums(score: Score, models: Stacked | ModelTable, data: ClientData, batch_size: int = BATCH_SIZE) -> Array:
     """Sum of ``score`` over each client's examples with the client's model: ``(clients, scores)``.
 
@@ -31,7 +32,6 @@ def client_sums(score: Score, models: Stacked | ModelTable, data: ClientData, ba
         ValueError: ``data`` is not a split, models do not have one row per client, or ``score`` does not return one row
             per example.
     """
-    check_kind("data", data, ClientData, "give a split, as federation.train")
     check_rows(data.n_clients, (models,))
     batches = batching(score, models, data, batch_size)
     if len(shape := getattr(batches.result, "shape", ())) != 2:
@@ -53,6 +53,7 @@ def client_sums(score: Score, models: Stacked | ModelTable, data: ClientData, ba
     return map_clients(one, data, models)
 
 
+@checked_kinds
 def client_loss(model: Model, models: Stacked | ModelTable, data: ClientData) -> Array:
     """Mean loss ``F_i`` of each client's model on the client's data, evaluation mode: ``(clients,)``.
 
@@ -62,7 +63,6 @@ def client_loss(model: Model, models: Stacked | ModelTable, data: ClientData) ->
     Raises:
         ValueError: ``data`` is not a split, or models do not have one row per client.
     """
-    check_kind("data", data, ClientData, "give a split, as federation.train")
     check_rows(data.n_clients, (models,))
     if isinstance(models, ModelTable) and (n_rows := tree.n_rows(models.params)) > 1:
         is_held = (models.row >= 0) & (models.row < n_rows)  # a lookup would return another client's model
@@ -71,6 +71,7 @@ def client_loss(model: Model, models: Stacked | ModelTable, data: ClientData) ->
     return sums / jnp.maximum(data.size, 1).astype(jnp.float32)
 
 
+@checked_kinds
 def cross_loss(model: Model, centers: Stacked, data: ClientData) -> Array:
     """``F_i(theta_j)``: mean loss of every center on every client's data, ``(clients, clusters)``.
 
@@ -79,7 +80,6 @@ def cross_loss(model: Model, centers: Stacked, data: ClientData) -> Array:
     Raises:
         ValueError: the centers are not stacked, or ``data`` is not a split of a federation.
     """
-    check_kind("data", data, ClientData, "give a split, as federation.train")
     if len(shapes := {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(centers)}) > 1:
         raise ValueError(
             f"centers have leaves of {sorted(shapes)} rows; give models (clusters, ...), as fljax.tree.stack makes"

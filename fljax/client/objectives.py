@@ -10,6 +10,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from fljax import tree
+from fljax.argument_kinds import checked_kinds
 from fljax.types import AnyArray, Batch, Key, Model, Params
 
 Loss = Callable[..., tuple[Array, Params]]
@@ -78,6 +79,7 @@ def with_gradient(value: Array, params: Params, gradient: Params) -> Array:
     return jax.lax.stop_gradient(value) + linear
 
 
+@checked_kinds
 def training_loss(model: Model) -> Loss:
     """The mean of ``model.loss`` over a batch, in training mode; cross-entropy (natural logarithm) by default."""
 
@@ -130,6 +132,7 @@ def shifted(loss: Loss) -> Loss:
     return linear
 
 
+@checked_kinds
 def predictor(model: Model) -> Callable[[Params, Array], Array]:
     """``(params, x) -> logits`` in evaluation mode: the `Algorithm.predict` of methods that deploy plain models."""
 

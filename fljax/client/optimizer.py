@@ -12,6 +12,7 @@ import optax
 from jax.typing import ArrayLike
 
 from fljax import tree
+from fljax.argument_kinds import checked_kinds
 from fljax.types import Work
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
@@ -32,6 +33,7 @@ class Elementwise(optax.GradientTransformationExtraArgs):
         return super().__new__(cls, init, update if takes_more else optax.with_extra_args_support(plain).update)
 
 
+@checked_kinds
 def local_optimizer(hyper: Any, work: Work, round: ArrayLike) -> optax.GradientTransformation:
     """``work.optimizer`` with the learning rate of this round.
 

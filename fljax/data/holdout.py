@@ -7,13 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from fljax.argument_kinds import checked_kinds
 from fljax.choices import Seed, check_choices
 from fljax.data.federation import select
-from fljax.data.validation import check_is_federation
 from fljax.ranges import real
 from fljax.types import Federation, Stages
 
 
+@checked_kinds
 def hold_out_clients(federation: Federation, new_clients: float, seed: int = 0) -> tuple[Federation, Federation]:
     """Splits a federation by clients: those that train, and those that are new afterwards.
 
@@ -29,7 +30,6 @@ def hold_out_clients(federation: Federation, new_clients: float, seed: int = 0) 
     Raises:
         ValueError: the share is not in (0, 1), or leaves no client on one side.
     """
-    check_is_federation("federation", federation)
     old, new = old_and_new(federation.train.n_clients, new_clients, seed)
     return clients_of(federation, old), clients_of(federation, new)
 

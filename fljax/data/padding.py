@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from fljax.data.validation import check_is_federation
+from fljax.argument_kinds import check_own_kind
 from fljax.ranges import said
 from fljax.types import ClientData, Examples, Federation
 
@@ -28,7 +28,7 @@ def same_shapes(federations: Sequence[Federation]) -> list[Federation]:
         raise ValueError(f"{said('federations', federations)} is not a sequence; give several federations")
     federations = list(federations)
     for i, federation in enumerate(federations):
-        check_is_federation(f"federation {i}", federation)
+        check_own_kind(f"federation {i}", federation, Federation)
     if not federations:
         return []
     kinds = [_kind(federation) for federation in federations]

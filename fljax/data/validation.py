@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from jax import Array
 
-from fljax.choices import check_kind
 from fljax.data.labels import are_classes
 from fljax.ranges import said
 from fljax.types import ClientData, Federation
@@ -31,12 +30,6 @@ def validate(federation: Federation) -> None:
         _check_like("examples", "public", federation.public.x, federation.train.pool.x)
     if federation.group is not None:
         _check_group(np.asarray(federation.group), n_clients)
-
-
-def check_is_federation(name: str, value: Any) -> None:
-    """Raises ValueError if ``value`` is not a `Federation`."""
-    remedy = "make one with fljax.PARTITIONS, fljax.federation_from_arrays or fljax.own_data(...).federation()"
-    check_kind(name, value, Federation, remedy)
 
 
 def _check_group(group: np.ndarray, n_clients: int) -> None:

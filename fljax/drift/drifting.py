@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from fljax.argument_kinds import checked_kinds
 from fljax.choices import check_kind
 from fljax.drift.changed import changed
 from fljax.drift.stages import at
@@ -14,6 +15,7 @@ from fljax.types import ClientData, Examples, Federation, Rows, Stages
 SPLITS = ("train", "val", "test")
 
 
+@checked_kinds
 def drifting(federation: Federation, drift: Drift) -> Federation:
     """``federation`` changed by ``drift`` over the rounds.
 

@@ -8,9 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from fljax.argument_kinds import checked_kinds
 from fljax.types import ClientData, Federation, Rows
 
 
+@checked_kinds
 def at(federation: Federation, round: Array | int) -> Federation:
     """``federation`` in a round, () int32 counted from 0; a federation that does not change is returned unchanged."""
     stages = federation.stages
@@ -31,6 +33,7 @@ def _split(data: ClientData | None, rows: Rows | None) -> ClientData | None:
     return None if data is None or rows is None else ClientData(data.pool, rows.index, rows.size)
 
 
+@checked_kinds
 def changes(federation: Federation) -> tuple[int, ...]:
     """The first rounds after each change, counted from 0."""
     return () if federation.stages is None else tuple(np.asarray(federation.stages.begins)[1:].tolist())

@@ -10,6 +10,7 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import Array
 
+from fljax.argument_kinds import checked_kinds
 from fljax.choices import Positive, check_choices, check_kind
 from fljax.models.calling import check_layers
 from fljax.models.sizes import n_outputs
@@ -21,6 +22,7 @@ Leaves = dict[tuple[str, ...], Any]
 """Path -> array."""
 
 
+@checked_kinds
 def only_trained(model: Model, base: Params, layers: tuple[str, ...]) -> Model:
     """The model with only the named layers as parameters; all other layers stay as in ``base``.
 
@@ -56,6 +58,7 @@ def only_trained(model: Model, base: Params, layers: tuple[str, ...]) -> Model:
     return model._replace(init=init, apply=apply, layers=ordered, halves=None, about=_about(model, base, layers))
 
 
+@checked_kinds
 def lora(
     model: Model,
     base: Params,

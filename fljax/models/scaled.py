@@ -15,6 +15,7 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
+from fljax.argument_kinds import checked_kinds
 from fljax.models.task import as_float32
 from fljax.types import Halves, Key, Model, Params
 
@@ -28,6 +29,7 @@ NORMALIZATIONS: dict[str, tuple[Channels, Channels]] = {"unit": (0.0, 1.0), "cen
 """Name -> (mean, deviation), which are subtracted and divided by, in units of the full scale 255."""
 
 
+@checked_kinds
 def normalized(model: Model, normalize: Normalize) -> Model:
     """The model whose inputs are ``(x - mean) / deviation``, where x is ``pixels / 255``.
 

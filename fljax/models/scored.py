@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 from jax import Array
 
+from fljax.argument_kinds import checked_kinds
 from fljax.choices import unknown
-from fljax.models.task import Score, Task, check_is_model, scores_of, task_of
+from fljax.models.task import Score, Task, scores_of, task_of
 from fljax.scores import SCORES
 from fljax.scores.tasks import tasks_of
 from fljax.types import ExampleLoss, Model
@@ -15,6 +16,7 @@ CONTRACT = ("accuracy", "f1", "loss", "mse", "mae", "r2", "test", "row")
 """Names in the metric contract: of metrics of each client, or of the beginnings of metrics' names."""
 
 
+@checked_kinds
 def scored(model: Model, *scores: str | Callable[..., Array], **named: Callable[..., Array]) -> Model:
     """The model with additional ``scores`` in all tests of its clients: in runs, sweeps and comparisons.
 
@@ -47,6 +49,7 @@ def scored(model: Model, *scores: str | Callable[..., Array], **named: Callable[
     return model._replace(loss=_as_task(model)._replace(scores=tuple(by_name.values())))
 
 
+@checked_kinds
 def validated(model: Model) -> Model:
     """The model with tests on the clients' validation splits too, in each round that is tested.
 
@@ -57,7 +60,6 @@ def validated(model: Model) -> Model:
     Raises:
         ValueError: ``model`` is not a `Model`.
     """
-    check_is_model(model)
     return model._replace(loss=_as_task(model)._replace(on_validation=True))
 
 

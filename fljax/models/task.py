@@ -15,7 +15,7 @@ import optax
 from jax import Array
 from jax.core import Tracer
 
-from fljax.choices import check_kind
+from fljax.argument_kinds import checked_kinds
 from fljax.types import Key, Model, Params
 
 TaskName = Literal["classification", "regression", "labels"]
@@ -64,11 +64,7 @@ def scores_of(loss: Losses) -> tuple[Score, ...]:
     return loss.scores if isinstance(loss, Task) else ()
 
 
-def check_is_model(model: Any) -> None:
-    """Raises ValueError if ``model`` is not a `Model`."""
-    check_kind("model", model, Model, "make one by fljax.MODELS, fljax.from_linen, from_nnx or from_functions")
-
-
+@checked_kinds
 def regression(
     model: Model,
     loss: Literal["squared", "absolute"] | Losses = "squared",
@@ -96,7 +92,6 @@ def regression(
     Raises:
         ValueError: an unknown loss, a number that is not finite, or a deviation that is not positive.
     """
-    check_is_model(model)
     if not callable(loss) and loss not in _KINDS:
         text = "choose 'squared', 'absolute' or a function (outputs, targets) -> (batch,)"
         raise ValueError(f"loss={loss!r} is unknown; {text}")
@@ -154,6 +149,7 @@ def _regressing(
     return model._replace(apply=apply, loss=task, halves=None, about=(*model.about, *description))
 
 
+@checked_kinds
 @cache
 def multi_label(model: Model, loss: Losses | None = None) -> Model:
     """The model for several labels per example: each output is the logit of one label.
@@ -166,7 +162,6 @@ def multi_label(model: Model, loss: Losses | None = None) -> Model:
     Raises:
         ValueError: the loss is not a function.
     """
-    check_is_model(model)
     if loss is not None and not callable(loss):
         raise ValueError(f"loss={loss!r} is unknown; choose a function (outputs, y) -> (batch,), or None")
     description = (("task", "labels"), *(() if loss is None else (("loss", loss),))) if model.about else ()

@@ -5,6 +5,7 @@ from typing import Literal
 import jax.numpy as jnp
 from jax import Array
 
+from fljax.argument_kinds import checked_kinds
 from fljax.choices import check_choices
 from fljax.rounds.wrapping import halves_of, with_halves
 from fljax.types import Algorithm, ClientData, Cohort, Metrics, Trained
@@ -27,11 +28,13 @@ def reported(trained: Trained, uplink: Array | float, downlink: Array | float | 
     return {"loss": trained.loss, "ok": trained.ok, **traffic(uplink, downlink)}
 
 
+@checked_kinds
 def in_first_round(cohort: Cohort, floats: Array | float) -> Array:
     """``floats`` in the first round, 0 later: traffic that occurs only once, or before the first round."""
     return jnp.asarray(floats, jnp.float32) * (cohort.round == 0).astype(jnp.float32)
 
 
+@checked_kinds
 def client_weight(weighting: Weighting, cohort: Cohort, ok: Array) -> Array:
     """omega_i of the participants ``(cohort,)``: n_i or 1, and 0 for those that dropped out or diverged.
 
@@ -48,6 +51,7 @@ def total_weight(weighting: Weighting, data: ClientData) -> Array:
     return (data.size.sum() if weighting == "size" else jnp.asarray(data.n_clients)).astype("float32")
 
 
+@checked_kinds
 def not_independent(algorithm: Algorithm) -> Algorithm:
     """The method, marked: a client's message depends on other clients' data too.
 

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 from jax import Array
 
 from fljax import tree
+from fljax.argument_kinds import checked_kinds
 from fljax.choices import check_choices
 from fljax.client.objectives import predictor
 from fljax.rounds.accounting import Weighting, client_weight, reported
@@ -67,6 +68,7 @@ def shared_part(server: Any) -> Params:
     return server.shared if isinstance(server, ServerState) else server
 
 
+@checked_kinds
 def averaging(
     model: Model,
     local: Local | Work,
@@ -132,6 +134,7 @@ def averaging(
     return Algorithm(init, exchange.round, deploy, predictor(model), loss=model.loss, exchange=exchange)
 
 
+@checked_kinds
 def two_models(
     model: Model,
     local: Local,

@@ -4,6 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from fljax.argument_kinds import checked_kinds
 from fljax.client.measure import cross_loss
 from fljax.rounds.averaging import Deploy
 from fljax.rounds.clustered import Clusters, Rule
@@ -12,6 +13,7 @@ from fljax.server.assign import lowest_loss
 from fljax.types import ClientData, Cohort, Key, Model, ModelTable, State
 
 
+@checked_kinds
 def least_loss_rule(model: Model, n_clusters: int) -> Rule:
     """``a_i = argmin_j F_i(theta_j)`` for the participants of each round; the others are in no cluster.
 
@@ -30,6 +32,7 @@ def least_loss_rule(model: Model, n_clusters: int) -> Rule:
     return Rule(begin, before)
 
 
+@checked_kinds
 def least_loss_model(model: Model) -> Deploy:
     """A deploy: each client holds the cluster model with the least loss on its training data."""
 

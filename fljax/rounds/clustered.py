@@ -18,6 +18,7 @@ import numpy as np
 from jax import Array
 
 from fljax import tree
+from fljax.argument_kinds import checked_kinds
 from fljax.choices import check_kind
 from fljax.client.objectives import predictor
 from fljax.rounds.accounting import Weighting, client_weight, in_first_round, occupied, traffic
@@ -165,6 +166,7 @@ def as_labels(what: str, value: Any, n_clients: int) -> Array:
     return jnp.asarray(label, jnp.int32)
 
 
+@checked_kinds
 def clustered(
     model: Model,
     local: Local | Work,

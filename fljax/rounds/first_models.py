@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
+from fljax.argument_kinds import checked_kinds
 from fljax.client.measure import cross_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.server.assign import lowest_loss
@@ -26,6 +27,7 @@ class DrawHyper(LocalHyper):
     )
 
 
+@checked_kinds
 def balanced_draw(key: Key, model: Model, n_clusters: int, min_share: Array | float, data: ClientData) -> Stacked:
     """K random models, redrawn until each has the least loss on a share ``min_share`` of the clients.
 

@@ -8,6 +8,7 @@ from jax import Array
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from fljax import tree
+from fljax.argument_kinds import checked_kinds
 from fljax.client.each_example import of_each_example
 from fljax.client.features import see
 from fljax.client.finetune import client_keys
@@ -24,6 +25,7 @@ MOST_FEATURES = 1 << 24
 """Largest number of stored feature values of all clients; beyond it, each step computes the features of its batch."""
 
 
+@checked_kinds
 def head_tuned(deploy: Deploy, model: Model, work: Work, ft_epochs: int) -> Deploy:
     """`tuned` for the last layer only: the same steps on the same batches.
 

@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array, lax
 
 from fljax import tree
+from fljax.argument_kinds import checked_kinds
 from fljax.client.measure import client_loss
 from fljax.keys import descend
 from fljax.rounds.accounting import occupied
@@ -46,6 +47,7 @@ def held_with_least_loss(model: Model, models: ModelTable, data: ClientData) -> 
     return ModelTable(models.params, lowest_loss(lax.map(loss_if_held, jnp.arange(n_rows)).T))
 
 
+@checked_kinds
 def join_cluster(
     model: Model, deploy: Callable[[Key, Any, State, ClientData], ModelTable]
 ) -> Callable[..., ModelTable]:
@@ -61,6 +63,7 @@ def join_cluster(
     return join
 
 
+@checked_kinds
 def new_client_rounds(round: Round, key: Key, hyper: Any, begun: State, data: ClientData, n_rounds: Array) -> State:
     """New clients' state after rounds in which all of them participate and the server stays fixed.
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
+from fljax.argument_kinds import checked_kinds
 from fljax.choices import check_kind
 from fljax.client.freeze import frozen_loss, frozen_optimizer
 from fljax.client.local import train_clients
@@ -24,6 +25,7 @@ Term = Callable[[Loss, Any], Loss]
 """``term(loss, hyper) -> loss``; the new loss's first own row is the model from which the client's training starts."""
 
 
+@checked_kinds
 def train(
     hyper: Any,
     start: Stacked | ModelTable,
@@ -106,6 +108,7 @@ def checking_terms(algorithm: Algorithm, terms: Mapping[str, Term]) -> Algorithm
     return with_halves(algorithm, send=watched(algorithm.round_exchange.send))
 
 
+@checked_kinds
 def trained_on(loss: Loss, work: Work, frozen: tuple[str, ...] = ()) -> Local:
     """The usual clients' part of a round: `train` on ``loss`` with the layers ``frozen`` fixed."""
 

@@ -11,12 +11,12 @@ from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 import numpy as np
 from jax import Array
 
+from fljax.argument_kinds import check_own_kind
 from fljax.choices import check_choices, check_kind, plain
 from fljax.client.augment import augmented
 from fljax.client.local import check_work
 from fljax.data.federation import as_inputs
 from fljax.models.calling import check_model
-from fljax.models.task import check_is_model
 from fljax.numbers import LocalHyper, hyper, is_hyper, joined, numbers_of
 from fljax.rounds.documented import documented
 from fljax.rounds.local import checking_terms
@@ -78,8 +78,7 @@ class Method(Generic[P, H]):
         except TypeError as error:
             raise TypeError(f"{self.name}({', '.join(signature.parameters)}): {error}") from None
         model, work = bound.arguments["model"], bound.arguments["work"]
-        check_is_model(model)
-        check_kind("work", work, Work, "give fljax.Work(epochs, batch_size)")
+        check_own_kind("model", model, Model)
         check_work(work)
         bound.apply_defaults()
         # A scalar of NumPy is converted to its number, so that it does not recompile.

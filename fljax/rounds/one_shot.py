@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
+from fljax.argument_kinds import checked_kinds
 from fljax.rounds.clustered import After, Clusters, Rule, Sent, as_labels, one_cluster
 from fljax.types import ClientData, Cohort, Key, Model, Stacked
 
@@ -15,6 +16,7 @@ Find = Callable[[Key, Any, Stacked, Array], Array]
 """``find(key, hyper, updates, has_sent) -> (clients,) labels``; an update is 0 where ``has_sent`` (clients,) is not."""
 
 
+@checked_kinds
 def one_shot_clustering(
     model: Model,
     find: Find,

@@ -7,6 +7,7 @@ import jax
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from fljax import tree
+from fljax.argument_kinds import checked_kinds
 from fljax.tree import STATISTICS
 from fljax.types import Model, ModelTable, Params, Stacked
 
@@ -71,6 +72,7 @@ def all_but_paths(stays: Callable[[Path], bool]) -> Sharing:
     return Sharing(divide, lambda shared, own: unflatten_dict(shared | own))
 
 
+@checked_kinds
 def last_layers(model: Model, n_layers: int, field: str) -> tuple[str, ...]:
     """Names of the last ``n_layers`` layers of ``model``.
 

@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 
+from fljax.argument_kinds import checked_kinds
 from fljax.client.finetune import fine_tune
 from fljax.client.freeze import frozen_loss, frozen_optimizer
 from fljax.client.objectives import Loss
@@ -18,6 +19,7 @@ class TunedHyper(LocalHyper):
     ft_lr: Scalar | None = number(None, "learning rate of fine-tuning; None: lr, not decayed", above=0)
 
 
+@checked_kinds
 def tuned(deploy: Deploy, loss: Loss, work: Work, ft_epochs: int, frozen: tuple[str, ...] = ()) -> Deploy:
     """``deploy``, whose models each client then trains for ``ft_epochs`` epochs; 0 returns ``deploy`` itself.
 

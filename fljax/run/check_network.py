@@ -12,36 +12,30 @@ from flax.errors import FlaxError
 from jax import Array
 
 from fljax import tree
-from fljax.choices import check_kind
+from fljax.argument_kinds import checked_kinds
 from fljax.data.federation import minibatch
 from fljax.data.labels import are_classes
-from fljax.data.validation import check_is_federation
 from fljax.models.linen import ParamsError
 from fljax.models.scored import check_scores, is_validated
 from fljax.models.task import task_of
 from fljax.ranges import said
-from fljax.rounds.method import Method
 from fljax.run.check import check_key
 from fljax.run.check_state import begun, deployed
 from fljax.types import Algorithm, ClientData, ExampleLoss, Examples, Federation, Key, ModelTable, Params
 
 
+@checked_kinds
 def check_subjects(algorithm: Algorithm, federation: Federation, key: Key) -> None:
     """Checks that a run's method, clients and key are of the right types, and that its labels suit its loss.
 
     Raises:
         ValueError: they are not; the message has what they are and what to give.
     """
-    call = (
-        f"call it: fljax.{algorithm.name}(model, work)" if isinstance(algorithm, Method) else "make one with a method"
-    )
-    check_kind("algorithm", algorithm, Algorithm, call)
     if not callable(algorithm.loss):
         raise ValueError(
             f"{said('loss', algorithm.loss)} of the model is not a function; give one (logits, labels) -> (batch,), "
             "such as optax.softmax_cross_entropy_with_integer_labels, or use fljax.regression or fljax.multi_label"
         )
-    check_is_federation("federation", federation)
     if is_validated(algorithm.loss) and federation.val is None:
         raise ValueError(
             "the model is to be validated, but the federation has no validation split; make one with val_fraction "

@@ -13,7 +13,7 @@ import optax
 from jax import Array
 
 from fljax import tree
-from fljax.choices import check_kind
+from fljax.argument_kinds import checked_kinds
 from fljax.client.map import check_table
 from fljax.client.measure import Score, client_sums
 from fljax.client.objectives import checked_losses
@@ -81,14 +81,13 @@ def _evaluate_classes(predict: Predict, models: ModelTable, data: ClientData, lo
     }
 
 
+@checked_kinds
 def check_given(models: ModelTable, data: ClientData) -> None:
     """Raises ValueError if ``models`` are no `ModelTable`, a row number is out of range, or ``data`` is no split.
 
     Traced row numbers are not checked; -1 means no model.
     """
-    check_kind("models", models, ModelTable, "give fljax.ModelTable(params, row), as algorithm.deploy returns")
     check_table(models)
-    check_kind("data", data, ClientData, "give a split, such as federation.test")
     n_rows = tree.n_rows(models.params)
     if n_rows == 1 or isinstance(models.row, jax.core.Tracer):
         return

@@ -14,7 +14,7 @@ from flax.traverse_util import unflatten_dict
 from jax import Array
 
 from fljax import tree
-from fljax.choices import check_kind
+from fljax.argument_kinds import checked_kinds
 from fljax.drift.stages import at
 from fljax.files import as_path, read_arrays, restored, save_arrays
 from fljax.numbers import check_numbers
@@ -29,7 +29,6 @@ FILE, OF_NEW = "models.npz", "new_models.npz"
 _ROW, _ROUNDS = "row", "n_rounds"
 _RESERVED = (_ROW, _ROUNDS, "file", "allow_pickle")
 """Names that no leaf of an .npz may have: the row numbers, the rounds, and the parameters of ``np.savez``."""
-_MODELS = 'give those of fljax.deployed, or fljax.load_run(folder)["fedavg"].models'
 Format = Literal["safetensors", "flax"]
 
 
@@ -63,13 +62,13 @@ def deployed(
         return last_models(algorithm.deploy, key, numbers, state, last_stage.train)
 
 
+@checked_kinds
 def client_model(models: ModelTable, client: int) -> Params:
     """The parameters of a client's model, as NumPy arrays.
 
     Raises:
         ValueError: ``models`` are no `ModelTable`, there is no such client, or it has no model.
     """
-    check_kind("models", models, ModelTable, _MODELS)
     n_clients = len(models.row)
     if not 0 <= whole("client", client) < n_clients:
         raise ValueError(f"client={client} does not exist; choose 0 to {n_clients - 1}")
@@ -84,6 +83,7 @@ def _has_model(models: ModelTable) -> np.ndarray:
     return (row >= 0) & (row < n_rows) | (n_rows == 1)
 
 
+@checked_kinds
 def save_models(path: str | Path, models: ModelTable, n_rounds: int | None = None) -> None:
     """Writes models as arrays ``layer/.../leaf`` (rows, ...) and ``row`` (clients,).
 
@@ -98,7 +98,6 @@ def save_models(path: str | Path, models: ModelTable, n_rounds: int | None = Non
         ValueError: ``models`` are no `ModelTable`, their parameters are not nested dicts of arrays, or ``n_rounds`` is
             not a number of rounds.
     """
-    check_kind("models", models, ModelTable, _MODELS)
     if n_rounds is not None:
         check_count("n_rounds", n_rounds)
     arrays = {_quoted(name): np.asarray(leaf) for name, leaf in tree.named_leaves(models.params).items()}
@@ -143,6 +142,7 @@ def _unquoted(name: str) -> tuple[str, ...]:
     return tuple(unquote(part) for part in name.split("/"))
 
 
+@checked_kinds
 def export_models(
     models: ModelTable,
     folder: str | Path,
@@ -182,7 +182,6 @@ def export_models(
             has another length, or safetensors cannot name the parameters: they are not nested dicts, or two leaves have
             the same name.
     """
-    check_kind("models", models, ModelTable, _MODELS)
     if format not in ("safetensors", "flax"):
         raise ValueError(f"format={format!r} is unknown; choose 'safetensors' or 'flax'")
     if each not in ("client", "model"):

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fljax.argument_kinds import checked_kinds
 from fljax.data.holdout import clients_of
-from fljax.data.validation import check_is_federation
 from fljax.drift.stages import at
 from fljax.ranges import said
 from fljax.run.check import check_count, check_key, whole
@@ -29,6 +29,7 @@ class ChoiceOfK(NamedTuple):
     scores: dict[int, float]  # candidate -> its score
 
 
+@checked_kinds
 def choose_k(
     make: Callable[[int], Algorithm],
     hyper: Any,
@@ -62,7 +63,6 @@ def choose_k(
         ValueError: there is no candidate, or one below 1 or above the number of clients; there are fewer than three
             candidates for an elbow; the method lacks the metric; a number is below 1; a pilot's score is not finite.
     """
-    check_is_federation("federation", federation)
     check_key(key)
     if not callable(make):
         raise ValueError(

@@ -74,9 +74,7 @@ def test_fedsr_learns_by_the_models_own_loss(key, work, federation):
 def test_gaussians_of_classes_need_classes(work, method):
     with pytest.raises(ValueError, match=f"^{method.name} needs a model with a Gaussian representation"):
         method(CERTAIN._replace(halves=None), work)
-    with pytest.raises(
-        ValueError, match=f"^{method.name} has a Gaussian for each class, but the model's loss is of"
-    ):
+    with pytest.raises(ValueError, match=f"^{method.name} has a Gaussian for each class, but the model's loss is of"):
         method(multi_label(CERTAIN), work)
 
 

@@ -404,7 +404,7 @@ def test_running_statistics_of_two_axes_are_left_as_they_lie():
             r"loss does not take \(params, batch, key\), .*; give fljax.client.training_loss\(model\)",
         ),
         ({"loss": "labels"}, r"loss does not take \(params, batch, key\)"),
-        ({"data": "all"}, "data is of type Federation, not a ClientData; give a split, as federation.train"),
+        ({"data": "all"}, "data is of type Federation, not a ClientData; give a split, such as federation.train"),
         ({"start": "table"}, r"a ModelTable with leaves of \[\(4,\), .* give params \(rows, ...\) or \(1, ...\)"),
         ({"own": "one"}, r"\['fc1'\]\['bias'\] has shape \(6,\) for 5 clients"),
         ({"own": "four"}, r"the row of a ModelTable has shape \(4,\) for 5 clients"),

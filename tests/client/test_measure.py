@@ -90,9 +90,9 @@ def test_a_leaf_of_one_row_belongs_to_all(model, ragged, personal_models):
 def test_centers_are_stacked_and_data_is_a_split(model, ragged, centers):
     with pytest.raises(ValueError, match=r"centers have leaves of .* rows; give models \(clusters, ...\)"):
         cross_loss(model, rows(centers, 0), ragged)
-    with pytest.raises(ValueError, match=r"data is .*, not a ClientData; give a split, as federation.train"):
+    with pytest.raises(ValueError, match=r"data is .*, not a ClientData; give a split, such as federation.train"):
         cross_loss(model, centers, (ragged,))
-    with pytest.raises(ValueError, match=r"data is .*, not a ClientData; give a split, as federation.train"):
+    with pytest.raises(ValueError, match=r"data is .*, not a ClientData; give a split, such as federation.train"):
         client_loss(model, tree.everyone(rows(centers, 0), 5), (ragged,))
 
 

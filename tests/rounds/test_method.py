@@ -256,7 +256,7 @@ def test_other_things_in_the_place_of_a_model_work_algorithm_or_brick():
 
     for make, message in (
         (lambda: fljax.fedavg("mlp", WORK), "^model is 'mlp', not a Model; make one by fljax.MODELS"),
-        (lambda: fljax.fedavg(MODEL, 3), r"^work is 3, not a Work; give fljax.Work\(epochs, batch_size\)$"),
+        (lambda: fljax.fedavg(MODEL, 3), r"^work is 3, not a Work; give one, as fljax\.Work\(epochs=1"),
         (lambda: forgetful(MODEL, WORK), "^what the function of forgetful returns is None, not an Algorithm; return"),
         (lambda: fljax.fedavg + "prox", r"^brick is 'prox', not a Brick; give one, or write fljax.compose\('fedavg"),
     ):

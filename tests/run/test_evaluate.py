@@ -167,5 +167,5 @@ def test_a_loss_that_is_a_mean_already_is_refused(federation, model, key, name):
 
 
 def test_parameters_in_place_of_models_are_named(federation, predict, model, key):
-    with pytest.raises(ValueError, match=r"^models is of type dict, not a ModelTable; give fljax.ModelTable\("):
+    with pytest.raises(ValueError, match=r"^models is of type dict, not a ModelTable; give those of fljax.deployed"):
         evaluate(predict, model.init(key), federation.test)

@@ -252,7 +252,7 @@ def test_what_is_evaluated_is_checked(trained_ditto, key):
         (clients_of(classes=5).test, "there is a label 4, but the network has 3 outputs; give it 5 or more"),
         (clients_of((5,)).test, r"predict cannot take examples of shape \(5,\): .*kernel"),
         (clients_of(dtype=np.float32).test, "labels are float32 of shape .*; give whole numbers"),
-        (clients_of(), "data is of type Federation, not a ClientData; give a split, such as federation.test"),
+        (clients_of(), "data is of type Federation, not a ClientData; give a split, such as federation.train"),
     ]
     for data, message in cases:
         with pytest.raises(ValueError, match=message):

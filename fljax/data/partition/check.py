@@ -5,7 +5,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from fljax.choices import check_kind
+from fljax.argument_kinds import check_own_kind
 from fljax.data.users import UserExamples
 from fljax.types import Examples
 
@@ -31,7 +31,7 @@ def check_examples(train: Examples, test: Examples) -> None:
                 f"{name} has users, which only the natural partition uses as clients: choose --partition natural, or "
                 "give fljax.Examples(x, y) without users"
             )
-        check_kind(name, pool, Examples, "give fljax.Examples(x, y)")
+        check_own_kind(name, pool, Examples)
 
 
 def check_clients(n_clients: int, n_examples: int) -> None:

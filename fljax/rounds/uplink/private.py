@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
+from fljax.argument_kinds import checked_kinds
 from fljax.client.objectives import Loss, with_gradient
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds.local import gradient_only
@@ -128,6 +129,7 @@ _MOST_LOSS = 1e30
 """Largest loss of an example, so that sums of losses stay finite in float32."""
 
 
+@checked_kinds
 def check_not_private(work: Work, why: str) -> None:
     """Raises ValueError if clients train on private gradients but also reveal something else about their examples."""
     if private_gradients in work.terms:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from fljax.data.validation import check_is_federation
+from fljax.argument_kinds import checked_kinds
 from fljax.drift.stages import at
 from fljax.files import as_path
 from fljax.numbers import as_dict
@@ -186,6 +186,7 @@ def check_ahead(
         plan(setting, cells, data, None, at_once, None)
 
 
+@checked_kinds
 def on_validation(federation: Federation) -> Federation:
     """The federation with its validation split as the test split, for choosing points without the test split.
 
@@ -194,7 +195,6 @@ def on_validation(federation: Federation) -> Federation:
     Raises:
         ValueError: it has no validation split.
     """
-    check_is_federation("federation", federation)
     if federation.val is None:
         raise ValueError(
             "the federation has no validation split; make it with val_fraction above 0 (--partition.val-fraction 0.1)"
