@@ -16,7 +16,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 REMEDIES = {
     "Algorithm": "make one with a method, as fljax.fedavg(model, work)",
     "ClientData": "give a split, such as federation.train or federation.test",
-    "Cohort": "give that of the round",
     "Examples": "give fljax.Examples(x, y)",
     "Federation": "make one with fljax.PARTITIONS, fljax.federation_from_arrays or fljax.own_data(...).federation()",
     "Model": "make one by fljax.MODELS, fljax.from_linen, from_nnx or from_functions",

@@ -28,13 +28,11 @@ def reported(trained: Trained, uplink: Array | float, downlink: Array | float | 
     return {"loss": trained.loss, "ok": trained.ok, **traffic(uplink, downlink)}
 
 
-@checked_kinds
 def in_first_round(cohort: Cohort, floats: Array | float) -> Array:
     """``floats`` in the first round, 0 later: traffic that occurs only once, or before the first round."""
     return jnp.asarray(floats, jnp.float32) * (cohort.round == 0).astype(jnp.float32)
 
 
-@checked_kinds
 def client_weight(weighting: Weighting, cohort: Cohort, ok: Array) -> Array:
     """omega_i of the participants ``(cohort,)``: n_i or 1, and 0 for those that dropped out or diverged.
 
