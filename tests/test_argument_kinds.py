@@ -1,4 +1,4 @@
-"""Every public function refuses arguments of another type than the library's by name."""
+"""Public functions refuse arguments of another type than the library's by name."""
 
 import inspect
 
