@@ -6,13 +6,24 @@ Verbs (`simulate`, `train`, `sweep`, ...), nouns (`Federation`, `Model`, `Work`,
 fljax itself starts nothing.
 """
 
+from functools import cache
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any
 
 import lazy_loader
 
 # The names are listed once, in __init__.pyi, for type checkers and for this module.
 _find, _, _names = lazy_loader.attach_stub(__name__, __file__)
+
+
+@cache
+def _methods() -> frozenset[str]:
+    """The names of the methods, from the names of their files, without importing them.
+
+    The stub lists them for type checkers alone: a file in the folder is a method without a line there.
+    """
+    return frozenset(module.name for module in iter_modules([str(Path(__file__).parent / "algorithms")]))
 
 
 def _is_of_sweeps(name: str) -> bool:
@@ -25,14 +36,18 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("fljax")
+    if name in _methods():
+        from fljax.algorithms import ALGORITHMS
+
+        return ALGORITHMS[name]
     if name not in _names:
         from fljax.choices import unknown
 
         if _is_of_sweeps(name):
             raise AttributeError(f"fljax has no attribute {name!r}; it is in fljax.run.sweep")
-        raise AttributeError(f"fljax has {unknown('attribute', name, _names)}")
+        raise AttributeError(f"fljax has {unknown('attribute', name, __dir__())}")
     return _find(name)
 
 
 def __dir__() -> list[str]:
-    return sorted(_names)
+    return sorted({*_names, *_methods()})

@@ -33,6 +33,7 @@ from .algorithms.fedcac import fedcac as fedcac
 from .algorithms.fedcp import fedcp as fedcp
 from .algorithms.fedcps import fedcps as fedcps
 from .algorithms.fedcr import fedcr as fedcr
+from .algorithms.fedcross import fedcross as fedcross
 from .algorithms.feddane import feddane as feddane
 from .algorithms.feddbe import feddbe as feddbe
 from .algorithms.feddist import feddist as feddist
@@ -42,8 +43,11 @@ from .algorithms.feddws import feddws as feddws
 from .algorithms.feddyn import feddyn as feddyn
 from .algorithms.fedem import fedem as fedem
 from .algorithms.fedfomo import fedfomo as fedfomo
+from .algorithms.fedgc import fedgc as fedgc
 from .algorithms.fedgen import fedgen as fedgen
+from .algorithms.fedgh import fedgh as fedgh
 from .algorithms.fedgwc import fedgwc as fedgwc
+from .algorithms.fedkd import fedkd as fedkd
 from .algorithms.fedlc import fedlc as fedlc
 from .algorithms.fedma import fedma as fedma
 from .algorithms.fednova import fednova as fednova
@@ -51,6 +55,7 @@ from .algorithms.fedntd import fedntd as fedntd
 from .algorithms.fedopt import fedopt as fedopt
 from .algorithms.fedpac import fedpac as fedpac
 from .algorithms.fedper import fedper as fedper
+from .algorithms.fedphp import fedphp as fedphp
 from .algorithms.fedproto import fedproto as fedproto
 from .algorithms.fedprox import fedprox as fedprox
 from .algorithms.fedrc import fedrc as fedrc
@@ -80,6 +85,7 @@ from .algorithms.moon import moon as moon
 from .algorithms.pacfl import pacfl as pacfl
 from .algorithms.perfedavg import perfedavg as perfedavg
 from .algorithms.pfedme import pfedme as pfedme
+from .algorithms.pflda import pflda as pflda
 from .algorithms.pgossip import pgossip as pgossip
 from .algorithms.qffl import qffl as qffl
 from .algorithms.robust_cfl import robust_cfl as robust_cfl
