@@ -28,7 +28,8 @@ from fljax.rounds.clock import asynchronous, buffered
 from fljax.types import Examples, Federation, Model, Work
 
 CHAIN = "+clip_update+error_feedback+top_k+quantize"
-ROUNDS, N_TEST = 4, 500
+ROUNDS, N_TEST = 16, 500
+"""So many rounds that their start, which fills a row of memory for each client, weighs little."""
 
 
 class Case(NamedTuple):
