@@ -112,15 +112,19 @@ def counted(rows: Sequence[ClaimResult]) -> str:
 
 
 def summary(rows: Sequence[ClaimResult]) -> str:
-    """The table of `counted`, and a table of the claims that fail."""
+    """The table of `counted`, a table of the claims that fail, and their causes by number, since many have the same."""
     lines, failed = [counted(rows)], [row for row in rows if row.verdict == "fails"]
+    causes = list(dict.fromkeys(row.cause for row in failed if row.cause))
     if failed:
         lines += ["", "| fails | setting | by | 95 % | seeds | scale | cause |", "|---|---|--:|---|--:|---|---|"]
     for row in failed:
         low, high = row.interval
         name = f"{row.claim.paper}: {row.claim.ours} over {row.claim.rival}, {row.claim.metric}"
         numbers = f"{row.mean:.4g} | {low:.4g} to {high:.4g} | {len(row.differences)}"
-        lines.append(f"| {name} | {row.claim.setting} | {numbers} | {row.scale} | {row.cause} |")
+        number = causes.index(row.cause) + 1 if row.cause else ""
+        lines.append(f"| {name} | {row.claim.setting} | {numbers} | {row.scale} | {number} |")
+    if causes:
+        lines += ["", *(f"{number}. {text}" for number, text in enumerate(causes, 1))]
     return "\n".join(lines)
 
 
