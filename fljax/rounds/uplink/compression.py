@@ -86,7 +86,7 @@ def _quantize(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple
     levels = jnp.exp2(jnp.minimum(bits, 24.0) - 1) - 1
 
     def coarse(buckets: Array, random: Array) -> tuple[Array, Array]:
-        scale = jnp.abs(buckets).max(axis=2, keepdims=True)
+        scale = _largest_magnitude(buckets)
         level = jnp.where(scale > 0, jnp.abs(buckets) / jnp.where(scale > 0, scale, 1.0), 0.0) * levels
         rounds_up = random < level - jnp.floor(level)
         rounded = jnp.sign(buckets) * (jnp.floor(level) + rounds_up.astype(jnp.float32)) * (scale / levels)
@@ -105,6 +105,15 @@ def _quantize(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple
         bits=jnp.minimum(message.bits, bits),
         scales=jnp.where(is_exact, message.scales, FLOAT_BITS * sum(n_scales)),
     )
+
+
+def _largest_magnitude(buckets: Array) -> Array:
+    """(rows, buckets, 1), from the ends of both signs: XLA's CPU backend would first write all absolute values."""
+    unbounded = [jnp.float32(-jnp.inf), jnp.float32(jnp.inf)]
+    most, least = lax.reduce(
+        [buckets, buckets], unbounded, lambda ends, x: [jnp.maximum(ends[0], x[0]), jnp.minimum(ends[1], x[1])], (2,)
+    )
+    return jnp.maximum(most, -least)[:, :, None]
 
 
 def _uniform(key: Key, shape: tuple[int, ...]) -> Array:
