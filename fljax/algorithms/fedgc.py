@@ -12,6 +12,8 @@ of clients that do not have it, as in PFLlib; there, an embedding is not drawn t
 a client does not have come last. Heads have no bias. A new client starts from the mean embeddings of its classes.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
@@ -108,13 +110,6 @@ def fedgc(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorit
         networks = sharing.held(body, heads, data.n_clients)
         return networks._replace(params=networks.params | {CLASSES: has})
 
-    def predict(params: Params, x: Array) -> Array:
-        """Logits of the client's classes; the others come after them."""
-        logits = tree.at_least_float32(see(model, params, x, None).features @ params[last]["kernel"])
-        has = params[CLASSES][None] > 0
-        lowest = jnp.where(has, logits, jnp.inf).min(1, keepdims=True)
-        return jnp.where(has.any() & ~has, lowest - 10, logits)
-
     def join(key: Key, hyper: FedGCHyper, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
         body, heads = state.server["body"], state.server["heads"][last]
 
@@ -126,7 +121,7 @@ def fedgc(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorit
         initial = {last: tree.broadcast(tree.first(heads) | {"kernel": means}, data.n_clients)}
         return as_tested(body, train_new_clients(key, initial, data, n_rounds, train_heads), data)
 
-    return Algorithm(init, round, deploy, predict, join, model.loss)
+    return Algorithm(init, round, deploy, own_classes_first(model), join, model.loss)
 
 
 def classes_of(data: ClientData, n_classes: int) -> Array:
@@ -143,6 +138,18 @@ def among_own_classes(model: Model) -> Loss:
         return batch_mean(model.loss(jnp.where(has[None] > 0, logits, EXCLUDED), batch.y), batch.weight), seen.params
 
     return loss
+
+
+def own_classes_first(model: Model) -> Callable[[Params, Array], Array]:
+    """Logits of a client's classes under what it is tested with; those of the other classes are lower."""
+
+    def predict(params: Params, x: Array) -> Array:
+        logits = tree.at_least_float32(see(model, params, x, None).features @ params[model.layers[-1]]["kernel"])
+        has = params[CLASSES][None] > 0
+        lowest = jnp.where(has, logits, jnp.inf).min(1, keepdims=True)
+        return jnp.where(has.any() & ~has, lowest - 10, logits)
+
+    return predict
 
 
 def mean_embeddings(heads: Array, has: Array) -> Array:
