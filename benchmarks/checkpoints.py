@@ -21,12 +21,12 @@ import jax
 import numpy as np
 from flax import serialization
 
+from fljax.devices.memory import host_memory
 from fljax.files import checksums
-from fljax.run import checkpoint
-from fljax.run.memory import host_memory
-from fljax.run.rounds import Written, append_rows, read_rounds, read_whole
-from fljax.run.surroundings import surroundings
-from fljax.run.writer import only_writer
+from fljax.folder import checkpoint
+from fljax.folder.rounds import Written, append_rows, read_rounds, read_whole
+from fljax.folder.surroundings import surroundings
+from fljax.folder.writer import only_writer
 
 REPEATS = 25
 ROUNDS, COHORT, CLIENTS = 1000, 20, 100
@@ -116,7 +116,7 @@ def metrics_of(n: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 def of_before(folder: Path, megabytes: float, checkout: Path) -> None:
     """Prints what a chunk's files and a checkpoint took in the old code of a checkout, and take now, in turns."""
-    spec = importlib.util.spec_from_file_location("before", checkout / "fljax/run/checkpoint.py")
+    spec = importlib.util.spec_from_file_location("before", checkout / "fljax/folder/checkpoint.py")
     assert spec is not None
     assert spec.loader is not None
     old_code: Any = importlib.util.module_from_spec(spec)

@@ -4,8 +4,8 @@
 
 Each job runs as a command of its own at "fast", "medium" and "full", with an empty cache, on one device. A line has the
 measured seconds (compile + run), the forecast's over the measured, and what "auto" takes over the best level's for a
-single run. ``--fit`` ends with the constants that these measurements give to `fljax.run.programs`: least squares of the
-logarithm of forecast over measured.
+single run. ``--fit`` ends with the constants that these measurements give to `fljax.devices.programs`: least squares of
+the logarithm of forecast over measured.
 """
 
 import json
@@ -23,8 +23,8 @@ import numpy as np
 from scipy.optimize import least_squares
 from timing import machine, parser
 
-from fljax.run.program_cost import Cost
-from fljax.run.programs import COST, LEVELS, Level, level_for, seconds_of
+from fljax.devices.program_cost import Cost
+from fljax.devices.programs import COST, LEVELS, Level, level_for, seconds_of
 from fljax.sealed import read_sealed
 
 DIGITS = "standalone fedavg fedtsdp layercfl dcpfl fedcps fesem ifca scaffold fedala"

@@ -16,10 +16,10 @@ from typing import Any
 from first_round import cache, processor
 from timing import parser
 
+from fljax.devices.mesh import use_all_cores
 from fljax.jobs.assemble import devices_of
 from fljax.jobs.job import read_job
 from fljax.jobs.parts import make_federation, make_model
-from fljax.run.mesh import use_all_cores
 
 ROUNDS = (80, 400, 2000)
 LOSS = 1.2

@@ -50,7 +50,7 @@ from accelerator.workloads import compilation, graphs, public, workloads
 from sweep import CURVE_BAR, curve, knee
 from timing import alternate, machine
 
-from fljax.run.mesh import use_all_cores
+from fljax.devices.mesh import use_all_cores
 
 
 def limits(bench: Bench) -> Iterator[Row]:

@@ -29,10 +29,10 @@ from fljax.algorithms.ditto import ditto
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.fedper import fedper
 from fljax.algorithms.ifca import ifca
+from fljax.devices.mesh import over_devices, replicated, use_all_cores
 from fljax.models import femnist_cnn, mlp
-from fljax.run.mesh import over_devices, replicated, use_all_cores
+from fljax.report.summary import save_table
 from fljax.run.one_round import as_traced, split_key
-from fljax.run.report import save_table
 from fljax.run.train import run_chunk
 from fljax.types import Algorithm, ClientData, Examples, Federation, Work
 

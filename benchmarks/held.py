@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 import fljax
-from fljax.run import programs
+from fljax.devices import programs
 
 
 def megabytes() -> float:

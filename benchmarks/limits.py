@@ -44,9 +44,9 @@ from timing import Run, alternate, machine, parser, rounds_in, seconds_of
 
 from fljax import tree
 from fljax.client import train_clients, training_loss
+from fljax.devices.mesh import over_devices, replicated, use_all_cores
 from fljax.models import mlp
-from fljax.run.mesh import over_devices, replicated, use_all_cores
-from fljax.run.report import save_table
+from fljax.report.summary import save_table
 from fljax.types import ClientData, Federation, Model
 
 TURN = 0.4  # seconds that rounds are repeated for

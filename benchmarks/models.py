@@ -20,8 +20,8 @@ import optax
 from timing import alternate, fastest, machine, parser, ratio, seconds_of, with_threads
 
 from fljax.client import train_clients, training_loss
+from fljax.devices.mesh import over_devices, replicated, use_all_cores
 from fljax.models import MODELS
-from fljax.run.mesh import over_devices, replicated, use_all_cores
 from fljax.types import ClientData, Examples, Model, Trained, Work
 
 N_CLIENTS, STEPS, LR = 10, 2, 0.01

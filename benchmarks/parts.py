@@ -16,8 +16,8 @@ from timing import Run
 
 from fljax.client import cross_loss
 from fljax.client.local import _is_narrow
+from fljax.devices.mesh import over_devices
 from fljax.models.blocks import Conv, ConvReluPool
-from fljax.run.mesh import over_devices
 from fljax.types import ClientData, Federation
 
 SIDE = 2048  # of the square matrices

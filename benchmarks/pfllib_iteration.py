@@ -24,7 +24,7 @@ from torch import nn
 from torch_models import images
 
 import fljax
-from fljax.run.mesh import over_devices, replicated, use_all_cores
+from fljax.devices.mesh import over_devices, replicated, use_all_cores
 from fljax.types import ClientData, Federation
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "experiments"))

@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import optax
 
 from fljax.catalogue.job import RUN
+from fljax.devices.mesh import over_devices, use_all_cores
+from fljax.devices.programs import compiler_for, options_of
 from fljax.jobs.assemble import devices_of, make_algorithm, make_sampling
 from fljax.jobs.job import read_job
 from fljax.jobs.parts import make_model, make_parts
 from fljax.run.chunk import MOST_ROUNDS, on_devices, round_cost, run_chunk
-from fljax.run.mesh import over_devices, use_all_cores
 from fljax.run.one_round import split_key
-from fljax.run.programs import compiler_for, options_of
 
 ROUNDS, CLIENTS, EXAMPLES, BATCH, EPOCHS = 80, 12, 108, 32, 5
 

@@ -22,7 +22,7 @@ from peers.fljax_peer import Rounds
 from peers.torch_loop import Loop
 from timing import alternate, fastest, machine, ratio, with_threads
 
-from fljax.run.mesh import use_all_cores
+from fljax.devices.mesh import use_all_cores
 
 
 class Row(NamedTuple):

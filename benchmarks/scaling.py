@@ -60,9 +60,9 @@ def count(method: str, n_devices: int, is_at_home: bool) -> Volume:
     from fljax import tree
     from fljax.algorithms import ALGORITHMS
     from fljax.client.map import CLIENTS, AtHome
+    from fljax.devices.collectives import collectives
+    from fljax.devices.mesh import device_mesh
     from fljax.models import lenet
-    from fljax.run.collectives import collectives
-    from fljax.run.mesh import device_mesh
     from fljax.run.one_round import as_traced, run_round
     from fljax.run.plan import step_flops
     from fljax.types import ClientData, Examples, Federation, Work

@@ -28,10 +28,10 @@ from timing import alternate, machine, parser, peak_mib, ratio, seconds_of
 from fljax import server
 from fljax.client.local import train_clients
 from fljax.client.objectives import training_loss
+from fljax.devices.collectives import collectives
+from fljax.devices.mesh import over_devices, replicated, use_all_cores
 from fljax.models import lenet
 from fljax.placement import CLIENTS
-from fljax.run.collectives import collectives
-from fljax.run.mesh import over_devices, replicated, use_all_cores
 from fljax.server.angles import subspace_distance
 from fljax.tree import size
 from fljax.types import ClientData, Examples, Trained, Work

@@ -34,8 +34,8 @@ from fljax.algorithms import ALGORITHMS
 from fljax.client import train_clients, training_loss
 from fljax.client.batch_gradients import gradient_variance
 from fljax.client.measure import client_loss
+from fljax.devices.mesh import use_all_cores
 from fljax.models import cnn, fedcr_cnn, femnist_cnn, lenet, vgg16
-from fljax.run.mesh import use_all_cores
 from fljax.types import ClientData, Cohort, Examples, Model, State, Trained, Work
 
 BAR = 0.1

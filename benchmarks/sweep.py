@@ -38,8 +38,8 @@ import fljax
 from fljax.algorithms.fedprox import fedprox
 from fljax.data.federation import on_host
 from fljax.data.partition import PARTITIONS
+from fljax.devices.mesh import over_devices, replicated, use_all_cores
 from fljax.models import MODELS
-from fljax.run.mesh import over_devices, replicated, use_all_cores
 from fljax.run.simulate import simulate
 from fljax.run.sweep import sweep
 from fljax.run.sweep.cells import Cell, Setting, all_cells

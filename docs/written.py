@@ -199,8 +199,16 @@ Combine Sharing
 """
 _RUN = """
 sweep.grid sweep.draw sweep.stack sweep.log_spaced sweep.spaced sweep.uniform sweep.log_uniform sweep.search
-sweep.over_settings sweep.tidy sweep.best sweep.by_point rounds.read_rounds mesh.device_mesh mesh.over_devices
-hosts.join_hosts hosts.at_home churn.churn_of_rounds train.Run pilot.ChoiceOfK progress.Progress
+sweep.over_settings sweep.tidy sweep.best sweep.by_point train.Run pilot.ChoiceOfK progress.Progress
+"""
+_DEVICES = "mesh.over_devices mesh.device_mesh mesh.use_all_cores hosts.join_hosts hosts.at_home"
+_METRICS = """
+best_round.best_round churn.churn_of_rounds spread.worst spread.deviation spread.spread_over_clients cost.Link
+cost.Processor cost.seconds cost.joules cost.working
+"""
+_REPORT = """
+plots.learning_curves plots.over_clients plots.clusters_over_time plots.cluster_table plots.confusion plots.model_map
+plots.save significance.compare_scores ranks.rank_methods
 """
 _TREE = """
 everyone own broadcast stack stacked n_rows row first take put where subtract flatten size dot squared_norm
@@ -214,6 +222,10 @@ REFERENCE = {
     "fljax.server": _public(fljax.server),
     "fljax.client": [name for name in _public(fljax.client) if name not in _TOP_NAMES],
     "fljax.run": _RUN_NAMES,
+    "fljax.metrics": _METRICS.split(),
+    "fljax.report": _REPORT.split(),
+    "fljax.folder": ["rounds.read_rounds"],
+    "fljax.devices": _DEVICES.split(),
     "fljax.tree": _TREE.split(),
     "fljax.types": ["Exchange", "Upload"],
     "fljax.scores": [name for name in _public(fljax.scores) if name != "SCORES"],
@@ -225,7 +237,11 @@ _WORDS = {
     "fljax.rounds.uplink": "Transforms of updates on their way to the server, for bricks of your own.",
     "fljax.server": "The server's primitives: pure functions of fixed shape over the client axis.",
     "fljax.client": "The client's primitives: local training, its objectives, and losses on the client's data.",
-    "fljax.run": "Runs, sweeps, devices and files.",
+    "fljax.run": "Runs and sweeps. Names that are also in `fljax` are on its page.",
+    "fljax.metrics": "Measures of finished rounds: the spread over clients, churn, the costs of the network.",
+    "fljax.report": "Figures, each a pure function from arrays, and statistics over seeds and data settings.",
+    "fljax.folder": "The files of a results folder.",
+    "fljax.devices": "Devices and hosts.",
     "fljax.tree": "Maths on models as pytrees, also stacked along a leading axis of clients or clusters.",
     "fljax.types": "What a method that is written out needs besides the types in `fljax`.",
     "fljax.scores": "Metrics of each client besides the standard ones, by name: see `fljax.scored`.",

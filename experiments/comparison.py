@@ -35,9 +35,9 @@ from tables import Row, last, show, spread
 from fljax.algorithms import ALGORITHMS
 from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
+from fljax.metrics.cost import traffic_of_clients
 from fljax.models import cnn, variational
-from fljax.run.cost import traffic_of_clients
-from fljax.run.plots import COLORS
+from fljax.report.plots import COLORS
 from fljax.types import Examples, Federation, Model, Work
 
 SETTINGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {

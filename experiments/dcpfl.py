@@ -43,7 +43,7 @@ from fljax.algorithms.dcpfl import dcpfl
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.perfedavg import perfedavg
 from fljax.algorithms.standalone import standalone
-from fljax.run.plots import learning_curves
+from fljax.report.plots import learning_curves
 from fljax.types import Federation, Model
 
 VALIDATED = "DC-PFL, validation loss"

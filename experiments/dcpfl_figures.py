@@ -18,7 +18,7 @@ import fljax
 from fljax.algorithms.dcpfl import dcpfl
 from fljax.algorithms.dcpfl.splitting import mean_discrepancy
 from fljax.data.federation import class_histogram
-from fljax.run.plots import learning_curves
+from fljax.report.plots import learning_curves
 from fljax.run.train import train
 from fljax.server import label_kld
 from fljax.types import Work

@@ -17,8 +17,8 @@ from fljax.data.datasets import load
 from fljax.data.divergence import mean_kld
 from fljax.data.federation import class_histogram
 from fljax.data.partition import PARTITIONS
+from fljax.metrics.cost import Link, Processor, seconds_of_rounds, working
 from fljax.models import lenet, mlp
-from fljax.run.cost import Link, Processor, seconds_of_rounds, working
 from fljax.types import Examples, Federation, Model, Work
 
 LR, MOMENTUM = 0.01, 0.9

@@ -26,7 +26,7 @@ from fljax.data.divergence import mean_kld, symmetric_kld
 from fljax.data.federation import class_histogram
 from fljax.data.partition import PARTITIONS
 from fljax.data.partition.dcpfl import draw_shares, share_table
-from fljax.run.plots import learning_curves, new_figure
+from fljax.report.plots import learning_curves, new_figure
 from fljax.run.train import train
 from fljax.server import label_kld, layer_discrepancy, pairwise_correlation
 from fljax.types import Work

@@ -29,8 +29,8 @@ from fljax.data.datasets import load
 from fljax.data.federation import n_classes
 from fljax.drift import DRIFTS, drifting
 from fljax.models import mlp
-from fljax.run import plots
-from fljax.run.changes import Change, after_changes
+from fljax.report import plots
+from fljax.report.changes import Change, after_changes
 from fljax.types import Federation, Model, Work
 
 METHODS: Mapping[str, Mapping[str, Any]] = {

@@ -23,8 +23,8 @@ from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.ifca import ifca
 from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
+from fljax.devices.mesh import use_all_cores
 from fljax.models import lenet
-from fljax.run.mesh import use_all_cores
 from fljax.run.progress import BarProgress
 from fljax.run.train import Run, train
 from fljax.types import Federation, Model, Work

@@ -21,7 +21,7 @@ from outcomes import BY_CONSTRUCTION, Outcome, described, keep
 from reporting import Methods, Result, Scale, compare, main
 from tables import published, show, spread
 
-from fljax.run.cost import BYTES_PER_FLOAT, Link, Processor, joules, seconds, traffic_of_clients, working
+from fljax.metrics.cost import BYTES_PER_FLOAT, Link, Processor, joules, seconds, traffic_of_clients, working
 from fljax.types import Federation
 
 QUANTITIES = ("T_comp_s", "T_comm_s", "E_comp_J", "E_comm_J")

@@ -19,8 +19,8 @@ from sklearn.metrics import silhouette_score
 from tables import Row, show, spread
 
 from fljax.data.federation import class_histogram
+from fljax.report.plots import COLORS
 from fljax.run.one_round import split_key
-from fljax.run.plots import COLORS
 from fljax.run.simulate import simulate
 from fljax.types import Examples, Federation
 

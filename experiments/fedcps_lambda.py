@@ -17,7 +17,7 @@ from outcomes import file_of
 from reporting import Result, Scale, main
 from tables import beside, last, published, show, table
 
-from fljax.run.plots import learning_curves, save
+from fljax.report.plots import learning_curves, save
 
 SPREADS = {
     "spread of the cluster": ("adaptive", 0.01),

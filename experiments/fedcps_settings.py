@@ -36,9 +36,9 @@ from fljax import tree
 from fljax.algorithms.ditto import ditto
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.fedsr import REFERENCES, first_references, simple
+from fljax.devices.mesh import over_devices, replicated
+from fljax.metrics.evaluate import evaluate
 from fljax.rounds import NOTHING, averaging, train
-from fljax.run.evaluate import evaluate
-from fljax.run.mesh import over_devices, replicated
 from fljax.run.progress import BarProgress
 from fljax.types import Algorithm, Cohort, Federation, Model, ModelTable, State, Trained, Work
 

@@ -25,7 +25,7 @@ from lines import keep_numbers, keep_runs
 from reporting import Result, Scale, main
 from tables import beside, last, mean_curve, published, show, table
 
-from fljax.run.plots import learning_curves
+from fljax.report.plots import learning_curves
 
 
 def accuracy(scale: Scale, name: str, title: str, settings: tuple[str, ...], stated: Mapping[Any, float]) -> None:

@@ -27,8 +27,8 @@ from fljax.data.datasets import load
 from fljax.data.federation import build
 from fljax.data.partition import PARTITIONS
 from fljax.data.partition.deal import merge
+from fljax.report.plots import learning_curves
 from fljax.rounds.cohort import sample_cohort
-from fljax.run.plots import learning_curves
 from fljax.server.distance import pairwise_l2
 from fljax.server.divergence import js_divergence
 from fljax.types import Examples, Federation, Work

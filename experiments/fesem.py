@@ -29,7 +29,7 @@ from tables import last, mean_curve, published, show, table
 from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
 from fljax.models import celeba_cnn
-from fljax.run import plots
+from fljax.report import plots
 from fljax.types import Work
 
 

@@ -19,7 +19,7 @@ from fljax import tree
 from fljax.algorithms.fesem import fesem
 from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
-from fljax.run import plots, report
+from fljax.report import plots, summary
 from fljax.run.one_round import split_key
 from fljax.run.pilot import choose_k
 from fljax.run.simulate import simulate
@@ -57,7 +57,7 @@ def components(scale: Scale) -> None:
     state, _ = simulate(algorithm, hyper, federation, key, rounds, evaluate_every=rounds)
     models = algorithm.deploy(split_key(key).deploy, hyper, state, federation.train)
     uploaded = tree.own(state.server.kept.models)
-    coordinates, share = report.principal_components(uploaded)
+    coordinates, share = summary.principal_components(uploaded)
     label, group = np.asarray(models.row), federation.group
     group = None if group is None else np.asarray(group)
     figure = plots.model_map(coordinates, share, label, group, "FeSEM(4): the clients' models")

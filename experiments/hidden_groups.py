@@ -39,7 +39,7 @@ from fljax.algorithms.layercfl import layercfl
 from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
 from fljax.models import mlp
-from fljax.run.plots import learning_curves
+from fljax.report.plots import learning_curves
 from fljax.types import Examples, Federation, Work
 
 N_GROUPS = 4

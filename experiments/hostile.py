@@ -34,14 +34,14 @@ from fljax.attacks.attackers import attackers
 from fljax.data.datasets import load
 from fljax.data.federation import n_classes
 from fljax.files import checksum
+from fljax.folder.surroundings import versions
 from fljax.models import mlp
 from fljax.numbers import as_dict, joined, numbers_of, replace
+from fljax.report.plots import save
 from fljax.rounds.bricks import BRICKS
 from fljax.rounds.combine import mean
 from fljax.rounds.slots import Brick
 from fljax.run.identity import static_choices
-from fljax.run.plots import save
-from fljax.run.surroundings import versions
 from fljax.types import Algorithm, Federation, Model, Work
 
 SHARE, START = 0.25, 2

@@ -15,13 +15,13 @@ from fljax.attacks import Attack, poison
 from fljax.attacks.attack import under
 from fljax.attacks.updates import crafted
 from fljax.data.federation import n_classes
+from fljax.devices.programs import options_of
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds.combine import Combine, as_combine
 from fljax.rounds.slots import Brick
 from fljax.rounds.uplink.chain import NOTHING, Memory, Transform, with_uplink
 from fljax.rounds.uplink.message import Message, Trip
 from fljax.run.one_round import as_traced
-from fljax.run.programs import options_of
 from fljax.types import Algorithm, Federation, Metrics, Params
 
 

@@ -32,7 +32,7 @@ from tables import Row, beside, mean_curve, published, show, spread
 
 from fljax import tree
 from fljax.algorithms.layercfl.similarity import MEASURES
-from fljax.run.plots import learning_curves
+from fljax.report.plots import learning_curves
 from fljax.server import first_separation, pairwise_cosine
 
 VERSUS = "LayerCFL vs FMTL"

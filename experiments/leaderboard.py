@@ -36,8 +36,8 @@ from fljax.cli.run import cache_compilations
 from fljax.data.datasets import load
 from fljax.data.federation import as_arrays, on_host
 from fljax.data.partition import PARTITIONS
+from fljax.devices.mesh import use_all_cores
 from fljax.models import mlp
-from fljax.run.mesh import use_all_cores
 from fljax.types import ClientData, Examples, Federation, Work
 
 N_GROUPS, TUNING_SEED, BYTES = 4, 100, 4

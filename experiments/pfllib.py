@@ -49,9 +49,9 @@ import fljax
 from fljax.cli.run import cache_compilations
 from fljax.data.datasets import load
 from fljax.data.federation import build, on_host
+from fljax.devices.mesh import use_all_cores
 from fljax.models import cnn
 from fljax.models.scaled import normalized
-from fljax.run.mesh import use_all_cores
 from fljax.run.progress import BarProgress
 from fljax.types import Algorithm, Examples, Federation, Model, Work
 

@@ -22,8 +22,8 @@ from rich.console import Console
 
 from fljax.cli.run import cache_compilations
 from fljax.data.federation import on_host
-from fljax.run.mesh import over_devices, replicated, use_all_cores
-from fljax.run.programs import make_room
+from fljax.devices.mesh import over_devices, replicated, use_all_cores
+from fljax.devices.programs import make_room
 from fljax.run.progress import BarProgress
 from fljax.run.simulate import simulate
 from fljax.types import Algorithm, ClientData, Examples, Federation

@@ -25,9 +25,9 @@ from outcomes import RESULTS, Outcome, described, file_of, keep, read
 from reporting import data_here
 
 from fljax.cli.run import cache_compilations
+from fljax.devices.mesh import use_all_cores
 from fljax.numbers import check_numbers
-from fljax.run import plots
-from fljax.run.mesh import use_all_cores
+from fljax.report import plots
 
 COUNTS, FACTORS = (2, 3, 4, 6, 8), (0.25, 0.5, 1.0, 2.0, 4.0)
 CLUSTERS, THRESHOLD = "number of clusters", "threshold over its middle candidate"

@@ -35,6 +35,7 @@ from fljax.data.datasets import load
 from fljax.data.federation import n_classes
 from fljax.data.synthetic import synthetic
 from fljax.models import mlp
+from fljax.report import plots
 from fljax.rounds import stragglers, uniform
 from fljax.rounds.clock import (
     Devices,
@@ -50,7 +51,6 @@ from fljax.rounds.clock import (
     with_deadline,
 )
 from fljax.rounds.sampling import Sampling
-from fljax.run import plots
 from fljax.types import Algorithm, Federation, Work
 
 PARTICIPANTS, TARGET, LR = 10, 0.8, 0.1

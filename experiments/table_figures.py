@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from tables import Row, Spread
 
-from fljax.run.plots import learning_curves, new_figure
+from fljax.report.plots import learning_curves, new_figure
 
 
 def number(cell: Any) -> float:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from reporting import CONSOLE, Result, Scale
 from rich.table import Table
 
-from fljax.run.plots import save
+from fljax.report.plots import save
 
 Row = dict[str, Any]
 """One line of a table: column -> text, number, or `Spread`."""

@@ -27,8 +27,8 @@ from fljax.algorithms.fesem import fesem
 from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
 from fljax.models import lenet, mlp
-from fljax.run import report
-from fljax.run.plots import save
+from fljax.report import summary
+from fljax.report.plots import save
 from fljax.run.sweep import best, grid, log_spaced, on_validation, search, tidy
 from fljax.run.sweep.figures import heat_map, response
 from fljax.run.sweep.table import Spread
@@ -73,7 +73,7 @@ def planned(scale: Scale) -> int:
     return scale.pick(10, 200)
 
 
-def runs(scale: Scale, task: Task, data: Federation, hypers: Any, validated: bool = True) -> list[report.Row]:
+def runs(scale: Scale, task: Task, data: Federation, hypers: Any, validated: bool = True) -> list[summary.Row]:
     """A row a point and seed, on the validation split or, once all is decided, on the test split."""
     options: dict = {"evaluate_every": scale.pick(5, 10), "participation": scale.pick(0.5, 0.2)}
     split = on_validation(data) if validated else data
@@ -82,7 +82,7 @@ def runs(scale: Scale, task: Task, data: Federation, hypers: Any, validated: boo
     return tidy(hypers, result.metrics, result.rounds)
 
 
-def conclusion(scale: Scale, way: str, name: str, task: Task, data: Federation, rows: list[report.Row]) -> Row:
+def conclusion(scale: Scale, way: str, name: str, task: Task, data: Federation, rows: list[summary.Row]) -> Row:
     """What was chosen, how it did where it was chosen, and on the test split."""
     chosen = best(rows)
     point = {field: [float(str(value))] for field, value in chosen.point.items()}
@@ -106,14 +106,14 @@ def conclusion(scale: Scale, way: str, name: str, task: Task, data: Federation, 
     }
 
 
-def searched(scale: Scale, way: str, find: Callable[[Task, Federation], list[report.Row]]) -> None:
+def searched(scale: Scale, way: str, find: Callable[[Task, Federation], list[summary.Row]]) -> None:
     """Every task searched in one way: its table, and for each a figure of what its weight does."""
     data, conclusions = federation(scale), []
     scale.folder.mkdir(parents=True, exist_ok=True)
     for name, task in tasks(scale).items():
         rows = find(task, data)
         stem = f"{way}_{name.replace(' ', '_')}"
-        report.save_table(scale.folder / f"{stem}.csv", rows)
+        summary.save_table(scale.folder / f"{stem}.csv", rows)
         title = f"{name}, Dirichlet(0.2) Fashion-MNIST"
         save(response(rows, task.weight, title=title), scale.folder / f"{stem}.png")
         if way == "grid":
@@ -127,7 +127,7 @@ def by_grid(scale: Scale) -> None:
     """Learning rates x weights, both at even ratios."""
     n_lr, n_weights = scale.pick((3, 4), (6, 7))
 
-    def find(task: Task, data: Federation) -> list[report.Row]:
+    def find(task: Task, data: Federation) -> list[summary.Row]:
         values = {"lr": log_spaced(*LR, n_lr), task.weight: log_spaced(task.low, task.high, n_weights)}
         return runs(scale, task, data, grid(task.hyper, **values))
 
@@ -141,10 +141,10 @@ def by_optuna(scale: Scale) -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     n_batches, batch = scale.pick((3, 4), (6, 7))
 
-    def find(task: Task, data: Federation) -> list[report.Row]:
+    def find(task: Task, data: Federation) -> list[summary.Row]:
         sampler = optuna.samplers.TPESampler(seed=0, n_startup_trials=batch, constant_liar=True)
         study = optuna.create_study(direction="maximize", sampler=sampler)
-        rows: list[report.Row] = []
+        rows: list[summary.Row] = []
         for _ in range(n_batches):
             trials = [study.ask() for _ in range(batch)]
             points = [proposed(trial, task) for trial in trials]

@@ -3,9 +3,13 @@ from . import algorithms as algorithms
 from . import attacks as attacks
 from . import client as client
 from . import data as data
+from . import devices as devices
 from . import drift as drift
+from . import folder as folder
+from . import metrics as metrics
 from . import models as models
 from . import numbers as numbers
+from . import report as report
 from . import rounds as rounds
 from . import run as run
 from . import scores as scores
@@ -115,6 +119,10 @@ from .data.words import Words as Words
 from .jobs.finished import compare_runs as compare_runs
 from .jobs.load_sweep import load_sweep as load_sweep
 from .jobs.remake import remake as remake
+from .metrics.confusion import confusion_matrices as confusion_matrices
+from .metrics.evaluate import evaluate as evaluate
+from .metrics.predictions import predictions as predictions
+from .metrics.target import reach as reach
 from .models import MODELS as MODELS
 from .models import from_functions as from_functions
 from .models import from_linen as from_linen
@@ -130,6 +138,8 @@ from .numbers import LocalHyper as LocalHyper
 from .numbers import Scalar as Scalar
 from .numbers import hyper as hyper
 from .numbers import number as number
+from .report.changes import after_changes as after_changes
+from .report.frames import frame as frame
 from .rounds.averaging import averaging as averaging
 from .rounds.clustered import Clusters as Clusters
 from .rounds.clustered import Rule as Rule
@@ -138,10 +148,6 @@ from .rounds.combine import Combine as Combine
 from .rounds.local import trained_on as trained_on
 from .rounds.method import method as method
 from .rounds.sharing import Sharing as Sharing
-from .run.changes import after_changes as after_changes
-from .run.confusion import confusion_matrices as confusion_matrices
-from .run.evaluate import evaluate as evaluate
-from .run.frames import frame as frame
 from .run.load import load_run as load_run
 from .run.load_comparison import load_comparison as load_comparison
 from .run.models_on_disk import client_model as client_model
@@ -151,11 +157,9 @@ from .run.models_on_disk import save_models as save_models
 from .run.newcomers import evaluate_new_clients as evaluate_new_clients
 from .run.newcomers import new_client_models as new_client_models
 from .run.pilot import choose_k as choose_k
-from .run.predictions import predictions as predictions
 from .run.profile import profile as profile
 from .run.simulate import simulate as simulate
 from .run.sweep import sweep as sweep
-from .run.target import reach as reach
 from .run.train import train as train
 from .scores import SCORES as SCORES
 from .server.aggregate import cluster_mean as cluster_mean

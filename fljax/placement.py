@@ -8,7 +8,7 @@ import numpy as np
 from jax.sharding import PartitionSpec
 
 CLIENTS = "clients"
-"""Name of the mesh axis over which clients are spread (see `fljax.run.mesh`)."""
+"""Name of the mesh axis over which clients are spread (see `fljax.devices.mesh`)."""
 
 
 def n_client_devices() -> int:

@@ -23,9 +23,12 @@ import jax
 import pytest
 from jax._src.interpreters import mlir
 
-from fljax.run import programs
+from fljax.devices import programs
 from fljax.run.compile_ahead import NAME as COMPILES_AHEAD
 from tests.eager import move_by_numpy
+from tests.fixtures import averaging, federation, model, no_programs, no_rounds, with_ctrl_c
+
+__all__ = ["averaging", "federation", "model", "no_programs", "no_rounds", "with_ctrl_c"]
 
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_numpy_dtype_promotion", "strict")

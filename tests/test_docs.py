@@ -31,7 +31,20 @@ GENERATED = {
     "generated/reference/fljax",
     *(
         f"generated/reference/fljax.{name}"
-        for name in ("rounds", "rounds.uplink", "server", "client", "tree", "types", "run", "scores")
+        for name in (
+            "rounds",
+            "rounds.uplink",
+            "server",
+            "client",
+            "tree",
+            "types",
+            "run",
+            "metrics",
+            "report",
+            "folder",
+            "devices",
+            "scores",
+        )
     ),
 }
 SKIP = "% skip: "

@@ -4,7 +4,8 @@
 
     sealed <- {ranges, choices, files} <- {static_values, argument_kinds, types, numbers, placement} <- {tree, keys}
     {tree <- matrices, keys, scores} <- {data, models, server}
-    {data, models, server} <- client <- rounds <- {algorithms, run}
+    {data, models, server} <- client <- rounds <- {algorithms, checks, devices}
+    {checks, devices} <- metrics <- folder <- report <- run
     catalogue knows what can be named; jobs <- cli are above all
 """
 
@@ -41,6 +42,11 @@ LAYER = {
     "client": 4,
     "rounds": 5,
     "algorithms": 6,
+    "checks": 5.1,
+    "devices": 5.1,
+    "metrics": 5.2,
+    "folder": 5.3,
+    "report": 5.4,
     "run": 6,
     "attacks": 6,
     "drift": 4,

@@ -14,7 +14,7 @@ import fljax
 from fljax.cli import main
 from fljax.data.datasets import NAMES
 from tests.cli.conftest import leave_figures_empty
-from tests.run.test_hosts import free_port
+from tests.devices.test_hosts import free_port
 
 DOCS = Path(__file__).parents[1] / "docs"
 

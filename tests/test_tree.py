@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fljax import tree
-from fljax.run.mesh import over_devices, replicated
+from fljax.devices.mesh import over_devices, replicated
 
 SIZES = [(12, 12), (12, 7), (12, 1), (400, 400), (400, 90), (400, 3)]
 """Rows, and how many of them are put: all, most, few; compared in pairs and not; beside leaves small and large."""

@@ -14,11 +14,11 @@ import fljax
 from fljax import tree
 from fljax.client.local import useful_steps
 from fljax.data.federation import build, on_host
+from fljax.devices.mesh import over_devices, replicated, use_all_cores
+from fljax.metrics.evaluate import evaluate
 from fljax.models import MODELS, cnn
 from fljax.rounds import Clusters
 from fljax.run.chunk import MOST_ROUNDS, run_chunk
-from fljax.run.evaluate import evaluate
-from fljax.run.mesh import over_devices, replicated, use_all_cores
 from fljax.run.one_round import as_traced
 from fljax.types import Algorithm, Federation, Model, ModelTable, State, Work
 

@@ -53,6 +53,7 @@ def execute(job: Job) -> list[Any]:
     """Carries out every run, prints the table and writes the results folder."""
     from fljax.cli.execute import check_each
     from fljax.data.padding import same_shapes
+    from fljax.folder.writer import only_run
     from fljax.jobs import config
     from fljax.jobs.assemble import devices_of
     from fljax.jobs.compared import check_comparison, check_measure
@@ -60,7 +61,6 @@ def execute(job: Job) -> list[Any]:
     from fljax.jobs.parts import make_federation, make_model
     from fljax.jobs.remarks import noises
     from fljax.jobs.seeds import Seed, check_going_on, on_devices, plans
-    from fljax.run.writer import only_run
 
     check_comparison(job)
     jobs = [job.with_setting("seed", job.run.seed + i) for i in range(job.own["seeds"])]

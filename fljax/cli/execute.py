@@ -10,9 +10,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from fljax.checks.arguments import check_patience
 from fljax.cli.interrupts import saying_how_to_go_on
+from fljax.devices.mesh import over_devices, replicated
 from fljax.drift.stages import at, changes
 from fljax.files import save_arrays
+from fljax.folder.writer import only_run
 from fljax.jobs import config
 from fljax.jobs.assemble import devices_of, make_methods, method_named, planned
 from fljax.jobs.going_on import begun_with, check_going_on
@@ -21,27 +24,24 @@ from fljax.jobs.layers import MAY_CHANGE
 from fljax.jobs.own_data import client_names, save_names, scaling
 from fljax.jobs.parts import make_model, make_parts
 from fljax.jobs.remarks import headline, noises
-from fljax.run import report
+from fljax.metrics.best_round import best_round, judged_by
+from fljax.metrics.evaluate import evaluate
+from fljax.report import summary
+from fljax.report.changes import after_changes, change_rows, changes_table
+from fljax.report.comparison import as_table, left_out, title
 from fljax.run.arguments import check_ahead
-from fljax.run.changes import after_changes, change_rows, changes_table
-from fljax.run.check import check_patience
 from fljax.run.chunk import spread
-from fljax.run.comparison import as_table, left_out, title
 from fljax.run.compile_ahead import Ahead
-from fljax.run.evaluate import evaluate
-from fljax.run.mesh import over_devices, replicated
 from fljax.run.models_on_disk import FILE, OF_NEW, save_models
 from fljax.run.newcomers import new_client_models
 from fljax.run.one_round import as_traced, last_models
-from fljax.run.patience import best_round, judged_by
 from fljax.run.progress import BarProgress
 from fljax.run.result import NEW_TESTS
 from fljax.run.train import Run, train
-from fljax.run.writer import only_run
 from fljax.types import Federation, ModelTable, State
 
 
-def execute(job: Job) -> list[report.Row]:
+def execute(job: Job) -> list[summary.Row]:
     """Trains every method, prints the table and writes the results folder."""
     federation, newcomers = make_parts(job)
     model = make_model(job, federation)
@@ -73,12 +73,12 @@ def check_each(runs: dict[str, dict[str, Any]]) -> None:
 
 def run_all(
     job: Job, runs: dict[str, dict[str, Any]], newcomers: Federation | None, folder: Path, writable: bool
-) -> dict[str, report.Outcome]:
+) -> dict[str, summary.Outcome]:
     """Runs the methods one after another, each into its own part of the folder, and returns their outcomes."""
     runs = {name: run | {"folder": folder / name, "compile": job.run.compile} for name, run in runs.items()}
     outcomes, ahead = {}, Ahead(runs)
     if writable:  # matplotlib is needed at the end; its import takes a second, and Python is idle while XLA compiles
-        threading.Thread(target=importlib.import_module, args=("fljax.run.figures",), daemon=True).start()
+        threading.Thread(target=importlib.import_module, args=("fljax.report.figures",), daemon=True).start()
     with saying_how_to_go_on("run", folder):
         for name, run in runs.items():
             extra_arguments = {"force_resume": job.run.force_resume, "patience": job.run.patience}
@@ -97,12 +97,12 @@ def run_all(
 
 
 def show_results(
-    job: Job, outcomes: dict[str, report.Outcome], federation: Federation, folder: Path, writable: bool
-) -> list[report.Row]:
+    job: Job, outcomes: dict[str, summary.Outcome], federation: Federation, folder: Path, writable: bool
+) -> list[summary.Row]:
     """Prints the table, and writes it and the figures if the folder is ``writable``."""
     rounds, federation = changes(federation), at(federation, job.run.rounds - 1)
     group = None if federation.group is None else np.asarray(federation.group)
-    rows = report.final_table(outcomes, group)
+    rows = summary.final_table(outcomes, group)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None  # a file has no width
     notes = left_out({name: [outcome.metrics] for name, outcome in outcomes.items()})
     print("\n".join([title(rows), as_table(rows, width), *notes]))
@@ -112,19 +112,19 @@ def show_results(
     if not writable:
         print(f"{folder} is not writable: its summary.csv and plots/ are unchanged")
         return rows
-    report.save_table(folder / "summary.csv", rows, read_again=True)
+    summary.save_table(folder / "summary.csv", rows, read_again=True)
     if any(costs.values()):
-        report.save_table(folder / "changes.csv", change_rows(costs))
-    clients = report.client_table(outcomes, federation, client_names(job).training)
-    report.save_table(folder / "clients.csv", clients, read_again=True)
-    from fljax.run.figures import save_figures  # already imported in the background, see `run_all`
+        summary.save_table(folder / "changes.csv", change_rows(costs))
+    clients = summary.client_table(outcomes, federation, client_names(job).training)
+    summary.save_table(folder / "clients.csv", clients, read_again=True)
+    from fljax.report.figures import save_figures  # already imported in the background, see `run_all`
 
     save_figures(outcomes, group, folder / "plots")
     print(f"results in {folder}: config.toml, summary.csv, clients.csv, plots/, one folder per method")
     return rows
 
 
-def run_one(name: str, planned: dict[str, Any], ahead: Ahead) -> tuple[report.Outcome, State]:
+def run_one(name: str, planned: dict[str, Any], ahead: Ahead) -> tuple[summary.Outcome, State]:
     """Trains one method into its folder, resuming an interrupted run; returns the outcome and the final state."""
     bar = BarProgress(name)
     try:
@@ -135,10 +135,10 @@ def run_one(name: str, planned: dict[str, Any], ahead: Ahead) -> tuple[report.Ou
         bar.stop()  # shows the terminal's cursor again
         raise
     models = deployed_models(planned, run)
-    return report.Outcome(run.metrics, models, run.seconds, run.compile_seconds), run.state
+    return summary.Outcome(run.metrics, models, run.seconds, run.compile_seconds), run.state
 
 
-def say_where_it_ended(name: str, outcome: report.Outcome, n_rounds: int) -> None:
+def say_where_it_ended(name: str, outcome: summary.Outcome, n_rounds: int) -> None:
     """Prints, for a run that early stopping ended, its best round."""
     n_rounds_made, best = len(outcome.metrics["loss"]), best_round(outcome.metrics)
     if n_rounds_made < n_rounds:

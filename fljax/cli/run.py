@@ -54,7 +54,7 @@ def asks_help(arguments: Sequence[str]) -> tuple[list[str], bool]:
 
 def start() -> None:
     """Prepares JAX for a command: one device per core, and a cache of compiled programs."""
-    from fljax.run.mesh import use_all_cores
+    from fljax.devices.mesh import use_all_cores
 
     use_all_cores()
     cache_compilations()

@@ -10,18 +10,18 @@ from rich.progress import Progress
 
 from fljax.catalogue.words import in_words
 from fljax.cli.interrupts import saying_how_to_go_on
+from fljax.folder.writer import only_run
 from fljax.jobs import config
 from fljax.jobs.remarks import headline
 from fljax.jobs.static_setting import Ready, checked, devices_for, ready_for
 from fljax.jobs.sweep import SweepJob, folder_of
 from fljax.jobs.sweep_settings import MAY_CHANGE, as_toml, as_words, may_grow
-from fljax.run.report import Row, save_table
+from fljax.report.summary import Row, save_table
 from fljax.run.sweep.points import count_points
 from fljax.run.sweep.points import rows as point_rows
 from fljax.run.sweep.search import Found, over_settings, search
 from fljax.run.sweep.shown import as_table, verdict_lines, what_to_report
 from fljax.run.sweep.table import by_point, metric_of, of_split, tidy
-from fljax.run.writer import only_run
 
 
 def execute(sweep: SweepJob) -> list[Row]:

@@ -38,7 +38,7 @@ FEW = 64
 
 
 class AtHome(NamedTuple):
-    """A pool spread over the devices; each holds the rows of its own clients (see `fljax.run.hosts.at_home`)."""
+    """A pool spread over the devices; each holds the rows of its own clients (see `fljax.devices.hosts.at_home`)."""
 
     x: Array  # (devices * rows, ...) sharded over the axis "clients"
     y: Array  # (devices * rows,) whole on every device

@@ -13,6 +13,8 @@ from fljax.catalogue.own import find
 from fljax.catalogue.parameters import parameters
 from fljax.client.optimizer import OPTIMIZERS, local_optimizer
 from fljax.data.federation import n_classes
+from fljax.devices.device_count import enough_devices
+from fljax.devices.mesh import Device
 from fljax.drift.drifting import drifting
 from fljax.jobs.job import Job
 from fljax.jobs.optimizers import optimizer_of
@@ -21,8 +23,6 @@ from fljax.numbers import numbers_of
 from fljax.rounds.effort import stragglers
 from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run.clocked import clocked
-from fljax.run.device_count import enough_devices
-from fljax.run.mesh import Device
 from fljax.run.privacy import with_target
 from fljax.types import Algorithm, Federation, Model, Work
 
@@ -170,7 +170,7 @@ def method_named(name: str, methods: Collection[str]) -> Iterator[None]:
 def devices_of(
     job: Job, model: Model, federation: Federation, begun: Iterable[int | None] = (), n_runs: int = 1
 ) -> Sequence[Device] | None:
-    """The devices on which all methods of a job run, see `fljax.run.device_count`; None: all devices.
+    """The devices on which all methods of a job run, see `fljax.devices.device_count`; None: all devices.
 
     Args:
         job: the settings.

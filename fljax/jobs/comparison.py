@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 class Part(NamedTuple):
     """The methods on one data setting."""
 
-    compared: list[Any]  # `fljax.run.significance.Compared`, in the order of the folders
-    table: Any  # `fljax.run.formats.Table`
+    compared: list[Any]  # `fljax.report.significance.Compared`, in the order of the folders
+    table: Any  # `fljax.report.formats.Table`
     curves: dict[str, Any]  # method -> (seeds, rounds) of the metric
     clients: dict[str, Any]  # method -> (clients,) last test, over all seeds
     of_clients: str  # what `clients` holds: "accuracy", "R2" or "loss"
@@ -31,7 +31,7 @@ class Comparison:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """Plain numbers, one row per method, and per data setting if there are several."""
-        from fljax.run.formats import as_rows
+        from fljax.report.formats import as_rows
 
         rows_by_data = {data: as_rows(part.compared, self.measure) for data, part in self.parts.items()}
         if len(rows_by_data) == 1:

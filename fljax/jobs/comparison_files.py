@@ -9,9 +9,9 @@ from fljax.jobs.comparison import Comparison, Part
 
 def save_figures_of(folder: Path, figures: Path) -> None:
     """Draws the figures of `fljax run` for a finished run, as PNG and PDF; none for methods without saved models."""
-    from fljax.run.figures import save_figures
+    from fljax.report.figures import save_figures
+    from fljax.report.summary import Outcome
     from fljax.run.load import load_run
-    from fljax.run.report import Outcome
     from fljax.run.result import read_new_tests
 
     run = load_run(folder)
@@ -60,7 +60,7 @@ def save_comparison(compared: Comparison, folder: Path, title: str, drawn: Path 
     from shutil import copy
     from tempfile import TemporaryDirectory
 
-    from fljax.run.report import save_formats
+    from fljax.report.summary import save_formats
 
     save_formats(folder, "comparison", compared.rows, compared.markdown, compared.latex)
     plots = folder / "plots"
@@ -84,7 +84,7 @@ def save_plots(compared: Comparison, folder: Path) -> None:
 def _save_plots(part: Part, measure: str, folder: Path, ending: str) -> None:
     import numpy as np
 
-    from fljax.run import plots
+    from fljax.report import plots
 
     # Rounds in which all seeds were tested: a seed that stopped keeps its last value in every later round.
     tested = {method: np.isfinite(curves).all(axis=0) for method, curves in part.curves.items()}
@@ -103,7 +103,7 @@ def save_report(compared: Comparison, path: Path, title: str, figures: Path | No
     """Writes the report in one HTML file; draws the figures unless a folder has them."""
     from tempfile import TemporaryDirectory
 
-    from fljax.run.page import figures_of, page, save_page
+    from fljax.report.page import figures_of, page, save_page
 
     with TemporaryDirectory() as spare:
         if figures is None:

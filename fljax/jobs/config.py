@@ -11,13 +11,13 @@ import tomli_w
 from fljax.catalogue.own import is_file, short_name
 from fljax.catalogue.words import words_of, written
 from fljax.files import write_atomically
+from fljax.folder import writer
+from fljax.folder.surroundings import machine, versions
 from fljax.jobs.job import Job, is_method
 from fljax.jobs.kinds import RESULTS, begun_by, made_by
 from fljax.jobs.main_job import MAIN_JOB, MAIN_NUMBERS
 from fljax.jobs.settings import NOT_KEPT, OUTER, PARTS, RECORD, UNSET, Layer, last, of_text, of_toml, path
-from fljax.run import writer
 from fljax.run.privacy import NOISES
-from fljax.run.surroundings import machine, versions
 from fljax.sealed import DamagedError, check_text, with_checksum
 
 FILES = ("config.toml", "names.json", "clients.csv", "summary.csv", "table.csv", "comparison.csv", "report.html")

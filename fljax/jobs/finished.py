@@ -87,9 +87,9 @@ def _part(groups: Groups, baseline: str | None, measure: str, target: float | No
     """The methods of one data setting; for ``brief`` names see `fljax.jobs.groups.label_of`."""
     import numpy as np
 
-    from fljax.run.formats import table_of
-    from fljax.run.headline import limits, measures_of
-    from fljax.run.significance import compare_scores
+    from fljax.metrics.headline import limits, measures_of
+    from fljax.report.formats import table_of
+    from fljax.report.significance import compare_scores
 
     results, config = by_method(groups, brief), configs_of(groups, brief)
     values = {
@@ -131,9 +131,9 @@ def _part(groups: Groups, baseline: str | None, measure: str, target: float | No
 
 def _over_settings(parts: Mapping[str, Part], measure: str, ranked: bool) -> tuple[Any, list[str]]:
     """The table of methods by data settings, and a line with the p-value of their ranks."""
-    from fljax.run.formats import digits_of, p_value, table_of_settings
-    from fljax.run.headline import direction
-    from fljax.run.ranks import rank_methods
+    from fljax.metrics.headline import direction
+    from fljax.report.formats import digits_of, p_value, table_of_settings
+    from fljax.report.ranks import rank_methods
 
     compared, sign = {data: part.compared for data, part in parts.items()}, direction(measure)
     # Rounded, as the table shows them.
@@ -152,8 +152,8 @@ def _over_settings(parts: Mapping[str, Part], measure: str, ranked: bool) -> tup
 
 def _end(run: Any, values: Any, config: dict[str, Any], target: float | None) -> float:
     """The one of a run's ``values`` (rounds,) that is compared: of the last test, or of the round of the target."""
+    from fljax.metrics.target import first_reached
     from fljax.run.result import last_test
-    from fljax.run.target import first_reached
 
     if target is None:
         return values[last_test(values, config)]

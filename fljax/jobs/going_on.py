@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from fljax.catalogue.words import written
+from fljax.folder.checkpoint import rounds_done, standing_of
+from fljax.folder.rounds import read_rounds
 from fljax.jobs import config
 from fljax.jobs.job import Job
 from fljax.jobs.layers import MAY_CHANGE
 from fljax.jobs.settings import PARTS, last, of_toml, path
 from fljax.rounds.sampling import Sampling
 from fljax.run.arguments import check_folder
-from fljax.run.checkpoint import rounds_done, standing_of
 from fljax.run.patience import ends_after
-from fljax.run.rounds import read_rounds
 
 
 def begun_with(job: Job, folders: Iterable[Path]) -> list[int | None]:

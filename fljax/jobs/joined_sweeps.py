@@ -9,9 +9,9 @@ from fljax.catalogue.own import short_name
 from fljax.jobs.load_sweep import LoadedSweep, load_sweep
 from fljax.jobs.settings import NOT_KEPT, OUTER, of_toml
 from fljax.jobs.sweep import is_condition
-from fljax.run.frames import number_or_text
-from fljax.run.headline import direction
-from fljax.run.report import Row, save_formats
+from fljax.metrics.headline import direction
+from fljax.report.frames import number_or_text
+from fljax.report.summary import Row, save_formats
 from fljax.run.sweep.shown import as_table
 from fljax.run.sweep.table import AGREEMENT, PARTITION, by_point, is_of_a_run, is_of_a_score, of_split, unnamed
 
@@ -134,7 +134,7 @@ def _differing(columns: Sequence[dict[str, Any]]) -> dict[str, str]:
 
 def save_joined(joined: Joined, folder: Path) -> None:
     """Writes table.csv with one row per run, table.md and table.tex with all points, the best first, and plots/."""
-    from fljax.run.plots import save
+    from fljax.report.plots import save
     from fljax.run.sweep.figures import curves_of, save_responses
 
     table = as_table(by_point(joined.rows, joined.metric), joined.metric, joined.split, most=None)

@@ -15,7 +15,7 @@ from fljax.data.federation import as_arrays, n_classes, on_host
 from fljax.data.new_examples import Known, read_new
 from fljax.data.shown import short
 from fljax.data.split import client_data
-from fljax.run.checkpoint import newest
+from fljax.folder.checkpoint import newest
 from fljax.run.newcomers import new_client_models
 from fljax.run.one_round import as_traced, shapes_of_state
 from fljax.sealed import naming

@@ -10,7 +10,7 @@ from fljax.catalogue.words import in_words
 from fljax.jobs.kinds import made_by
 from fljax.jobs.settings import last, of_toml
 from fljax.jobs.sweep import folder_of, read_sweep
-from fljax.run.frames import ColumnArrays, as_frame, read_table, stacked
+from fljax.report.frames import ColumnArrays, as_frame, read_table, stacked
 from fljax.run.load import existing
 from fljax.run.sweep.load import Searched, read_search
 from fljax.run.sweep.parts import FOLDER, IDENTITY

@@ -12,10 +12,10 @@ def over_rounds(run: Any, measure: str) -> Any:
     """(rounds,) values of a run's metric as tables show it: seconds and bytes are those since the run began."""
     import numpy as np
 
-    from fljax.run.cost import megabytes_over_rounds
-    from fljax.run.headline import NEW
-    from fljax.run.patience import at_best_validation, measures_by_validation
-    from fljax.run.spread import measured
+    from fljax.metrics.best_round import at_best_validation, measures_by_validation
+    from fljax.metrics.cost import megabytes_over_rounds
+    from fljax.metrics.headline import NEW
+    from fljax.metrics.spread import measured
 
     n_rounds = len(run.metrics["ids"])
     if measure == ROUNDS:
@@ -32,7 +32,7 @@ def over_rounds(run: Any, measure: str) -> Any:
 
 def measure_of(runs: Sequence[Any], measure: str | None) -> str:
     """``measure``, or if it is None the headline of the first run; ValueError if a run does not have it."""
-    from fljax.run.headline import measures_of
+    from fljax.metrics.headline import measures_of
 
     first_run = runs[0]
     name = measures_of(first_run.metrics).headline if measure is None else measure
@@ -53,8 +53,8 @@ def measure_of(runs: Sequence[Any], measure: str | None) -> str:
 
 def _computed_metrics(run: Any) -> list[str]:
     """Metrics that are computed from those of a run."""
-    from fljax.run.patience import measures_by_validation
-    from fljax.run.spread import spreads
+    from fljax.metrics.best_round import measures_by_validation
+    from fljax.metrics.spread import spreads
 
     computed = [*spreads(run.metrics), *measures_by_validation(run.metrics), *SPENT]
     return [*computed, *_of_new_clients(run)]
@@ -62,7 +62,7 @@ def _computed_metrics(run: Any) -> list[str]:
 
 def _of_new_clients(run: Any, n_rounds: int | None = None) -> dict[str, float]:
     """Tests of new clients, by their names in tables; {} if a run has none."""
-    from fljax.run.headline import NEW
+    from fljax.metrics.headline import NEW
     from fljax.run.result import read_new_tests
 
     return {NEW + name: float(value) for name, value in read_new_tests(run.folder, n_rounds).items() if value.ndim == 0}
@@ -74,6 +74,6 @@ def _n_clients(run: Any) -> int:
 
 def counted_at(run: Any, target: float | None) -> str:
     """The round in which a metric is taken, in words."""
-    from fljax.run.headline import measures_of
+    from fljax.metrics.headline import measures_of
 
     return "at the end" if target is None else f"when {measures_of(run.metrics).headline} first reaches {target:g}"

@@ -21,7 +21,7 @@ def notes_of(
 ) -> list[str]:
     """Lines under a table: settings in which its runs differ, clusters, results that were left out, methods without
     pairs, the number of pairs of the others, and differences that are equal on all seeds."""
-    from fljax.run.comparison import clusters_found, left_out
+    from fljax.report.comparison import clusters_found, left_out
 
     lines = these_differ({name: config_of(group[0]) for name, group in groups.items()})
     if len(groups) > 1:
@@ -59,8 +59,8 @@ def without_value(ends: dict[str, dict[Any, float]], measure: str) -> list[str]:
 
 def never_reached(results: dict[str, dict[Any, Any]], target: float | None) -> list[str]:
     """A line with the runs that never reached the target, so that means are over the other seeds only."""
-    from fljax.run.headline import measures_of
-    from fljax.run.target import first_reached
+    from fljax.metrics.headline import measures_of
+    from fljax.metrics.target import first_reached
 
     if target is None:
         return []

@@ -17,12 +17,12 @@ from fljax.data.own import SPLIT, OwnData
 from fljax.data.partition.check import split_of
 from fljax.data.tables import Columns
 from fljax.data.words import Words
+from fljax.devices.memory import check_fits
 from fljax.files import write_atomically
+from fljax.folder.names import names_as_json
 from fljax.jobs.job import Job
 from fljax.models import multi_label, normalized, regression
 from fljax.models.scaled import Normalize
-from fljax.run.memory import check_fits
-from fljax.run.names import names_as_json
 from fljax.sealed import naming
 from fljax.types import Examples, Federation, Model
 

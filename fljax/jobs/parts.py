@@ -13,18 +13,18 @@ from fljax.catalogue.job import RunSettings
 from fljax.catalogue.own import find, short_name
 from fljax.catalogue.parameters import parameters
 from fljax.catalogue.words import written
+from fljax.checks.network import check_takes
 from fljax.choices import MOST
 from fljax.client.local import n_batches
 from fljax.data.datasets import load
 from fljax.data.federation import n_classes
 from fljax.data.holdout import hold_out_clients
 from fljax.data.scale import ScaleWarning
+from fljax.devices.memory import check_fits, n_bytes
 from fljax.jobs.job import Job
 from fljax.jobs.own_data import halves, of_data, own_federation, read_data, scaled, scaling
 from fljax.models.own import as_model
 from fljax.models.scored import scored, validated
-from fljax.run.check_network import check_takes
-from fljax.run.memory import check_fits, n_bytes
 from fljax.sealed import naming
 from fljax.types import Federation, Model
 

@@ -12,6 +12,7 @@ from fljax.data.federation import as_arrays, on_host
 from fljax.data.new_examples import Known, NewExamples, read_new
 from fljax.data.split import client_data
 from fljax.drift.stages import at
+from fljax.folder.checkpoint import standing_of
 from fljax.jobs.assemble import method_named
 from fljax.jobs.job import Job, read_job
 from fljax.jobs.joining import Held, Joining, models_for, models_of_joining, read_joining
@@ -19,12 +20,11 @@ from fljax.jobs.origins import rows_before_changes
 from fljax.jobs.own_data import columns_of
 from fljax.jobs.predicted_columns import prediction_columns
 from fljax.jobs.remake import Remade, remake
-from fljax.run.checkpoint import standing_of
-from fljax.run.frames import ColumnArrays
+from fljax.metrics.predictions import predictions
+from fljax.report.frames import ColumnArrays
 from fljax.run.identity import sums_of_examples
 from fljax.run.load import LoadedRun, load_run
 from fljax.run.models_on_disk import OF_NEW
-from fljax.run.predictions import predictions
 from fljax.run.result import Result
 from fljax.types import ClientData, Federation, ModelTable
 

@@ -10,7 +10,7 @@ from scipy.special import expit, softmax
 
 from fljax.jobs.remake import Remade
 from fljax.models.task import task_of
-from fljax.run.frames import ColumnArrays
+from fljax.report.frames import ColumnArrays
 from fljax.run.load import LoadedRun
 from fljax.run.result import Result
 

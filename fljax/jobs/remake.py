@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fljax.files import as_path
+from fljax.folder.rounds import METRICS
 from fljax.jobs.assemble import make_methods, planned
 from fljax.jobs.job import read_job
 from fljax.jobs.own_data import read_data
 from fljax.jobs.parts import make_model, make_parts
-from fljax.run.rounds import METRICS
 from fljax.types import Federation
 
 

@@ -10,12 +10,12 @@ import numpy as np
 from fljax import tree
 from fljax.catalogue.words import written
 from fljax.data.federation import n_classes
+from fljax.devices.mesh import Device
 from fljax.jobs.assemble import make_sampling
 from fljax.jobs.job import Job
 from fljax.jobs.own_data import read_data
 from fljax.jobs.parts import data_name
 from fljax.jobs.unlike import not_alike
-from fljax.run.mesh import Device
 from fljax.run.privacy import mechanism
 from fljax.types import Federation, Model
 

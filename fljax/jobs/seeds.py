@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 import jax
 
 from fljax.catalogue.job import RUN
+from fljax.devices.mesh import Device, over_devices, replicated
 from fljax.drift.stages import at
+from fljax.folder.checkpoint import rounds_done
 from fljax.jobs import config
 from fljax.jobs.assemble import kept_as, make_algorithm, make_methods, planned, program_text
 from fljax.jobs.going_on import check_rounds, check_runs
@@ -15,9 +17,7 @@ from fljax.jobs.job import Job
 from fljax.jobs.layers import MAY_CHANGE
 from fljax.jobs.own_data import Scaling, save_names, scaled, scaling
 from fljax.jobs.parts import make_model, plain_model
-from fljax.run.checkpoint import rounds_done
 from fljax.run.compile_ahead import Ahead
-from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.models_on_disk import FILE, save_models
 from fljax.run.one_round import as_traced, last_models
 from fljax.run.progress import BarProgress

@@ -8,13 +8,13 @@ import jax
 import numpy as np
 
 from fljax.catalogue.own import find
+from fljax.devices.mesh import Device
 from fljax.jobs.assemble import Made, as_clients_are, devices_of, make_algorithm
 from fljax.jobs.job import Job
 from fljax.jobs.parts import make_model, make_parts
 from fljax.jobs.sweep import SweepJob
 from fljax.numbers import replace
 from fljax.run.clocked import check_alike
-from fljax.run.mesh import Device
 from fljax.run.privacy import with_target
 from fljax.run.sweep.halving import rungs
 from fljax.run.sweep.parts import n_devices_of

@@ -12,7 +12,7 @@ from fljax.jobs.job import read_job
 from fljax.jobs.kinds import begun_by
 from fljax.jobs.settings import OUTER, of_toml, path
 from fljax.jobs.sweep import SweepJob
-from fljax.run.report import Row
+from fljax.report.summary import Row
 
 MAY_CHANGE = ("data_folder", "new_client_rounds", "runs_at_once", "force_resume")
 """Settings that may change when a sweep is resumed; its number of rounds is fixed from the start."""

@@ -1,7 +1,7 @@
 """The task of a network's outputs: classification, regression, or several labels per example.
 
 Clients minimise a model's ``loss`` and are tested by it. A loss made here also states its task, which sets the metrics
-(`fljax.run.evaluate`); any other function of outputs and labels is a loss for classification. A user's own loss for
+(`fljax.metrics.evaluate`); any other function of outputs and labels is a loss for classification. A user's own loss for
 numbers or several labels is an argument of `regression` or `multi_label`.
 """
 

@@ -10,22 +10,22 @@ from typing import Any, NotRequired, TypedDict, Unpack
 import numpy as np
 from jax.sharding import Mesh
 
+from fljax.checks.arguments import fields_of
+from fljax.checks.network import check_subjects
+from fljax.devices.mesh import Device, over_devices
+from fljax.devices.programs import Compile
+from fljax.folder.checkpoint import Standing, standing_of
+from fljax.folder.resume import check_has_checkpoints
+from fljax.folder.same_run import check_rounds, check_same_run
+from fljax.folder.surroundings import continued, surroundings
+from fljax.metrics.best_round import measures_by_validation
+from fljax.metrics.spread import spreads
 from fljax.numbers import check_numbers
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
-from fljax.run.check import fields_of
-from fljax.run.check_network import check_subjects
-from fljax.run.checkpoint import Standing, standing_of
 from fljax.run.chunk import Numbers, check_traceable, on_devices, shapes_of_metrics
 from fljax.run.identity import run_identity
-from fljax.run.mesh import Device, over_devices
 from fljax.run.one_round import as_traced, shapes_of_state
-from fljax.run.patience import measures_by_validation
 from fljax.run.privacy import epsilons, mechanism, with_target
-from fljax.run.programs import Compile
-from fljax.run.resume import check_has_checkpoints
-from fljax.run.same_run import check_rounds, check_same_run
-from fljax.run.spread import spreads
-from fljax.run.surroundings import continued, surroundings
 from fljax.types import Algorithm, Federation, Key
 
 
@@ -166,7 +166,7 @@ def check_folder(
 def check_continues(call: Call, folder: Path, standing: Standing, compile: Compile, force_resume: bool) -> None:
     """Compares a run with the record of the run in ``folder``; all hosts must call this.
 
-    `fljax.run.resume.begin` checks the rest, when the run's first state is known.
+    `fljax.folder.resume.begin` checks the rest, when the run's first state is known.
 
     Raises:
         ValueError: the folder's run is another one, has more rounds, or was made with other versions or devices.

@@ -12,15 +12,15 @@ from jax import Array, lax
 from jax.sharding import Mesh
 
 from fljax.client.local import n_batches
+from fljax.devices.memory import check_fits, check_traced, n_bytes, n_host_devices
+from fljax.devices.mesh import replicated, shapes, to_copy
+from fljax.devices.program_cost import Cost, cost_of
+from fljax.devices.programs import COST, Compile, Compiler, compiler_for
+from fljax.devices.shelf import shelf_for
+from fljax.folder.checkpoint import standing_of
 from fljax.placement import on_device, whole
 from fljax.rounds.sampling import Draw
-from fljax.run.checkpoint import standing_of
-from fljax.run.memory import check_fits, check_traced, n_bytes, n_host_devices
-from fljax.run.mesh import replicated, shapes, to_copy
 from fljax.run.one_round import as_traced, first_state, is_due, run_round, shapes_of_state
-from fljax.run.program_cost import Cost, cost_of
-from fljax.run.programs import COST, Compile, Compiler, compiler_for
-from fljax.run.shelf import shelf_for
 from fljax.types import Algorithm, ClientData, Federation, Key, Metrics, State
 
 MOST_ROUNDS = 64

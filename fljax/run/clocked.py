@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fljax.client.local import n_steps
+from fljax.devices.programs import options_of
 from fljax.rounds.clock.named import Clock, ClockedRun
 from fljax.rounds.sampling import Sampling
 from fljax.run.one_round import as_traced, run_round, split_key
-from fljax.run.programs import options_of
 from fljax.sealed import naming
 from fljax.types import Algorithm, Federation
 

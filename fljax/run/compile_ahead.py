@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Unpack
 
+from fljax.devices.programs import Compile
 from fljax.run.arguments import Arguments, called
 from fljax.run.chunk import prepared
-from fljax.run.programs import Compile
 
 NAME = "fljax compiles ahead"
 """Name of the threads."""

@@ -13,13 +13,13 @@ from jax.sharding import Mesh
 
 from fljax.choices import is_of_libraries, is_told, plain
 from fljax.client.map import AtHome
+from fljax.devices.hosts import from_all_hosts
+from fljax.devices.mesh import shapes
 from fljax.files import checksum
 from fljax.models.scored import is_validated
 from fljax.models.task import Task, scores_of
 from fljax.numbers import as_dict
 from fljax.rounds.sampling import Draw
-from fljax.run.hosts import from_all_hosts
-from fljax.run.mesh import shapes
 from fljax.run.one_round import as_traced, run_round, test_round
 from fljax.types import Algorithm, Federation, Key, State
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from fljax.files import as_path
-from fljax.run.frames import read_table, stacked
-from fljax.run.names import read_names
+from fljax.folder.names import read_names
+from fljax.folder.rounds import METRICS, ROUNDS, read_rounds
+from fljax.report.frames import read_table, stacked
 from fljax.run.result import Result, frame_of
-from fljax.run.rounds import METRICS, ROUNDS, read_rounds
 from fljax.sealed import check_text
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from fljax.run.frames import ColumnArrays, read_table, stacked
+from fljax.metrics.spread import measured, spreads
+from fljax.report.frames import ColumnArrays, read_table, stacked
 from fljax.run.load import LoadedRun, existing, holds_run, load_run
 from fljax.run.result import frame_of
-from fljax.run.spread import measured, spreads
 
 
 @dataclass(frozen=True, repr=False)

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fljax.folder.rounds import means_of_participants
 from fljax.run.progress import Progress, checked_progress
-from fljax.run.rounds import means_of_participants
 
 
 class Logger(Protocol):

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Protocol
 import jax.numpy as jnp
 import numpy as np
 
+from fljax.devices import hosts
 from fljax.placement import on_device
-from fljax.run import hosts
 from fljax.run.chunk import most_rounds
 from fljax.run.patience import Ender
 from fljax.run.progress import Progress

@@ -15,13 +15,13 @@ from jax import Array
 
 from fljax import tree
 from fljax.argument_kinds import checked_kinds
+from fljax.checks.arguments import check_count, fields_of, whole
+from fljax.checks.network import check_subjects
+from fljax.checks.state import check_state
 from fljax.drift.stages import at
 from fljax.files import as_path, read_arrays, restored, save_arrays
 from fljax.numbers import check_numbers
 from fljax.ranges import said
-from fljax.run.check import check_count, fields_of, whole
-from fljax.run.check_network import check_subjects
-from fljax.run.check_state import check_state
 from fljax.run.one_round import as_traced, last_models
 from fljax.types import Algorithm, Federation, Key, ModelTable, Params, State
 

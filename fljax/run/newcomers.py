@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fljax.checks.arguments import check_count, fields_of
+from fljax.checks.network import check_subjects
+from fljax.checks.state import check_state
+from fljax.metrics.evaluate import evaluate
 from fljax.numbers import check_numbers
 from fljax.rounds.joining import Round, new_client_rounds
-from fljax.run.check import check_count, fields_of
-from fljax.run.check_network import check_subjects
-from fljax.run.check_state import check_state
-from fljax.run.evaluate import evaluate
 from fljax.run.one_round import as_traced, split_key
 from fljax.types import Algorithm, ClientData, Cohort, Federation, Key, Metrics, ModelTable, State
 
@@ -31,7 +31,7 @@ def evaluate_new_clients(
         n_rounds: see `new_client_models`.
 
     Returns:
-        As `fljax.run.evaluate.evaluate`, with entries in the order of the new clients.
+        As `fljax.metrics.evaluate.evaluate`, with entries in the order of the new clients.
 
     Raises:
         ValueError: as `new_client_models`, or the network cannot take the new clients' test examples.

@@ -10,18 +10,18 @@ import numpy as np
 from jax import Array, lax
 
 from fljax import tree
+from fljax.checks.effort import check_effort
+from fljax.checks.state import begun, deployed
 from fljax.drift.stages import at
 from fljax.keys import descend
+from fljax.metrics.evaluate import evaluate
+from fljax.metrics.headline import VALIDATION
 from fljax.models.scored import is_validated
 from fljax.placement import on_device, whole
 from fljax.rounds.check_like import check_like
 from fljax.rounds.cohort import CohortKeys, cohort_of
 from fljax.rounds.round_metrics import ROW, checked_metrics
 from fljax.rounds.sampling import Draw
-from fljax.run.check_effort import check_effort
-from fljax.run.check_state import begun, deployed
-from fljax.run.evaluate import evaluate
-from fljax.run.headline import VALIDATION
 from fljax.server.agreement import adjusted_rand
 from fljax.types import Algorithm, ClientData, Cohort, Federation, Key, Metrics, ModelTable, State
 

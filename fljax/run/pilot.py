@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from fljax.argument_kinds import checked_kinds
+from fljax.checks.arguments import check_count, check_key, whole
 from fljax.data.holdout import clients_of
 from fljax.drift.stages import at
+from fljax.metrics.evaluate import evaluate
+from fljax.metrics.headline import measures_of
 from fljax.ranges import said
-from fljax.run.check import check_count, check_key, whole
-from fljax.run.evaluate import evaluate
-from fljax.run.headline import measures_of
 from fljax.run.one_round import split_key
 from fljax.run.simulate import simulate
 from fljax.types import Algorithm, Federation, Key

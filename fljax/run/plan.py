@@ -10,21 +10,21 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fljax import tree
+from fljax.checks.arguments import fields_of, whole
 from fljax.client.local import n_steps
 from fljax.client.map import AT_ONCE, MANY
 from fljax.client.objectives import training_loss
 from fljax.data.federation import minibatch
+from fljax.devices.memory import n_bytes, peak
+from fljax.devices.mesh import Device, over_devices, replicated, shapes
+from fljax.devices.program_cost import cost_of
+from fljax.devices.programs import Compile, Compiler, Program, compiler_for, seconds_of
 from fljax.models.conv import as_defined
 from fljax.numbers import check_numbers
 from fljax.rounds.sampling import Sampling, sampling_of
-from fljax.run.check import fields_of, whole
 from fljax.run.chunk import most_rounds, round_cost, run_chunk
-from fljax.run.memory import n_bytes, peak
-from fljax.run.mesh import Device, over_devices, replicated, shapes
 from fljax.run.one_round import as_traced, first_state, shapes_of_state
 from fljax.run.privacy import with_target
-from fljax.run.program_cost import cost_of
-from fljax.run.programs import Compile, Compiler, Program, compiler_for, seconds_of
 from fljax.run.sweep.memory import RESERVE, device_memory
 from fljax.types import Algorithm, Federation, Key, Model, Work
 

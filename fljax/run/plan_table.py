@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from fljax.run.columns import table
-from fljax.run.memory import size
+from fljax.devices.memory import size
+from fljax.report.columns import table
 from fljax.run.plan import Plan
 
 HEADER = (

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fljax.checks.arguments import check_run
+from fljax.checks.network import check_outputs, check_subjects
+from fljax.devices.mesh import Device
+from fljax.devices.programs import Compile
 from fljax.numbers import check_numbers
 from fljax.rounds.sampling import Sampling
 from fljax.run.arguments import called
-from fljax.run.check import check_run
-from fljax.run.check_network import check_outputs, check_subjects
 from fljax.run.chunk import begins_with, prepared
-from fljax.run.mesh import Device
-from fljax.run.programs import Compile
 from fljax.types import Algorithm, Federation, Key
 
 PARTS = ("cohort", "round", "send", "train", "receive", "test")

@@ -10,7 +10,7 @@ from rich.progress import Progress as RichProgress
 from rich.table import Column
 from rich.text import Text
 
-from fljax.run.headline import measures_of
+from fljax.metrics.headline import measures_of
 
 SECONDS_A_LINE = 60.0
 """Least time between two lines if the console is not a terminal."""

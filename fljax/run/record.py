@@ -7,18 +7,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fljax import tree
+from fljax.devices import hosts
+from fljax.devices.programs import Compiler
 from fljax.files import read_arrays, save_arrays
+from fljax.folder import checkpoint as files
+from fljax.folder.resume import Begun
+from fljax.folder.round_seconds import Spent
+from fljax.folder.rounds import append_rows, joined, read_rounds
+from fljax.metrics.agreement import Truth, ari_of_rounds
+from fljax.metrics.churn import churn_of_rounds
 from fljax.rounds.draw_checks import check_ids
 from fljax.rounds.round_metrics import OF_CLIENT, check_clusters
 from fljax.rounds.timing import Timing
-from fljax.run import checkpoint as files
-from fljax.run import hosts
-from fljax.run.agreement import Truth, ari_of_rounds
-from fljax.run.churn import churn_of_rounds
-from fljax.run.programs import Compiler
-from fljax.run.resume import Begun
-from fljax.run.round_seconds import Spent
-from fljax.run.rounds import append_rows, joined, read_rounds
 from fljax.types import State
 
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from fljax.choices import there_are
 from fljax.files import read_arrays
+from fljax.metrics.headline import measures_of
+from fljax.report.frames import as_frame, columns_of_rounds
 from fljax.rounds.round_metrics import OF_CLIENT
-from fljax.run.frames import as_frame, columns_of_rounds
-from fljax.run.headline import measures_of
 from fljax.run.models_on_disk import FILE, OF_NEW, client_model, read_models
 from fljax.types import ModelTable, Params
 
@@ -75,7 +75,7 @@ class Result(NamedTuple):
         return client_model(self.models, client)
 
     def rounds(self) -> dict[str, np.ndarray]:
-        """Columns (rounds,), as `fljax.run.frames.columns_of_rounds`."""
+        """Columns (rounds,), as `fljax.report.frames.columns_of_rounds`."""
         return columns_of_rounds(self.metrics)
 
     def tests(self) -> dict[str, np.ndarray]:
@@ -113,7 +113,7 @@ class Result(NamedTuple):
 
 
 def read_new_tests(folder: Path, n_rounds: int | None = None) -> dict[str, np.ndarray]:
-    """The tests of new clients, as from `fljax.run.evaluate`; {} if a method has none.
+    """The tests of new clients, as from `fljax.metrics.evaluate`; {} if a method has none.
 
     Args:
         folder: the method's folder.

@@ -16,9 +16,9 @@ import numpy as np
 from jax import Array, lax
 
 from fljax import tree
+from fljax.checks.state import begun
 from fljax.placement import whole
 from fljax.rounds.sampling import Draw
-from fljax.run.check_state import begun
 from fljax.run.chunk import most_rounds, run_chunk
 from fljax.run.one_round import split_key
 from fljax.types import Algorithm, Federation, Key, Metrics, State

@@ -8,19 +8,19 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fljax.checks.arguments import check_run, fields_of
+from fljax.checks.network import check_outputs, check_subjects
+from fljax.checks.state import begun
+from fljax.devices.hosts import gathered
+from fljax.devices.programs import LEVELS, Level, check_level, options_of
+from fljax.metrics.agreement import ari_of_rounds, truth_of
+from fljax.metrics.churn import churn_of_rounds
 from fljax.numbers import check_numbers
 from fljax.rounds.draw_checks import check_ids
 from fljax.rounds.round_metrics import check_clusters
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
-from fljax.run.agreement import ari_of_rounds, truth_of
-from fljax.run.check import check_run, fields_of
-from fljax.run.check_network import check_outputs, check_subjects
-from fljax.run.check_state import begun
-from fljax.run.churn import churn_of_rounds
-from fljax.run.hosts import gathered
 from fljax.run.one_round import as_traced, is_due, run_round, split_key
 from fljax.run.privacy import epsilons, with_target
-from fljax.run.programs import LEVELS, Level, check_level, options_of
 from fljax.types import Algorithm, Federation, Key, Metrics, State
 
 
@@ -38,7 +38,7 @@ def simulate(
     compile: Level = "full",
 ) -> tuple[State, Metrics]:
     """Runs ``algorithm`` for ``n_rounds`` rounds, compiled as one program; on one device, or on those of
-    `fljax.run.mesh.over_devices` around the call.
+    `fljax.devices.mesh.over_devices` around the call.
 
     Args:
         algorithm: from `fljax.algorithms`.
@@ -56,9 +56,9 @@ def simulate(
 
     Returns:
         The final state, and the metrics with a leading axis over rounds: those of the algorithm (participants' values
-        are in the order of client ids, see ``ids``), and those of `fljax.run.evaluate.evaluate`, NaN in rounds without
+        are in the order of client ids, see ``ids``), and those of `fljax.evaluate`, NaN in rounds without
         a test. Clustered methods also have ``client_row`` (rounds, clients), the row number of the model with which
-        each client was tested, and ``churn``, the share of participants that changed cluster (`fljax.run.churn`);
+        each client was tested, and ``churn``, the share of participants that changed cluster (`fljax.metrics.churn`);
         private methods have ``epsilon`` so far (`fljax.run.privacy`); clients with a clock have ``simulated_seconds``
         of each round (`fljax.rounds.clock`), except under a trace; a deadline has ``n_missing``, the number of sampled
         clients that were not there; stragglers (`fljax.rounds.effort`) have ``effort``, each participant's share of its

@@ -10,30 +10,30 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from fljax import tree
+from fljax.checks.arguments import check_run, fields_of
+from fljax.checks.network import check_outputs, check_subjects
+from fljax.devices.memory import check_compiled
+from fljax.devices.mesh import Device, over_devices, replicated
+from fljax.devices.program_cost import Cost
+from fljax.devices.programs import Compile, Compiler, Program, compiler_for
+from fljax.devices.shelf import shelf_for
+from fljax.folder.checkpoint import rounds_done, standing_of
+from fljax.folder.resume import begin
+from fljax.folder.surroundings import surroundings
+from fljax.folder.writer import only_run
+from fljax.metrics.agreement import truth_of
 from fljax.numbers import check_numbers
 from fljax.rounds.sampling import Sampling, sampling_of
-from fljax.run.agreement import truth_of
-from fljax.run.check import check_run, fields_of
-from fljax.run.check_network import check_outputs, check_subjects
-from fljax.run.checkpoint import rounds_done, standing_of
 from fljax.run.chunk import most_rounds, no_rounds, round_cost, run_chunk
 from fljax.run.identity import run_identity
 from fljax.run.loop import Loop
-from fljax.run.memory import check_compiled
-from fljax.run.mesh import Device, over_devices, replicated
 from fljax.run.one_round import as_traced, shapes_of_state
 from fljax.run.privacy import epsilons, with_target
-from fljax.run.program_cost import Cost
-from fljax.run.programs import Compile, Compiler, Program, compiler_for
 from fljax.run.progress import Progress, SilentProgress, checked_progress
 from fljax.run.record import Record, Records, Run
-from fljax.run.resume import begin
 from fljax.run.seeds import Inputs, Setting, Varied, advance_all, begin_all, joined, stacked
-from fljax.run.shelf import shelf_for
-from fljax.run.surroundings import surroundings
 from fljax.run.sweep import memory
 from fljax.run.termination import put_off
-from fljax.run.writer import only_run
 from fljax.types import Algorithm, Federation, Key, Metrics, State
 
 

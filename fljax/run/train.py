@@ -5,31 +5,31 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fljax.checks.arguments import check_patience, check_run
+from fljax.checks.network import check_outputs, check_subjects
+from fljax.devices import hosts
+from fljax.devices.memory import check_compiled
+from fljax.devices.mesh import Device, replicated
+from fljax.devices.programs import Compile
 from fljax.files import as_path
+from fljax.folder.checkpoint import standing_of
+from fljax.folder.resume import begin
+from fljax.folder.rounds import read_rounds
+from fljax.folder.writer import only_run
+from fljax.metrics.agreement import truth_of
 from fljax.numbers import check_numbers
 from fljax.ranges import real
 from fljax.rounds.clustered import check_labels
 from fljax.rounds.sampling import Sampling
-from fljax.run import hosts
-from fljax.run.agreement import truth_of
 from fljax.run.arguments import called, check_continues
-from fljax.run.check import check_patience, check_run
-from fljax.run.check_network import check_outputs, check_subjects
-from fljax.run.checkpoint import standing_of
 from fljax.run.chunk import begins_with, check_traceable, prepared
 from fljax.run.chunk import run_chunk as run_chunk
 from fljax.run.loop import Loop
-from fljax.run.memory import check_compiled
-from fljax.run.mesh import Device, replicated
 from fljax.run.patience import Ender, Patience, Stop, Stopping
-from fljax.run.programs import Compile
 from fljax.run.progress import Progress, checked_progress
 from fljax.run.record import Record
 from fljax.run.record import Run as Run
-from fljax.run.resume import begin
-from fljax.run.rounds import read_rounds
 from fljax.run.termination import put_off
-from fljax.run.writer import only_run
 from fljax.types import Algorithm, Federation, Key
 
 
@@ -89,7 +89,8 @@ def train(
         progress: called for every chunk; None is silent.
         force_resume: resume though versions, devices or cores have changed; the checkpoint records both.
         compile: "fast" starts soonest, "full" has the fastest rounds, "medium" is in between; "auto" chooses by the
-            number of rounds (`fljax.run.programs`), and keeps the mode of a resumed run. Modes differ in the last bits.
+            number of rounds (`fljax.devices.programs`), and keeps the mode of a resumed run. Modes differ in the last
+            bits.
         program: a text that describes ``algorithm`` and ``sampling`` completely, so that equal texts promise equal
             programs: these are then kept beside JAX's own cache, and found without tracing. None: not kept.
         compiled_ahead: seconds that compiling took before this call, if `compile_ahead` did it.

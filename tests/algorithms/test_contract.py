@@ -24,9 +24,9 @@ import fljax
 from fljax import tree
 from fljax.algorithms.perfedavg import perfedavg
 from fljax.data.synthetic import linear_groups
+from fljax.devices.mesh import over_devices, replicated
 from fljax.numbers import as_dict
 from fljax.rounds.cohort import sample_cohort
-from fljax.run.mesh import over_devices, replicated
 from fljax.run.newcomers import evaluate_new_clients
 from fljax.run.one_round import as_traced, round_metrics, split_key
 from fljax.run.simulate import simulate

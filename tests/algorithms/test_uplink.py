@@ -8,11 +8,11 @@ import pytest
 
 from fljax import tree
 from fljax.algorithms import ALGORITHMS, compose
+from fljax.devices.mesh import over_devices, replicated
 from fljax.rounds.bricks import BRICKS
 from fljax.rounds.cohort import sample_cohort
 from fljax.rounds.uplink import Linked, chained
 from fljax.rounds.uplink.message import shapes_of
-from fljax.run.mesh import over_devices, replicated
 from fljax.run.one_round import as_traced, split_key
 from fljax.run.train import run_chunk
 from fljax.types import State

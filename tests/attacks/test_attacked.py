@@ -17,10 +17,8 @@ from fljax.data.synthetic import linear_groups
 from fljax.run.sweep.search import on_validation
 from fljax.types import Work
 from tests.oracle import rows_of
-from tests.run.conftest import federation, model
 from tests.slow import slow
 
-__all__ = ["federation", "model"]
 WORK = Work(epochs=1, batch_size=8)
 
 

@@ -11,9 +11,6 @@ from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.figure import Figure
 
 from fljax.cli import main
-from tests.run.conftest import no_rounds
-
-__all__ = ["no_rounds"]
 
 
 @pytest.fixture(scope="package", autouse=True)

@@ -18,6 +18,7 @@ from fljax.catalogue.job import RUN
 from fljax.cli import main
 from fljax.cli.compare import OWN
 from fljax.files import save_arrays
+from fljax.folder import writer
 from fljax.jobs import seeds
 from fljax.jobs.assemble import make_algorithm
 from fljax.jobs.comparison import Comparison, Part
@@ -26,13 +27,12 @@ from fljax.jobs.groups import named_groups
 from fljax.jobs.job import read_job
 from fljax.jobs.parts import make_federation, make_model
 from fljax.jobs.unlike import data_settings, same_clients, these_differ
-from fljax.run import writer
-from fljax.run.comparison import left_out
-from fljax.run.cost import traffic_of_clients
-from fljax.run.formats import Table
-from fljax.run.frames import stacked
-from fljax.run.significance import compare_scores
-from fljax.run.spread import spreads
+from fljax.metrics.cost import traffic_of_clients
+from fljax.metrics.spread import spreads
+from fljax.report.comparison import left_out
+from fljax.report.formats import Table
+from fljax.report.frames import stacked
+from fljax.report.significance import compare_scores
 from fljax.sealed import with_checksum
 
 FEW = ("--partition", "dirichlet", "--partition.n-clients", "5", "--partition.beta", "0.5", "--rounds", "3")

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fljax.folder.checkpoint import read_rounds
 from fljax.jobs.job import read_job
 from fljax.jobs.sweep import read_sweep
-from fljax.run.checkpoint import read_rounds
 from tests.slow import slow
 
 TINY = ("--rounds", "1", "--model", "logistic_regression", "--partition.n-clients", "4", "--epochs", "1")

@@ -17,6 +17,9 @@ import fljax
 from fljax.algorithms import ALGORITHMS
 from fljax.catalogue.job import WORK
 from fljax.cli import main
+from fljax.folder import surroundings, writer
+from fljax.folder.checkpoint import read_rounds
+from fljax.folder.writer import LOCK
 from fljax.jobs import config, going_on
 from fljax.jobs.job import read_job
 from fljax.jobs.kinds import begun_by
@@ -24,9 +27,6 @@ from fljax.jobs.layers import MAY_CHANGE, STEPS, read_layers
 from fljax.jobs.sweep import read_sweep
 from fljax.numbers import LocalHyper, numbers_of
 from fljax.rounds.sampling import uniform
-from fljax.run import surroundings, writer
-from fljax.run.checkpoint import read_rounds
-from fljax.run.writer import LOCK
 from fljax.sealed import with_checksum
 from tests.cli.conftest import leave_figures_empty
 

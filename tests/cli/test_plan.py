@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from fljax.devices.programs import Compiler
 from fljax.jobs import assemble
-from fljax.run.programs import Compiler
 
 SMALL = ("plan", "--algorithm", "fedavg", "ditto", "--partition", "iid", "--partition.n-clients", "2", "--epochs", "1")
 SMALL += ("--model", "logistic_regression", "--at-once", "1", "--compile", "fast")  # one program a method

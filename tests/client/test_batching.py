@@ -12,9 +12,9 @@ from fljax.client import client_loss, client_sums, cross_loss, predictor
 from fljax.client.batching import BATCH_SIZE, batching
 from fljax.client.example_loss import example_loss
 from fljax.client.features import client_features
+from fljax.devices.mesh import over_devices
+from fljax.metrics.confusion import confusion_matrices
 from fljax.models.norm import ConvNorm
-from fljax.run.confusion import confusion_matrices
-from fljax.run.mesh import over_devices
 from fljax.types import ModelTable
 
 

@@ -19,9 +19,9 @@ from fljax.client.gradient import client_gradients
 from fljax.client.local import batch_rows, n_steps, shuffled, useful_steps
 from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
+from fljax.devices.mesh import over_devices
 from fljax.models import from_linen, mlp
 from fljax.numbers import LocalHyper
-from fljax.run.mesh import over_devices
 from fljax.types import ClientData, Examples, ModelTable, Work
 from tests import oracle
 from tests.oracle import as_float64

@@ -10,9 +10,9 @@ from fljax import tree
 from fljax.client.local import train_clients
 from fljax.client.map import AT_ONCE, MANY, SMALL_MODEL, SMALL_SPLIT, _chunk, longest_beside, map_clients
 from fljax.client.objectives import training_loss
+from fljax.devices.collectives import collectives
+from fljax.devices.mesh import over_devices, replicated
 from fljax.models import logistic_regression
-from fljax.run.collectives import collectives
-from fljax.run.mesh import over_devices, replicated
 from fljax.types import ClientData, Examples, ModelTable, Work
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from fljax import tree
 from fljax.client import client_loss, client_sums, cross_loss, predictor
-from fljax.run.mesh import over_devices
+from fljax.devices.mesh import over_devices
 from fljax.types import ModelTable
 from tests import oracle
 from tests.oracle import rows_of

@@ -24,14 +24,12 @@ from fljax.drift import (
     stages,
     swap_labels,
 )
+from fljax.report.changes import after_changes, change_rows, changes_table
 from fljax.rounds.joining import everyone
-from fljax.run.changes import after_changes, change_rows, changes_table
 from fljax.run.sweep.search import on_validation
 from fljax.types import Work
 from tests.oracle import rows_of
-from tests.run.conftest import federation, model
 
-__all__ = ["federation", "model"]
 WORK = Work(epochs=1, batch_size=8)
 MODEL = fljax.MODELS["logistic_regression"]((4, 4, 1), 4)
 SPLITS = ("train", "test")

@@ -6,11 +6,9 @@ import pytest
 
 import fljax
 from fljax.drift import DRIFTS, drifting
-from fljax.run.changes import after_changes
+from fljax.report.changes import after_changes
 from tests.algorithms.table import CASES
-from tests.run.conftest import model
 
-__all__ = ["model"]
 NAMES = [name for name in CASES if "-" not in name and "+" not in name]
 
 

@@ -9,9 +9,9 @@ from flax import nnx
 
 import fljax
 from fljax import tree
+from fljax.checks.network import check_subjects
 from fljax.data.federation import minibatch
 from fljax.models import from_linen, from_nnx, mlp
-from fljax.run.check_network import check_subjects
 
 
 def network(call, **fields):

@@ -11,6 +11,7 @@ from jax.flatten_util import ravel_pytree
 
 from fljax import tree
 from fljax.algorithms.fedavg import fedavg
+from fljax.checks.network import check_subjects
 from fljax.data.own import federation_from_arrays
 from fljax.models import (
     MODELS,
@@ -33,7 +34,6 @@ from fljax.models import (
 )
 from fljax.models.norm import ConvNorm
 from fljax.models.recurrence import LSTM
-from fljax.run.check_network import check_subjects
 from fljax.types import Work
 from tests.models.small import SMALL, examples
 from tests.oracle import as_float64

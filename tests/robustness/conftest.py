@@ -11,7 +11,6 @@ from tests.data.conftest import (  # noqa: F401 - fixtures
     sqlite_file,
 )
 from tests.robustness.tally import cases
-from tests.run.conftest import averaging, federation, model  # noqa: F401
 
 QUICK, SLOW = 12, 125
 

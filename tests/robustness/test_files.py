@@ -18,7 +18,7 @@ import pytest
 from flax import serialization
 
 import fljax
-from fljax.run.checkpoint import read_rounds
+from fljax.folder.checkpoint import read_rounds
 from fljax.run.train import train
 from tests.robustness.tally import Tally
 

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from flax import serialization
 
-from fljax.run.checkpoint import read_rounds, rounds_done
-from fljax.run.writer import LOCK
+from fljax.folder.checkpoint import read_rounds, rounds_done
+from fljax.folder.writer import LOCK
 from tests.robustness import worker
 from tests.robustness.tally import Tally, cases
 

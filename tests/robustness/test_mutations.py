@@ -13,8 +13,8 @@ import pytest
 import fljax
 from fljax.data import cache
 from fljax.data.datasets import load
-from fljax.run import checkpoint
-from fljax.run.rounds import read_whole
+from fljax.folder import checkpoint
+from fljax.folder.rounds import read_whole
 from fljax.run.sweep.parts import Part, Store
 from fljax.run.train import train
 from tests.robustness.campaign import campaign, same

@@ -11,12 +11,12 @@ from PIL import Image
 import fljax
 from fljax.data.files import read_own
 from fljax.data.tables import Columns
+from fljax.folder.names import names_as_json
 from fljax.jobs.finished import compare_runs
 from fljax.jobs.job import read_job
+from fljax.report.summary import save_table
 from fljax.rounds.clock.devices import devices_of_file
 from fljax.run.models_on_disk import FILE, save_models
-from fljax.run.names import names_as_json
-from fljax.run.report import save_table
 from fljax.run.train import train
 from fljax.sealed import with_checksum
 from tests.robustness.campaign import campaign, same

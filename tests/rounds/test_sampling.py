@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 import fljax
+from fljax.devices.mesh import over_devices
 from fljax.rounds.clock import over_selection, with_availability, with_deadline
 from fljax.rounds.cohort import CohortKeys, balanced_order, cohort_of, sample_cohort
 from fljax.rounds.sampling import (
@@ -23,7 +24,6 @@ from fljax.rounds.sampling import (
     table,
     uniform,
 )
-from fljax.run.mesh import over_devices
 from fljax.run.one_round import split_key
 from tests.algorithms.round_by_round import jitted, simulate
 from tests.rounds.drawn import draw_cohort

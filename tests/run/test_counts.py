@@ -9,13 +9,13 @@ import pytest
 import fljax
 from fljax.catalogue.job import RUN
 from fljax.data.synthetic import linear_groups
+from fljax.devices import programs
+from fljax.devices.program_cost import cost_of
 from fljax.jobs.assemble import make_algorithm
 from fljax.jobs.job import read_job
 from fljax.jobs.parts import make_model, make_parts
-from fljax.run import programs
 from fljax.run.chunk import MOST_ROUNDS, on_devices, run_chunk
 from fljax.run.one_round import split_key
-from fljax.run.program_cost import cost_of
 from fljax.run.train import train
 
 MOST_EQUATIONS = {

@@ -19,16 +19,16 @@ from fljax.client import training_loss
 from fljax.client.objectives import proximal
 from fljax.data.padding import same_shapes
 from fljax.data.synthetic import linear_groups
+from fljax.devices.mesh import over_devices
+from fljax.folder.checkpoint import seal
+from fljax.folder.same_run import LATER, check_same_run
 from fljax.models import mlp, normalized
 from fljax.models.task import Task
 from fljax.rounds.clock.waiting import tiers, wait_for_all, with_deadline
 from fljax.rounds.local import proximal_to_start
 from fljax.rounds.sampling import Sampling, uniform
 from fljax.rounds.timing import Timing
-from fljax.run.checkpoint import seal
 from fljax.run.identity import _checksum, _pixels, _without_zeros, run_identity, static_choices, tells_all
-from fljax.run.mesh import over_devices
-from fljax.run.same_run import LATER, check_same_run
 from fljax.run.sweep import search
 from fljax.run.train import train
 from fljax.types import Model, Work

@@ -17,10 +17,10 @@ from fljax.client.objectives import training_loss
 from fljax.client.optimizer import local_optimizer
 from fljax.data.holdout import hold_out_clients
 from fljax.data.synthetic import linear_groups
+from fljax.metrics.evaluate import evaluate
 from fljax.models import mlp
 from fljax.rounds.joining import held_with_least_loss
 from fljax.run import newcomers as module
-from fljax.run.evaluate import evaluate
 from fljax.run.newcomers import evaluate_new_clients
 from fljax.run.one_round import as_traced, split_key
 from fljax.run.simulate import simulate

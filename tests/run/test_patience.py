@@ -9,9 +9,10 @@ import pytest
 import fljax
 from fljax.drift.drifting import drifting
 from fljax.drift.named import swap_labels
-from fljax.run.checkpoint import rounds_done
-from fljax.run.patience import Patience, at_best_validation, best_round, ends_after
-from fljax.run.report import Outcome, final_table
+from fljax.folder.checkpoint import rounds_done
+from fljax.metrics.best_round import at_best_validation, best_round
+from fljax.report.summary import Outcome, final_table
+from fljax.run.patience import Patience, ends_after
 from fljax.run.sweep.search import on_validation
 
 

@@ -7,10 +7,10 @@ import pytest
 
 import fljax
 from fljax.data.padding import same_shapes
+from fljax.devices.programs import Compiler
 from fljax.rounds.sampling import sampling_of
 from fljax.run import chunk
 from fljax.run.one_round import as_traced
-from fljax.run.programs import Compiler
 from fljax.run.progress import SilentProgress
 from fljax.run.seeds import Inputs, Setting, advance_all, begin_all, joined, stacked
 from fljax.run.together import Runs, train_together

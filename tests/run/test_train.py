@@ -11,10 +11,10 @@ import pytest
 import fljax
 from fljax.algorithms.fedavg import fedavg
 from fljax.files import write_atomically
+from fljax.folder.checkpoint import read_rounds, rounds_done
+from fljax.folder.round_seconds import spent_of
 from fljax.models import logistic_regression
-from fljax.run.checkpoint import read_rounds, rounds_done
 from fljax.run.progress import SilentProgress
-from fljax.run.round_seconds import spent_of
 from fljax.run.simulate import simulate
 from fljax.run.train import train
 from fljax.types import Work
@@ -65,7 +65,7 @@ def test_a_run_that_fails_leaves_no_checkpoint_half_written(key, averaging, fede
         time.sleep(0.3)
         write_atomically(*arguments, **options)
 
-    monkeypatch.setattr("fljax.run.checkpoint.write_atomically", write_slowly)
+    monkeypatch.setattr("fljax.folder.checkpoint.write_atomically", write_slowly)
     options = {"folder": tmp_path, "seconds_per_chunk": 0.0, "seconds_per_checkpoint": 0.0}
     with pytest.raises(KeyboardInterrupt):
         train(averaging, fljax.fedavg.Hyper(), federation, key, 3, progress=Fails(), **options)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
 
-from fljax.run.collectives import collectives
-from fljax.run.mesh import over_devices
+from fljax.devices.collectives import collectives
+from fljax.devices.mesh import over_devices
 from fljax.server import (
     best_bipartition,
     blocks,

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
+from fljax.devices import hosts
+from fljax.devices.mesh import n_sweep_devices
+from fljax.folder.checkpoint import as_numbers
 from fljax.rounds.round_metrics import check_clusters
-from fljax.run import hosts
-from fljax.run.checkpoint import as_numbers
-from fljax.run.mesh import n_sweep_devices
 from fljax.run.progress import SilentProgress
 from fljax.run.sweep import parts
 from fljax.run.sweep.cells import Cell

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fljax.checks.arguments import check_count
+from fljax.devices.programs import Level
 from fljax.rounds.sampling import Draw
-from fljax.run.check import check_count
 from fljax.run.one_round import as_traced
-from fljax.run.programs import Level
 from fljax.run.sweep.points import count_points, vectors
 from fljax.types import Algorithm, Key, State
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fljax.run.headline import LOWER_IS_BETTER
-from fljax.run.plots import COLORS, Figure, learning_curves, new_figure, save
-from fljax.run.report import Row, curve
-from fljax.run.spread import measured
+from fljax.metrics.headline import LOWER_IS_BETTER
+from fljax.metrics.spread import measured
+from fljax.report.plots import COLORS, Figure, learning_curves, new_figure, save
+from fljax.report.summary import Row, curve
 from fljax.run.sweep.points import rows as point_rows
 from fljax.run.sweep.table import by_point, ranked
 from fljax.run.sweep.table import named as named_of

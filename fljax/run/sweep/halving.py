@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fljax.run.check import whole
+from fljax.checks.arguments import whole
 
 
 class Rung(NamedTuple):

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from fljax.metrics.agreement import ari_of_rounds, truth_of
+from fljax.metrics.churn import churn_of_rounds
 from fljax.rounds.sampling import Sampling
-from fljax.run.agreement import ari_of_rounds, truth_of
-from fljax.run.churn import churn_of_rounds
 from fljax.types import Federation
 
 OF_ROUNDS = ("ids", "active", "label", "n_missing", "diverged")

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fljax.run.frames import ColumnArrays, columns_of_rounds, stacked
-from fljax.run.spread import measured, spreads
+from fljax.metrics.spread import measured, spreads
+from fljax.report.frames import ColumnArrays, columns_of_rounds, stacked
 from fljax.run.sweep import parts
 from fljax.run.sweep.table import named, of_split, outcomes, unnamed
 from fljax.run.sweep.widened import HYPER, NUMBERS, table_of
@@ -59,7 +59,7 @@ class Searched(NamedTuple):
 
     def columns(self) -> ColumnArrays:
         """All runs below each other, one row per round: the setting, the point's hyperparameters, the seed, and the
-        run's `fljax.run.frames.columns_of_rounds`."""
+        run's `fljax.report.frames.columns_of_rounds`."""
         tables = []
         for i, point in enumerate(self.points):
             for seed in np.flatnonzero(self.rounds[i]):

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import jax
 
+from fljax.checks.arguments import check_count
+from fljax.devices.memory import host_memory, peak, size
 from fljax.ranges import real
-from fljax.run.check import check_count
-from fljax.run.memory import host_memory, peak, size
 
 Compile = Callable[[int], Any]
 """``compile(n)``: the compiled program of n runs side by side."""

@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fljax.devices.memory import check_traced, n_bytes
+from fljax.devices.mesh import n_sweep_devices
+from fljax.devices.program_cost import Cost
+from fljax.devices.programs import Compile, Level, compiler_for
 from fljax.run.chunk import round_cost
-from fljax.run.memory import check_traced, n_bytes
-from fljax.run.mesh import n_sweep_devices
 from fljax.run.one_round import shapes_of_state
-from fljax.run.program_cost import Cost
-from fljax.run.programs import Compile, Level, compiler_for
 from fljax.run.sweep import memory as memory_of
 from fljax.run.sweep.cells import Cell, Setting
 from fljax.run.sweep.program import mapped

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fljax.devices import hosts
 from fljax.files import checksum, read_arrays, restored, save_arrays, write_atomically
-from fljax.run import hosts
-from fljax.run.same_run import check_same_run
-from fljax.run.surroundings import continued
+from fljax.folder.same_run import check_same_run
+from fljax.folder.surroundings import continued
 from fljax.run.sweep.cells import Cell
 from fljax.run.sweep.widened import NUMBERS, widened
 
@@ -43,7 +43,7 @@ class Store(NamedTuple):
     """
 
     folder: Path | None
-    now: dict[str, Any] = {}  # noqa: RUF012 - `fljax.run.surroundings.surroundings`; a default, never changed
+    now: dict[str, Any] = {}  # noqa: RUF012 - `fljax.folder.surroundings.surroundings`; a default, never changed
     force: bool = False  # resume with other versions or devices
     n_seeds: int = 1
     numbers: tuple[int, ...] = (0,)  # the number of each point in files

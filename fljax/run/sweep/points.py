@@ -11,11 +11,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from fljax.checks.arguments import check_count, check_key, whole
 from fljax.choices import listed, unknown
 from fljax.numbers import as_dict, check_numbers, is_hyper, replace
 from fljax.ranges import real, said
 from fljax.rounds.sampling import Sampling
-from fljax.run.check import check_count, check_key, whole
 from fljax.run.privacy import check_noise, epsilons, mechanism, with_target
 from fljax.types import Key, Work
 

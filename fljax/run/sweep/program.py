@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fljax.devices.mesh import n_sweep_devices, over_sweep
+from fljax.devices.programs import Level, options_of
 from fljax.run.chunk import put_row
-from fljax.run.mesh import n_sweep_devices, over_sweep
 from fljax.run.one_round import first_state, run_round
-from fljax.run.programs import Level, options_of
 from fljax.run.sweep.cells import GOING_ON, Cell, Setting
 from fljax.types import Algorithm, Federation, Metrics, State
 

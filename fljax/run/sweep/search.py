@@ -9,20 +9,21 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
 from fljax.argument_kinds import checked_kinds
+from fljax.checks.arguments import check_run, fields_of
+from fljax.checks.network import check_outputs, check_subjects
+from fljax.devices.mesh import Device, chosen, n_sweep_devices, over_devices, replicated, shapes
+from fljax.devices.programs import Compile
 from fljax.drift.stages import at
 from fljax.files import as_path
+from fljax.folder.surroundings import surroundings
+from fljax.folder.writer import only_run
+from fljax.metrics.agreement import truth_of
 from fljax.numbers import as_dict
 from fljax.ranges import said
 from fljax.rounds.sampling import Draw, Sampling, sampling_of
-from fljax.run.agreement import truth_of
-from fljax.run.check import check_run, fields_of
-from fljax.run.check_network import check_outputs, check_subjects
 from fljax.run.chunk import most_rounds
 from fljax.run.identity import run_identity
-from fljax.run.mesh import Device, chosen, n_sweep_devices, over_devices, replicated, shapes
 from fljax.run.one_round import as_traced, due_rounds
-from fljax.run.programs import Compile
-from fljax.run.surroundings import surroundings
 from fljax.run.sweep import parts
 from fljax.run.sweep.batch import OnRounds
 from fljax.run.sweep.cells import Cell, Setting, all_cells
@@ -35,7 +36,6 @@ from fljax.run.sweep.stages import Found as Found
 from fljax.run.sweep.table import check_agreement, metric_of
 from fljax.run.sweep.widened import HYPER, NUMBERS
 from fljax.run.termination import put_off
-from fljax.run.writer import only_run
 from fljax.types import Algorithm, Federation, Key
 
 

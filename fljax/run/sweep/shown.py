@@ -4,11 +4,11 @@ import math
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 
-from fljax.run.columns import decimals
-from fljax.run.formats import Table
-from fljax.run.headline import limits
-from fljax.run.report import Row
-from fljax.run.significance import Interval
+from fljax.metrics.headline import limits
+from fljax.report.columns import decimals
+from fljax.report.formats import Table
+from fljax.report.significance import Interval
+from fljax.report.summary import Row
 from fljax.run.sweep.table import PARTITION, Spread, best, by_point, completed, named, ranked
 
 SHOWN = 10

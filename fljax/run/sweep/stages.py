@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fljax.run.agreement import Truth, ari_of_rounds
-from fljax.run.checkpoint import as_numbers, is_key
-from fljax.run.headline import LOWER_IS_BETTER
+from fljax.folder.checkpoint import as_numbers, is_key
+from fljax.metrics.agreement import Truth, ari_of_rounds
+from fljax.metrics.headline import LOWER_IS_BETTER
+from fljax.metrics.spread import measured
 from fljax.run.loop import Loop
-from fljax.run.spread import measured
 from fljax.run.sweep import parts
 from fljax.run.sweep.batch import BatchProgress, BatchRecord, OnRounds, places_of
 from fljax.run.sweep.cells import Cell, Setting

@@ -6,9 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from fljax.models.task import scores_of, task_of
-from fljax.rounds.round_metrics import OF_CLIENT, ROW
-from fljax.run.headline import (
+from fljax.metrics.headline import (
     CLASSES,
     LOWER_IS_BETTER,
     MEANS,
@@ -17,9 +15,11 @@ from fljax.run.headline import (
     measures_of,
     scores_in,
 )
-from fljax.run.report import Row, optional_columns
-from fljax.run.significance import interval_of
-from fljax.run.spread import spread_over_clients, spreads
+from fljax.metrics.spread import spread_over_clients, spreads
+from fljax.models.task import scores_of, task_of
+from fljax.report.significance import interval_of
+from fljax.report.summary import Row, optional_columns
+from fljax.rounds.round_metrics import OF_CLIENT, ROW
 from fljax.run.sweep.points import rows as point_rows
 from fljax.types import Algorithm
 
@@ -78,9 +78,10 @@ def tidy(
     Columns after those: ``rounds`` run, ``diverged`` (the round, from 1, whose loss was not finite; else None),
     ``accuracy_macro``, ``accuracy_micro``, ``accuracy_p10``, ``accuracy_worst10``, ``f1_macro``, ``f1_micro``,
     ``f1_worst10``, ``test_loss`` of the last round run (worst10: mean over the worst tenth of the clients),
-    ``best_accuracy`` and ``best_round`` of accuracy_macro; in regression its own metrics (`fljax.run.regression`), and
-    ``best_r2`` of r2_micro; if they apply, ``ari``, ``epsilon_spent``, ``attack_success``, the ``simulated_seconds`` of
-    all rounds, and ``NAME_macro`` and ``NAME_micro`` of further scores. All of these are None for a diverged run.
+    ``best_accuracy`` and ``best_round`` of accuracy_macro; in regression its own metrics (`fljax.metrics.regression`)
+    and ``best_r2`` of r2_micro; if they apply, ``ari``, ``epsilon_spent``, ``attack_success``,
+    the ``simulated_seconds`` of all rounds, and ``NAME_macro`` and ``NAME_micro`` of further scores. All of these are
+    None for a diverged run.
 
     The setting ``partition_seed`` is not part of a point: the rows of several partitions together, each with its seed
     there, give a point's mean over the partitions.

@@ -9,14 +9,14 @@ import numpy as np
 from jax import Array
 
 from fljax import tree
+from fljax.checks.arguments import check_run, fields_of
+from fljax.checks.network import check_outputs, check_subjects
+from fljax.devices.hosts import gathered
+from fljax.devices.mesh import n_sweep_devices, over_sweep
+from fljax.devices.programs import Compile, Level, options_of
 from fljax.rounds.round_metrics import check_clusters
 from fljax.rounds.sampling import Sampling, sampling_of
-from fljax.run.check import check_run, fields_of
-from fljax.run.check_network import check_outputs, check_subjects
-from fljax.run.hosts import gathered
-from fljax.run.mesh import n_sweep_devices, over_sweep
 from fljax.run.one_round import as_traced, due_rounds
-from fljax.run.programs import Compile, Level, options_of
 from fljax.run.sweep.cells import Cell, Setting, all_cells
 from fljax.run.sweep.host_metrics import OF_ROUNDS, host_metrics
 from fljax.run.sweep.needs import level_of, plan

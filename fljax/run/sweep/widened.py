@@ -35,7 +35,7 @@ def widened(stored: Mapping[str, Any], given: Mapping[str, Any]) -> Widened:
     """The identity ``stored`` with the points and seeds of ``given``, if these include the stored ones.
 
     For a search with halving, in which points are compared with each other, it is ``stored``. Any other difference to
-    ``given`` means another search, see `fljax.run.same_run`.
+    ``given`` means another search, see `fljax.folder.same_run`.
     """
     if stored.get("halving") is not None or given["halving"] is not None:
         return Widened(dict(stored))

@@ -1,0 +1,8 @@
+"""The files of a run in its results folder: metrics, checkpoints, names, and the lock of the one that writes."""
+
+from pkgutil import iter_modules
+
+import lazy_loader
+
+# A module is imported when it is first used.
+__getattr__, __dir__, _ = lazy_loader.attach(__name__, [module.name for module in iter_modules(__path__)])
