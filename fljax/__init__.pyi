@@ -10,6 +10,7 @@ from . import metrics as metrics
 from . import models as models
 from . import numbers as numbers
 from . import report as report
+from . import results as results
 from . import rounds as rounds
 from . import run as run
 from . import scores as scores
@@ -116,9 +117,6 @@ from .data.tables import Columns as Columns
 from .data.tables import from_frame as from_frame
 from .data.tables import from_hugging_face as from_hugging_face
 from .data.words import Words as Words
-from .jobs.finished import compare_runs as compare_runs
-from .jobs.load_sweep import load_sweep as load_sweep
-from .jobs.remake import remake as remake
 from .metrics.confusion import confusion_matrices as confusion_matrices
 from .metrics.evaluate import evaluate as evaluate
 from .metrics.predictions import predictions as predictions
@@ -140,6 +138,11 @@ from .numbers import hyper as hyper
 from .numbers import number as number
 from .report.changes import after_changes as after_changes
 from .report.frames import frame as frame
+from .results.finished import compare_runs as compare_runs
+from .results.load import load_run as load_run
+from .results.load_comparison import load_comparison as load_comparison
+from .results.load_sweep import load_sweep as load_sweep
+from .results.remake import remake as remake
 from .rounds.averaging import averaging as averaging
 from .rounds.clustered import Clusters as Clusters
 from .rounds.clustered import Rule as Rule
@@ -148,8 +151,6 @@ from .rounds.combine import Combine as Combine
 from .rounds.local import trained_on as trained_on
 from .rounds.method import method as method
 from .rounds.sharing import Sharing as Sharing
-from .run.load import load_run as load_run
-from .run.load_comparison import load_comparison as load_comparison
 from .run.models_on_disk import client_model as client_model
 from .run.models_on_disk import deployed as deployed
 from .run.models_on_disk import export_models as export_models

@@ -6,7 +6,7 @@
     {tree <- matrices, keys, scores} <- {data, models, server}
     {data, models, server} <- client <- rounds <- {algorithms, checks, devices}
     {checks, devices} <- metrics <- folder <- report <- run
-    catalogue knows what can be named; jobs <- cli are above all
+    catalogue knows what can be named; jobs <- results <- cli are above all
 """
 
 import ast
@@ -52,7 +52,8 @@ LAYER = {
     "drift": 4,
     "catalogue": 7,
     "jobs": 8,
-    "cli": 9,
+    "results": 9,
+    "cli": 10,
 }
 BUILDS_ON = {
     "fedavg_ft": {"fedavg"},

@@ -56,11 +56,11 @@ def execute(job: Job) -> list[Any]:
     from fljax.folder.writer import only_run
     from fljax.jobs import config
     from fljax.jobs.assemble import devices_of
-    from fljax.jobs.compared import check_comparison, check_measure
     from fljax.jobs.going_on import begun_with
     from fljax.jobs.parts import make_federation, make_model
     from fljax.jobs.remarks import noises
     from fljax.jobs.seeds import Seed, check_going_on, on_devices, plans
+    from fljax.results.comparison_settings import check_comparison, check_measure
 
     check_comparison(job)
     jobs = [job.with_setting("seed", job.run.seed + i) for i in range(job.own["seeds"])]
@@ -101,11 +101,11 @@ def _check_seeds(n_seeds: int, folder: Path) -> None:
 
 def _results(seeds: Sequence[Any], folder: Path, noises: Sequence[str], writable: bool) -> list[Any]:
     from fljax.cli.interrupts import saying_how_to_go_on
-    from fljax.jobs.comparison_files import save_comparison
-    from fljax.jobs.finished import compare_runs
     from fljax.jobs.parts import make_model
     from fljax.jobs.remarks import headline
     from fljax.jobs.seeds import alike, run_seeds
+    from fljax.results.comparison_files import save_comparison
+    from fljax.results.finished import compare_runs
 
     job, federation, _, devices = seeds[0]
     print("\n".join([headline(job, federation, make_model(job, federation), devices=devices), *noises]))

@@ -29,6 +29,7 @@ from fljax.metrics.evaluate import evaluate
 from fljax.report import summary
 from fljax.report.changes import after_changes, change_rows, changes_table
 from fljax.report.comparison import as_table, left_out, title
+from fljax.results.result import NEW_TESTS
 from fljax.run.arguments import check_ahead
 from fljax.run.chunk import spread
 from fljax.run.compile_ahead import Ahead
@@ -36,7 +37,6 @@ from fljax.run.models_on_disk import FILE, OF_NEW, save_models
 from fljax.run.newcomers import new_client_models
 from fljax.run.one_round import as_traced, last_models
 from fljax.run.progress import BarProgress
-from fljax.run.result import NEW_TESTS
 from fljax.run.train import Run, train
 from fljax.types import Federation, ModelTable, State
 

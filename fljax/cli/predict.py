@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> None:
     if not out.parent.is_dir():
         raise ValueError(f"--out {out}: there is no folder {out.parent}; make it first, or give another name")
     columns = _predicted(folders[0], options)
-    from fljax.jobs.predicted_columns import as_csv  # with JAX, which has been prepared
+    from fljax.results.predicted_columns import as_csv  # with JAX, which has been prepared
 
     replaced = ", in place of those that were there" * out.exists()
     write_atomically(out, as_csv(columns).encode())
@@ -72,14 +72,14 @@ def _predicted(folder: Path, options: Mapping[str, str]) -> Mapping[str, Any]:
             if name in options:
                 raise ValueError(f"--{name} {options[name]}: it is for new examples; give --data FILE, too")
         start()
-        from fljax.jobs.predicted import predicted
+        from fljax.results.predicted import predicted
 
         return predicted(folder, cast(Any, options.get("split", "test")), methods)
     if "split" in options:
         raise ValueError(f"--split {options['split']}: it selects examples of the run; leave --split or --data out")
     n_rounds = _n_rounds(options)
     start()
-    from fljax.jobs.predicted import predicted_of_new
+    from fljax.results.predicted import predicted_of_new
 
     return predicted_of_new(folder, options["data"], options.get("client"), methods, options.get("join"), n_rounds)
 

@@ -6,9 +6,9 @@ from tempfile import TemporaryDirectory
 
 from fljax.catalogue.parameters import Parameter
 from fljax.cli.folders import folders_and_words
-from fljax.jobs.comparison_files import save_comparison, save_figures_of, save_report
-from fljax.jobs.finished import compare_runs, run_folders
 from fljax.jobs.kinds import is_sweep
+from fljax.results.comparison_files import save_comparison, save_figures_of, save_report
+from fljax.results.finished import compare_runs, run_folders
 
 USAGE = """usage: fljax show FOLDER [FOLDER ...] [--measure NAME] [--target SCORE] [--baseline METHOD] [--out FOLDER]
                   [--html FILE]

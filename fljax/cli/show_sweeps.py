@@ -5,11 +5,11 @@ from functools import partial
 from pathlib import Path
 
 from fljax.catalogue.words import written
-from fljax.jobs.joined_sweeps import Joined, join_sweeps, save_joined
 from fljax.jobs.kinds import is_sweep
 from fljax.jobs.sweep import read_sweep
 from fljax.jobs.sweep_settings import as_words
 from fljax.report.summary import Row
+from fljax.results.joined_sweeps import Joined, join_sweeps, save_joined
 from fljax.run.sweep.shown import as_table, count_lines, verdict_lines
 from fljax.run.sweep.table import by_point
 

@@ -2,5 +2,5 @@
 
 Layers of settings (`settings`, `layers`) become a `Job` (`job`), or a `SweepJob` (`sweep`). From a job, `parts` and
 `assemble` (for a sweep `static_setting`) make what runs, and `config` and `sweep_settings` write the file that repeats
-it. Finished runs can be made again (`remake`) and compared (`finished`). The commands of `fljax.cli` execute jobs.
+it. The commands of `fljax.cli` execute jobs; `fljax.results` has what they leave.
 """

@@ -1,4 +1,4 @@
-"""Runs: rounds compiled as one program, with files and resume, sweeps, several devices and hosts, costs and reports."""
+"""Runs: rounds compiled as one program, simulated or trained with files and resume, swept, planned and profiled."""
 
 import sys
 from pkgutil import iter_modules

@@ -21,9 +21,6 @@ from fljax.files import save_arrays
 from fljax.folder import writer
 from fljax.jobs import seeds
 from fljax.jobs.assemble import make_algorithm
-from fljax.jobs.comparison import Comparison, Part
-from fljax.jobs.finished import compare_runs, run_folders
-from fljax.jobs.groups import named_groups
 from fljax.jobs.job import read_job
 from fljax.jobs.parts import make_federation, make_model
 from fljax.jobs.unlike import data_settings, same_clients, these_differ
@@ -33,6 +30,9 @@ from fljax.report.comparison import left_out
 from fljax.report.formats import Table
 from fljax.report.frames import stacked
 from fljax.report.significance import compare_scores
+from fljax.results.comparison import Comparison, Part
+from fljax.results.finished import compare_runs, run_folders
+from fljax.results.groups import named_groups
 from fljax.sealed import with_checksum
 
 FEW = ("--partition", "dirichlet", "--partition.n-clients", "5", "--partition.beta", "0.5", "--rounds", "3")

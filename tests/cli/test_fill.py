@@ -12,7 +12,7 @@ from fljax.data.tables import read_table
 from fljax.jobs.job import read_job
 from fljax.jobs.own_data import read_data
 from fljax.jobs.parts import make_parts
-from fljax.jobs.predicted import predicted, predicted_of_new
+from fljax.results.predicted import predicted, predicted_of_new
 from tests.cli.test_predict_new import FEW, write
 
 COLUMNS = ("--client-column", "who", "--label-column", "sick", "--category-column", "ward")

@@ -17,9 +17,9 @@ from fljax.folder.checkpoint import read_rounds
 from fljax.jobs.assemble import program_text
 from fljax.jobs.job import read_job
 from fljax.jobs.parts import plain_model
-from fljax.jobs.remake import remake
 from fljax.jobs.sweep import read_sweep
-from fljax.run.load import load_run
+from fljax.results.load import load_run
+from fljax.results.remake import remake
 from fljax.run.simulate import simulate
 from tests.slow import slow
 

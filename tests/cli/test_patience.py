@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fljax.run.load import load_run
+from fljax.results.load import load_run
 
 SMALL = ("--algorithm", "fedavg", "--epochs", "1", "--partition", "iid", "--n-clients", "3", "--lr", "0.5")
 VALIDATED = ("--partition.val-fraction", "0.2", "--validate")

@@ -9,7 +9,7 @@ from PIL import Image
 
 from fljax import load_run, remake
 from fljax.cli import main
-from fljax.jobs.predicted import predicted, predicted_of_new
+from fljax.results.predicted import predicted, predicted_of_new
 from fljax.run.models_on_disk import save_models
 
 FEW = ("--model", "logistic_regression", "--epochs", "1", "--batch-size", "8", "--lr", "0.3", "--rounds", "2")

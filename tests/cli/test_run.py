@@ -17,12 +17,12 @@ import tomli_w
 from fljax.algorithms import ALGORITHMS
 from fljax.folder.checkpoint import read_rounds, rounds_done
 from fljax.jobs.assemble import make_algorithm
-from fljax.jobs.comparison_files import groups_of
 from fljax.jobs.config import as_toml, new_folder
 from fljax.jobs.job import read_job
 from fljax.jobs.parts import make_model, make_parts
 from fljax.numbers import as_dict
 from fljax.report.comparison import COLUMNS, as_table, cell
+from fljax.results.comparison_files import groups_of
 
 SMALL = ("--algorithm", "fedavg", "--rounds", "2", "--partition.n-clients", "4", "--epochs", "1")
 SMALL += ("--model", "logistic_regression")

@@ -10,7 +10,7 @@ import pytest
 
 from fljax import load_sweep
 from fljax.cli import main
-from fljax.jobs.joined_sweeps import Joined, join_sweeps
+from fljax.results.joined_sweeps import Joined, join_sweeps
 from fljax.run.sweep import best, by_point
 from fljax.sealed import with_checksum
 from tests.cli.conftest import leave_figures_empty

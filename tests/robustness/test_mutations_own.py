@@ -12,9 +12,9 @@ import fljax
 from fljax.data.files import read_own
 from fljax.data.tables import Columns
 from fljax.folder.names import names_as_json
-from fljax.jobs.finished import compare_runs
 from fljax.jobs.job import read_job
 from fljax.report.summary import save_table
+from fljax.results.finished import compare_runs
 from fljax.rounds.clock.devices import devices_of_file
 from fljax.run.models_on_disk import FILE, save_models
 from fljax.run.train import train

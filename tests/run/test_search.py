@@ -18,7 +18,7 @@ import fljax
 from fljax.devices.mesh import over_devices
 from fljax.devices.programs import Level
 from fljax.folder import writer
-from fljax.jobs.load_sweep import LoadedSweep
+from fljax.results.load_sweep import LoadedSweep
 from fljax.run.sweep import best, by_point, on_validation, over_settings, parts, program, search, sweep, tidy
 from fljax.run.sweep.batch import BatchRecord, places_of
 from fljax.run.sweep.figures import curves, response

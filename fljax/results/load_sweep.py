@@ -11,7 +11,7 @@ from fljax.jobs.kinds import made_by
 from fljax.jobs.settings import last, of_toml
 from fljax.jobs.sweep import folder_of, read_sweep
 from fljax.report.frames import ColumnArrays, as_frame, read_table, stacked
-from fljax.run.load import existing
+from fljax.results.load import existing
 from fljax.run.sweep.load import Searched, read_search
 from fljax.run.sweep.parts import FOLDER, IDENTITY
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, softmax
 
-from fljax.jobs.remake import Remade
 from fljax.models.task import task_of
 from fljax.report.frames import ColumnArrays
-from fljax.run.load import LoadedRun
-from fljax.run.result import Result
+from fljax.results.load import LoadedRun
+from fljax.results.remake import Remade
+from fljax.results.result import Result
 
 
 def prediction_columns(

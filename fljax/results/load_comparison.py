@@ -9,8 +9,8 @@ import numpy as np
 
 from fljax.metrics.spread import measured, spreads
 from fljax.report.frames import ColumnArrays, read_table, stacked
-from fljax.run.load import LoadedRun, existing, holds_run, load_run
-from fljax.run.result import frame_of
+from fljax.results.load import LoadedRun, existing, holds_run, load_run
+from fljax.results.result import frame_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,11 +65,11 @@ class LoadedComparison:
         return curves
 
     def rounds(self) -> ColumnArrays:
-        """`fljax.run.load.Result.rounds` of all runs below each other, with ``seed`` and ``algorithm``."""
+        """`fljax.results.load.Result.rounds` of all runs below each other, with ``seed`` and ``algorithm``."""
         return stacked([({"seed": seed}, run.rounds()) for seed, run in self.seeds.items()])
 
     def tests(self) -> ColumnArrays:
-        """`fljax.run.load.Result.tests` of all runs below each other, with ``seed`` and ``algorithm``."""
+        """`fljax.results.load.Result.tests` of all runs below each other, with ``seed`` and ``algorithm``."""
         return stacked([({"seed": seed}, run.tests()) for seed, run in self.seeds.items()])
 
     def frame(self, of: str = "rounds") -> Any:

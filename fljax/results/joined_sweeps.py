@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 from fljax.catalogue.job import SWEEP
 from fljax.catalogue.own import short_name
-from fljax.jobs.load_sweep import LoadedSweep, load_sweep
 from fljax.jobs.settings import NOT_KEPT, OUTER, of_toml
 from fljax.jobs.sweep import is_condition
 from fljax.metrics.headline import direction
 from fljax.report.frames import number_or_text
 from fljax.report.summary import Row, save_formats
+from fljax.results.load_sweep import LoadedSweep, load_sweep
 from fljax.run.sweep.shown import as_table
 from fljax.run.sweep.table import AGREEMENT, PARTITION, by_point, is_of_a_run, is_of_a_score, of_split, unnamed
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from fljax.jobs.job import Job
-from fljax.jobs.measures import SPENT
 from fljax.jobs.sweep_values import MOST_RUNS
+from fljax.results.measures import SPENT
 from fljax.run.arguments import numbers_of_rounds
 
 

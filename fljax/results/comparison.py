@@ -75,7 +75,7 @@ class Comparison:
 
     def save(self, folder: str | Path, title: str = "") -> None:
         """Writes comparison.csv, comparison.md, comparison.tex, report.html, and figures into plots/."""
-        from fljax.jobs.comparison_files import save_comparison
+        from fljax.results.comparison_files import save_comparison
 
         save_comparison(self, Path(folder), title or self.title)
 

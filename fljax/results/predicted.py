@@ -15,17 +15,17 @@ from fljax.drift.stages import at
 from fljax.folder.checkpoint import standing_of
 from fljax.jobs.assemble import method_named
 from fljax.jobs.job import Job, read_job
-from fljax.jobs.joining import Held, Joining, models_for, models_of_joining, read_joining
 from fljax.jobs.origins import rows_before_changes
 from fljax.jobs.own_data import columns_of
-from fljax.jobs.predicted_columns import prediction_columns
-from fljax.jobs.remake import Remade, remake
 from fljax.metrics.predictions import predictions
 from fljax.report.frames import ColumnArrays
+from fljax.results.joining import Held, Joining, models_for, models_of_joining, read_joining
+from fljax.results.load import LoadedRun, load_run
+from fljax.results.predicted_columns import prediction_columns
+from fljax.results.remake import Remade, remake
+from fljax.results.result import Result
 from fljax.run.identity import sums_of_examples
-from fljax.run.load import LoadedRun, load_run
 from fljax.run.models_on_disk import OF_NEW
-from fljax.run.result import Result
 from fljax.types import ClientData, Federation, ModelTable
 
 Split = Literal["test", "val", "train", "new"]

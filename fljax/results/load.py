@@ -12,7 +12,7 @@ from fljax.files import as_path
 from fljax.folder.names import read_names
 from fljax.folder.rounds import METRICS, ROUNDS, read_rounds
 from fljax.report.frames import read_table, stacked
-from fljax.run.result import Result, frame_of
+from fljax.results.result import Result, frame_of
 from fljax.sealed import check_text
 
 

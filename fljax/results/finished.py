@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from fljax.files import as_path
-from fljax.jobs.comparison import Comparison, Part
-from fljax.jobs.groups import Groups, by_method, config_of, configs_of, named_groups
-from fljax.jobs.measures import ROUNDS, counted_at, measure_of, over_rounds
-from fljax.jobs.notes import never_reached, notes_of, without_value
 from fljax.jobs.unlike import data_settings, same_clients, these_differ
+from fljax.results.comparison import Comparison, Part
+from fljax.results.groups import Groups, by_method, config_of, configs_of, named_groups
+from fljax.results.measures import ROUNDS, counted_at, measure_of, over_rounds
+from fljax.results.notes import never_reached, notes_of, without_value
 
 
 def compare_runs(
@@ -41,7 +41,7 @@ def compare_runs(
         ValueError: a folder holds no run, the runs do not have the metric, no method is the baseline, or the target
             cannot be a value of accuracy_macro.
     """
-    from fljax.run.load import load_run
+    from fljax.results.load import load_run
 
     several = folders if np.iterable(folders) and not isinstance(folders, str | Path) else [folders]
     paths = [as_path("folders", folder) for folder in several]
@@ -84,7 +84,7 @@ def _check_baseline(baseline: str | None, methods: Sequence[str]) -> None:
 
 
 def _part(groups: Groups, baseline: str | None, measure: str, target: float | None, brief: bool) -> Part:
-    """The methods of one data setting; for ``brief`` names see `fljax.jobs.groups.label_of`."""
+    """The methods of one data setting; for ``brief`` names see `fljax.results.groups.label_of`."""
     import numpy as np
 
     from fljax.metrics.headline import limits, measures_of
@@ -153,7 +153,7 @@ def _over_settings(parts: Mapping[str, Part], measure: str, ranked: bool) -> tup
 def _end(run: Any, values: Any, config: dict[str, Any], target: float | None) -> float:
     """The one of a run's ``values`` (rounds,) that is compared: of the last test, or of the round of the target."""
     from fljax.metrics.target import first_reached
-    from fljax.run.result import last_test
+    from fljax.results.result import last_test
 
     if target is None:
         return values[last_test(values, config)]
@@ -163,7 +163,7 @@ def _end(run: Any, values: Any, config: dict[str, Any], target: float | None) ->
 
 def _of_clients(run: Any, kind: str, config: dict[str, Any]) -> Any:
     """(clients,) values of a run's last test."""
-    from fljax.run.result import last_test
+    from fljax.results.result import last_test
 
     values = run.metrics[f"client_{kind}"]
     return values[last_test(values, config)]

@@ -63,7 +63,7 @@ def _computed_metrics(run: Any) -> list[str]:
 def _of_new_clients(run: Any, n_rounds: int | None = None) -> dict[str, float]:
     """Tests of new clients, by their names in tables; {} if a run has none."""
     from fljax.metrics.headline import NEW
-    from fljax.run.result import read_new_tests
+    from fljax.results.result import read_new_tests
 
     return {NEW + name: float(value) for name, value in read_new_tests(run.folder, n_rounds).items() if value.ndim == 0}
 

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fljax.jobs.comparison import Comparison, Part
+from fljax.results.comparison import Comparison, Part
 
 
 def save_figures_of(folder: Path, figures: Path) -> None:
     """Draws the figures of `fljax run` for a finished run, as PNG and PDF; none for methods without saved models."""
     from fljax.report.figures import save_figures
     from fljax.report.summary import Outcome
-    from fljax.run.load import load_run
-    from fljax.run.result import read_new_tests
+    from fljax.results.load import load_run
+    from fljax.results.result import read_new_tests
 
     run = load_run(folder)
     outcomes = {

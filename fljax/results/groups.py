@@ -11,7 +11,7 @@ from fljax.jobs.kinds import made_by
 from fljax.jobs.settings import RECORD
 
 Groups = dict[str, list[Any]]
-"""Name of a group -> its `fljax.run.load.LoadedRun`s."""
+"""Name of a group -> its `fljax.results.load.LoadedRun`s."""
 _PLACE = (*RECORD, "data_folder", "new_client_rounds")
 """Entries of a config.toml that record where a run was made, or concern the time after its rounds."""
 

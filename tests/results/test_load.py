@@ -20,16 +20,16 @@ from sklearn.metrics import confusion_matrix
 
 import fljax
 from fljax.files import save_arrays
-from fljax.jobs.measures import over_rounds
 from fljax.metrics.cost import Link
 from fljax.metrics.spread import spread_over_clients, spreads, worst
 from fljax.report import plots
 from fljax.report.frames import read_table, stacked
-from fljax.run.load import LoadedRun
-from fljax.run.load_comparison import LoadedComparison
+from fljax.results.load import LoadedRun
+from fljax.results.load_comparison import LoadedComparison
+from fljax.results.measures import over_rounds
+from fljax.results.result import NEW_TESTS, Result
 from fljax.run.logging import LogProgress, scalars, to_mlflow, to_tensorboard, to_wandb
 from fljax.run.models_on_disk import FILE, OF_NEW, read_models
-from fljax.run.result import NEW_TESTS, Result
 from tests.oracle import rows_of
 
 
