@@ -28,7 +28,7 @@ class Refuse:
 
 sys.meta_path.insert(0, Refuse())
 import fljax.server, fljax.client, fljax.rounds, fljax.algorithms, fljax.models, fljax.data.datasets
-import fljax.run.simulate, fljax.run.train, fljax.results.load, fljax.data.files
+import fljax.run.simulate, fljax.run.train, fljax.results.load, fljax.data.own.files
 print(fljax.__version__)
 """
 

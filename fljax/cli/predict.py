@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from fljax.cli.folders import folders_and_words
 from fljax.cli.run import start
-from fljax.data.file_kinds import stem_of
+from fljax.data.own.file_kinds import stem_of
 from fljax.files import write_atomically
 
 USAGE = """usage: fljax predict FOLDER [--method NAME] [--split test|val|train|new] [--out FILE]

@@ -30,7 +30,7 @@ def as_labels(y: Any) -> np.ndarray:
                 raise ValueError(
                     f"labels of shape {labels.shape} go from {labels.min()} to {labels.max()}; {allowed}. A class for "
                     "each position of a sequence is not supported: cut windows and give each the one class that "
-                    "follows it, as fljax.data.text.next_characters does"
+                    "follows it, as fljax.data.own.text.next_characters does"
                 )
             return labels.astype(np.float32)
         bounds = np.iinfo(np.int32)

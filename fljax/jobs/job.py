@@ -11,7 +11,7 @@ from fljax.catalogue.job import RUN, WORK, RunSettings
 from fljax.catalogue.own import short_name
 from fljax.catalogue.parameters import Schema, Section
 from fljax.catalogue.words import nearest, shown, written
-from fljax.data.file_kinds import TABLES, kind_of
+from fljax.data.own.file_kinds import TABLES, kind_of
 from fljax.jobs.layers import file_of, naming_file, read_layers
 from fljax.jobs.optimizers import check_optimizer
 from fljax.jobs.settings import (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fljax.catalogue.job import RUN
 from fljax.catalogue.words import shown
-from fljax.data.file_kinds import TABLES, kind_of
+from fljax.data.own.file_kinds import TABLES, kind_of
 from fljax.jobs.settings import Layer, last, of_toml
 from fljax.jobs.unlike import OF_COLUMNS
 

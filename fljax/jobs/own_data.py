@@ -9,14 +9,14 @@ import numpy as np
 
 from fljax.catalogue.words import shown
 from fljax.data.datasets import NAMES
-from fljax.data.file_kinds import kind_of
-from fljax.data.files import array_names, n_bytes_unpacked, read_own
-from fljax.data.label_columns import TaskChoice
 from fljax.data.labels import are_classes
-from fljax.data.own import SPLIT, OwnData
+from fljax.data.own.arrays import SPLIT, OwnData
+from fljax.data.own.file_kinds import kind_of
+from fljax.data.own.files import array_names, n_bytes_unpacked, read_own
+from fljax.data.own.label_columns import TaskChoice
+from fljax.data.own.tables import Columns
+from fljax.data.own.words import Words
 from fljax.data.partition.check import split_of
-from fljax.data.tables import Columns
-from fljax.data.words import Words
 from fljax.devices.memory import check_fits
 from fljax.files import write_atomically
 from fljax.folder.names import names_as_json

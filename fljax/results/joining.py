@@ -10,9 +10,9 @@ import numpy as np
 
 from fljax import tree
 from fljax.choices import there_are
-from fljax.data.columns import text_of
 from fljax.data.federation import as_arrays, n_classes, on_host
-from fljax.data.new_examples import Known, read_new
+from fljax.data.own.columns import text_of
+from fljax.data.own.new_examples import Known, read_new
 from fljax.data.shown import short
 from fljax.data.split import client_data
 from fljax.folder.checkpoint import newest
@@ -40,7 +40,7 @@ def read_joining(path: str | Path, known: Known, federation: Federation, classes
     """The clients of a file of labelled examples; if it names none, it is one client with the file's name.
 
     Args:
-        path: a table, ``.npz`` or folder of images, see `fljax.data.new_examples.read_new`.
+        path: a table, ``.npz`` or folder of images, see `fljax.data.own.new_examples.read_new`.
         known: columns, shape and type of the run's examples.
         federation: the run's federation.
         classes: the names of its classes, if they have names.

@@ -9,7 +9,7 @@ import numpy as np
 from fljax import tree
 from fljax.choices import check_choices, there_are
 from fljax.data.federation import as_arrays, on_host
-from fljax.data.new_examples import Known, NewExamples, read_new
+from fljax.data.own.new_examples import Known, NewExamples, read_new
 from fljax.data.split import client_data
 from fljax.drift.stages import at
 from fljax.folder.checkpoint import standing_of
@@ -72,7 +72,7 @@ def predicted_of_new(
 
     Args:
         folder: results folder of ``fljax run``, or of a seed of ``fljax compare``.
-        path: a table, ``.npz`` or folder of images, see `fljax.data.new_examples.read_new`.
+        path: a table, ``.npz`` or folder of images, see `fljax.data.own.new_examples.read_new`.
         client: the client whose model predicts all examples, by its name or its number; None: see above.
         methods: some of the folder's methods; (): all.
         join: such a file of labelled examples of clients that did not participate in the run: each gets a model from

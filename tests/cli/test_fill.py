@@ -5,10 +5,10 @@ import pytest
 
 import fljax
 from fljax.cli import main
-from fljax.data.cells import EMPTY_NUMBERS
-from fljax.data.fill import fills
-from fljax.data.own import OwnData
-from fljax.data.tables import read_table
+from fljax.data.own.arrays import OwnData
+from fljax.data.own.cells import EMPTY_NUMBERS
+from fljax.data.own.fill import fills
+from fljax.data.own.tables import read_table
 from fljax.jobs.job import read_job
 from fljax.jobs.own_data import read_data
 from fljax.jobs.parts import make_parts

@@ -9,8 +9,8 @@ import pytest
 import fljax
 from fljax import compare_runs, load_run, remake, save_models
 from fljax.cli import main
-from fljax.data.new_examples import Known, read_new
-from fljax.data.tables import Columns
+from fljax.data.own.new_examples import Known, read_new
+from fljax.data.own.tables import Columns
 from fljax.results.joining import Held, models_for, read_joining
 from fljax.run.models_on_disk import OF_NEW
 from fljax.types import ModelTable

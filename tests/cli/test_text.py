@@ -8,7 +8,7 @@ import pytest
 
 from fljax import load_run
 from fljax.catalogue.job import RUN
-from fljax.data.words import USUAL
+from fljax.data.own.words import USUAL
 from tests.slow import slow
 
 GOOD, BAD, OTHER = ["great", "lovely"], ["awful", "sad"], ["the", "a", "film", "was", "it", "this"]

@@ -6,8 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
-from fljax.data.new_examples import Known, read_new
-from fljax.data.tables import Columns, from_frame
+from fljax.data.own.new_examples import Known, read_new
+from fljax.data.own.tables import Columns, from_frame
 
 
 class Frame(dict):

@@ -11,16 +11,16 @@ from PIL import Image
 from sklearn.preprocessing import OneHotEncoder
 
 import fljax
-from fljax.data.bad_cells import Where
-from fljax.data.columns import features_of, text_of
 from fljax.data.draw import draw
-from fljax.data.file_kinds import is_packed, stem_of
-from fljax.data.files import n_bytes_unpacked, read_own
-from fljax.data.label_columns import labels_of
-from fljax.data.number_columns import numbers_of
-from fljax.data.numbered import numbered
-from fljax.data.own import federation_from_clients, own_data
-from fljax.data.tables import Columns, from_frame, from_hugging_face
+from fljax.data.own.arrays import federation_from_clients, own_data
+from fljax.data.own.bad_cells import Where
+from fljax.data.own.columns import features_of, text_of
+from fljax.data.own.file_kinds import is_packed, stem_of
+from fljax.data.own.files import n_bytes_unpacked, read_own
+from fljax.data.own.label_columns import labels_of
+from fljax.data.own.number_columns import numbers_of
+from fljax.data.own.numbered import numbered
+from fljax.data.own.tables import Columns, from_frame, from_hugging_face
 
 COLUMNS = Columns(("sick",), "hospital")
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from fljax import federation_from_arrays
-from fljax.data.files import read_own
-from fljax.data.tables import Columns, from_frame
-from fljax.data.words import PADDING, SPECIAL, UNKNOWN, Words, as_words
+from fljax.data.own.files import read_own
+from fljax.data.own.tables import Columns, from_frame
+from fljax.data.own.words import PADDING, SPECIAL, UNKNOWN, Words, as_words
 
 TEXTS = ["The ward was full, the nurse said.", "Full of hope!", "the nurse", "Ärztin: 3 drops; the_end", "..."]
 

@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from fljax import tree
 from fljax.algorithms.fedavg import fedavg
 from fljax.checks.network import check_subjects
-from fljax.data.own import federation_from_arrays
+from fljax.data.own.arrays import federation_from_arrays
 from fljax.models import (
     MODELS,
     celeba_cnn,

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fljax.data.text import next_characters
+from fljax.data.own.text import next_characters
 from fljax.models import transformer
 
 
@@ -44,7 +44,7 @@ def test_a_transformer_sees_the_past_alone_and_all_of_it(key):
 
 TOGETHER = """
 import jax, numpy as np, fljax
-from fljax.data.text import descriptions, next_characters
+from fljax.data.own.text import descriptions, next_characters
 from fljax.models import transformer
 
 texts = {name: text[:3000] for name, text in list(descriptions().items())[:6]}

@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 import fljax
-from fljax.data.files import read_own
-from fljax.data.tables import Columns
+from fljax.data.own.files import read_own
+from fljax.data.own.tables import Columns
 from fljax.folder.names import names_as_json
 from fljax.jobs.job import read_job
 from fljax.report.summary import save_table

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from fljax.choices import Positive, Seed, check_choices
 from fljax.client.local import n_steps
-from fljax.data.csv_files import opened
+from fljax.data.own.csv_files import opened
 from fljax.files import as_path, naming
 from fljax.ranges import real
 from fljax.rounds.per_client import numbers_of_clients

@@ -5,10 +5,10 @@ from typing import Literal
 
 import numpy as np
 
-from fljax.data.bad_cells import Where
-from fljax.data.columns import text_of
 from fljax.data.labels import counts_classes
-from fljax.data.number_columns import WITH_POINTS, as_number, has_decimal_comma, numbers_of
+from fljax.data.own.bad_cells import Where
+from fljax.data.own.columns import text_of
+from fljax.data.own.number_columns import WITH_POINTS, as_number, has_decimal_comma, numbers_of
 from fljax.data.shown import short
 
 TaskChoice = Literal["auto", "classification", "regression", "labels"]

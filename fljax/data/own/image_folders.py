@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fljax.data.own import OwnData, own_data
-from fljax.data.own_checks import VALIDATION
+from fljax.data.own.arrays import OwnData, own_data
+from fljax.data.own.checks import VALIDATION
 from fljax.data.readers.limits import opened_image
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp")

@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fljax.choices import check_choices, check_kind, there_are
-from fljax.data.bad_cells import Where
-from fljax.data.columns import features_of, text_of, texts_of
-from fljax.data.csv_files import read_lines
-from fljax.data.file_kinds import TEXT_TABLES, kind_of
-from fljax.data.fill import Fill
-from fljax.data.label_columns import TaskChoice, labels_of
-from fljax.data.own import OwnData, own_data
-from fljax.data.own_checks import PARTS, VALIDATION
+from fljax.data.own.arrays import OwnData, own_data
+from fljax.data.own.bad_cells import Where
+from fljax.data.own.checks import PARTS, VALIDATION
+from fljax.data.own.columns import features_of, text_of, texts_of
+from fljax.data.own.csv_files import read_lines
+from fljax.data.own.file_kinds import TEXT_TABLES, kind_of
+from fljax.data.own.fill import Fill
+from fljax.data.own.label_columns import TaskChoice, labels_of
+from fljax.data.own.words import USUAL, Words, as_words
 from fljax.data.shown import short
-from fljax.data.words import USUAL, Words, as_words
 from fljax.files import naming
 from fljax.ranges import said
 
@@ -83,7 +83,7 @@ def from_frame(frame: Any, columns: Columns, task: TaskChoice = "auto", words: W
 
     A column of arrays (images, token lists of one length) is used unchanged if it is the only feature column. A column
     of ``columns.categories`` becomes one feature of 0 and 1 per word, in sorted order, called ``column=word``.
-    ``columns.text`` becomes tokens of words (`fljax.data.words.as_words`), which `OwnData.words` lists.
+    ``columns.text`` becomes tokens of words (`fljax.data.own.words.as_words`), which `OwnData.words` lists.
 
     Args:
         frame: the table.

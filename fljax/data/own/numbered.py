@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from fljax.data.cells import as_text, missing
 from fljax.data.items import as_array
+from fljax.data.own.cells import as_text, missing
 
 
 def numbered(values: Any, what: str) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -7,11 +7,11 @@ import numpy as np
 
 from fljax.choices import Natural, Seed, check_choices
 from fljax.data.federation import as_arrays, build, check_split, on_host
-from fljax.data.fill import Fill, filled, fills
 from fljax.data.items import arrays_of, as_array
 from fljax.data.labels import are_classes
-from fljax.data.numbered import numbered
-from fljax.data.own_checks import PARTS, check_finite, check_halves, check_lengths, parts_of
+from fljax.data.own.checks import PARTS, check_finite, check_halves, check_lengths, parts_of
+from fljax.data.own.fill import Fill, filled, fills
+from fljax.data.own.numbered import numbered
 from fljax.data.scale import warn_of_scale
 from fljax.data.split import Rows, client_data
 from fljax.data.validation import validate

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fljax.data.numbered import are_whole
-from fljax.data.own import OwnData, own_data
-from fljax.data.own_checks import VALIDATION
+from fljax.data.own.arrays import OwnData, own_data
+from fljax.data.own.checks import VALIDATION
+from fljax.data.own.numbered import are_whole
+from fljax.data.own.text import as_tokens
+from fljax.data.own.words import USUAL, Words, as_words
 from fljax.data.readers.leaf import LeafUser, find_shards, users_of
-from fljax.data.text import as_tokens
-from fljax.data.words import USUAL, Words, as_words
 from fljax.files import naming
 
 
@@ -19,8 +19,8 @@ def read_leaf(path: Path, words: Words = USUAL) -> OwnData:
 
     JSON does not distinguish whole numbers from others: labels that are all whole are classes, and inputs that are all
     whole stay whole, as tokens of a text. Texts of equal length with one character as label, as in LEAF's Shakespeare,
-    become tokens of characters; the label is the next character (`fljax.data.text.as_tokens`). Other texts become
-    tokens of words (`fljax.data.words.as_words`). If examples are lists of texts, as in LEAF's Sent140 (id, date,
+    become tokens of characters; the label is the next character (`fljax.data.own.text.as_tokens`). Other texts become
+    tokens of words (`fljax.data.own.words.as_words`). If examples are lists of texts, as in LEAF's Sent140 (id, date,
     query, user, text, ...), the fifth text is used.
 
     Raises:

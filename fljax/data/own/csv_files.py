@@ -10,7 +10,7 @@ from itertools import dropwhile, islice
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from fljax.data.file_kinds import is_packed, kind_of
+from fljax.data.own.file_kinds import is_packed, kind_of
 
 _BEFORE_NAME = r"(?:^|(?<=[,;\t|]))"
 """Where a quote opens; one inside a name, as of inches, is a part of it."""

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fljax.data.columns import features_of, text_of, texts_of
-from fljax.data.file_kinds import ALLOWED_TABLES, TABLES, kind_of
-from fljax.data.files import arrays_in
-from fljax.data.image_folders import IMAGES, images_in
-from fljax.data.tables import Columns, Table, clients_in, table_in
-from fljax.data.words import tokens_of
+from fljax.data.own.columns import features_of, text_of, texts_of
+from fljax.data.own.file_kinds import ALLOWED_TABLES, TABLES, kind_of
+from fljax.data.own.files import arrays_in
+from fljax.data.own.image_folders import IMAGES, images_in
+from fljax.data.own.tables import Columns, Table, clients_in, table_in
+from fljax.data.own.words import tokens_of
 from fljax.files import naming
 
 

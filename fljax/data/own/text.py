@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fljax.data.own import OwnData, own_data
+from fljax.data.own.arrays import OwnData, own_data
 
 LEAF_LETTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
 """The 80 characters of LEAF's Shakespeare, in the order of LEAF's tokens."""

@@ -9,16 +9,16 @@ import numpy as np
 
 from fljax.choices import check_choices, there_are
 from fljax.data.federation import on_host
-from fljax.data.file_kinds import ALLOWED_TABLES, TABLES, is_packed, kind_of
-from fljax.data.image_folders import read_images
-from fljax.data.label_columns import TaskChoice
 from fljax.data.labels import are_classes, counts_classes
-from fljax.data.leaf import read_leaf
-from fljax.data.numbered import are_whole, numbered
-from fljax.data.own import OwnData, own_data
+from fljax.data.own.arrays import OwnData, own_data
+from fljax.data.own.file_kinds import ALLOWED_TABLES, TABLES, is_packed, kind_of
+from fljax.data.own.image_folders import read_images
+from fljax.data.own.label_columns import TaskChoice
+from fljax.data.own.leaf import read_leaf
+from fljax.data.own.numbered import are_whole, numbered
+from fljax.data.own.tables import Columns, as_columns, read_table, table_in
+from fljax.data.own.words import USUAL, Words
 from fljax.data.readers.leaf import find_shards
-from fljax.data.tables import Columns, as_columns, read_table, table_in
-from fljax.data.words import USUAL, Words
 from fljax.files import as_path, naming
 
 ARRAYS = {
@@ -41,7 +41,7 @@ def read_own(
             ``train/*.json`` and ``test/*.json``.
         columns: the roles of a table's columns, or the names of an ``.npz``'s arrays; None for images and JSON, which
             have fixed roles, and for arrays with the names in `ARRAYS`.
-        task: meaning of the labels, see `fljax.data.tables.from_frame`.
+        task: meaning of the labels, see `fljax.data.own.tables.from_frame`.
         words: how words become tokens, in a table's text column or in LEAF's Sent140.
 
     Raises:
@@ -83,7 +83,7 @@ def read_npz(path: Path, columns: Columns | None = None, task: TaskChoice = "aut
         task: "regression": whole numbers, also negative ones, are targets.
 
     Raises:
-        ValueError: an array is missing or is a pickled object, or as `fljax.data.own.own_data`.
+        ValueError: an array is missing or is a pickled object, or as `fljax.data.own.arrays.own_data`.
     """
     with naming(path):
         arrays = arrays_in(path, columns, needed=("x", "y"))

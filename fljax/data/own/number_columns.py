@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from fljax.data.bad_cells import BadCellsError, Where, and_more
-from fljax.data.cells import is_empty, is_empty_number
+from fljax.data.own.bad_cells import BadCellsError, Where, and_more
+from fljax.data.own.cells import is_empty, is_empty_number
 from fljax.data.shown import short
 
 _ROLES = "--category-column, --text-column or --ignored-column (in Python, in fljax.Columns)"

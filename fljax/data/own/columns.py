@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from fljax.data.bad_cells import BadCellsError, Where, and_more, check_none
-from fljax.data.cells import as_text, is_empty, is_missing
-from fljax.data.number_columns import numbers_of
-from fljax.data.numbered import are_whole
+from fljax.data.own.bad_cells import BadCellsError, Where, and_more, check_none
+from fljax.data.own.cells import as_text, is_empty, is_missing
+from fljax.data.own.number_columns import numbers_of
+from fljax.data.own.numbered import are_whole
 from fljax.data.shown import short
 
 
