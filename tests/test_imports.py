@@ -5,7 +5,7 @@
     sealed <- {ranges, choices, files} <- {static_values, argument_kinds, types, numbers, placement} <- {tree, keys}
     {tree <- matrices, keys, scores} <- {data, models, server}
     {data, models, server} <- client <- rounds <- {algorithms, checks, devices}
-    {checks, devices} <- metrics <- folder <- report <- run
+    {checks, devices} <- metrics <- {folder, report} <- run
     catalogue knows what can be named; jobs <- results <- cli are above all
 """
 
@@ -46,7 +46,7 @@ LAYER = {
     "devices": 5.1,
     "metrics": 5.2,
     "folder": 5.3,
-    "report": 5.4,
+    "report": 5.3,
     "run": 6,
     "attacks": 6,
     "drift": 4,

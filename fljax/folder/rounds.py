@@ -3,13 +3,13 @@
 import json
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from fljax.files import DamagedError, checksum, read_arrays, save_arrays
+from fljax.metrics.participants import means_of_participants
 from fljax.sealed import naming
 
 METRICS, ROUNDS = "metrics.jsonl", "rounds"
@@ -48,25 +48,6 @@ def append_rows(folder: Path, first: int, metrics: dict[str, np.ndarray], before
     return Written(
         before.metrics_bytes + len(text), checksum(text, before.metrics_crc), _chained(crc, before.rounds_crc)
     )
-
-
-def means_of_participants(metrics: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Means over a round's participants, as columns (rounds,).
-
-    ``loss``: mean over those whose result is used, NaN if there are none; ``uplink``, ``downlink``: floats that a
-    participant sends and receives on average; ``n_not_finite``: number of those whose result was not finite.
-    """
-    means = {"loss": [], "uplink": [], "downlink": []}
-    for i, (active, ok) in enumerate(zip(metrics["active"], metrics["ok"], strict=True)):
-        for name, counted, empty in (("loss", active & ok, np.nan), ("uplink", active, 0.0), ("downlink", active, 0.0)):
-            means[name].append(metrics[name][i][counted].mean() if counted.any() else empty)
-    columns = {name: np.array(values, np.float64) for name, values in means.items()}
-    return columns | {"n_not_finite": n_not_finite(metrics)}
-
-
-def n_not_finite(metrics: Mapping[str, np.ndarray]) -> np.ndarray:
-    """(rounds,) participants whose result was not finite and was left out."""
-    return (np.asarray(metrics["active"]) & ~np.asarray(metrics["ok"])).sum(axis=1)
 
 
 def _append(path: Path, text: bytes) -> None:

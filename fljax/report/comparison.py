@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from fljax.folder.rounds import n_not_finite
 from fljax.metrics.churn import churn_of_rounds
 from fljax.metrics.headline import CLASSES, NUMBERS, direction, measures_of
+from fljax.metrics.participants import n_not_finite
 from fljax.models.scored import CONTRACT
 from fljax.report import summary
 from fljax.report.columns import decimals, table

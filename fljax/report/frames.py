@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fljax.folder.rounds import means_of_participants
+from fljax.metrics.participants import means_of_participants
 from fljax.sealed import check_listed
 
 ColumnArrays = dict[str, np.ndarray]

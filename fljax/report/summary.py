@@ -12,11 +12,11 @@ import scipy  # its parts are imported when they are first used
 
 from fljax import tree
 from fljax.files import write_atomically
-from fljax.folder.rounds import n_not_finite
 from fljax.metrics.agreement import agreement
 from fljax.metrics.best_round import at_best_validation, best_round
 from fljax.metrics.cost import traffic_of_clients
 from fljax.metrics.headline import MEANS, VALIDATION, Measures, measures_of, scores_in
+from fljax.metrics.participants import n_not_finite
 from fljax.metrics.spread import spread_over_clients, spreads
 from fljax.rounds.round_metrics import OF_CLIENT, ROW
 from fljax.sealed import write_listed

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fljax.folder.rounds import means_of_participants
+from fljax.metrics.participants import means_of_participants
 from fljax.run.progress import Progress, checked_progress
 
 

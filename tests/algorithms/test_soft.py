@@ -17,7 +17,7 @@ from fljax.algorithms.ifca import ifca
 from fljax.client.example_loss import example_loss
 from fljax.data.federation import present
 from fljax.data.synthetic import linear_groups
-from fljax.folder.rounds import means_of_participants
+from fljax.metrics.participants import means_of_participants
 from fljax.rounds.accounting import memberships
 from fljax.rounds.joining import everyone
 from fljax.run.one_round import split_key
