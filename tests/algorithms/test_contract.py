@@ -234,11 +234,11 @@ def test_counters_of_communication(key, name, case, padded_federation, cohort):
             np.testing.assert_array_equal(floats, expected)
 
 
-ONE_STEP = ("fedsgd", "ifca-gradient")
+NO_PARTIAL_WORK = ("fedsgd", "ifca-gradient", "centralized")
 """Cases whose participants have no part of their work to do."""
 
 
-@of(FIRST, [name for name in CASES if name not in ONE_STEP])
+@of(FIRST, [name for name in CASES if name not in NO_PARTIAL_WORK])
 def test_participants_that_do_a_part_of_their_work_send_other_models(key, case, padded_federation, cohort):
     """`fljax.rounds.effort` goes into what every method trains and deploys."""
     algorithm, hyper = case

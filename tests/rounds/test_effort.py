@@ -157,6 +157,7 @@ def test_methods_whose_clients_do_not_do_a_part_of_their_work_are_refused(key, m
     own_algorithm = averaging(model, lambda hyper, start, cohort: own_loop(cohort))
     for algorithm, hyper in (
         (fljax.fedsgd(model, work), fljax.fedsgd.Hyper()),
+        (fljax.centralized(model, work), fljax.centralized.Hyper()),
         (fljax.ifca(model, work, averaging="gradient"), fljax.ifca.Hyper()),
         (own_algorithm, fljax.fedavg.Hyper()),
     ):
