@@ -7,6 +7,7 @@ FedAvg computes as many gradients of examples, but takes fewer steps, since its 
 """
 
 import jax.numpy as jnp
+from jax import Array
 
 from fljax import tree
 from fljax.client.objectives import predictor, training_loss
@@ -21,7 +22,7 @@ def centralized(model: Model, work: Work) -> Algorithm:
     """Centralized training: ``theta <- Train(theta)`` on the union of the participants' examples.
 
     A client sends its examples once, in the first round in which it participates: an input counts its bytes / 4 as
-    floats, a label 1. Nothing is sent back.
+    floats, a label 1. Nothing is sent back. The server leaves out clients with examples that are not finite.
     """
     check_not_private(work, "clients of centralized training send their examples")
 
@@ -29,11 +30,14 @@ def centralized(model: Model, work: Work) -> Algorithm:
         return State(model.init(key), jnp.zeros(data.n_clients, bool))
 
     def round(key: Key, hyper: LocalHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        trained = train(hyper, tree.everyone(state.server, 1), as_one_client(key, cohort), training_loss(model), work)
+        is_finite = (tree.all_finite(cohort.data.pool)[cohort.data.index] | ~present(cohort.data)).all(1)
+        together = as_one_client(key, cohort, cohort.active & is_finite)
+        trained = train(hyper, tree.everyone(state.server, 1), together, training_loss(model), work)
+        has_sent, ok = state.clients, is_finite & trained.ok[0]
         floats = floats_of_example(cohort.data.pool) * cohort.data.size.astype(jnp.float32)
-        sent = jnp.where(state.clients, 0, floats)
-        new_state = State(tree.row(trained.params, 0), jnp.ones_like(state.clients))
-        return new_state, {"loss": trained.loss[0], "ok": trained.ok[0], **traffic(sent, 0.0)}
+        new_state = State(tree.row(trained.params, 0), has_sent | ok)
+        metrics = {"loss": jnp.full_like(floats, trained.loss[0]), "ok": ok}
+        return new_state, metrics | traffic(jnp.where(has_sent, 0, floats), 0.0)
 
     def deploy(key: Key, hyper: LocalHyper, state: State, data: ClientData) -> ModelTable:
         return tree.everyone(state.server, data.n_clients)
@@ -41,10 +45,10 @@ def centralized(model: Model, work: Work) -> Algorithm:
     return Algorithm(init, round, deploy, predictor(model), loss=model.loss)
 
 
-def as_one_client(key: Key, cohort: Cohort) -> Cohort:
-    """A cohort of one client with the examples of all active participants, in the order of their ids."""
+def as_one_client(key: Key, cohort: Cohort, counts: Array) -> Cohort:
+    """A cohort of one client with the examples of all participants that count, in the order of their ids."""
     order = jnp.argsort(cohort.ids)
-    is_example = (present(cohort.data) & cohort.active[:, None])[order]
+    is_example = (present(cohort.data) & counts[:, None])[order]
     examples_first = jnp.argsort(~is_example, axis=None, stable=True)  # then the padding
     index = cohort.data.index[order].reshape(1, -1)[:, examples_first]
     data = ClientData(cohort.data.pool, index, is_example.sum(dtype=jnp.int32)[None])

@@ -55,7 +55,7 @@ CASES = {
     "fedprox": _case("fedprox", P, numbers={"mu": 0.5}),
     "fedsgd": _case("fedsgd", P, one_epoch=True),
     "standalone": _case("standalone", 0),
-    "centralized": _case("centralized"),
+    "centralized": _case("centralized", by_order=True),
     "ifca": _case("ifca", P + 1, 3 * P, choices={"n_clusters": 3}),
     "ifca-gradient": _case("ifca", P + 1, 2 * P, choices={"averaging": "gradient"}, one_epoch=True),
     "ifca-shared": _case("ifca", P + 1, 102 + 3 * LAST, choices={"n_clusters": 3, "n_shared": 1}),
