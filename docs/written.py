@@ -187,7 +187,7 @@ def _public(module: Any) -> list[str]:
 
 
 _TOP = """
-simulate train sweep evaluate evaluate_new_clients new_client_models choose_k load build hold_out_clients
+simulate train sweep coalitions evaluate evaluate_new_clients new_client_models choose_k load build hold_out_clients
 federation_from_arrays federation_from_clients own_data read_own from_frame from_hugging_face Columns Words pack
 same_shapes
 from_linen from_nnx from_functions normalized regression multi_label scored validated only_trained lora
@@ -209,7 +209,8 @@ cost.Processor cost.seconds cost.joules cost.working
 """
 _REPORT = """
 plots.learning_curves plots.over_clients plots.clusters_over_time plots.cluster_table plots.confusion plots.model_map
-plots.save significance.compare_scores ranks.rank_methods
+plots.save significance.compare_scores ranks.rank_methods contributions.shapley contributions.leave_one_out
+contributions.every_coalition contributions.one_left_out contributions.random_orders contributions.coalitions_of
 """
 _TREE = """
 everyone own broadcast stack stacked n_rows row first take put where subtract flatten size dot squared_norm
@@ -240,7 +241,7 @@ _WORDS = {
     "fljax.client": "The client's primitives: local training, its objectives, and losses on the client's data.",
     "fljax.run": "Runs and sweeps. Names that are also in `fljax` are on its page.",
     "fljax.metrics": "Measures of finished rounds: the spread over clients, churn, the costs of the network.",
-    "fljax.report": "Figures, each a pure function from arrays, and statistics over seeds and data settings.",
+    "fljax.report": "Figures from arrays; statistics over seeds and data settings; what each client contributes.",
     "fljax.folder": "The files of a results folder.",
     "fljax.devices": "Devices and hosts.",
     "fljax.tree": "Maths on models as pytrees, also stacked along a leading axis of clients or clusters.",

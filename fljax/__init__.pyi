@@ -161,6 +161,7 @@ from .run.newcomers import new_client_models as new_client_models
 from .run.pilot import choose_k as choose_k
 from .run.profile import profile as profile
 from .run.simulate import simulate as simulate
+from .run.sweep import coalitions as coalitions
 from .run.sweep import sweep as sweep
 from .run.train import train as train
 from .scores import SCORES as SCORES

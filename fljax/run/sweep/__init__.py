@@ -13,4 +13,5 @@ from fljax.run.sweep.search import search as search
 from fljax.run.sweep.table import best as best
 from fljax.run.sweep.table import by_point as by_point
 from fljax.run.sweep.table import tidy as tidy
+from fljax.run.sweep.whole import coalitions as coalitions
 from fljax.run.sweep.whole import sweep as sweep

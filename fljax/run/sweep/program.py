@@ -94,6 +94,8 @@ def run_cell(
     count: Array,
 ) -> tuple[Cell, Metrics]:
     """One cell's rounds; those of a diverged cell are blank."""
+    if cell.there is not None:
+        federation = federation._replace(there=cell.there)
 
     def going_on(state: State, round: Array) -> tuple[State, Metrics]:
         run = (setting.algorithm, setting.draw, cell.hyper, federation, cell.key, dropout)

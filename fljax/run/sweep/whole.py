@@ -1,4 +1,4 @@
-"""A sweep in one call: whole runs of every point with every seed, without files."""
+"""A sweep in one call: whole runs of every point, or coalition of clients, with every seed, without files."""
 
 from functools import cache, partial
 from typing import Any
@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 
 from fljax import tree
+from fljax.argument_kinds import checked_kinds
 from fljax.checks.arguments import check_run, fields_of
 from fljax.checks.network import check_outputs, check_subjects
 from fljax.devices.hosts import gathered
@@ -20,9 +21,9 @@ from fljax.run.one_round import as_traced, due_rounds
 from fljax.run.sweep.cells import Cell, Setting, all_cells
 from fljax.run.sweep.host_metrics import OF_ROUNDS, host_metrics
 from fljax.run.sweep.needs import level_of, plan
-from fljax.run.sweep.points import count_points, epsilons_of_points, with_targets
+from fljax.run.sweep.points import count_points, epsilons_of_points, vectors, with_targets
 from fljax.run.sweep.program import begun, map_cells, of_one, run_cell
-from fljax.types import Algorithm, Federation, Key, Metrics
+from fljax.types import Algorithm, AnyArray, Federation, Key, Metrics
 
 
 def sweep(
@@ -71,12 +72,94 @@ def sweep(
             another method, or the points do not fit into memory.
         MemoryError: a run needs more memory than there is.
     """
+    options = (participation, sampling, evaluate_every, dropout, at_once, memory, compile)
+    return _swept(algorithm, hypers, federation, None, key, n_seeds, n_rounds, *options)
+
+
+@checked_kinds
+def coalitions(
+    algorithm: Algorithm,
+    hyper: Any,
+    federation: Federation,
+    members: AnyArray,
+    key: Key,
+    n_seeds: int,
+    n_rounds: int,
+    *,
+    participation: float = 1.0,
+    sampling: Sampling | None = None,
+    evaluate_every: int = 1,
+    dropout: float | None = None,
+    at_once: int | None = None,
+    memory: int | None = None,
+    compile: Compile = "full",
+) -> Metrics:
+    """Runs with parts of the clients only, as one program; metrics with leading axes ``(coalitions, seeds, rounds)``.
+
+    From them follows what a client contributes, see `fljax.report.contributions`. A client that is no member of a
+    coalition does not participate in its run, but is tested: what coalitions are worth is measured on the same
+    examples. If a round samples some of the clients, non-members are sampled too, and do not come. All coalitions share
+    one compilation and the data, and for each seed the initial model, cohorts and batches. Methods that learn about all
+    clients before the first round, such as PACFL, learn about non-members too.
+
+    Args:
+        algorithm: from `fljax.algorithms`.
+        hyper: the algorithm's hyperparameters.
+        federation: the clients and their data; it does not change over the rounds.
+        members: (coalitions, clients) bool, which clients take part; a coalition may be empty.
+        key: seed s runs with ``jax.random.fold_in(key, s)``.
+        n_seeds: seeds per coalition.
+        n_rounds: rounds of each run.
+        participation: as in `fljax.simulate`.
+        sampling: as in `fljax.simulate`.
+        evaluate_every: as in `fljax.simulate`.
+        dropout: as in `fljax.simulate`.
+        at_once: as in `fljax.sweep`.
+        memory: as in `fljax.sweep`.
+        compile: as in `fljax.sweep`.
+
+    Raises:
+        ValueError: ``members`` is not such a table, the federation changes over the rounds, ``hyper`` has several
+            points, or as in `fljax.sweep`.
+        MemoryError: a run needs more memory than there is.
+    """
+    n_clients = federation.train.n_clients
+    there = np.asarray(members)
+    if there.dtype != bool or there.ndim != 2 or there.shape[1] != n_clients or not len(there):
+        fault = f"members is {there.dtype}{[*there.shape]}"
+        raise ValueError(f"{fault}; give bool (coalitions, clients), with a column for each of {n_clients} clients")
+    if federation.stages is not None or federation.there is not None:
+        raise ValueError("the clients of the federation change over the rounds; give one that stays as it is")
+    if (n_points := count_points(vectors(hyper))) > 1:
+        raise ValueError(f"hyper has {n_points} points; give the numbers of one run")
+    hypers = jax.tree.map(lambda number: jnp.broadcast_to(jnp.ravel(number), len(there)), hyper)
+    options = (participation, sampling, evaluate_every, dropout, at_once, memory, compile)
+    return _swept(algorithm, hypers, federation, jnp.asarray(there), key, n_seeds, n_rounds, *options)
+
+
+def _swept(
+    algorithm: Algorithm,
+    hypers: Any,
+    federation: Federation,
+    there: Array | None,
+    key: Key,
+    n_seeds: int,
+    n_rounds: int,
+    participation: float,
+    sampling: Sampling | None,
+    evaluate_every: int,
+    dropout: float | None,
+    at_once: int | None,
+    memory: int | None,
+    compile: Compile,
+) -> Metrics:
+    """The metrics of every point with every seed; of a point only the clients ``there`` (points, clients) take part."""
     check_run(n_rounds, evaluate_every, dropout)
     check_subjects(algorithm, federation, key)
     draw = sampling_of(sampling, participation).of(federation.train.n_clients)
     hypers = with_targets(hypers, draw.sampling, algorithm.about.work, int(n_rounds))
     setting, dropout_rate = Setting(algorithm, draw, int(n_rounds), 1), as_traced(dropout)
-    cells, due = all_cells(hypers, key, n_seeds), due_rounds(evaluate_every, n_rounds)
+    cells, due = all_cells(hypers, key, n_seeds, there), due_rounds(evaluate_every, n_rounds)
     with fields_of(hypers, algorithm):
         check_outputs(algorithm, tree.row(cells.hyper, jnp.int32(0)), federation, key)
         setting = setting._replace(at_once=plan(setting, cells, federation, dropout_rate, at_once, memory).at_once)

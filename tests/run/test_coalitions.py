@@ -1,0 +1,105 @@
+"""Coalitions: each is the run in which the others do not take part, whatever their data are."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fljax
+from fljax.devices.mesh import over_devices
+from fljax.drift import drifting
+from fljax.report.contributions import every_coalition, one_left_out, shapley
+
+N, ROUNDS = 9, 3
+MEMBERS = np.concatenate([one_left_out(N)[:3], np.zeros((1, N), bool)])  # all, two without one, nobody
+OPTIONS = {"participation": 0.7, "dropout": 0.2}
+
+
+def coalitions_with(algorithm, federation, key, members=MEMBERS, **options):
+    hyper = fljax.LocalHyper(lr=0.2)
+    return jax.device_get(
+        fljax.coalitions(algorithm, hyper, federation, members, key, 1, ROUNDS, compile="fast", **(OPTIONS | options))
+    )
+
+
+def test_a_coalition_is_the_run_without_the_others(averaging, federation, key):
+    metrics = coalitions_with(averaging, federation, key)
+    assert metrics["client_accuracy"].shape == (len(MEMBERS), 1, ROUNDS, N)
+    for i, members in enumerate(MEMBERS):
+        without = federation._replace(there=jnp.asarray(members))
+        hyper, seed = fljax.LocalHyper(lr=0.2), jax.random.fold_in(key, 0)
+        _, alone = fljax.simulate(averaging, hyper, without, seed, ROUNDS, compile="fast", **OPTIONS)
+        chex.assert_trees_all_close({name: metrics[name][i, 0] for name in alone}, jax.device_get(alone), rtol=1e-5)
+        assert not (metrics["active"][i, 0] & ~members[metrics["ids"][i, 0]]).any()
+    sizes = np.asarray(federation.test.size)
+    assert (sizes > 0).all()
+    assert np.isfinite(metrics["client_loss"]).all()
+    nobody = metrics["test_loss"][-1, 0]
+    np.testing.assert_array_equal(nobody, nobody[0])  # the first model
+    assert metrics["diverged"].sum() == 0
+    whole = fljax.sweep(averaging, fljax.LocalHyper(lr=0.2), federation, key, 1, ROUNDS, compile="fast", **OPTIONS)
+    chex.assert_trees_all_close({name: metrics[name][:1] for name in whole}, jax.device_get(whole), rtol=1e-5)
+
+
+def test_the_data_of_clients_that_are_not_members_do_not_matter(averaging, federation, key):
+    pool, nan_client = federation.train.pool, 1
+    rows = federation.train.index[nan_client, : int(federation.train.size[nan_client])]
+    spoilt = federation._replace(train=federation.train._replace(pool=pool._replace(x=pool.x.at[rows].set(jnp.nan))))
+    members = MEMBERS[2:3]
+    assert members.sum() == N - 1
+    assert not members[0, nan_client]
+    metrics, expected = (coalitions_with(averaging, one, key, members) for one in (spoilt, federation))
+    tests = [name for name in metrics if name.startswith(("client_", "test_", "accuracy_"))]
+    chex.assert_trees_all_equal({name: metrics[name] for name in tests}, {name: expected[name] for name in tests})
+
+
+def test_what_a_client_keeps_stays_as_it_was(model, federation, key):
+    members = np.arange(N)[None] % 2 == 0
+    metrics = coalitions_with(fljax.standalone(model, fljax.Work(1, 8)), federation, key, members, participation=1.0)
+    changed = (metrics["client_loss"][0, 0, 0] != metrics["client_loss"][0, 0, -1]).tolist()
+    assert not any(changed[1::2])
+    assert all(changed[::2])
+
+
+@pytest.mark.slow
+def test_over_two_devices_and_side_by_side_they_are_the_same(averaging, federation, key):
+    expected = coalitions_with(averaging, federation, key)
+    with over_devices(jax.devices()[:2], n_sweep=2):
+        chex.assert_trees_all_close(coalitions_with(averaging, federation, key), expected, rtol=1e-5)
+    chex.assert_trees_all_close(coalitions_with(averaging, federation, key, at_once=2), expected, rtol=1e-5)
+
+
+def test_what_is_no_coalition_is_refused(averaging, federation, key):
+    changing = drifting(federation, fljax.drift.DRIFTS["swap_labels"]())
+    for fault, message, one in (
+        (
+            MEMBERS[:, 1:],
+            r"^members is bool\[4, 8\]; give bool \(coalitions, clients\), with a column for each of 9",
+            federation,
+        ),
+        (MEMBERS[0], r"^members is bool\[9\]", federation),
+        (MEMBERS.astype(float), r"^members is float64\[4, 9\]", federation),
+        (MEMBERS[:0], r"^members is bool\[0, 9\]", federation),
+        (MEMBERS, "^the clients of the federation change over the rounds", changing),
+    ):
+        with pytest.raises(ValueError, match=message):
+            coalitions_with(averaging, one, key, fault)
+    with pytest.raises(ValueError, match="hyper has 2 points; give the numbers of one run"):
+        fljax.coalitions(averaging, fljax.LocalHyper(lr=jnp.array([0.1, 0.2])), federation, MEMBERS, key, 1, ROUNDS)
+    with pytest.raises(ValueError, match="federation"):
+        fljax.coalitions(averaging, fljax.LocalHyper(), federation.train, MEMBERS, key, 1, ROUNDS)
+
+
+@pytest.mark.slow
+def test_a_client_with_random_labels_is_worth_the_least(key):
+    federation = fljax.PARTITIONS["iid"](*fljax.load("digits"), n_clients=5, seed=1)
+    pool, rows = federation.train.pool, federation.train.index[3, : federation.train.size[3]]
+    labels = pool.y.at[rows].set(jax.random.randint(key, rows.shape, 0, 10))
+    federation = federation._replace(train=federation.train._replace(pool=pool._replace(y=labels)))
+    model = fljax.MODELS["mlp"](input_shape=(8, 8, 1), hidden=(16,), n_classes=10)
+    algorithm, members = fljax.fedavg(model, fljax.Work(epochs=2, batch_size=32)), every_coalition(5)
+    metrics = fljax.coalitions(algorithm, fljax.LocalHyper(lr=0.1), federation, members, key, 2, 8, evaluate_every=8)
+    values = shapley(members, metrics["accuracy_micro"][:, :, -1])
+    assert (values[3] < 0).all()
+    assert (np.delete(values, 3, 0) > 0.05).all()
