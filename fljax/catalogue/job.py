@@ -13,6 +13,9 @@ AnyShare = Annotated[float, Number(least=0, most=1)]
 Seed = Annotated[int, *Natural.__metadata__, Most(2**32 - 1)]
 """A key is made of a seed's last 32 bits, so a larger seed would repeat the run of a smaller one."""
 
+PARTS = ("partition", "model", "sampling", "attack", "drift", "clock")
+"""Sections of which a job has one each; all others are methods, and a short name sets all methods that have it."""
+
 
 class RunSettings(NamedTuple):
     """The run's own settings.

@@ -104,7 +104,7 @@ def _results(seeds: Sequence[Any], folder: Path, noises: Sequence[str], writable
     from fljax.jobs.parts import make_model
     from fljax.jobs.remarks import headline
     from fljax.jobs.seeds import alike, run_seeds
-    from fljax.results.comparison_files import save_comparison
+    from fljax.results.comparison import save_comparison
     from fljax.results.finished import compare_runs
 
     job, federation, _, devices = seeds[0]

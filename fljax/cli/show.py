@@ -7,8 +7,9 @@ from tempfile import TemporaryDirectory
 from fljax.catalogue.parameters import Parameter
 from fljax.cli.folders import folders_and_words
 from fljax.jobs.kinds import is_sweep
-from fljax.results.comparison_files import save_comparison, save_figures_of, save_report
+from fljax.results.comparison import save_comparison, save_report
 from fljax.results.finished import compare_runs, run_folders
+from fljax.results.run_figures import save_figures_of
 
 USAGE = """usage: fljax show FOLDER [FOLDER ...] [--measure NAME] [--target SCORE] [--baseline METHOD] [--out FOLDER]
                   [--html FILE]

@@ -8,6 +8,7 @@ from typing import Any
 
 import tomli_w
 
+from fljax.catalogue.job import PARTS
 from fljax.catalogue.own import is_file, short_name
 from fljax.catalogue.words import words_of, written
 from fljax.files import write_atomically
@@ -16,7 +17,7 @@ from fljax.folder.surroundings import machine, versions
 from fljax.jobs.job import Job, is_method
 from fljax.jobs.kinds import RESULTS, begun_by, made_by
 from fljax.jobs.main_job import MAIN_JOB, MAIN_NUMBERS
-from fljax.jobs.settings import NOT_KEPT, OUTER, PARTS, RECORD, UNSET, Layer, last, of_text, of_toml, path
+from fljax.jobs.settings import NOT_KEPT, OUTER, RECORD, UNSET, Layer, last, of_text, of_toml, path
 from fljax.run.privacy import NOISES
 from fljax.sealed import DamagedError, check_text, with_checksum
 

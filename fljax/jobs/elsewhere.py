@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from fljax.catalogue.entries import entry, names
+from fljax.catalogue.job import PARTS
 from fljax.catalogue.parameters import Schema
-from fljax.jobs.settings import PARTS
 
 SHOWN = 5
 """Number of names that are listed of those that have a setting."""

@@ -5,13 +5,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from fljax.catalogue.job import PARTS
 from fljax.catalogue.words import written
 from fljax.folder.checkpoint import rounds_done, standing_of
 from fljax.folder.rounds import read_rounds
 from fljax.jobs import config
 from fljax.jobs.job import Job
 from fljax.jobs.layers import MAY_CHANGE
-from fljax.jobs.settings import PARTS, last, of_toml, path
+from fljax.jobs.settings import last, of_toml, path
 from fljax.rounds.sampling import Sampling
 from fljax.run.arguments import check_folder
 from fljax.run.patience import ends_after

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fljax.catalogue.entries import entry, names
-from fljax.catalogue.job import RUN, WORK, RunSettings
+from fljax.catalogue.job import PARTS, RUN, WORK, RunSettings
 from fljax.catalogue.own import short_name
 from fljax.catalogue.parameters import Schema, Section
 from fljax.catalogue.words import nearest, shown, written
@@ -17,7 +17,6 @@ from fljax.jobs.optimizers import check_optimizer
 from fljax.jobs.settings import (
     OF_A_RUN_ALONE,
     OUTER,
-    PARTS,
     RECORD,
     Layer,
     Reader,

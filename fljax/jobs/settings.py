@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fljax.catalogue.job import PARTS
 from fljax.catalogue.own import OPEN, absolute
 from fljax.catalogue.parameters import REQUIRED, Parameter, Schema
 from fljax.catalogue.words import shown, takes_several, words_of, written
@@ -17,8 +18,6 @@ Values = dict[str, dict[str, Any]]
 Reader = Callable[[str, Parameter, list[str]], Any]
 """``(full name, parameter, words) -> value``."""
 
-PARTS = ("partition", "model", "sampling", "attack", "drift", "clock")
-"""Sections of which a job has one each; all others are methods, and a short name sets all methods that have it."""
 OF_A_RUN_ALONE = {
     "new_clients": "only fljax run tests new clients (fljax show compares several seeds)",
     "patience": "only fljax run stops runs early (fljax show compares several seeds)",

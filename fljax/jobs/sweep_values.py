@@ -4,10 +4,10 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from fljax.catalogue.job import SWEEP
+from fljax.catalogue.job import PARTS, SWEEP
 from fljax.catalogue.parameters import Parameter
 from fljax.catalogue.words import shown, takes_several, written
-from fljax.jobs.settings import NOT_KEPT, OUTER, PARTS, read_value
+from fljax.jobs.settings import NOT_KEPT, OUTER, read_value
 from fljax.ranges import check_number
 from fljax.sealed import naming
 

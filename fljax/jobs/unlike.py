@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fljax.catalogue.job import PARTS
 from fljax.catalogue.words import words_of, written
-from fljax.jobs.settings import PARTS, RECORD
+from fljax.jobs.settings import RECORD
 
 OF_METHODS = ("lr", "lr_decay", "momentum", "weight_decay", "epochs", "batch_size", "optimizer", "n_clusters")
 """Settings of methods that a comparison should keep equal, and whose differences are easily overlooked."""

@@ -1,4 +1,4 @@
-"""The result of a comparison of runs: tables, their rows as numbers, and the lines under them."""
+"""The result of a comparison of runs: tables, the lines under them, figures; as an object and as files."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -75,8 +75,6 @@ class Comparison:
 
     def save(self, folder: str | Path, title: str = "") -> None:
         """Writes comparison.csv, comparison.md, comparison.tex, report.html, and figures into plots/."""
-        from fljax.results.comparison_files import save_comparison
-
         save_comparison(self, Path(folder), title or self.title)
 
     def __str__(self) -> str:
@@ -90,3 +88,64 @@ class Comparison:
         methods = dict.fromkeys(one.algorithm for part in self.parts.values() for one in part.compared)
         several = f"; {', '.join(self.parts)}" if len(self.parts) > 1 else ""
         return f"<comparison of {', '.join(methods)} by {self.title}{several}>"
+
+
+def save_comparison(compared: Comparison, folder: Path, title: str, drawn: Path | None = None) -> None:
+    """Writes comparison.csv, comparison.md, comparison.tex, plots/ and report.html.
+
+    ``drawn`` is a folder of further figures for plots/ and the report. Figures of other runs that lie in plots/ already
+    do not go into the report.
+    """
+    from shutil import copy
+    from tempfile import TemporaryDirectory
+
+    from fljax.report.summary import save_formats
+
+    save_formats(folder, "comparison", compared.rows, compared.markdown, compared.latex)
+    plots = folder / "plots"
+    plots.mkdir(exist_ok=True)
+    with TemporaryDirectory() as spare:
+        drawn = drawn or Path(spare)
+        save_plots(compared, drawn)
+        for path in drawn.iterdir():
+            copy(path, plots)
+        save_report(compared, folder / "report.html", title, drawn)
+
+
+def save_plots(compared: Comparison, folder: Path) -> None:
+    """Draws, for each data setting, mean learning curves with the range of the seeds, and the spread over clients."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for data, part in compared.parts.items():
+        letters = "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in data)
+        _save_plots(part, compared.measure, folder, f"_{letters}" if len(compared.parts) > 1 else "")
+
+
+def _save_plots(part: Part, measure: str, folder: Path, ending: str) -> None:
+    import numpy as np
+
+    from fljax.report import plots
+
+    # Rounds in which all seeds were tested: a seed that stopped keeps its last value in every later round.
+    tested = {method: np.isfinite(curves).all(axis=0) for method, curves in part.curves.items()}
+    lines = {m: (np.flatnonzero(tested[m]) + 1, curves[:, tested[m]].mean(axis=0)) for m, curves in part.curves.items()}
+    ranges = {
+        m: (curves[:, tested[m]].min(axis=0), curves[:, tested[m]].max(axis=0)) for m, curves in part.curves.items()
+    }
+    bands = ranges if len(lines) <= 5 else None  # more bands hide each other
+    figure = plots.learning_curves(lines, measure.replace("_", " "), spread=bands)
+    plots.save(figure, folder / f"learning_curves{ending}.png", pdf=True)
+    figure = plots.over_clients(part.clients, f"client's test {part.of_clients}")
+    plots.save(figure, folder / f"clients{ending}.png", pdf=True)
+
+
+def save_report(compared: Comparison, path: Path, title: str, figures: Path | None = None) -> None:
+    """Writes the report in one HTML file; draws the figures unless a folder has them."""
+    from tempfile import TemporaryDirectory
+
+    from fljax.report.page import figures_of, page, save_page
+
+    with TemporaryDirectory() as spare:
+        if figures is None:
+            save_plots(compared, figures := Path(spare))
+        tables = {name: (table.flat_header, table.cells, notes) for name, (table, notes) in compared.tables.items()}
+        save_page(path, page(title, tables, figures_of(figures), compared.settings))

@@ -22,7 +22,7 @@ from fljax.jobs.job import read_job
 from fljax.jobs.parts import make_model, make_parts
 from fljax.numbers import as_dict
 from fljax.report.comparison import COLUMNS, as_table, cell
-from fljax.results.comparison_files import groups_of
+from fljax.results.run_figures import groups_of
 
 SMALL = ("--algorithm", "fedavg", "--rounds", "2", "--partition.n-clients", "4", "--epochs", "1")
 SMALL += ("--model", "logistic_regression")
