@@ -3,7 +3,8 @@
 A baseline: what methods with one model could reach if examples were not distributed over clients.
 
 Differences: training is in rounds of ``work.epochs`` epochs over the examples of the round's participants. A round of
-FedAvg computes as many gradients of examples, but takes fewer steps, since its clients train side by side.
+FedAvg computes as many gradients of examples, but takes fewer steps, since its clients train side by side. Clocks time
+rounds as if the clients trained.
 """
 
 import jax.numpy as jnp
