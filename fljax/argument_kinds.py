@@ -1,33 +1,54 @@
-"""Arguments of the library's own types, which public functions check by their annotations.
+"""Arguments of the library's own types, and functions, which public functions check by their annotations.
 
 Importing this does not start JAX.
 """
 
 import functools
 import inspect
+import re
 from collections.abc import Callable
 from types import NoneType, UnionType
 from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from fljax.choices import check_kind
+from fljax.choices import check_choices, check_kind, short_repr
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 REMEDIES = {
     "Algorithm": "make one with a method, as fljax.fedavg(model, work)",
     "ClientData": "give a split, such as federation.train or federation.test",
+    "Combine": "give one of fljax.rounds, such as fljax.rounds.median",
     "Examples": "give fljax.Examples(x, y)",
     "Federation": "make one with fljax.PARTITIONS, fljax.federation_from_arrays or fljax.own_data(...).federation()",
     "Model": "make one by fljax.MODELS, fljax.from_linen, from_nnx or from_functions",
     "ModelTable": "give those of fljax.deployed or of fljax.load_run, or fljax.ModelTable(params, row)",
+    "Rule": "give fljax.Rule(begin, before, after)",
+    "Sharing": "give one of fljax.rounds, such as fljax.rounds.all_but(layers)",
+    "Transform": "give fljax.rounds.uplink.Transform(apply)",
     "Work": "give one, as fljax.Work(epochs=1, batch_size=32)",
 }
-"""Type of `fljax.types` -> how to get one."""
+"""Type of the library -> how to get one."""
+OF_FUNCTIONS = ("Combine", "Rule", "Sharing", "Transform")
+"""Types in `REMEDIES` whose fields are checked too, because they are the functions of a slot."""
+MISPLACED = {
+    "Brick": "a brick is added to a method, as fljax.fedavg + brick",
+    "Model": "give fljax.client.training_loss(model) if its loss is meant",
+}
+"""Type of the library that is given in place of a function -> what to do instead."""
+
+
+class Allowed(NamedTuple):
+    """What an argument may be."""
+
+    kinds: tuple[type, ...]  # types in `REMEDIES`
+    is_function: bool = False  # a function too
+    or_none: bool = False
+    form: str = ""  # of that function, from the docstring: "(key) -> params"
 
 
 def checked_kinds(function: F) -> F:
-    """Decorator: refuses an argument that is not of the type in `REMEDIES` that its annotation names, or None if that
-    allows it.
+    """Decorator: refuses an argument that is not of the types in `REMEDIES`, or the function, that its annotation
+    allows, or not one of its `Literal`s (see `check_choices`).
 
     The function raises a ValueError that names the argument, what was given and how to get what is allowed.
     """
@@ -35,10 +56,12 @@ def checked_kinds(function: F) -> F:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        kinds = kinds_of(function)
-        for name, value in (*zip(names, args, strict=False), *kwargs.items()):
-            if name in kinds and not (value is None and kinds[name].or_none):
-                check_own_kind(name, value, kinds[name].kind)
+        allowed = allowed_of(function)
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        for name, value in given.items():
+            if name in allowed:
+                check_allowed(name, value, allowed[name])
+        check_choices(function, given)
         return function(*args, **kwargs)
 
     return call  # pyright: ignore[reportReturnType]
@@ -54,21 +77,48 @@ def check_own_kind(name: str, value: Any, kind: type) -> None:
     check_kind(name, value, kind, remedy)
 
 
-class OneKind(NamedTuple):
-    """What an argument may be."""
+def check_allowed(name: str, value: Any, allowed: Allowed) -> None:
+    """Raises ValueError if ``value``, or a field of it that is a function of a slot, is not what is allowed."""
+    if value is None and allowed.or_none:
+        return
+    if isinstance(value, allowed.kinds):
+        for field, of_field in allowed_of(type(value)).items() if type(value).__name__ in OF_FUNCTIONS else ():
+            check_allowed(f"{name}.{field}", getattr(value, field), of_field)
+    elif not allowed.is_function:
+        check_own_kind(name, value, allowed.kinds[0])
+    elif not _is_function(value):
+        what = " or a ".join([*(kind.__name__ for kind in allowed.kinds), "function"])
+        remedies = [*(REMEDIES[kind.__name__] for kind in allowed.kinds), allowed.form or "a function"]
+        remedy = ", or ".join(remedies) if allowed.kinds else f"give {remedies[0]}"
+        remedy = MISPLACED.get(type(value).__name__, remedy)
+        raise ValueError(f"{name} is {short_repr(value)}, not a {what}; {remedy}")
 
-    kind: type
-    or_none: bool
+
+def _is_function(value: Any) -> bool:
+    """Whether ``value`` can be called, and is neither a class nor a `fljax.rounds.Method`."""
+    return callable(value) and not isinstance(value, type) and not hasattr(value, "factory")
 
 
 @functools.cache
-def kinds_of(function: Callable[..., Any]) -> dict[str, OneKind]:
-    """Argument -> what it may be, for those that the annotation allows one type in `REMEDIES` only."""
-    kinds = {}
+def allowed_of(function: Callable[..., Any]) -> dict[str, Allowed]:
+    """What each argument, or each field of a class, may be, if its annotation allows nothing but functions, types in
+    `REMEDIES` and None."""
+    allowed = {}
     for name, hint in get_type_hints(inspect.unwrap(function)).items():
         parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-        types = [part for part in parts if part is not NoneType]
-        is_own = len(types) == 1 and isinstance(types[0], type) and types[0].__module__ == "fljax.types"
-        if name != "return" and is_own and types[0].__name__ in REMEDIES:
-            kinds[name] = OneKind(types[0], or_none=len(parts) > 1)
-    return kinds
+        others = [part for part in parts if part is not NoneType]
+        kinds = [part for part in others if _is_own(part)]
+        functions = [part for part in others if get_origin(part) is Callable]
+        if name != "return" and others and len(kinds) + len(functions) == len(others):
+            allowed[name] = Allowed(tuple(kinds), bool(functions), NoneType in parts, _form(function, name))
+    return allowed
+
+
+def _is_own(hint: Any) -> bool:
+    return isinstance(hint, type) and hint.__module__.startswith("fljax.") and hint.__name__ in REMEDIES
+
+
+def _form(function: Callable[..., Any], name: str) -> str:
+    """The form of a function in a docstring: ``(key) -> params`` of an entry ``begin: ``(key) -> params``, ...``."""
+    match = re.search(rf"\b{name}: ``([^`]*->[^`]*)``|``{name}(\([^`]*->[^`]*)``", inspect.getdoc(function) or "")
+    return "" if match is None else match[1] or match[2]

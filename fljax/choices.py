@@ -71,11 +71,23 @@ def listed(name: str, value: Any, remedy: str) -> list[Any]:
 def check_kind(name: str, value: Any, kind: type, remedy: str) -> None:
     """Raises ValueError if ``value`` is not of ``kind``; the message ends with the ``remedy``."""
     if not isinstance(value, kind):
-        text = re.sub(r" at 0x[0-9a-f]+", "", repr(value))
-        shown = text if len(text) < 60 else f"of type {type(value).__name__}"
-        raise ValueError(
-            f"{name} is {shown}, not {'an' if kind.__name__[0] in 'AEIO' else 'a'} {kind.__name__}; {remedy}"
-        )
+        article = "an" if kind.__name__[0] in "AEIO" else "a"
+        raise ValueError(f"{name} is {short_repr(value)}, not {article} {kind.__name__}; {remedy}")
+
+
+def is_hashable(value: Any) -> bool:
+    """Whether ``value`` can be a key, as static choices and bricks are: equal ones make one method."""
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def short_repr(value: Any) -> str:
+    """A value in a message: its repr without memory addresses if that is short, else its type."""
+    text = re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+    return text if len(text) < 60 else f"of type {type(value).__name__}"
 
 
 @cache
@@ -89,7 +101,8 @@ def _allowed(function: Callable[..., Any]) -> dict[str, tuple[tuple[Any, ...], i
         marks = [mark for part in parts for mark in getattr(part, "__metadata__", ())]
         least = next((mark.value for mark in marks if isinstance(mark, Least)), None)
         most = next((mark.value for mark in marks if isinstance(mark, Most)), MOST)
-        if options or least is not None:
+        others = [part for part in parts if get_origin(part) not in (Literal, Annotated) and part is not type(None)]
+        if (options or least is not None) and not others:
             allowed[name] = (*([None] if type(None) in parts else []), *options), least, most
     return allowed
 

@@ -22,6 +22,8 @@ Scalar = Array | float
 T = TypeVar("T")
 
 _METADATA = "number"
+NO_HYPER = "is not a class of hyperparameters; write @fljax.hyper above it"
+"""What is said of another value in the place of a Hyper class."""
 
 
 def number(

@@ -1,36 +1,107 @@
-"""Public functions refuse arguments of another type than the library's by name."""
+"""Public functions refuse arguments of another type than the library's, or that are no functions, by name."""
 
 import inspect
+import re
 
 import pytest
 
 import fljax
 from fljax import attacks, client, drift, rounds
-from fljax.argument_kinds import kinds_of
+from fljax.argument_kinds import OF_FUNCTIONS, Allowed, allowed_of
+from fljax.rounds import Brick, Combine, Rule, Sharing
+from fljax.rounds.uplink.chain import Transform
 
 OF_RUNS = ("deployed", "evaluate_new_clients", "new_client_models", "profile", "simulate", "sweep", "train")
 """They check their subjects together, once all are given: see `run/test_subjects.py`."""
 OF_POOLS = ("build", "predictions", "confusion_matrices", "evaluate")
 """Their arguments are checked in the function: see `run/test_subjects.py`."""
+OF_NETWORKS = ("from_functions", "from_nnx")
+"""They check their functions, which may be classes, by calling them: see `models/test_own_networks.py`."""
 
 
 def public_functions():
-    names = {f"fljax.{name}": getattr(fljax, name) for name in dir(fljax) if name not in (*OF_RUNS, *OF_POOLS)}
+    names = {
+        f"fljax.{name}": getattr(fljax, name) for name in dir(fljax) if name not in (*OF_RUNS, *OF_POOLS, *OF_NETWORKS)
+    }
     for module in (attacks, client, drift, rounds):
         names |= {f"{module.__name__}.{name}": getattr(module, name) for name in module.__all__}
     return {name: one for name, one in names.items() if inspect.isfunction(one)}
 
 
-ARGUMENTS = [(name, argument) for name, one in public_functions().items() for argument in kinds_of(one)]
+ARGUMENTS = [(name, argument) for name, one in public_functions().items() for argument in allowed_of(one)]
+
+
+def none_of(allowed: Allowed) -> list:
+    """Things of other types: a number, None, a text, and where a function is allowed a method, a class and a brick."""
+    things = [5, "x", *([] if allowed.or_none else [None])]
+    return [*things, fljax.fedavg, dict, KRUM] if allowed.is_function else things
+
+
+KRUM = Brick("krum", "combine", fljax.rounds.krum, "")
 
 
 @pytest.mark.parametrize(("name", "argument"), ARGUMENTS)
 def test_every_public_function_refuses_other_types_by_name(name, argument):
     function = public_functions()[name]
-    kind, or_none = kinds_of(function)[argument]
-    for wrong in (5, *(() if or_none else (None,))):
-        with pytest.raises(ValueError, match=rf"^{argument} is {wrong}, not an? {kind.__name__}; (give|make) "):
+    allowed = allowed_of(function)[argument]
+    what = " or a ".join([*(kind.__name__ for kind in allowed.kinds), *["function"] * allowed.is_function])
+    for wrong in none_of(allowed):
+        with pytest.raises(ValueError, match=rf"^{argument} is {re.escape(repr(wrong))}, not an? {what}; \w") as error:
             function(**{argument: wrong})
+        assert ("fljax.fedavg + brick" in str(error.value)) is (wrong is KRUM)
+
+
+def test_every_slot_of_a_skeleton_is_checked():
+    """But for the words of ``weighting``, which are `check_choices`'s."""
+    for skeleton in (fljax.averaging, fljax.clustered, fljax.rounds.one_shot_clustering, fljax.rounds.two_models):
+        slots = set(inspect.signature(skeleton).parameters) - {"weighting", "n_clusters"}
+        if skeleton is fljax.rounds.two_models:
+            slots -= {"deployed"}
+        assert slots == set(allowed_of(skeleton))
+    with pytest.raises(ValueError, match=r"^weighting='siz' is unknown; choose one of 'size', 'uniform'$"):
+        fljax.averaging(weighting="siz")
+    with pytest.raises(ValueError, match=r"^n_clusters=0 is not positive; choose n_clusters >= 1, or None$"):
+        fljax.rounds.one_shot_clustering(n_clusters=0)
+
+
+@pytest.mark.parametrize(
+    ("slot", "wrong", "message"),
+    [
+        (
+            "local",
+            "x",
+            "local is 'x', not a Work or a function; give one, as fljax.Work(epochs=1, batch_size=32), or (",
+        ),
+        ("begin", 3, "begin is 3, not a function; give (key) -> params"),
+        (
+            "combine",
+            KRUM,
+            "combine is krum, not a Combine or a function; a brick is added to a method, as fljax.fedav",
+        ),
+        ("sharing", Sharing("head", None), "sharing.split is 'head', not a function; give a function"),
+        (
+            "combine",
+            Combine(3),
+            "combine.apply is 3, not a function; give (hyper, memory, shared, received, weight) -> ",
+        ),
+        (
+            "combine",
+            Combine(len, goal=len),
+            "combine.goal is <built-in function len>, not a Combine; give one of flj",
+        ),
+    ],
+)
+def test_a_slot_says_what_it_takes(slot, wrong, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        fljax.averaging(**{slot: wrong})
+
+
+def test_the_functions_of_a_rule_are_checked():
+    with pytest.raises(ValueError, match=r"^rule.begin is 3, not a function; give \(key, hyper, data\) -> Clusters$"):
+        fljax.clustered(rule=Rule(3))
+    with pytest.raises(ValueError, match=r"^rule.after is None, not a function; give \(key, hyper, clusters, sent"):
+        fljax.clustered(rule=Rule(lambda key, hyper, data: None, after=None))
+    assert {kind.__name__ for kind in (Combine, Rule, Sharing, Transform)} == set(OF_FUNCTIONS)
 
 
 def test_by_place_too():
@@ -40,4 +111,4 @@ def test_by_place_too():
         attacks.attacked(fljax.fedavg, None, None)
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'model'"):
         fljax.training_loss()
-    assert len(ARGUMENTS) > 40
+    assert len(ARGUMENTS) > 70

@@ -8,6 +8,7 @@ from importlib import import_module
 from fljax.choices import check_kind, unknown
 from fljax.rounds.bricks import BRICKS
 from fljax.rounds.method import KINDS, AnyMethod, Method
+from fljax.rounds.slots import Brick, check_brick
 
 
 class _Methods(Mapping[str, AnyMethod]):
@@ -42,13 +43,13 @@ def by_kind() -> dict[str, AnyMethod]:
     return dict(sorted(ALGORITHMS.items(), key=lambda item: KINDS.index(item[1].kind)))
 
 
-def compose(method: str | AnyMethod, *bricks: str) -> AnyMethod:
+def compose(method: str | AnyMethod, *bricks: str | Brick) -> AnyMethod:
     """A method with bricks in its slots: ``compose("fedprox+median+adam")``, or ``compose(mine, "median")``.
 
     Args:
         method: names of a method and of bricks, joined by "+", or a method of your own.
-        *bricks: names of further bricks, put in after those of ``method``, in this order: "median", "adam", or
-            "median+adam".
+        *bricks: further bricks, put in after those of ``method``, in this order: names, "median", "adam" or
+            "median+adam", and bricks of your own.
 
     Raises:
         ValueError: there is no such method or brick, or the method has no slot for the brick.
@@ -56,13 +57,19 @@ def compose(method: str | AnyMethod, *bricks: str) -> AnyMethod:
     if not isinstance(method, Method):
         check_kind("method", method, str, "give a name, such as 'fedprox+median', or a method of your own")
         method = "+".join(name.strip() for name in method.split("+"))
+    parts: list[str | Brick] = []
     for brick in bricks:
-        check_kind("brick", brick, str, "give its name, such as 'median'; to add one of your own: fljax.fedavg + brick")
-    return _composed(method, *(name.strip() for brick in bricks for name in brick.split("+")))
+        if not isinstance(brick, Brick):
+            check_kind("brick", brick, str, "give its name, such as 'median', or a fljax.rounds.Brick of your own")
+            parts += [name.strip() for name in brick.split("+")]
+            continue
+        check_brick(brick)
+        parts.append(brick)
+    return _composed(method, *parts)
 
 
 @cache  # equal compositions are one method, and so compile to one program
-def _composed(method: str | AnyMethod, *bricks: str) -> AnyMethod:
+def _composed(method: str | AnyMethod, *bricks: str | Brick) -> AnyMethod:
     if not isinstance(method, Method):
         base, *first_bricks = method.split("+")
         if base in BRICKS and base not in ALGORITHMS:
@@ -74,11 +81,11 @@ def _composed(method: str | AnyMethod, *bricks: str) -> AnyMethod:
             )
         method, bricks = ALGORITHMS[base], (*first_bricks, *bricks)
     for brick in bricks:
-        if brick not in BRICKS:
+        if isinstance(brick, str) and brick not in BRICKS:
             fitting = [one.name for one in BRICKS.values() if one.slot in method.slots]
             message = unknown("brick", brick, BRICKS)
             raise ValueError(f"{method.name}: {message}; bricks that fit {method.name}: {', '.join(fitting) or 'none'}")
-        method += BRICKS[brick]
+        method += BRICKS[brick] if isinstance(brick, str) else brick
     return method
 
 

@@ -90,6 +90,7 @@ def training_loss(model: Model) -> Loss:
     return loss
 
 
+@checked_kinds
 def proximal(loss: Loss, mu: ArrayLike) -> Loss:
     """``loss(w) + mu/2 |w - anchor|^2`` over the trainable parameters; its gradient adds ``mu (w - anchor)``.
 

@@ -17,7 +17,6 @@ from jax import Array
 
 from fljax import tree
 from fljax.argument_kinds import checked_kinds
-from fljax.choices import check_choices
 from fljax.client.objectives import predictor
 from fljax.rounds.accounting import Weighting, client_weight, reported
 from fljax.rounds.combine import Combining, as_combine, mean
@@ -87,15 +86,16 @@ def averaging(
 
     Args:
         model: the network.
-        local: the clients' part of a round, see `fljax.rounds.local`; a `Work`: they train on ``model.loss``.
+        local: ``(hyper, start, cohort) -> Trained``, the clients' part of a round, see `fljax.rounds.local`; a `Work`:
+            they train on ``model.loss``.
         sharing: which part is sent, and which part clients keep.
         combine: how the server combines the received parts.
         weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
         begin: ``(key) -> params``, the initial model of all clients; None: ``model.init``.
-        n_sent: floats that a participant sends per round, from the shared part; it receives as many.
-        metrics: the method's own, from the state after a round (participants' rows); added to the usual ones, or in
-            their place.
-        deployed: selects the model's parameters from what a client holds.
+        n_sent: ``(shared) -> int``, the floats that a participant sends per round; it receives as many.
+        metrics: ``(state, cohort) -> dict``, the method's own, from the state after a round (participants' rows); added
+            to the usual ones, or in their place.
+        deployed: ``(held) -> params``, the model's parameters in what a client holds.
 
     Returns:
         The algorithm. New clients start from the initial values, and are deployed to like the others.
@@ -147,7 +147,7 @@ def two_models(
 
     Args:
         model: the network.
-        local: the clients' part of a round, with both models.
+        local: ``(hyper, start, cohort) -> Trained``, the clients' part of a round, with both models.
         deployed: the model that a client is tested with.
         combine: how the server combines the global models.
         weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
@@ -155,7 +155,6 @@ def two_models(
     Raises:
         ValueError: ``deployed`` is neither of them.
     """
-    check_choices(two_models, {"deployed": deployed})
 
     def begin(key: Key) -> dict[str, Params]:
         theta = model.init(key)

@@ -5,6 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from fljax.argument_kinds import checked_kinds
+from fljax.choices import Positive
 from fljax.client.measure import cross_loss
 from fljax.rounds.averaging import Deploy
 from fljax.rounds.clustered import Clusters, Rule
@@ -14,7 +15,7 @@ from fljax.types import ClientData, Cohort, Key, Model, ModelTable, State
 
 
 @checked_kinds
-def least_loss_rule(model: Model, n_clusters: int) -> Rule:
+def least_loss_rule(model: Model, n_clusters: Positive) -> Rule:
     """``a_i = argmin_j F_i(theta_j)`` for the participants of each round; the others are in no cluster.
 
     The initial models are a `balanced_draw` with ``hyper.min_share``.

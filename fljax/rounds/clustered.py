@@ -112,6 +112,7 @@ def a_model_each_way(center: Params, cohort: Cohort) -> Metrics:
     return traffic(tree.size(center))
 
 
+@checked_kinds
 def with_first_upload(floats: Callable[[Params, Cohort], int]) -> Callable[[Params, Cohort], Metrics]:
     """`a_model_each_way`, plus ``floats(center, cohort)`` that a participant sends once, in the first round."""
 
@@ -184,13 +185,16 @@ def clustered(
 
     Args:
         model: the network.
-        local: the clients' part of a round, see `fljax.rounds.local`; a `Work`: they train on ``model.loss``.
+        local: ``(hyper, start, cohort) -> Trained``, the clients' part of a round, see `fljax.rounds.local`; a `Work`:
+            they train on ``model.loss``.
         rule: assigns clients to clusters.
         combine: how the server combines the models of one cluster's members.
         weighting: of the members, "size" (omega_i = n_i) or "uniform" (omega_i = 1).
-        rows: what the clients' loss needs besides the batch, one row per participant; passed on to ``local``.
-        sends: a participant's traffic per round, from one cluster model and the cohort; see `traffic`.
-        deploy: the models that clients are tested with; None: each client holds its cluster's model.
+        rows: ``(hyper, clusters, cohort) -> tuple``, what the clients' loss needs besides the batch, one row per
+            participant; passed on to ``local``.
+        sends: ``(center, cohort) -> dict``, a participant's traffic per round, from one cluster model; see `traffic`.
+        deploy: ``(key, hyper, state, data) -> ModelTable``, the models that clients are tested with; None: each client
+            holds its cluster's model.
 
     Returns:
         The algorithm. A new client holds the cluster model with the least loss on its training data, among the models

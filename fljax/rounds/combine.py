@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import server, tree
+from fljax.argument_kinds import checked_kinds
 from fljax.rounds.check_like import check_like
 from fljax.rounds.sharing import compose, split
 from fljax.server.aggregate import cluster_mean, weighted_mean
@@ -45,14 +46,11 @@ Combining = Combine | Server
 """Values of a method's slot ``combine``."""
 
 
+@checked_kinds
 @cache
 def as_combine(combine: Combining) -> Combine:
     """A `Combine` from either form; a part without leaves (nothing is shared) stays unchanged."""
     if not isinstance(combine, Combine):
-        if not callable(combine):
-            raise ValueError(
-                f"combine={combine!r} is not a function; give one of fljax.rounds, such as fljax.rounds.median"
-            )
         function = combine
 
         def apply(hyper: Any, memory: Any, shared: Params, received: Stacked, weight: Array) -> tuple[Params, Any]:
@@ -161,6 +159,7 @@ def _step(hyper: Any, weight: Array) -> Any:
     return hyper.step
 
 
+@checked_kinds
 @cache
 def interpolated(combine: Combining, share: Callable[[Any, Array], Array | float] = _step) -> Combine:
     """The server moves a share of the way to the result of ``combine``: ``theta + share (goal - theta)``.
@@ -181,6 +180,7 @@ def interpolated(combine: Combining, share: Callable[[Any, Array], Array | float
     return Combine(apply, inner.init, name=inner.name, sums=inner.sums, goal=goal_of(inner))
 
 
+@checked_kinds
 @cache
 def on_layers(combine: Combining, layers: tuple[str, ...]) -> Combine:
     """``combine`` on the named layers only; the other layers stay unchanged."""
@@ -206,6 +206,7 @@ class Moments(NamedTuple):
     inner: Any
 
 
+@checked_kinds
 @cache
 def by_optimizer(combine: Combining, optimizer: str) -> Combine:
     """The server makes an optimiser's step towards the result of ``combine`` (Reddi et al., ICLR 2021).

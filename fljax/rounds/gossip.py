@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 
 from fljax import tree
+from fljax.argument_kinds import checked_kinds
 from fljax.matrices import eigvalsh
 from fljax.rounds.accounting import reported
 from fljax.rounds.peers import of_peers
@@ -130,6 +131,7 @@ def consensus_distance(models: Stacked, active: Array) -> Array:
     return jnp.sqrt(sum((squared(leaf) for leaf in jax.tree.leaves(tree.trainable(models))), jnp.float32(0)))
 
 
+@checked_kinds
 def between_neighbours(
     model: Model,
     work: Work,

@@ -12,15 +12,15 @@ import numpy as np
 from jax import Array
 
 from fljax.argument_kinds import check_own_kind
-from fljax.choices import check_choices, check_kind, plain
+from fljax.choices import check_choices, check_kind, is_hashable, plain
 from fljax.client.augment import augmented
 from fljax.client.local import check_work
 from fljax.data.federation import as_inputs
 from fljax.models.calling import check_model
-from fljax.numbers import LocalHyper, hyper, is_hyper, joined, numbers_of
+from fljax.numbers import NO_HYPER, LocalHyper, hyper, is_hyper, joined, numbers_of
 from fljax.rounds.documented import documented
 from fljax.rounds.local import checking_terms
-from fljax.rounds.slots import Brick, Slot
+from fljax.rounds.slots import Brick, Slot, check_brick
 from fljax.rounds.uplink.chain import chained, with_uplink
 from fljax.rounds.uplink.downlink import with_downlink
 from fljax.types import About, Algorithm, Model, Params, Work
@@ -32,8 +32,6 @@ KINDS: tuple[Kind, ...] = ("baseline", "one model", "personalised", "clustered")
 
 P = ParamSpec("P")  # the arguments of a method's factory: model, work and static choices
 H = TypeVar("H")  # its class of hyperparameters
-
-_NO_HYPER = "is not a class of hyperparameters; write @fljax.hyper above it"
 
 
 @dataclass(eq=False, repr=False)
@@ -85,7 +83,7 @@ class Method(Generic[P, H]):
         bound.arguments |= {name: one.item() for name, one in bound.arguments.items() if isinstance(one, np.generic)}
         check_choices(self.factory, bound.arguments)
         for name, value in bound.arguments.items():
-            if not _is_hashable(value):
+            if not is_hashable(value):
                 kind = type(value).__name__
                 raise ValueError(f"{self.name}: {name} is of type {kind}, which is mutable; give a tuple")
         cache_key = tuple((_types(value), value) for value in bound.arguments.values())
@@ -139,8 +137,7 @@ class Method(Generic[P, H]):
             ValueError: the method has no such slot or already has such a hyperparameter, or ``brick`` is not a brick.
         """
         check_kind("brick", brick, Brick, f"give one, or write fljax.compose({f'{self.name}+{brick}'!r})")
-        if brick.Hyper is not None and not is_hyper(brick.Hyper):
-            raise ValueError(f"{brick.name}: Hyper={brick.Hyper!r} {_NO_HYPER}")
+        check_brick(brick)
         self._check_fits(brick)
         Hyper = self.Hyper if brick.Hyper is None else joined(self.Hyper, brick.Hyper)
         return replace(self, Hyper=Hyper, bricks=(*self.bricks, brick))
@@ -163,6 +160,8 @@ class Method(Generic[P, H]):
             raise ValueError(
                 f"{name}: {owner} and {brick.name} both have a hyperparameter {shared[0]!r}; use one of them"
             )
+        if brick.slot in ("loss", "augment") and brick.name in [one.name for one in self.bricks]:
+            raise ValueError(f"{name}: {brick.name} is there already; leave one out, or give one another name")
         combining = [one for one in self.bricks if one.slot in ("combine", "server")]
         if brick.slot == "combine" and combining:
             rule_names = [one.name for one in combining if one.slot == "combine"]
@@ -266,7 +265,7 @@ def method(
     if inspect.isfunction(Hyper):  # "@method" without parentheses
         return method()(Hyper)
     if not (isinstance(Hyper, type) and is_hyper(Hyper)):
-        raise ValueError(f"Hyper={Hyper!r} {_NO_HYPER}")
+        raise ValueError(f"Hyper={Hyper!r} {NO_HYPER}")
 
     def made(factory: Callable[P, Algorithm]) -> Method[P, Any]:
         if (first := list(inspect.signature(factory).parameters)[:2]) != ["model", "work"]:
@@ -291,14 +290,6 @@ class _OfExamples:
 
     def __call__(self, params: Params, x: Array) -> Array:
         return self.predict(params, as_inputs(x))
-
-
-def _is_hashable(value: Any) -> bool:
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
 
 
 def _types(value: Any) -> Any:

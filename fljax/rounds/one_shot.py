@@ -9,6 +9,7 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.argument_kinds import checked_kinds
+from fljax.choices import Positive
 from fljax.rounds.clustered import After, Clusters, Rule, Sent, as_labels, one_cluster
 from fljax.types import ClientData, Cohort, Key, Model, Stacked
 
@@ -20,7 +21,7 @@ Find = Callable[[Key, Any, Stacked, Array], Array]
 def one_shot_clustering(
     model: Model,
     find: Find,
-    n_clusters: int | None = None,
+    n_clusters: Positive | None = None,
     measure: Callable[[Stacked], Stacked] = tree.trainable,
 ) -> Rule:
     """One group for ``hyper.warmup`` rounds, a hyperparameter of the method; then the groups of ``find``.
@@ -31,7 +32,7 @@ def one_shot_clustering(
             (clients, ...) that they sent last. Where ``has_sent`` (clients,) is False, a client has sent no update: its
             row is 0, and it joins the largest group, whatever its label is.
         n_clusters: largest possible number of groups; None: the number of clients.
-        measure: what is kept of the updates (clients, ...), without running statistics.
+        measure: ``(updates) -> updates``, what is kept of them (clients, ...), without running statistics.
 
     Raises:
         ValueError: as a run starts: ``hyper`` has no ``warmup``, or ``find`` does not return a whole number per client.

@@ -61,6 +61,7 @@ def only(layers: tuple[str, ...]) -> Sharing:
     return Sharing(lambda params: split(params, layers)[::-1], compose)
 
 
+@checked_kinds
 def all_but_paths(stays: Callable[[Path], bool]) -> Sharing:
     """The leaves whose path satisfies ``stays`` stay with each client; parts are ``{path: leaf}``."""
 

@@ -2,6 +2,12 @@
 
 from typing import Any, Literal, NamedTuple
 
+from fljax.argument_kinds import Allowed, check_allowed
+from fljax.choices import check_kind, is_hashable, refusal
+from fljax.numbers import NO_HYPER, is_hyper
+from fljax.rounds.combine import Combine
+from fljax.rounds.uplink.chain import Transform
+
 Slot = Literal["loss", "augment", "uplink", "downlink", "combine", "server"]
 """What a brick changes: the clients' loss, their training examples, their updates on the way to the server, the
 server's model on the way to the clients, the combination of received models, or the server's step towards it."""
@@ -21,3 +27,32 @@ class Brick(NamedTuple):
 
     def __repr__(self) -> str:
         return self.name
+
+
+_LINK = Allowed((Transform,), is_function=True, form="a function of the rest of the chain")
+VALUES: dict[Slot, Allowed] = {
+    "loss": Allowed((), is_function=True, form="(loss, hyper) -> loss"),
+    "augment": Allowed((), is_function=True, form="(key, x, hyper) -> x"),
+    "uplink": _LINK,
+    "downlink": _LINK,
+    "combine": Allowed((Combine,), is_function=True, form="(hyper, shared, received, weight) -> shared"),
+    "server": Allowed((), is_function=True, form="(combine) -> combine"),
+}
+"""Slot -> what the value of a brick is."""
+
+
+def check_brick(brick: Brick) -> None:
+    """Raises ValueError if ``brick`` is none, or has a slot, a value or a class of hyperparameters that is none."""
+    check_kind("brick", brick, Brick, "give one, as fljax.rounds.Brick(name, slot, value, summary)")
+    for field in ("name", "slot", "summary"):
+        check_kind(f"{field} of a brick", getattr(brick, field), str, "give a text")
+    if brick.slot not in VALUES:
+        raise ValueError(f"{brick.name}: {refusal('slot', brick.slot, tuple(VALUES), None)}")
+    if brick.Hyper is not None and not (isinstance(brick.Hyper, type) and is_hyper(brick.Hyper)):
+        raise ValueError(f"{brick.name}: Hyper={brick.Hyper!r} {NO_HYPER}")
+    check_allowed(f"{brick.name}: value", brick.value, VALUES[brick.slot])
+    if not is_hashable(brick.value):
+        kind = type(brick.value).__name__
+        raise ValueError(
+            f"{brick.name}: value is of type {kind}, which is mutable; give a function, or freeze its class"
+        )

@@ -26,7 +26,7 @@ def tuned(deploy: Deploy, loss: Loss, work: Work, ft_epochs: int, frozen: tuple[
     The rounds do not change, so a run without fine-tuning has the same states.
 
     Args:
-        deploy: returns the initial models of fine-tuning.
+        deploy: ``(key, hyper, state, data) -> ModelTable``, the initial models of fine-tuning.
         loss: the loss that clients minimise.
         work: batch size and optimiser.
         ft_epochs: at least 0.

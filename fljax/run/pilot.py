@@ -47,7 +47,7 @@ def choose_k(
     All pilots have the same clients, sampled at random, and the same run key.
 
     Args:
-        make: K -> a method with K clusters, such as ``partial(fesem, model, work)``.
+        make: ``K -> method`` with K clusters, such as ``partial(fesem, model, work)``.
         hyper: its hyperparameters.
         federation: the clients from which some are sampled.
         key: for the sampling, and for the key of every pilot.
@@ -64,10 +64,6 @@ def choose_k(
             candidates for an elbow; the method lacks the metric; a number is below 1; a pilot's score is not finite.
     """
     check_key(key)
-    if not callable(make):
-        raise ValueError(
-            f"{said('make', make)} is not a function; give K -> method, such as partial(fesem, model, work)"
-        )
     if isinstance(candidates, str | bytes) or not np.iterable(candidates):
         raise ValueError(f"{said('candidates', candidates)} is not a sequence; give several numbers of clusters")
     check_count("n_clients", n_clients)

@@ -1,6 +1,8 @@
 """What own methods get wrong without a sound: names of layers, choices, terms of bricks, labels of no cluster."""
 
 import re
+from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +17,7 @@ from fljax.numbers import Scalar, hyper, number
 from fljax.rounds import Brick, Clusters, Rule, all_but, averaging, clustered, only, two_models
 from fljax.rounds.bricks import BRICKS
 from fljax.rounds.clock.buffered import asynchronous, buffered
-from fljax.rounds.combine import mean, median, on_layers
+from fljax.rounds.combine import Combine, mean, median, on_layers
 from fljax.rounds.joining import held_with_least_loss
 from fljax.rounds.uplink.chain import NOTHING, Transform, with_uplink
 from fljax.rounds.uplink.downlink import with_downlink
@@ -211,7 +213,7 @@ def test_a_replaced_round_is_run_or_refused_and_never_left_out(key, one_layer_mo
 
 
 def test_a_combine_that_is_no_function_is_named(model):
-    with pytest.raises(ValueError, match=r"^combine='median' is not a function; give one of fljax.rounds, such as"):
+    with pytest.raises(ValueError, match=r"^combine is 'median', not a Combine or a function; give one of flj"):
         fljax.fedavg(model, WORK, combine="median")
 
 
@@ -233,6 +235,14 @@ def test_a_local_part_that_returns_no_trained_models(key, one_layer_model, feder
         shapes(untrained(one_layer_model, WORK), federation, key)
 
 
+@dataclass
+class Mutable:
+    """A function that is no key of a dict, as a brick must be."""
+
+    def __call__(self, *arguments):
+        return arguments
+
+
 def test_bricks_of_the_wrong_kind(one_layer_model):
     class Size:
         size: float = 1.0
@@ -243,6 +253,34 @@ def test_bricks_of_the_wrong_kind(one_layer_model):
         fljax.fedavg + Brick(
             "sized", "uplink", Transform(lambda hyper, memory, message, trip: (memory, message)), "", Size
         )
+    for slot, value, message in (
+        ("conbine", fljax.rounds.krum, r"slot='conbine' is unknown; choose one of 'loss', 'augment', 'uplink', "),
+        (
+            "uplink",
+            "half",
+            r"value is 'half', not a Transform or a function; give fljax.rounds.uplink.Transform\(apply\)",
+        ),
+        (
+            "downlink",
+            Transform("half"),
+            r"value.apply is 'half', not a function; give \(hyper, memory, message, trip\) -> ",
+        ),
+        ("combine", Transform, r"value is <class .*Transform'>, not a Combine or a function; give one of fljax.rounds"),
+        (
+            "loss",
+            Combine(fljax.rounds.krum),
+            r"value is of type Combine, not a function; give \(loss, hyper\) -> loss$",
+        ),
+        ("augment", fljax.fedavg, r"value is <method fedavg>, not a function; give \(key, x, hyper\) -> x$"),
+        ("combine", Mutable(), r"value is of type Mutable, which is mutable; give a function, or freeze its class$"),
+    ):
+        for add in (fljax.fedavg.__add__, partial(fljax.compose, "fedavg")):
+            with pytest.raises(ValueError, match=f"^mine: {message}"):
+                add(Brick("mine", slot, value, ""))
+    with pytest.raises(
+        ValueError, match=r"^fedavg\+pale\+pale: pale is there already; leave one out, or give one another"
+    ):
+        fljax.fedavg + Brick("pale", "augment", len, "") + Brick("pale", "augment", max, "")
     bare = fljax.fedavg + Brick("bare", "uplink", lambda *arguments: arguments, "a function, not a transform")
     with pytest.raises(ValueError, match=r"^what a brick of the uplink returned is .* not a Transform; write Brick\("):
         bare(one_layer_model, WORK)

@@ -1,5 +1,7 @@
 """What a run is given: a method, clients, a key, who takes part; something else is refused by its name."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +19,7 @@ from fljax.run.sweep import draw, log_uniform, on_validation, search, uniform
 from tests.slow import slow
 
 LINEAR = fljax.MODELS["logistic_regression"]((4, 4, 1), 4)
+IFCA = partial(fljax.ifca, LINEAR)
 HYPER = fljax.fedavg.Hyper(lr=0.1)
 
 
@@ -77,9 +80,12 @@ def test_bad_arguments_are_refused_by_name(run, averaging, federation, key):
         (lambda a: fljax.sweep(*a, 1, 1, memory="1"), "^memory='1' is not a number"),
         (lambda a: fljax.sweep(*a, 1, 1, memory=np.inf), "^memory=inf is not a number of bytes; choose"),
         (lambda a: fljax.sweep(a[0], fljax.fedavg.Hyper, *a[2:], 1, 1), "^hypers=<class .*> is not a Hyper; give one"),
-        (lambda a: fljax.choose_k(1, *a[1:]), "^make=1 is not a function; give K -> method"),
-        (lambda a: fljax.choose_k(fljax.ifca, a[1], None, a[3]), "^federation is None, not a Federation"),
-        (lambda a: fljax.choose_k(fljax.ifca, *a[1:3], 0), "^key=0 is not a random key"),
+        (lambda a: fljax.choose_k(1, *a[1:]), "^make is 1, not a function; give K -> method$"),
+        (
+            lambda a: fljax.choose_k(IFCA, a[1], None, a[3]),
+            "^federation is None, not a Federation",
+        ),
+        (lambda a: fljax.choose_k(IFCA, *a[1:3], 0), "^key=0 is not a random key"),
         (lambda a: fljax.hold_out_clients(None, 0.5), "^federation is None, not a Federation"),
         (lambda a: fljax.fedavg(LINEAR, fljax.Work(1, 8, terms="a")), "^terms='a' of work is not a tuple of functions"),
         (
