@@ -5,9 +5,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
-from fljax.choices import listed
+from fljax.choices import listed, short_repr
 from fljax.placement import whole
 from fljax.types import AnyArray, ModelTable, Params, Stacked
 
@@ -89,11 +90,35 @@ def stack(trees: Iterable[Params]) -> Stacked:
     """Equal-shaped trees under a new leading axis.
 
     Raises:
-        ValueError: ``trees`` are no list, or there are none.
+        ValueError: ``trees`` are no list, there are none, or one has other leaves or shapes than the first.
     """
     if not (trees := listed("trees", trees, "give several models")):
         raise ValueError("trees are none; give at least one model")
+    for i, one in enumerate(trees):
+        _check_as_first(i, one, trees[0])
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def _check_as_first(i: int, one: Params, first: Params) -> None:
+    """Raises ValueError if tree ``i`` of several is not of the structure and the shapes of the ``first``."""
+    remedy, shapes, first_shapes = "give models of one network", _shapes(i, one), _shapes(0, first)
+    for path in (*first_shapes, *shapes):
+        here, there = (f"of shape {at[path]}" if path in at else "missing" for at in (shapes, first_shapes))
+        if here != there:
+            raise ValueError(f"trees[{i}]{path} is {here}, but trees[0]{path} is {there}; {remedy}")
+    if (structure := jax.tree.structure(one)) != (first_structure := jax.tree.structure(first)):
+        raise ValueError(f"trees[{i}] is of the structure {structure}, but trees[0] of {first_structure}; {remedy}")
+
+
+def _shapes(i: int, params: Params) -> dict[str, tuple[int, ...]]:
+    """The path of each leaf -> its shape; ValueError if a leaf of tree ``i`` is neither an array nor a number."""
+    shapes = {}
+    for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
+        path = jax.tree_util.keystr(keys)
+        if not isinstance(leaf, Array | np.ndarray | np.generic | int | float | complex):
+            raise ValueError(f"trees[{i}]{path} is {short_repr(leaf)}, not an array; give models")
+        shapes[path] = jnp.shape(leaf)
+    return shapes
 
 
 def broadcast(params: Params, rows: int) -> Stacked:

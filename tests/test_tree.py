@@ -1,5 +1,7 @@
 """Rows put back into stacked models, against NumPy's assignment; choices between models."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -114,3 +116,22 @@ def test_models_side_by_side_come_apart_as_they_were():
     assert tree.size(joined) == 7
     assert jax.tree.structure(tree.apart(joined)) == jax.tree.structure(models)
     jax.tree.map(np.testing.assert_array_equal, tree.apart(joined), models)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (
+            {"a": {"b": np.zeros(3)}, "c": 1.0},
+            "trees[1]['a']['b'] is of shape (3,), but trees[0]['a']['b'] is of",
+        ),
+        ({"a": {"b": np.zeros(2)}}, "trees[1]['c'] is missing, but trees[0]['c'] is of shape (); give models"),
+        ({"a": {"b": np.zeros(2), "d": 2}, "c": 1.0}, "trees[1]['a']['d'] is of shape (), but trees[0]['a']['d'] is"),
+        (np.zeros(2), "trees[1]['a']['b'] is missing, but trees[0]['a']['b'] is of shape (2,)"),
+        ({"a": {"b": np.zeros(2)}, "c": "x"}, "trees[1]['c'] is 'x', not an array; give models"),
+        ({"a": {"b": np.zeros(2)}, "c": 1.0, "e": None}, "trees[1] is of the structure PyTreeDef({'a': {'b': *}, 'c'"),
+    ],
+)
+def test_of_trees_that_differ_the_first_leaf_is_named(other, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        tree.stack([{"a": {"b": np.ones(2)}, "c": 0.5}, other])
