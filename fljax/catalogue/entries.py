@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import fljax
 from fljax.catalogue import own
+from fljax.catalogue.file_words import is_file, parts_of
 from fljax.catalogue.parameters import Parameter, Section, numbers, parameters
 from fljax.catalogue.words import nearest
 from fljax.ranges import Number
@@ -68,11 +69,11 @@ def entry(kind: str, word: str) -> Entry:
     Raises:
         ValueError: there is none (the message suggests the nearest), or it is of another kind.
     """
-    base = word.partition("+")[0] if kind == "algorithm" else word
-    if own.is_file(word) or (base not in names(kind) and own.entry_point(kind, base) is not None):
-        return describe(kind, own.find(kind, word))
-    if base not in names(kind):
+    base, *bricks = parts_of(word) if kind == "algorithm" else [word]
+    if base not in names(kind) and not is_file(base) and own.entry_point(kind, base) is None:
         nearest(base, [*names(kind), *own.installed(kind)], kind)
+    if base not in names(kind) or not set(bricks) <= set(names("brick")):
+        return describe(kind, own.find(kind, word))
     cached = _cached(f"{kind} {word}", lambda: _with_lists(describe(kind, own.find(kind, word))))
     title, summary, raw_section, *rest = _with_tuples(cached)
     section = {
@@ -80,6 +81,12 @@ def entry(kind: str, word: str) -> Entry:
         for name, (word_kind, default, help, number) in raw_section.items()
     }
     return Entry(title, summary, section, *rest)
+
+
+def is_of_fljax(word: str) -> bool:
+    """Whether a word names one of the library's methods, with or without bricks of the library."""
+    method, *bricks = parts_of(word)
+    return method in names("algorithm") and set(bricks) <= set(names("brick"))
 
 
 def describe(kind: str, thing: Any) -> Entry:
@@ -123,8 +130,7 @@ def fitting(word: str) -> tuple[str, ...]:
             name for name, brick in BRICKS.items() if brick.slot in method.slots and (is_made(name) or not is_testable)
         ]
 
-    is_ours = not own.is_file(word) and word.partition("+")[0] in names("algorithm")
-    return tuple(_cached(f"fitting {word}", fitting_names) if is_ours else fitting_names())
+    return tuple(_cached(f"fitting {word}", fitting_names) if is_of_fljax(word) else fitting_names())
 
 
 def methods_table() -> str:

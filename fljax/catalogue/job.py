@@ -21,7 +21,8 @@ class RunSettings(NamedTuple):
     """The run's own settings.
 
     algorithm: methods to run, on the same federation and the same cohorts; see fljax list. fedavg+median+adam is a
-        method with bricks, ./mine.py:mymethod a method of your own.
+        method with bricks, ./mine.py:mymethod a method of your own, fedavg+./mine.py:mybrick one with a brick of your
+        own.
     dataset: name of a data set; see fljax data list.
     data_folder: folder of the data set's files; None: searched for.
     data: your own data instead of a data set: a .csv, .csv.gz, .tsv, .tsv.gz, .parquet, .npz or (LEAF's) .json

@@ -1,8 +1,8 @@
-"""Finds methods, partitions, networks and so on by name: in the library, in a user's file, or in another package.
+"""Finds methods, bricks, partitions, networks and so on by name: in the library, in a user's file, or in a package.
 
 ``./mine.py:mymethod`` is the object ``mymethod`` of a file. A name that the library does not have is looked up among
-the entry points of installed packages, in the groups ``fljax.algorithms``, ``fljax.partitions``, ``fljax.models``,
-``fljax.samplings``, ``fljax.scores``.
+the entry points of installed packages, in the groups ``fljax.algorithms``, ``fljax.bricks``, ``fljax.partitions``,
+``fljax.models``, ``fljax.samplings``, ``fljax.scores``. A method with bricks is found part by part.
 """
 
 import importlib.util
@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from fljax.catalogue.file_words import is_file, parts_of, split_word
 from fljax.choices import unknown
 
 TABLES = {
@@ -34,7 +35,7 @@ TABLES = {
 """Kind -> module and name of the library's own table."""
 READY = {"model": "apply", "sampling": "draw"}
 """Kinds of which a file may also hold a finished object -> the attribute that distinguishes it from its factory."""
-OPEN = ("algorithm", "partition", "model", "sampling", "score", "optimizer")
+OPEN = ("algorithm", "brick", "partition", "model", "sampling", "score", "optimizer")
 """Kinds that users can extend; also the settings that name them."""
 
 
@@ -44,25 +45,14 @@ def table(kind: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def is_file(word: str) -> bool:
-    """Whether ``word`` names an object of a user's file, or the file alone, which `find` rejects."""
-    return ".py:" in word or word.endswith(".py")
-
-
-def short_name(word: str) -> str:
-    """The name in settings and results folders: the object's name for a word of a file, else the word itself."""
-    return word.rpartition(":")[2] if is_file(word) else word
-
-
-def absolute(word: str, folder: Path) -> str:
-    """``word`` with the absolute path of its file; relative paths start at ``folder``."""
-    path, _, name = word.rpartition(":") if ".py:" in word else (word, "", "")
-    return f"{folder.joinpath(Path(path).expanduser()).resolve()}:{name}" if is_file(word) else word
-
-
 def entry_point(kind: str, name: str) -> metadata.EntryPoint | None:
     """The entry point of an installed package with this name, or None."""
     return next(iter(metadata.entry_points(group=f"fljax.{kind}s", name=name)), None)
+
+
+def is_installed(kind: str, name: str) -> bool:
+    """Whether an installed package has this name, and the library does not."""
+    return name not in table(kind) and entry_point(kind, name) is not None
 
 
 def installed(kind: str) -> dict[str, str]:
@@ -72,23 +62,29 @@ def installed(kind: str) -> dict[str, str]:
 
 
 def find(kind: str, word: str) -> Any:
-    """The method (with its bricks), or the function of a partition, a network, a sampling or a score.
+    """The method (with its bricks), the brick, or the function of a partition, a network, a sampling or a score.
 
     Raises:
-        ValueError: in one line: there is none, its file cannot be read or run, or it is of another kind.
+        ValueError: in one line: there is none, its file cannot be read or run, it is of another kind, or a brick does
+            not fit.
     """
-    if word.endswith((".py", ".py:")):
-        names = " ".join(_defined_names(_module_of(Path(word.rstrip(":")))))
-        raise ValueError(f"{word.rstrip(':')} is a file; write {word.rstrip(':')}:name with one of its names: {names}")
-    path, (name, *bricks) = word.rpartition(":")[0] if is_file(word) else "", short_name(word).split("+")
-    if kind != "algorithm":
-        name, bricks = short_name(word), []
+    if kind != "algorithm" or len(parts := parts_of(word)) == 1:
+        return _find_one(kind, word)
+    from fljax.algorithms import compose
+
+    # `compose` knows the library's bricks, and which of them fit in the place of one that nobody has.
+    bricks = [_find_one("brick", part) if is_file(part) or is_installed("brick", part) else part for part in parts[1:]]
+    return compose(_find_one(kind, parts[0]), *bricks)
+
+
+def _find_one(kind: str, word: str) -> Any:
+    path, name = split_word(word)
+    if path and not name:
+        names = " ".join(_defined_names(_module_of(Path(path))))
+        raise ValueError(f"{path} is a file; write {path}:name with one of its names: {names}")
     if path:
         if not Path(path).exists():
-            *_, brick = path.rpartition("+")  # of fedavg+./mine.py:name
-            if kind == "algorithm" and brick != path and Path(brick).is_file():
-                raise ValueError(_brick_of_file(word, brick, name))
-            example = f"--{kind} PATH:{name}"
+            example = f"--algorithm METHOD+PATH:{name}" if kind == "brick" else f"--{kind} PATH:{name}"
             raise ValueError(f"cannot read {path}: No such file; if it has moved, give its new place: {example}")
         thing = _object_in_file(Path(path), name)
     elif name in table(kind):
@@ -98,18 +94,19 @@ def find(kind: str, word: str) -> Any:
     else:
         raise ValueError(f"{unknown(kind, name, [*table(kind), *installed(kind)])}; fljax list has the names")
     _check_kind(kind, word, thing)
-    if not bricks:
-        return thing
-    from fljax.algorithms import compose
-
-    return compose(thing, *bricks)
+    return thing
 
 
 def kind_of_file(word: str) -> str:
-    """The kind of an object of a file: a method, or the kind that a function's parameters suggest."""
-    if "+" in short_name(word) or not short_name(word).isidentifier():
+    """The kind of an object of a file: a method, a brick, or the kind that a function's parameters suggest."""
+    from fljax.rounds.slots import Brick
+
+    path, name = split_word(word)
+    if len(parts_of(word)) > 1 or not name.isidentifier():
         return "algorithm"
-    thing = _object_in_file(Path(word.rpartition(":")[0]), short_name(word))
+    thing = _object_in_file(Path(path), name)
+    if isinstance(thing, Brick):
+        return "brick"
     if hasattr(thing, "Hyper"):
         return "algorithm"
     if hasattr(thing, "init") and hasattr(thing, "apply"):  # a Model, or a network of linen or its class
@@ -129,25 +126,26 @@ def kind_of_file(word: str) -> str:
 
 
 def _check_kind(kind: str, word: str, thing: Any) -> None:
-    if kind == "algorithm":
+    if kind in ("algorithm", "brick"):
         from fljax.rounds.method import Brick, Method
 
-        if isinstance(thing, Brick):
-            raise ValueError(_brick_of_file(word, *word.rpartition(":")[::2]))
-        if not isinstance(thing, Method):
+        if kind == "algorithm" and isinstance(thing, Brick):
+            raise ValueError(
+                f"--algorithm {word}: this is a brick, not a method; add it to one, as --algorithm fedavg+{word}"
+            )
+        if kind == "algorithm" and not isinstance(thing, Method):
             raise ValueError(
                 f"--algorithm {word}: this is a {type(thing).__name__}, not a method; a method is a function "
                 "(model, work, ...) -> Algorithm under @fljax.rounds.method"
             )
+        if kind == "brick" and not isinstance(thing, Brick):
+            raise ValueError(
+                f"--algorithm METHOD+{word}: this is a {type(thing).__name__}, not a brick; a brick is a "
+                "fljax.rounds.Brick(name, slot, value, summary)"
+            )
     elif kind in OPEN and not _is_function(kind, thing) and not hasattr(thing, READY.get(kind, "")):
         text = f"--{kind} {word}: this is a {type(thing).__name__}, not a function"
         raise ValueError(f"{text}; name a function of the file")
-
-
-def _brick_of_file(word: str, path: str, name: str) -> str:
-    """The message for a brick of a user's file in the place of a method, or of a brick's name."""
-    remedy = f"write NAME = fljax.fedavg + {name} in {Path(path).name}, and give --algorithm {path}:NAME"
-    return f"--algorithm {word}: a brick of your own is put into a method in a file; {remedy}"
 
 
 def _is_function(kind: str, thing: Any) -> bool:
@@ -163,9 +161,14 @@ def _object_in_file(path: Path, name: str) -> Any:
 
 
 def _defined_names(module: ModuleType) -> list[str]:
-    """The names that a file defines itself."""
-    defined = {name: getattr(value, "__module__", None) for name, value in vars(module).items() if name[0] != "_"}
-    return [name for name, module_name in defined.items() if module_name == module.__name__]
+    """The names that a file defines itself; its bricks and compositions have the modules of the library's parts."""
+    from fljax.rounds.method import Brick, Method
+
+    def is_own(value: Any) -> bool:
+        is_composed = isinstance(value, Method) and bool(value.bricks)
+        return is_composed or isinstance(value, Brick) or getattr(value, "__module__", None) == module.__name__
+
+    return [name for name, value in vars(module).items() if name[0] != "_" and is_own(value)]
 
 
 def _module_of(path: Path) -> ModuleType:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from fljax.catalogue.datasets import ABOUT
 from fljax.catalogue.entries import Entry, by_kind, entry, fitting, methods_table, names
-from fljax.catalogue.own import installed, is_file, kind_of_file, short_name
+from fljax.catalogue.file_words import is_file, short_name
+from fljax.catalogue.own import installed, kind_of_file
 from fljax.catalogue.parameters import defaults
 from fljax.catalogue.words import nearest, written
 from fljax.cli.text import show, show_section

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fljax.attacks.attack import attacked
-from fljax.catalogue.entries import names
+from fljax.catalogue.entries import is_of_fljax, names
 from fljax.catalogue.own import find
 from fljax.catalogue.parameters import parameters
 from fljax.client.optimizer import OPTIMIZERS, local_optimizer
@@ -94,17 +94,15 @@ def program_text(name: str, job: Job, federation: Federation) -> str | None:
     None if something is a user's own code: its effect is known only when it is traced.
     """
     word, run = job.methods[name], job.run
-    method, *bricks = word.split("+")
-    is_of_fljax = (
-        method in names("algorithm")
-        and all(brick in names("brick") for brick in bricks)
+    is_known = (
+        is_of_fljax(word)
         and run.model in names("model")
         and run.sampling in names("sampling")
         and all(score in names("score") for score in run.score)
         and job.settings[name]["optimizer"] in OPTIMIZERS
         and run.attack == run.clock == "none"  # attackers and fast clients depend on the federation
     )
-    if not is_of_fljax:
+    if not is_known:
         return None
     work, _, static = split_section(name, job)
     parts = (job.settings["model"], job.settings["sampling"], run.model, run.normalize, run.sampling, run.participation)

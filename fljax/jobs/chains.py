@@ -1,10 +1,11 @@
-"""``--uplink clip:1 top-k:0.1``, ``--augment flip crop:4``: a short spelling of bricks and their numbers."""
+"""``--uplink clip:1 top-k:0.1``, ``--augment flip ./mine.py:mybrick:4``: short words of bricks and their numbers."""
 
 from collections.abc import Mapping, Sequence
 
 from fljax.catalogue.entries import entry, names
+from fljax.catalogue.file_words import parts_of, short_name
 from fljax.catalogue.job import RUN
-from fljax.catalogue.own import short_name
+from fljax.catalogue.own import entry_point
 from fljax.catalogue.words import nearest, shown
 from fljax.jobs.settings import Layer, last
 
@@ -51,28 +52,41 @@ def _with(method: str, bricks: Sequence[str]) -> str:
     Raises:
         ValueError: it has some of them in another order than given.
     """
-    parts = [method, *(brick for brick in bricks if brick not in method.split("+")[1:])]
+    word = "+".join([method, *(brick for brick in bricks if brick not in parts_of(method)[1:])])
     for slot in BEGIN:
         expected = [brick for brick in bricks if entry("brick", brick).group == slot]
-        applied = [brick for brick in "+".join(parts).split("+")[1:] if brick in expected]
+        applied = [brick for brick in parts_of(word)[1:] if brick in expected]
         if applied != expected:
             raise ValueError(
                 f"{shown(slot, expected)}: {method} would apply {', then '.join(applied)}; "
                 "write all of them in one place, in their order"
             )
-    return "+".join(parts)
+    return word
+
+
+def _named(slot: str, short: str) -> str:
+    """The name of a brick whose short name in a slot of the library is ``top-k``, ``clip``; else one of a package."""
+    slot_bricks = [name for name in names("brick") if entry("brick", name).group == slot]
+    bricks = {name.removeprefix(BEGIN[slot]): name for name in slot_bricks}
+    bricks |= {short_name: name for short_name, name in SHORT.items() if name in slot_bricks}
+    if (underscored := short.replace("-", "_")) not in bricks and entry_point("brick", short) is not None:
+        return short
+    return bricks[nearest(underscored, [*bricks], f"brick for --{slot}:")]
 
 
 def _brick(slot: str, word: str) -> tuple[str, Layer]:
-    """The name of a brick written as ``top-k:0.1``, and its numbers."""
-    short, *values = word.split(":")
-    slot_bricks = [name for name in names("brick") if entry("brick", name).group == slot]
-    prefix, short = BEGIN[slot], short.replace("-", "_")
-    bricks = {name.removeprefix(prefix): name for name in slot_bricks} | {
-        k: v for k, v in SHORT.items() if v in slot_bricks
-    }
-    name = bricks[nearest(short, [*bricks], f"brick for --{slot}:")]
-    section = list(entry("brick", name).section)
+    """The word of a brick written as ``top-k:0.1`` or ``./mine.py:mybrick:0.1``, and its numbers.
+
+    Raises:
+        ValueError: there is no such brick, or it is of another slot.
+    """
+    begin = word.rfind(".py:") + len(".py:") if ".py:" in word else 0
+    short, *values = word[begin:].split(":")
+    name = f"{word[:begin]}{short}" if begin else _named(slot, short)
+    details = entry("brick", name)
+    if details.group != slot:
+        raise ValueError(f"{shown(slot, [word])}: {short} is a brick of the slot {details.group!r}, not {slot!r}")
+    section = list(details.section)
     if len(values) > len(section):
         number_names = ", ".join(section) or "none"
         raise ValueError(

@@ -8,13 +8,13 @@ from typing import Any
 
 import tomli_w
 
+from fljax.catalogue.file_words import is_file, short_name
 from fljax.catalogue.job import PARTS
-from fljax.catalogue.own import is_file, short_name
 from fljax.catalogue.words import words_of, written
 from fljax.files import write_atomically
 from fljax.folder import writer
 from fljax.folder.surroundings import machine, versions
-from fljax.jobs.job import Job, is_method
+from fljax.jobs.job import Job
 from fljax.jobs.kinds import RESULTS, begun_by, made_by
 from fljax.jobs.main_job import MAIN_JOB, MAIN_NUMBERS
 from fljax.jobs.settings import NOT_KEPT, OUTER, RECORD, UNSET, Layer, last, of_text, of_toml, path
@@ -154,9 +154,7 @@ def check_same(stored: Layer, new_settings: Layer, job: Job, folder: Path, may_c
     sections = [{name.rpartition(".")[0] for name in words} for words in (stored_words, new_words)]
     for name in dict.fromkeys((*new_words, *stored_words)):
         section = name.rpartition(".")[0]
-        is_in_one_only = section not in sections[0] & sections[1] and (
-            is_method(section) or section not in ("", *PARTS)
-        )
+        is_in_one_only = section not in {*(sections[0] & sections[1]), "", *PARTS}
         if name in may_change or name.endswith(".at_once") or (is_in_one_only and not name.startswith(OUTER)):
             continue
         default = ["unset"] if name.startswith(OUTER) else words_of(defaults[name]) if name in defaults else None

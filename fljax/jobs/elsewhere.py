@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from fljax.catalogue.entries import entry, names
+from fljax.catalogue.entries import entry, is_of_fljax, names
 from fljax.catalogue.job import PARTS
 from fljax.catalogue.parameters import Schema
 
@@ -15,7 +15,7 @@ def elsewhere(name: str, schema: Schema) -> str:
     "" if nothing has it."""
     section, _, field = name.rpartition(".")
     texts = [_part_with(kind, field) for kind in PARTS if kind in schema.get("", ()) and section in ("", kind)]
-    methods = [method for method in schema if method.partition("+")[0] in names("algorithm")]
+    methods = [method for method in schema if is_of_fljax(method)]
     if "algorithm" in schema.get("", ()):
         texts += [_method_with(field)] if not section else []
         texts += list(_brick_with(field, [method for method in methods if section in ("", method)]))

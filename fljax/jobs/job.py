@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fljax.catalogue.entries import entry, names
+from fljax.catalogue.entries import entry, is_of_fljax, names
+from fljax.catalogue.file_words import short_name
 from fljax.catalogue.job import PARTS, RUN, WORK, RunSettings
-from fljax.catalogue.own import short_name
 from fljax.catalogue.parameters import Schema, Section
 from fljax.catalogue.words import nearest, shown, written
 from fljax.data.own.file_kinds import TABLES, kind_of
@@ -88,7 +88,7 @@ def job_of(layers: Sequence[Layer], own: Section, reader: Reader | None = None) 
         if name not in own and last(layers[:-1], name) not in (None, ["None"]):
             raise ValueError(f"the file sets {name}: {why}; leave it out")
     for name, _ in layers[-1]:
-        if is_method(section := name.partition(".")[0]) and "." in name and section not in schema:
+        if is_of_fljax(section := name.partition(".")[0]) and "." in name and section not in schema:
             raise ValueError(f"--{written(name)}: the job does not run {section}; add it to --algorithm")
     with naming_file(layers, -2):
         if "algorithm" in own:
@@ -142,7 +142,7 @@ def _check_not_run(layers: Sequence[Layer], schema: Schema) -> None:
     """
     for name, _ in itertools.chain(*layers[1:-1]):
         section, dot, _ = name.partition(".")
-        if not dot or section in schema or not is_method(section):
+        if not dot or section in schema or not is_of_fljax(section):
             continue
         full_names(name, {section: WORK | entry("algorithm", section).section})
         if last(layers[-1:], "algorithm") is None:
@@ -209,12 +209,7 @@ def relevant(layers: Sequence[Layer], own: Section, schema: Schema) -> Iterator[
                 return name in own or (with_methods and name not in RUN)
             if name == "partition.n_clients":
                 return "n_clients" in schema.get("partition", {})
-            return section in chosen or not (section in other_parts or section in layer_methods or is_method(section))
+            return section in chosen or not (section in other_parts or section in layer_methods or is_of_fljax(section))
 
         yield [entry for entry in layer if is_kept(entry[0])]
     yield layers[-1]
-
-
-def is_method(name: str) -> bool:
-    """Whether a section of settings belongs to one of the library's methods, with or without bricks."""
-    return name.partition("+")[0] in names("algorithm")

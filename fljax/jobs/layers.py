@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fljax.catalogue.entries import entry
+from fljax.catalogue.file_words import short_name
 from fljax.catalogue.job import RUN, WORK
-from fljax.catalogue.own import short_name
 from fljax.jobs.chains import spelled_out
 from fljax.jobs.kinds import KINDS, RESULTS, begun_by, check_kind, check_made, made_by
 from fljax.jobs.main_job import MAIN_JOB, numbers_of_main_job, own_defaults

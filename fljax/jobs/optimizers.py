@@ -3,8 +3,9 @@
 import inspect
 from typing import Any
 
+from fljax.catalogue.file_words import is_file
 from fljax.catalogue.job import WORK
-from fljax.catalogue.own import find, is_file
+from fljax.catalogue.own import find
 
 
 def check_optimizer(word: str | None) -> None:

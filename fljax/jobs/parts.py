@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fljax.catalogue.entries import names
+from fljax.catalogue.file_words import short_name
 from fljax.catalogue.job import RunSettings
-from fljax.catalogue.own import find, short_name
+from fljax.catalogue.own import find
 from fljax.catalogue.parameters import parameters
 from fljax.catalogue.words import written
 from fljax.checks.network import check_takes

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fljax import tree
+from fljax.catalogue.file_words import parts_of
 from fljax.catalogue.words import written
 from fljax.data.federation import n_classes
 from fljax.devices.mesh import Device
@@ -87,7 +88,7 @@ def slips(job: Job, size: np.ndarray) -> list[str]:
         text = "with --body-epochs equal to --epochs, heads are trained only before tests"
         lines.append(f"{', '.join(whole_bodies)}: {text}")
     for method, settings in job.of_methods.items():
-        per_attacker = next((BEARS[brick] for brick in method.split("+") if brick in BEARS), None)
+        per_attacker = next((BEARS[brick] for brick in parts_of(job.methods[method]) if brick in BEARS), None)
         if per_attacker is not None and settings["n_attackers"] > (most := max((n_models - 3) // per_attacker, 0)):
             limit = f"with {n_models} models it tolerates at most {most} attacker{'s' * (most != 1)}"
             lines.append(f"{method}: {limit}, not --n-attackers {settings['n_attackers']:g}")

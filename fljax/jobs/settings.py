@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fljax.catalogue.file_words import absolute, parts_of
 from fljax.catalogue.job import PARTS
-from fljax.catalogue.own import OPEN, absolute
+from fljax.catalogue.own import OPEN
 from fljax.catalogue.parameters import REQUIRED, Parameter, Schema
 from fljax.catalogue.words import shown, takes_several, words_of, written
 
@@ -23,6 +24,8 @@ OF_A_RUN_ALONE = {
     "patience": "only fljax run stops runs early (fljax show compares several seeds)",
 }
 """Settings of `fljax run` that other commands refuse -> the reason."""
+CHAINS = ("augment", "uplink", "downlink")
+"""Settings that put bricks into every method, see `fljax.jobs.chains`."""
 RECORD = ("versions", "machine", "history")
 """Sections of a config.toml that record where it was made; a new run does not read them."""
 NOT_KEPT = ("folder", "config", "resume", "force_resume")
@@ -120,7 +123,9 @@ def _with_absolute_paths(layer: Iterable[tuple[str, list[str]]], folder: Path) -
             return [word if word == "None" else _absolute_path(folder, word) for word in words]
         if name in ("clock.devices", "devices"):  # a file, or the name of a profile
             return [word if Path(word).suffix == "" else _absolute_path(folder, word) for word in words]
-        is_open = name in OPEN or name.rpartition(".")[2] == "optimizer"  # which each method has
+        if name == "algorithm":
+            return ["+".join(absolute(part, folder) for part in parts_of(word)) for word in words]
+        is_open = name in (*OPEN, *CHAINS) or name.rpartition(".")[2] == "optimizer"  # which each method has
         return [absolute(word, folder) for word in words] if is_open else words
 
     return [(name, type(words)(found(name, words))) for name, words in layer]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fljax.catalogue.own import short_name
+from fljax.catalogue.file_words import short_name
 from fljax.jobs.kinds import made_by
 from fljax.jobs.settings import RECORD
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fljax.catalogue.file_words import short_name
 from fljax.catalogue.job import SWEEP
-from fljax.catalogue.own import short_name
 from fljax.jobs.settings import NOT_KEPT, OUTER, of_toml
 from fljax.jobs.sweep import is_condition
 from fljax.metrics.headline import direction

@@ -5,7 +5,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from fljax.catalogue.own import is_file
+from fljax.catalogue.file_words import files_of
 from fljax.catalogue.words import in_words
 from fljax.jobs.kinds import made_by
 from fljax.jobs.settings import last, of_toml
@@ -80,9 +80,7 @@ def _places(folder: Path) -> tuple[dict[Path, dict[str, Any]], str]:
         sweep = read_sweep(["--folder", str(folder), "--resume"])
     except ValueError:
         stored = of_toml(folder / "config.toml")
-        if not any(
-            is_file(word) and not Path(word.rpartition(":")[0]).exists() for _, words in stored for word in words
-        ):
+        if all(file.exists() for _, words in stored for word in words for file in files_of(word)):
             raise
         folders = sorted(path.parent.parent for path in folder.glob(f"*/{FOLDER}/{IDENTITY}"))
         labels = {path: {} if path.name == folder_of({}) else {"setting": path.name} for path in folders}

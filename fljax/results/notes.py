@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fljax.catalogue.own import short_name
+from fljax.catalogue.file_words import short_name
 from fljax.jobs.layers import STEPS
 from fljax.jobs.unlike import in_words, not_alike, these_differ
 from fljax.results.groups import config_of, label_of

@@ -7,11 +7,14 @@ import sys
 import tomllib
 from pathlib import Path
 
+import jax
 import numpy as np
 import optax
 import pytest
+from fljax.jobs.load_sweep import load_sweep
 
 from fljax.algorithms.fedavg import fedavg
+from fljax.catalogue.file_words import parts_of, short_name
 from fljax.catalogue.own import find
 from fljax.folder.checkpoint import read_rounds
 from fljax.jobs.assemble import program_text
@@ -31,7 +34,8 @@ from fljax.choices import Positive
 from fljax.data.federation import build
 from fljax.data.partition import iid
 from fljax.models import mlp as _mlp
-from fljax.rounds import LocalHyper, Scalar, averaging, hyper, mean, method, number, interpolated, trained_on
+from fljax.rounds import Brick, LocalHyper, Scalar, averaging, hyper, mean, method, number, interpolated, trained_on
+from fljax.rounds.uplink import Transform
 
 
 @hyper
@@ -78,6 +82,17 @@ def no_score(outputs, y):
     return outputs
 
 
+@hyper
+class FaintHyper:
+    faint: Scalar = number(0.5, "factor on what clients send", above=0, most=1)
+
+
+def _faint(hyper, memory, message, trip):
+    return memory, message._replace(values=hyper.faint * message.values)
+
+
+fainter = Brick("faint", "uplink", Transform(_faint), "updates times a factor", FaintHyper)
+behind = Brick("behind", "server", lambda combine: combine, "the server as it is")
 three = 3
 '''
 SMALL = ("--rounds", "1", "--epochs", "1", "--n-clients", "3")
@@ -169,6 +184,28 @@ def test_an_own_method_is_composed_swept_planned_and_listed(fljax, own_file, tmp
             "--algorithm ./mine.py:nothing",
             "mine.py has no 'nothing'; it has MineHyper, mymethod, net, split, no_model,",
         ),
+        ("--algorithm fedavg+./mine.py:nothing", "no_model, second, no_score, FaintHyper, fainter, behind"),
+        ("--algorithm ./mine.py:fainter", "this is a brick, not a method; add it to one, as --algorithm fedavg+/"),
+        ("--algorithm ./mine.py:fainter+krum", "this is a brick, not a method; add it to one, as --algorithm fedavg+/"),
+        (
+            "--algorithm fedavg+./mine.py:mymethod",
+            "mine.py:mymethod: this is a Method, not a brick; a brick is a fljax",
+        ),
+        ("--algorithm fedavg+krum+./mine.py:three", "/mine.py:three: this is a int, not a brick; a brick is a fljax"),
+        ("--algorithm fedavg+./mine.py", "mine.py is a file; write "),
+        (
+            "--algorithm fedavg+./no.py:x",
+            "no.py: No such file; if it has moved, give its new place: --algorithm METHOD+",
+        ),
+        ("--algorithm ditto+krum+./mine.py:fainter+median", "median would replace krum; leave one out"),
+        ("--algorithm fedsoft+./mine.py:behind", "fedsoft+behind: FedSoft has no slot 'server' for behind; its slots"),
+        (
+            "--algorithm fedavg+./mine.py:fainter+./mine.py:fainter",
+            "fedavg+faint+faint: faint and faint both have a hyperparameter 'faint'; use one of them",
+        ),
+        ("--algorithm fedavg+./mine.py:fainter --faint 2", "faint=2 is out of its range; choose faint in (0, 1]"),
+        ("--uplink ./mine.py:fainter:1:2", "2 numbers are given, but the numbers of /"),
+        ("--augment ./mine.py:fainter", "fainter is a brick of the slot 'uplink', not 'augment'"),
         ("--algorithm ./mine.py:net", "mine.py:net: this is a function, not a method; a method is a function (model"),
         ("--algorithm ./mine.py:three", "mine.py:three: this is a int, not a method"),
         ("--model ./mine.py:three", "mine.py:three: this is a int, not a function"),
@@ -216,7 +253,11 @@ def test_installed_packages_offer_them_by_entry_points(fljax, refused, own_file,
     monkeypatch.delitem(sys.modules, "mine", raising=False)
     points = [
         importlib.metadata.EntryPoint(name, f"mine:{value}", f"fljax.{group}")
-        for name, value, group in (("theirs", "mymethod", "algorithms"), ("their_net", "net", "models"))
+        for name, value, group in (
+            ("theirs", "mymethod", "algorithms"),
+            ("their_net", "net", "models"),
+            ("their_brick", "fainter", "bricks"),
+        )
     ]
     names, installed = [], importlib.metadata.entry_points
 
@@ -230,14 +271,20 @@ def test_installed_packages_offer_them_by_entry_points(fljax, refused, own_file,
     job = read_job(["--algorithm", "theirs", "theirs+prox", "--model", "their_net", "--model.width", "3"])
     assert job.settings["theirs"]["share"] == 0.5
     assert job.settings["theirs+prox"]["mu"] == 0.1
+    job = read_job(["--algorithm", "theirs+their_brick", "fedavg+their_brick+krum", "--faint", "0.25"])
+    assert [job.settings[name]["faint"] for name in job.methods] == [0.25, 0.25]
+    assert read_job(["--algorithm", "fedavg", "--uplink", "their_brick:1"]).run.algorithm == ("fedavg+their_brick",)
     assert fljax("run", *SMALL, "--n-groups", "3", "--algorithm", "theirs", "--folder", "x")[::2] == (status, "")
     assert fljax("run", "--folder", "x")[0] == status
     assert tomllib.loads(Path("x/config.toml").read_text())["algorithm"] == ["theirs"]
     names.clear()
-    read_job(["--algorithm", "fedavg"])
+    read_job(["--algorithm", "fedavg+krum", "--uplink", "clip:1"])
     assert not names  # only of names that are not ours
     assert "no algorithm 'their'; the nearest is 'theirs'" in refused("run", "--algorithm", "their")
-    listed = fljax("list", "models", "theirs+sam", "their_net")[1]
+    listed = fljax("list", "models", "bricks", "theirs+sam", "their_net", "their_brick", "fedavg+their_brick")[1]
+    assert "of installed packages\n  their_brick ()\n" in listed
+    assert "their_brick: updates times a factor" in listed
+    assert "--fedavg+their-brick.faint" in listed
     assert "of installed packages\n  their_net ()\n" in listed
     assert "--theirs+sam.share" in listed
     assert "--model.width" in listed
@@ -495,11 +542,90 @@ def test_what_a_users_function_returns_is_looked_at(fljax, refused, choice, mess
     assert message in refused("run", *words, "--rounds", "1", "--epochs", "1", "--folder", "x")
 
 
-@pytest.mark.parametrize("word", ["fedavg+./wrong.py:pale", "./wrong.py:asks+./wrong.py:pale", "./wrong.py:pale"])
-def test_a_brick_of_ones_own_is_put_into_a_method_in_its_file(refused, word):
-    Path("wrong.py").write_text(WRONG)
-    message = refused("run", *SMALL, "--algorithm", word)
-    assert "a brick of your own is put into a method in a file; write NAME = fljax.fedavg + pale in wrong.py" in message
+def test_the_parts_of_a_word_are_names_and_objects_of_files():
+    for word, parts, name in (
+        ("fedavg+krum", ["fedavg", "krum"], "fedavg+krum"),
+        ("fedavg+./c++/a.b.py:x+krum", ["fedavg", "./c++/a.b.py:x", "krum"], "fedavg+x+krum"),
+        ("/c++/mine.py:x+../d/e.py:y", ["/c++/mine.py:x", "../d/e.py:y"], "x+y"),
+        ("mine.py:x+mine.py:y", ["mine.py:x", "mine.py:y"], "x+y"),
+        ("./mine.py+krum+", ["./mine.py", "krum", ""], "+krum+"),
+    ):
+        assert (parts_of(word), short_name(word)) == (parts, name)
+
+
+def test_a_brick_of_ones_own_has_settings_wherever_a_name_has(fljax, own_file, tmp_path, monkeypatch):
+    word, options = "fedavg+./mine.py:fainter+krum", ("--faint", "0.25")
+    job = read_job(["--algorithm", word, *options])
+    assert job.methods == {"fedavg+fainter+krum": f"fedavg+{tmp_path}/mine.py:fainter+krum"}
+    assert job.settings["fedavg+fainter+krum"]["faint"] == 0.25
+    methods = ("--algorithm", "fedavg", "./mine.py:mymethod")
+    job = read_job([*methods, "--uplink", "./mine.py:fainter:0.75", "clip:2"])
+    assert list(job.methods) == ["fedavg+fainter+clip_update", "mymethod+fainter+clip_update"]
+    assert {job.settings[name]["faint"] for name in job.methods} == {0.75}
+    sweep = read_sweep(["--algorithm", word, "--faint", "0.1", "1"])
+    assert sweep.axes["faint"].words == ["0.1", "1"]
+
+    Path("x.toml").write_text(f'algorithm = ["{word}"]\n["fedavg+fainter+krum"]\nfaint = 0.125\n')
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    job = read_job(["--config", "../x.toml"])
+    assert job.run.algorithm == (f"fedavg+{tmp_path}/mine.py:fainter+krum",)
+    assert job.settings["fedavg+fainter+krum"]["faint"] == 0.125
+    assert "fedavg+fainter+krum" not in read_job(["--config", "../x.toml", "--algorithm", "ifca"]).settings
+
+    assert "mine.py:fainter: updates times a factor" in fljax("list", "../mine.py:fainter")[1]
+    assert "--fedavg+fainter.faint FLOAT" in fljax("list", "fedavg+../mine.py:fainter")[1]
+    method = find("algorithm", job.run.algorithm[0])
+    assert find("algorithm", job.run.algorithm[0]) is method  # so that its programs are compiled once
+    assert (method.name, [brick.name for brick in method.bricks]) == ("fedavg+faint+krum", ["faint", "krum"])
+
+
+def test_a_brick_of_ones_own_runs_and_a_changed_one_is_another_method(fljax, own_file, refused):
+    method = "fedavg+./mine.py:fainter"
+    options = ("--algorithm", method, "--faint", "0.25", "--partition", "iid", "--model", "logistic_regression")
+    assert fljax("run", *SMALL, *options, "--folder", "x")[::2] == (0, "")
+    job, remade = read_job(["--folder", "x"]), remake("x")
+    run = remade.runs["fedavg+fainter"]
+    assert program_text("fedavg+fainter", job, remade.federation) is None  # what it does is not known by its name
+    assert run["hyper"].faint == 0.25
+    own_file.write_text(FILE.replace("hyper.faint *", "hyper.faint /"))
+    assert "holds a run with the same names but other code" in refused("run", "--folder", "x", "--rounds", "2")
+    own_file.rename("moved.py")
+    message = refused("run", "--folder", "x", "--rounds", "2")
+    assert "No such file; if it has moved, give its new place: --algorithm METHOD+PATH:fainter" in message
+
+
+@pytest.mark.slow
+def test_a_brick_of_ones_own_is_swept_compared_and_planned(fljax, own_file):
+    options = ("--partition", "iid", "--model", "logistic_regression")
+    sweep = ("--algorithm", "fedavg+./mine.py:fainter", "--faint", "0.1", "1", "--folder", "s")
+    assert fljax("sweep", *SMALL, *options, *sweep)[::2] == (0, "")
+    assert fljax("sweep", "--folder", "s", "--resume")[::2] == (0, "")
+    with Path("s/table.csv").open() as file:
+        assert [row["faint"] for row in csv.DictReader(file)] == ["0.1", "1.0"]
+    Path("mine.py").rename("gone.py")
+    assert "2 points x 1 seeds" in repr(load_sweep("s"))  # a missing file does not keep its table from being read
+    Path("gone.py").rename("mine.py")
+    methods = ("--algorithm", "fedavg", "fedavg+./mine.py:fainter", "--seeds", "2", "--folder", "c")
+    assert fljax("compare", *SMALL, *options, *methods)[::2] == (0, "")
+    assert fljax("compare", "--folder", "c")[::2] == (0, "")
+    assert fljax("run", "--config", "c/seed_0/config.toml", "--folder", "r")[::2] == (0, "")
+    Path("mine.py").rename("moved.py")
+    moved = ("run", "--folder", "r", "--rounds", "2", "--algorithm", "fedavg", "fedavg+./moved.py:fainter")
+    assert fljax(*moved)[::2] == (0, "")
+    assert len(load_run("r")["fedavg+fainter"].metrics["loss"]) == 2
+    remade = remake("r")
+    run, subjects = remade.runs["fedavg+fainter"], (remade.federation, remade.runs["fedavg"]["key"])
+    states = [
+        simulate(run["algorithm"], run["hyper"].replace(faint=faint), *subjects, 1)[0] for faint in (0.25, 0.5, 1)
+    ]
+    whole, _ = simulate(remade.runs["fedavg"]["algorithm"], remade.runs["fedavg"]["hyper"], *subjects, 1)
+    for quarter, half, full, new in zip(
+        *(jax.tree.leaves(state.server.own) for state in states), jax.tree.leaves(whole.server), strict=True
+    ):
+        np.testing.assert_allclose(full, new, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(full - half, 2 * (half - quarter), rtol=1e-4, atol=1e-6)
+    assert "\nfedavg+fainter " in fljax("plan", *SMALL, *options, "--algorithm", "fedavg+./moved.py:fainter")[1]
 
 
 @pytest.mark.slow
