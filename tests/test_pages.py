@@ -56,7 +56,7 @@ RUN_ELSEWHERE = (
     "fedavg+krum",
     "--augment",
     "./mine.py:by_data",
-    "./mine.py:augmented",
+    "./mine.py:brighter",
 )
 """Compositions that other tests run too: slow here, where each has six programs."""
 
@@ -74,8 +74,9 @@ def test_a_composition_of_at_most_six_lines_goes_everywhere(code, tmp_path, monk
     names = {}
     exec(BEGIN + code, names)
     federation, key = names["federation"], names["key"]
-    name = code.split()[4].removeprefix("./mine.py:")
-    algorithm = names.get("algorithm") or names[name](names["model"], names["work"])
+    method, _, name = code.split()[4].rpartition("./mine.py:")
+    own = fljax.compose(method.removesuffix("+"), names[name]) if method.endswith("+") else names.get(name)
+    algorithm = names.get("algorithm") or own(names["model"], names["work"])
     hyper, options = names.get("hyper", fljax.LocalHyper()), {"sampling": names.get("sampling")}
     _, expected = fljax.simulate(algorithm, hyper, federation, key, 2, **options)
     assert np.isfinite(expected["client_loss"]).all()
