@@ -54,6 +54,8 @@ def test_methods_know_their_static_choices_and_their_hyperparameters():
     assert_type(fljax.ifca(model, work, n_clusters=4), Algorithm)
     assert_type(fljax.ifca(model=model, work=work), Algorithm)
     assert_type(fljax.fedprox.Hyper(mu=0.5, lr=0.1), FedProxHyper)
+    assert_type(fljax.fedprox.Hyper(lr=0.1).replace(mu=np.float32(0.5)), FedProxHyper)
+    fljax.fedprox.Hyper(mu=np.float32(0.5))  # pyright: ignore[reportArgumentType] - runs; what is read is a float or JAX's
     assert_type(fljax.compose("fedavg+krum")(model, work), Algorithm)
     assert_type((fljax.fedavg + BRICKS["krum"])(model, work, weighting="uniform"), Algorithm)
     with pytest.raises(ValueError, match="ifca has no static choice 'n_cluster'"):
