@@ -8,7 +8,7 @@ import inspect
 import re
 from collections.abc import Callable
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, TypeGuard, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from fljax.choices import check_choices, check_kind, short_repr
 
@@ -78,7 +78,8 @@ def check_own_kind(name: str, value: Any, kind: type) -> None:
 
 
 def check_allowed(name: str, value: Any, allowed: Allowed) -> None:
-    """Raises ValueError if ``value``, or a field of it that is a function of a slot, is not what is allowed."""
+    """Raises ValueError if ``value``, or a field of it that is a function of a slot, is not what is allowed, or is a
+    function of other arguments."""
     if value is None and allowed.or_none:
         return
     if isinstance(value, allowed.kinds):
@@ -92,9 +93,30 @@ def check_allowed(name: str, value: Any, allowed: Allowed) -> None:
         remedy = ", or ".join(remedies) if allowed.kinds else f"give {remedies[0]}"
         remedy = MISPLACED.get(type(value).__name__, remedy)
         raise ValueError(f"{name} is {short_repr(value)}, not a {what}; {remedy}")
+    else:
+        _check_arguments(name, value, allowed.form)
 
 
-def _is_function(value: Any) -> bool:
+def _check_arguments(name: str, function: Callable[..., Any], form: str) -> None:
+    """Raises ValueError if ``function`` cannot be called with as many arguments as its ``form`` has.
+
+    A form with ``*`` is not checked.
+    """
+    if (arguments := re.match(r"\(([^()*]*)\) ->", form)) is None:
+        return
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of a function that is not Python's
+        return
+    try:
+        signature.bind(*arguments[1].split(", "))
+    except TypeError:
+        taken = ", ".join(str(one.replace(annotation=one.empty)) for one in signature.parameters.values())
+        function_name = getattr(function, "__name__", "it")
+        raise ValueError(f"{name} is called with ({arguments[1]}), but {function_name} takes ({taken})") from None
+
+
+def _is_function(value: Any) -> TypeGuard[Callable[..., Any]]:
     """Whether ``value`` can be called, and is neither a class nor a `fljax.rounds.Method`."""
     return callable(value) and not isinstance(value, type) and not hasattr(value, "factory")
 

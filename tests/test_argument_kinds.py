@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from functools import partial
 
 import pytest
 
@@ -35,6 +36,11 @@ def none_of(allowed: Allowed) -> list:
     """Things of other types: a number, None, a text, and where a function is allowed a method, a class and a brick."""
     things = [5, "x", *([] if allowed.or_none else [None])]
     return [*things, fljax.fedavg, dict, KRUM] if allowed.is_function else things
+
+
+def short_mean(received, weight: float = 1.0):
+    """A function of too few arguments for the slot `combine`."""
+    return received
 
 
 KRUM = Brick("krum", "combine", fljax.rounds.krum, "")
@@ -73,6 +79,9 @@ def test_every_slot_of_a_skeleton_is_checked():
             "local is 'x', not a Work or a function; give one, as fljax.Work(epochs=1, batch_size=32), or (",
         ),
         ("begin", 3, "begin is 3, not a function; give (key) -> params"),
+        ("begin", lambda: {}, "begin is called with (key), but <lambda> takes ()"),
+        ("metrics", partial(pow, 2, 3), "metrics is called with (state, cohort), but it takes (mod=None)"),
+        ("combine", short_mean, "combine is called with (hyper, shared, received, weight), but short_mean takes (rec"),
         (
             "combine",
             KRUM,
@@ -86,8 +95,8 @@ def test_every_slot_of_a_skeleton_is_checked():
         ),
         (
             "combine",
-            Combine(len, goal=len),
-            "combine.goal is <built-in function len>, not a Combine; give one of flj",
+            Combine(max, goal=max),
+            "combine.goal is <built-in function max>, not a Combine; give one of flj",
         ),
     ],
 )

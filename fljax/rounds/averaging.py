@@ -89,7 +89,8 @@ def averaging(
         local: ``(hyper, start, cohort) -> Trained``, the clients' part of a round, see `fljax.rounds.local`; a `Work`:
             they train on ``model.loss``.
         sharing: which part is sent, and which part clients keep.
-        combine: how the server combines the received parts.
+        combine: ``(hyper, shared, received, weight) -> shared`` or a `Combine`: how the server combines the received
+            parts.
         weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
         begin: ``(key) -> params``, the initial model of all clients; None: ``model.init``.
         n_sent: ``(shared) -> int``, the floats that a participant sends per round; it receives as many.
@@ -149,7 +150,8 @@ def two_models(
         model: the network.
         local: ``(hyper, start, cohort) -> Trained``, the clients' part of a round, with both models.
         deployed: the model that a client is tested with.
-        combine: how the server combines the global models.
+        combine: ``(hyper, shared, received, weight) -> shared`` or a `Combine`: how the server combines the global
+            models.
         weighting: "size" (omega_i = n_i) or "uniform" (omega_i = 1).
 
     Raises:

@@ -185,10 +185,11 @@ def clustered(
 
     Args:
         model: the network.
-        local: ``(hyper, start, cohort) -> Trained``, the clients' part of a round, see `fljax.rounds.local`; a `Work`:
-            they train on ``model.loss``.
+        local: ``(hyper, start, cohort, *rows) -> Trained``, the clients' part of a round, see `fljax.rounds.local`; a
+            `Work`: they train on ``model.loss``.
         rule: assigns clients to clusters.
-        combine: how the server combines the models of one cluster's members.
+        combine: ``(hyper, shared, received, weight) -> shared`` or a `Combine`: how the server combines the models of
+            one cluster's members.
         weighting: of the members, "size" (omega_i = n_i) or "uniform" (omega_i = 1).
         rows: ``(hyper, clusters, cohort) -> tuple``, what the clients' loss needs besides the batch, one row per
             participant; passed on to ``local``.

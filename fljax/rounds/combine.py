@@ -49,7 +49,11 @@ Combining = Combine | Server
 @checked_kinds
 @cache
 def as_combine(combine: Combining) -> Combine:
-    """A `Combine` from either form; a part without leaves (nothing is shared) stays unchanged."""
+    """A `Combine` from either form; a part without leaves (nothing is shared) stays unchanged.
+
+    Args:
+        combine: ``(hyper, shared, received, weight) -> shared`` or a `Combine`.
+    """
     if not isinstance(combine, Combine):
         function = combine
 

@@ -495,7 +495,11 @@ def paler(key, x):
 
 
 pale = fljax.rounds.Brick("paler", "augment", paler, "images are paler")
-paled = fljax.fedavg + pale
+
+
+@method
+def paled(model, work):
+    return (fljax.fedavg + pale)(model, work)
 '''
 
 
@@ -521,7 +525,7 @@ paled = fljax.fedavg + pale
             ("--algorithm", "history"),
             "a setting or a section of config.toml has the name history; give the method another",
         ),
-        (("--algorithm", "paled"), "/wrong.py: TypeError: paler() takes 2 positional arguments but 3 were given"),
+        (("--algorithm", "paled"), "paler: value is called with (key, x, hyper), but paler takes (key, x)"),
         (("--model", "pair"), "for two examples it returns no array; return outputs (examples, classes) of floats"),
         (
             ("--model", "normed"),

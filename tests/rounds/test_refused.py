@@ -272,6 +272,11 @@ def test_bricks_of_the_wrong_kind(one_layer_model):
             r"value is of type Combine, not a function; give \(loss, hyper\) -> loss$",
         ),
         ("augment", fljax.fedavg, r"value is <method fedavg>, not a function; give \(key, x, hyper\) -> x$"),
+        (
+            "server",
+            lambda hyper, shared: shared,
+            r"value is called with \(combine\), but <lambda> takes \(hyper, shared\)$",
+        ),
         ("combine", Mutable(), r"value is of type Mutable, which is mutable; give a function, or freeze its class$"),
     ):
         for add in (fljax.fedavg.__add__, partial(fljax.compose, "fedavg")):
@@ -280,7 +285,7 @@ def test_bricks_of_the_wrong_kind(one_layer_model):
     with pytest.raises(
         ValueError, match=r"^fedavg\+pale\+pale: pale is there already; leave one out, or give one another"
     ):
-        fljax.fedavg + Brick("pale", "augment", len, "") + Brick("pale", "augment", max, "")
+        fljax.fedavg + Brick("pale", "augment", lambda key, x, hyper: x, "") + Brick("pale", "augment", max, "")
     bare = fljax.fedavg + Brick("bare", "uplink", lambda *arguments: arguments, "a function, not a transform")
     with pytest.raises(ValueError, match=r"^what a brick of the uplink returned is .* not a Transform; write Brick\("):
         bare(one_layer_model, WORK)
