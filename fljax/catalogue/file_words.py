@@ -53,4 +53,6 @@ def short_name(word: str) -> str:
 def absolute(word: str, folder: Path) -> str:
     """``word`` with the absolute path of its file; relative paths start at ``folder``."""
     path, name = split_word(word)
-    return f"{folder.joinpath(Path(path).expanduser()).resolve()}:{name}" if path else word
+    if not path or "\0" in path:  # which is rejected where it is read, with the setting's name
+        return word
+    return f"{folder.joinpath(Path(path).expanduser()).resolve()}:{name}"

@@ -205,6 +205,7 @@ def test_an_own_method_is_composed_swept_planned_and_listed(fljax, own_file, tmp
         ),
         ("--algorithm fedavg+./mine.py:fainter --faint 2", "faint=2 is out of its range; choose faint in (0, 1]"),
         ("--uplink ./mine.py:fainter:1:2", "2 numbers are given, but the numbers of /"),
+        ("--algorithm fedavg+./\0.py:x", r"--algorithm 'fedavg+./\x00.py:x': give several, each text"),
         ("--augment ./mine.py:fainter", "fainter is a brick of the slot 'uplink', not 'augment'"),
         ("--algorithm ./mine.py:net", "mine.py:net: this is a function, not a method; a method is a function (model"),
         ("--algorithm ./mine.py:three", "mine.py:three: this is a int, not a method"),
@@ -554,7 +555,7 @@ def test_the_parts_of_a_word_are_names_and_objects_of_files():
         ("mine.py:x+mine.py:y", ["mine.py:x", "mine.py:y"], "x+y"),
         ("./mine.py+krum+", ["./mine.py", "krum", ""], "+krum+"),
     ):
-        assert (parts_of(word), short_name(word)) == (parts, name)
+        assert (parts_of(word), short_name(word), "+".join(parts)) == (parts, name, word)
 
 
 def test_a_brick_of_ones_own_has_settings_wherever_a_name_has(fljax, own_file, tmp_path, monkeypatch):

@@ -22,6 +22,9 @@ HOSTILE = (
         "fedavg+",
         "+",
         "fedavg+krum+krum",
+        "fedavg+./mine.py:f",
+        "fedavg+missing.py:f+krum",
+        "+.py:",
     ),
     *("lin:0:1:3", "log:0:1:3", "log:1:2", "lin:::", "log:1:2:1000000000", "'", '"a', "64 32", "64 x"),
 )
