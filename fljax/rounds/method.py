@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import cached_property, update_wrapper
 from pathlib import Path
@@ -162,6 +162,7 @@ class Method(Generic[P, H]):
             )
         if brick.slot in ("loss", "augment") and brick.name in [one.name for one in self.bricks]:
             raise ValueError(f"{name}: {brick.name} is there already; leave one out, or give one another name")
+        _check_distinct(name, self.static, numbers)
         combining = [one for one in self.bricks if one.slot in ("combine", "server")]
         if brick.slot == "combine" and combining:
             rule_names = [one.name for one in combining if one.slot == "combine"]
@@ -272,14 +273,18 @@ def method(
             raise ValueError(f"{factory.__name__}({', '.join(first)}): the first arguments of a method are model, work")
         factory.__doc__ = documented(factory)
         new_method = Method(factory, Hyper, paper, link, kind, (), sends, trains)
-        choices, numbers, work_fields = new_method.static, numbers_of(Hyper), Work._fields
-        for name in (*choices, *numbers):
-            kinds = {"a static choice": choices, "a hyperparameter": numbers, "a field of Work": work_fields}
-            if len(kinds := [kind for kind, names in kinds.items() if name in names]) > 1:
-                raise ValueError(f"{new_method.name}: {name!r} is both {' and '.join(kinds)}; give one another name")
+        _check_distinct(new_method.name, new_method.static, numbers_of(Hyper))
         return new_method
 
     return made
+
+
+def _check_distinct(method: str, choices: Collection[str], numbers: Collection[str]) -> None:
+    """Raises ValueError if a setting of a method would be two: all of them are in one section of the command line."""
+    all_names = {"a static choice": choices, "a hyperparameter": numbers, "a field of Work": Work._fields}
+    for name in (*choices, *numbers):
+        if len(kinds := [kind for kind, names in all_names.items() if name in names]) > 1:
+            raise ValueError(f"{method}: {name!r} is both {' and '.join(kinds)}; give one another name")
 
 
 @dataclass(frozen=True)

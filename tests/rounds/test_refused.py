@@ -282,6 +282,12 @@ def test_bricks_of_the_wrong_kind(one_layer_model):
         for add in (fljax.fedavg.__add__, partial(fljax.compose, "fedavg")):
             with pytest.raises(ValueError, match=f"^mine: {message}"):
                 add(Brick("mine", slot, value, ""))
+    for field, kind in (("epochs", "a field of Work"), ("weighting", "a hyperparameter")):
+        Named = hyper(type("Named", (), {"__annotations__": {field: Scalar}, field: number(0.5, "a factor")}))
+        with pytest.raises(
+            ValueError, match=rf"^fedavg\+mine: '{field}' is both a .* and {kind}; give one another name$"
+        ):
+            fljax.fedavg + Brick("mine", "server", lambda combine: combine, "", Named)
     with pytest.raises(
         ValueError, match=r"^fedavg\+pale\+pale: pale is there already; leave one out, or give one another"
     ):
