@@ -23,12 +23,13 @@ REMEDIES = {
     "Model": "make one by fljax.MODELS, fljax.from_linen, from_nnx or from_functions",
     "ModelTable": "give those of fljax.deployed or of fljax.load_run, or fljax.ModelTable(params, row)",
     "Rule": "give fljax.Rule(begin, before, after)",
+    "Sampling": "make one by fljax.rounds: uniform(0.5), by_size, poisson, fixed, table",
     "Sharing": "give one of fljax.rounds, such as fljax.rounds.all_but(layers)",
     "Transform": "give fljax.rounds.uplink.Transform(apply)",
     "Work": "give one, as fljax.Work(epochs=1, batch_size=32)",
 }
 """Type of the library -> how to get one."""
-OF_FUNCTIONS = ("Combine", "Rule", "Sharing", "Transform")
+OF_FUNCTIONS = ("Combine", "Rule", "Sampling", "Sharing", "Transform")
 """Types in `REMEDIES` whose fields are checked too, because they are the functions of a slot."""
 MISPLACED = {
     "Brick": "a brick is added to a method, as fljax.fedavg + brick",
@@ -143,4 +144,4 @@ def _is_own(hint: Any) -> bool:
 def _form(function: Callable[..., Any], name: str) -> str:
     """The form of a function in a docstring: ``(key) -> params`` of an entry ``begin: ``(key) -> params``, ...``."""
     match = re.search(rf"\b{name}: ``([^`]*->[^`]*)``|``{name}(\([^`]*->[^`]*)``", inspect.getdoc(function) or "")
-    return "" if match is None else match[1] or match[2]
+    return "" if match is None else (match[1] or match[2]).removeprefix(name)

@@ -238,12 +238,13 @@ def select(params: Params, layers: tuple[str, ...]) -> Params:
 
 
 def check_layers(layers: tuple[str, ...], known: Iterable[str]) -> None:
-    """Raises ValueError if ``layers`` is one string, or has a name that is not among the ``known`` layers."""
+    """Raises ValueError if ``layers`` are no names, or have one that is not among the ``known`` layers."""
     known = tuple(known)
     if isinstance(layers, str):
         raise ValueError(f"layers={layers!r} is one string; give a tuple of {known}")
-    if unknown := [name for name in layers if name not in known]:
-        raise ValueError(f"layers={tuple(layers)}: there is no layer {unknown[0]!r}; choose among {known}")
+    for name in listed("layers", layers, f"give a tuple of {known}"):
+        if name not in known:
+            raise ValueError(f"layers={tuple(layers)}: there is no layer {name!r}; choose among {known}")
 
 
 def size(params: Params) -> int:

@@ -9,8 +9,8 @@ import pytest
 import fljax
 from fljax import attacks, client, drift, rounds
 from fljax.argument_kinds import OF_FUNCTIONS, Allowed, allowed_of
-from fljax.rounds import Brick, Combine, Rule, Sharing
-from fljax.rounds.uplink.chain import Transform
+from fljax.rounds import Brick, Combine, Rule, Sampling, Sharing, uplink
+from fljax.rounds.uplink import Transform
 
 OF_RUNS = ("deployed", "evaluate_new_clients", "new_client_models", "profile", "simulate", "sweep", "train")
 """They check their subjects together, once all are given: see `run/test_subjects.py`."""
@@ -24,7 +24,7 @@ def public_functions():
     names = {
         f"fljax.{name}": getattr(fljax, name) for name in dir(fljax) if name not in (*OF_RUNS, *OF_POOLS, *OF_NETWORKS)
     }
-    for module in (attacks, client, drift, rounds):
+    for module in (attacks, client, drift, rounds, rounds.clock, uplink):
         names |= {f"{module.__name__}.{name}": getattr(module, name) for name in module.__all__}
     return {name: one for name, one in names.items() if inspect.isfunction(one)}
 
@@ -110,7 +110,31 @@ def test_the_functions_of_a_rule_are_checked():
         fljax.clustered(rule=Rule(3))
     with pytest.raises(ValueError, match=r"^rule.after is None, not a function; give \(key, hyper, clusters, sent"):
         fljax.clustered(rule=Rule(lambda key, hyper, data: None, after=None))
-    assert {kind.__name__ for kind in (Combine, Rule, Sharing, Transform)} == set(OF_FUNCTIONS)
+    assert {kind.__name__ for kind in (Combine, Rule, Sampling, Sharing, Transform)} == set(OF_FUNCTIONS)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: uplink.chained(["clip"]), "link 0 is 'clip', not a Transform or a function; give fljax.rounds.uplink"),
+        (lambda: uplink.chained(uplink.sign), "links is one Transform, not a list; give a list of"),
+        (lambda: rounds.stragglers(Sampling(5, len), 0.5), "sampling.draw is 5, not a function; give a function"),
+        (lambda: rounds.by_optimizer(rounds.mean, "adem"), "server_optimizer='adem' is unknown; choose one of"),
+        (lambda: rounds.tuned(ft_epochs="1"), "ft_epochs='1' is not a whole number; choose ft_epochs >= 0"),
+        (
+            lambda: rounds.one_shot_clustering(find=len),
+            "find is called with (key, hyper, updates, has_sent), but len",
+        ),
+        (lambda: KRUM + KRUM, "krum + krum: name the method first, as fljax.fedavg + krum"),
+        (
+            lambda: fljax.fedavg + rounds.krum,
+            "brick is <function krum>, not a Brick; give one, as fljax.rounds.Brick(",
+        ),
+    ],
+)
+def test_parts_that_are_none_are_refused_where_they_are_given(call, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        call()
 
 
 def test_by_place_too():

@@ -13,7 +13,7 @@ from fljax.argument_kinds import checked_kinds
 from fljax.rounds.check_like import check_like
 from fljax.rounds.sharing import compose, split
 from fljax.server.aggregate import cluster_mean, weighted_mean
-from fljax.server.optimizer import server_numbers, server_optimizer, server_step
+from fljax.server.optimizer import check_server_optimizer, server_numbers, server_optimizer, server_step
 from fljax.types import Params, Stacked
 
 
@@ -168,8 +168,11 @@ def _step(hyper: Any, weight: Array) -> Any:
 def interpolated(combine: Combining, share: Callable[[Any, Array], Array | float] = _step) -> Combine:
     """The server moves a share of the way to the result of ``combine``: ``theta + share (goal - theta)``.
 
-    ``share(hyper, weight)`` returns the share, by default ``hyper.step``. Running statistics move by the same share,
-    but not beyond the goal, where a variance could be negative.
+    Running statistics move by the same share, but not beyond the goal, where a variance could be negative.
+
+    Args:
+        combine: ``(hyper, shared, received, weight) -> shared`` or a `Combine`.
+        share: ``(hyper, weight) -> share`` (), by default ``hyper.step``.
     """
     inner = as_combine(combine)
 
@@ -220,6 +223,7 @@ def by_optimizer(combine: Combining, optimizer: str) -> Combine:
         optimizer: "sgd", "momentum", "adagrad", "adam" or "yogi"; see `fljax.server.server_optimizer`.
     """
     inner = as_combine(combine)
+    check_server_optimizer(optimizer)
 
     def step(hyper: Any, moments: Any, shared: Params, goal: Params) -> tuple[Params, Any]:
         return server_step(server_optimizer(optimizer, server_numbers(hyper)), moments, shared, goal)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 from numpy.typing import ArrayLike
 
+from fljax.argument_kinds import checked_kinds
 from fljax.choices import Positive, check_choices
 from fljax.keys import descend
 from fljax.ranges import real
@@ -21,6 +22,7 @@ from fljax.rounds.sampling import Sampling
 from fljax.types import Key
 
 
+@checked_kinds
 def stragglers(sampling: Sampling, rate: float, *, least: float = 0.0, epochs: Positive | None = None) -> Sampling:
     """``sampling`` whose participants are stragglers with probability ``rate``, drawn in every round.
 
@@ -62,6 +64,7 @@ def _stragglers(sampling: Sampling, rate: float, least: float, epochs: int | Non
     return sampling._replace(effort=effort, about=(*sampling.about, *about))
 
 
+@checked_kinds
 def partial_work(sampling: Sampling, effort: ArrayLike) -> Sampling:
     """``sampling`` whose clients always do a fixed share of their local work, as with devices of different speeds.
 

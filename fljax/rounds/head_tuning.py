@@ -9,6 +9,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 
 from fljax import tree
 from fljax.argument_kinds import checked_kinds
+from fljax.choices import Natural
 from fljax.client.each_example import of_each_example
 from fljax.client.features import see
 from fljax.client.finetune import client_keys
@@ -26,7 +27,7 @@ MOST_FEATURES = 1 << 24
 
 
 @checked_kinds
-def head_tuned(deploy: Deploy, model: Model, work: Work, ft_epochs: int) -> Deploy:
+def head_tuned(deploy: Deploy, model: Model, work: Work, ft_epochs: Natural) -> Deploy:
     """`tuned` for the last layer only: the same steps on the same batches.
 
     An example's features are the same in every epoch, so they are computed once; not if the body is random (dropout) or

@@ -136,7 +136,8 @@ class Method(Generic[P, H]):
         Raises:
             ValueError: the method has no such slot or already has such a hyperparameter, or ``brick`` is not a brick.
         """
-        check_kind("brick", brick, Brick, f"give one, or write fljax.compose({f'{self.name}+{brick}'!r})")
+        if isinstance(brick, str):
+            check_kind("brick", brick, Brick, f"give one, or write fljax.compose({f'{self.name}+{brick}'!r})")
         check_brick(brick)
         self._check_fits(brick)
         Hyper = self.Hyper if brick.Hyper is None else joined(self.Hyper, brick.Hyper)

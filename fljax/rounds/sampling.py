@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from fljax.choices import check_kind
+from fljax.argument_kinds import checked_kinds
 from fljax.placement import whole
 from fljax.ranges import real
 from fljax.rounds.draw_checks import check_draw
@@ -281,16 +281,13 @@ SAMPLINGS: dict[str, Callable[..., Sampling]] = {
 """Name -> function that makes the sampling."""
 
 
+@checked_kinds
 def sampling_of(sampling: Sampling | None, participation: float) -> Sampling:
     """The sampling of a run: the given one, or `uniform` with the run's participation.
 
     Raises:
         ValueError: both are given, or ``participation`` is not in (0, 1].
     """
-    if sampling is not None:
-        check_kind(
-            "sampling", sampling, Sampling, "make one by fljax.rounds: uniform(0.5), by_size, poisson, fixed, table"
-        )
     if sampling is None:
         cohort_size(participation, 1)
         return uniform(participation)

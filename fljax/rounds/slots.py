@@ -3,10 +3,10 @@
 from typing import Any, Literal, NamedTuple
 
 from fljax.argument_kinds import Allowed, check_allowed
-from fljax.choices import check_kind, is_hashable, refusal
+from fljax.choices import check_kind, is_hashable, refusal, short_repr
 from fljax.numbers import NO_HYPER, is_hyper
 from fljax.rounds.combine import Combine
-from fljax.rounds.uplink.chain import Transform
+from fljax.rounds.uplink.chain import LINK
 
 Slot = Literal["loss", "augment", "uplink", "downlink", "combine", "server"]
 """What a brick changes: the clients' loss, their training examples, their updates on the way to the server, the
@@ -28,13 +28,16 @@ class Brick(NamedTuple):
     def __repr__(self) -> str:
         return self.name
 
+    def __add__(self, other: Any) -> Any:  # a tuple's would join the fields of two bricks
+        """Raises ValueError: a brick is added to a method."""
+        raise ValueError(f"{self.name} + {short_repr(other)}: name the method first, as fljax.fedavg + {self.name}")
 
-_LINK = Allowed((Transform,), is_function=True, form="a function of the rest of the chain")
+
 VALUES: dict[Slot, Allowed] = {
     "loss": Allowed((), is_function=True, form="(loss, hyper) -> loss"),
     "augment": Allowed((), is_function=True, form="(key, x, hyper) -> x"),
-    "uplink": _LINK,
-    "downlink": _LINK,
+    "uplink": LINK,
+    "downlink": LINK,
     "combine": Allowed((Combine,), is_function=True, form="(hyper, shared, received, weight) -> shared"),
     "server": Allowed((), is_function=True, form="(combine) -> combine"),
 }

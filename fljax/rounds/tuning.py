@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 
 from fljax.argument_kinds import checked_kinds
+from fljax.choices import Natural
 from fljax.client.finetune import fine_tune
 from fljax.client.freeze import frozen_loss, frozen_optimizer
 from fljax.client.objectives import Loss
@@ -20,7 +21,7 @@ class TunedHyper(LocalHyper):
 
 
 @checked_kinds
-def tuned(deploy: Deploy, loss: Loss, work: Work, ft_epochs: int, frozen: tuple[str, ...] = ()) -> Deploy:
+def tuned(deploy: Deploy, loss: Loss, work: Work, ft_epochs: Natural, frozen: tuple[str, ...] = ()) -> Deploy:
     """``deploy``, whose models each client then trains for ``ft_epochs`` epochs; 0 returns ``deploy`` itself.
 
     The rounds do not change, so a run without fine-tuning has the same states.
@@ -35,8 +36,6 @@ def tuned(deploy: Deploy, loss: Loss, work: Work, ft_epochs: int, frozen: tuple[
     Raises:
         ValueError: ``ft_epochs`` is negative.
     """
-    if ft_epochs < 0:
-        raise ValueError(f"ft_epochs={ft_epochs} is negative; choose ft_epochs >= 0")
     if not ft_epochs:
         return deploy
 

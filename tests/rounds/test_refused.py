@@ -51,14 +51,15 @@ def shapes(algorithm, federation, key, hyper=HYPER):
 
 
 @pytest.mark.parametrize("choose_layers", [all_but, only, lambda layers: on_layers(median, layers)])
-@pytest.mark.parametrize("layers", [("fc2", "conv"), "fc2"])
+@pytest.mark.parametrize("layers", [("fc2", "conv"), "fc2", 3])
 def test_layers_that_the_model_does_not_have(key, model, federation, choose_layers, layers):
     slot = (
         {"sharing": choose_layers(layers)} if choose_layers in (all_but, only) else {"combine": choose_layers(layers)}
     )
     with pytest.raises(
         ValueError,
-        match=r"^layers=.*(there is no layer 'conv'; choose among|one string; give a tuple of) \('fc1', 'fc2'\)",
+        match=r"^layers.*(there is no layer 'conv'; choose among|(one string|int, not a list); give a tuple of) "
+        r"\('fc1', 'fc2'\)",
     ):
         shapes(averaging(model, WORK, **slot), federation, key)
 

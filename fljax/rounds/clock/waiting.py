@@ -10,6 +10,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
+from fljax.argument_kinds import checked_kinds
 from fljax.choices import Positive, check_choices
 from fljax.placement import whole
 from fljax.ranges import real
@@ -21,6 +22,7 @@ from fljax.rounds.timing import Timing
 from fljax.types import Key
 
 
+@checked_kinds
 def wait_for_all(sampling: Sampling, seconds: ArrayLike) -> Sampling:
     """``sampling`` with rounds that last until the slowest participant has finished.
 
@@ -39,6 +41,7 @@ def _wait_for_all(sampling: Sampling, seconds: tuple[float, ...]) -> Sampling:
     return for_each_client("seconds", seconds, sampling)._replace(timing=Timing(seconds))
 
 
+@checked_kinds
 def with_deadline(sampling: Sampling, seconds: ArrayLike, deadline: float) -> Sampling:
     """``sampling`` whose participants must finish by a deadline; late clients do not count.
 
@@ -68,6 +71,7 @@ def _with_deadline(sampling: Sampling, seconds: tuple[float, ...], deadline: flo
     return for_each_client("seconds", seconds, limited)
 
 
+@checked_kinds
 def partial_by_deadline(
     sampling: Sampling, seconds: ArrayLike, deadline: float, *, steps: ArrayLike, speed: ArrayLike
 ) -> Sampling:
@@ -98,6 +102,7 @@ def partial_by_deadline(
     return partial_work(with_deadline(sampling, times.tolist(), deadline), np.where(n > 0, effort, 1.0).tolist())
 
 
+@checked_kinds
 def with_availability(sampling: Sampling, available: ArrayLike) -> Sampling:
     """``sampling`` of clients that are each available with a probability, drawn in every round; others are left out.
 
@@ -127,6 +132,7 @@ def _with_availability(sampling: Sampling, available: tuple[float, ...]) -> Samp
 _ANSWER = 0x616E7377
 
 
+@checked_kinds
 def over_selection(sampling: Sampling, seconds: ArrayLike, count: Positive) -> Sampling:
     """``sampling`` samples more clients than needed, and the first ``count`` to finish count (over-selection).
 

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.choices import check_kind
+from fljax.argument_kinds import Allowed, check_allowed, checked_kinds
+from fljax.choices import check_kind, listed
 from fljax.rounds.check_like import check_like
 from fljax.rounds.cohort import keys_for
 from fljax.rounds.round_metrics import checked_metrics
@@ -51,6 +52,9 @@ class Transform(NamedTuple):
 Link = Transform | Callable[[Transform], Transform]
 """A part of a chain: a transform, or a function of the rest of the chain, as `error_feedback` is."""
 
+LINK = Allowed((Transform,), is_function=True, form="a function of the rest of the chain")
+"""What a `Link` is, for `check_allowed`."""
+
 NOTHING = Transform(lambda hyper, memory, message, trip: (memory, message), name="nothing")
 """Updates arrive unchanged."""
 
@@ -59,9 +63,14 @@ def chained(links: Sequence[Link]) -> Transform:
     """One transform from several, applied in the order of ``links``.
 
     Raises:
-        ValueError: this order is not possible.
+        ValueError: one is neither a transform nor a function, or this order is not possible.
     """
-    rest = NOTHING
+    remedy, rest = "give a list of transforms", NOTHING
+    if isinstance(links, Transform):  # which is a tuple, of its functions
+        raise ValueError(f"links is one Transform, not a list; {remedy}")
+    links = listed("links", links, remedy)
+    for i, link in enumerate(links):
+        check_allowed(f"link {i}", link, LINK)
     for link in reversed(links):
         rest = _followed_by(link, rest) if isinstance(link, Transform) else link(rest)
         check_kind(
@@ -113,6 +122,7 @@ class Linked(NamedTuple):
     link: Any
 
 
+@checked_kinds
 def with_uplink(algorithm: Algorithm, transform: Transform) -> Algorithm:
     """``algorithm`` whose participants' updates go through ``transform`` before the server sees them.
 

@@ -16,6 +16,7 @@ import numpy as np
 from jax import Array, lax
 
 from fljax import tree
+from fljax.argument_kinds import checked_kinds
 from fljax.matrices import one_sided_jacobi, orthonormal
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds.uplink.chain import NOTHING, Memory, Transform
@@ -200,6 +201,7 @@ factors are useless, and traffic is counted accordingly.
 """
 
 
+@checked_kinds
 def error_feedback(rest: Transform) -> Transform:
     """The client keeps what ``rest`` of the chain loses of an update, and adds it to its next one.
 

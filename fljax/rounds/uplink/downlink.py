@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
+from fljax.argument_kinds import checked_kinds
 from fljax.rounds.averaging import ReceivedModels
 from fljax.rounds.round_metrics import checked_metrics
 from fljax.rounds.uplink.chain import Memory, Transform, applied, sent_floats, trip_of, without_numbers
@@ -31,6 +32,7 @@ class Broadcast(NamedTuple):
     link: Any  # the state of the transforms
 
 
+@checked_kinds
 def with_downlink(algorithm: Algorithm, transform: Transform) -> Algorithm:
     """``algorithm`` whose model goes through ``transform`` before clients see it.
 

@@ -8,6 +8,7 @@ import numpy as np
 from jax import Array, lax
 
 from fljax import tree
+from fljax.argument_kinds import checked_kinds
 from fljax.types import Key, ModelTable, Stacked
 
 FLOAT_BITS = 32.0
@@ -63,6 +64,7 @@ def n_numbers(shapes: tuple[tuple[int, ...], ...]) -> int:
     return sum(int(np.prod(shape)) for shape in shapes)
 
 
+@checked_kinds
 def plain_message(start: ModelTable, params: Stacked, weight: Array) -> Message:
     """The uncompressed updates: d floats each."""
     values = tree.at_least_float32(tree.flatten(tree.subtract(params, tree.stacked(start))))
