@@ -81,6 +81,10 @@ def _composed(method: str | AnyMethod, *bricks: str | Brick) -> AnyMethod:
             )
         method, bricks = ALGORITHMS[base], (*first_bricks, *bricks)
     for brick in bricks:
+        if isinstance(brick, str) and ".py" in brick:  # a word of the command line, which finds such bricks by itself
+            raise ValueError(
+                f"{brick} names an object of a file; import the brick, and give it: fljax.compose(..., brick)"
+            )
         if isinstance(brick, str) and brick not in BRICKS:
             fitting = [one.name for one in BRICKS.values() if one.slot in method.slots]
             message = unknown("brick", brick, BRICKS)

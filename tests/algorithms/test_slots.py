@@ -90,6 +90,8 @@ def test_a_brick_that_is_no_name_is_refused_in_a_line():
         compose(["fedavg"])
     with pytest.raises(ValueError, match=r"^krum is a brick; name a method first, such as 'fedavg\+krum'"):
         compose("krum")
+    with pytest.raises(ValueError, match=r"^\./mine\.py:pale names an object of a file; import the brick, and give it"):
+        compose("fedavg+./mine.py:pale")
     assert compose("fedavg + median") is compose("fedavg+median")
 
 
