@@ -131,6 +131,11 @@ def where(mask: AnyArray, on_true: Stacked, on_false: Stacked) -> Stacked:
     return jax.tree.map(lambda a, b: jnp.where(along(mask, a) if mask.ndim else mask, a, b), on_true, on_false)
 
 
+def mixture(share: AnyArray, a: Params, b: Params) -> Params:
+    """``share a + (1 - share) b`` with a share () or, for stacked models, (rows,); running statistics too."""
+    return as_before(jax.tree.map(lambda x, y: y + along(share, x) * (x - y), a, b), b)
+
+
 def along(row: AnyArray, leaf: AnyArray) -> AnyArray:
     """``row`` (rows,) shaped to broadcast against ``leaf`` (rows, ...)."""
     return row.reshape(row.shape + (1,) * (leaf.ndim - row.ndim))

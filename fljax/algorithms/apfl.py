@@ -65,7 +65,7 @@ def apfl(model: Model, work: Work, *, weighting: Weighting = "size", combine: Co
         combine=combine,
         weighting=weighting,
         begin=begin,
-        deployed=lambda held: mixture(held["alpha"], held["own"], held["w"]),
+        deployed=lambda held: tree.mixture(held["alpha"], held["own"], held["w"]),
     )
 
     def init(key: Key, hyper: APFLHyper, data: ClientData) -> State:
@@ -73,11 +73,6 @@ def apfl(model: Model, work: Work, *, weighting: Weighting = "size", combine: Co
         return State(server, own | {"alpha": jnp.full(data.size.shape, hyper.alpha, jnp.float32)})
 
     return rounds._replace(init=init)
-
-
-def mixture(alpha: Array, own: Params, w: Params) -> Params:
-    """``alpha v + (1 - alpha) w`` for one client, or row by row for stacked clients; running statistics too."""
-    return tree.as_before(jax.tree.map(lambda v, w: w + tree.along(alpha, v) * (v - w), own, w), w)
 
 
 def mixed(loss: Loss) -> Loss:
@@ -88,7 +83,7 @@ def mixed(loss: Loss) -> Loss:
 
     def both(held: Params, statistics: Params, batch: Batch, key: Key) -> tuple[Array, Params]:
         fixed_w = jax.lax.stop_gradient(held["w"])
-        mixed_params = mixture(held["alpha"], held["own"], fixed_w)
+        mixed_params = tree.mixture(held["alpha"], held["own"], fixed_w)
         value, updated = loss(tree.join_statistics(mixed_params, statistics), batch, key)
         copy_loss, _ = loss(tree.join_statistics(held["w"], statistics), batch, key)
         return value + copy_loss - jax.lax.stop_gradient(copy_loss), updated

@@ -79,7 +79,8 @@ def fedphp(
         theta, own = ModelTable(start.params["global"], start.row), start.params["own"]
         trained = train(hyper, theta, cohort, taught(model, hyper, transfer), work, own["model"])
         mu = hyper.mu * jnp.minimum(own["participations"] / hyper.rise, 1.0)
-        new_own = {"model": moved(own["model"], trained.params, mu), "participations": own["participations"] + 1}
+        inherited_model = tree.mixture(mu, own["model"], trained.params)
+        new_own = {"model": inherited_model, "participations": own["participations"] + 1}
         # A diverged client keeps its old values.
         return trained._replace(params={"global": trained.params, "own": tree.where(trained.ok, new_own, own)})
 
@@ -98,11 +99,6 @@ def fedphp(
 def inherited(theta: Params) -> dict[str, Any]:
     """What a client keeps before it first participates: its inherited model, which is theta, and z_i."""
     return {"model": theta, "participations": jnp.float32(0)}
-
-
-def moved(old: Params, new: Params, mu: Array) -> Params:
-    """``mu old + (1 - mu) new``, row by row; mu (cohort,). Running statistics too."""
-    return tree.as_before(jax.tree.map(lambda p, w: w + tree.along(mu, p) * (p - w), old, new), old)
 
 
 def taught(model: Model, hyper: FedPHPHyper, transfer: str) -> Loss:
