@@ -15,7 +15,6 @@ from fljax.choices import Least
 from fljax.client.objectives import proximal, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, mean, method, train, two_models
-from fljax.rounds.averaging import join_from_shared
 from fljax.types import Algorithm, Cohort, Model, ModelTable, Trained, Work
 
 
@@ -59,5 +58,4 @@ def ditto(
         personal = train(personal_hyper, start.params["own"], cohort, proximal(loss, hyper.lam), personal_work, theta)
         return Trained({"global": shared.params, "own": personal.params}, personal.loss, shared.ok & personal.ok)
 
-    rounds = two_models(model, local, "own", combine=combine, weighting=weighting)
-    return rounds._replace(join=join_from_shared(rounds))
+    return two_models(model, local, "own", combine=combine, weighting=weighting)

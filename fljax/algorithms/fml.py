@@ -19,7 +19,6 @@ from fljax.client.objectives import Loss, batch_mean
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, mean, method, train, two_models
-from fljax.rounds.averaging import join_from_shared
 from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params, Trained, Work
 
 
@@ -47,8 +46,7 @@ def fml(model: Model, work: Work, *, weighting: Weighting = "size", combine: Com
         trained = train(hyper, pair, cohort, mutual(model, hyper), work)
         return trained._replace(params=tree.apart(trained.params))
 
-    rounds = two_models(model, local, "own", combine=combine, weighting=weighting)
-    return rounds._replace(join=join_from_shared(rounds))
+    return two_models(model, local, "own", combine=combine, weighting=weighting)
 
 
 def mutual(model: Model, hyper: FMLHyper) -> Loss:

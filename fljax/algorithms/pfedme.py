@@ -9,7 +9,8 @@ Differences from the paper: as in the official code, the personal model continue
 round at the server's model. Clients are weighted by size; equally in the paper (``weighting="uniform"``). Clients do
 ``work.epochs`` epochs, not R batches. Absent clients do nothing; in Algorithm 1 and the code all clients train, and a
 sample of them is averaged. The code adds 0.001 times the personal model to its gradient; here weight decay applies to
-the copy. A client of the federation that was never sampled is tested with the initial model.
+the copy. A client of the federation that was never sampled is tested with the initial model; a new client, before it
+trains, with the server's.
 """
 
 import jax

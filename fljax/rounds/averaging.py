@@ -146,6 +146,8 @@ def two_models(
 ) -> Algorithm:
     """`averaging` of clients that hold ``{"global": theta, "own": v_i}``: "global" is shared; both start equal.
 
+    If clients are tested with their own models, a new client's starts as the server's model (`join_from_shared`).
+
     Args:
         model: the network.
         local: ``(hyper, start, cohort) -> Trained``, the clients' part of a round, with both models.
@@ -162,7 +164,7 @@ def two_models(
         theta = model.init(key)
         return {"global": theta, "own": theta}
 
-    return averaging(
+    rounds = averaging(
         model,
         local,
         sharing=GLOBAL_AND_OWN,
@@ -171,14 +173,13 @@ def two_models(
         begin=begin,
         deployed=itemgetter(deployed),
     )
+    return rounds._replace(join=join_from_shared(rounds)) if deployed == "own" else rounds
 
 
 def join_from_shared(
     rounds: Algorithm, keeps: Callable[[Params], Any] = lambda shared: shared
 ) -> Callable[..., ModelTable]:
-    """The `Algorithm.join` of `two_models`: a new client's own model starts as the server's, then ``rounds`` train it.
-
-    The server stays fixed.
+    """An `Algorithm.join`: a new client's own model starts as the server's, which stays fixed; ``rounds`` train it.
 
     Args:
         rounds: the method.

@@ -205,8 +205,9 @@ def test_fml_needs_classes(key, federation):
         fljax.simulate(fml(model, WORK), fml.Hyper(), numbers, key, 1)
 
 
-def test_newcomers_to_fml_begin_with_the_servers_model(key, model, federation):
-    algorithm, hyper = fml(model, WORK), fml.Hyper(lr=0.1)
+@pytest.mark.parametrize("method", [fml, pfedme], ids=["fml", "pfedme"])
+def test_newcomers_begin_with_the_servers_model(key, model, federation, method):
+    algorithm, hyper = method(model, WORK), method.Hyper(lr=0.1)
     state = final(algorithm, hyper, federation, key)
     joined = algorithm.join(key, as_traced(hyper), state, federation.train, jnp.int32(0))
     chex.assert_trees_all_close(fljax.client_model(joined, 2), state.server)
