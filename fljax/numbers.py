@@ -9,7 +9,7 @@ import dataclasses
 import types
 from collections.abc import Callable, Iterable
 from functools import cache, reduce, wraps
-from typing import Any, TypeVar, dataclass_transform, get_args
+from typing import Any, Self, TypeVar, dataclass_transform, get_args
 
 import jax
 from jax import Array
@@ -222,6 +222,10 @@ class LearningRate:
     lr_decay: Scalar | None = number(None, "factor on lr per round; None: constant", above=0, most=1)
 
     replace = replace
+
+    def with_lr(self, lr: Scalar | None) -> Self:
+        """The same hyperparameters with another learning rate; None: unchanged."""
+        return self if lr is None else self.replace(lr=lr)
 
     def lr_of(self, round: Array) -> Scalar:
         """The learning rate of a round, counted from 0: ``lr * lr_decay ** round``."""

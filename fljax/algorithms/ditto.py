@@ -54,7 +54,7 @@ def ditto(
         theta = ModelTable(start.params["global"], start.row)
         shared = train(hyper, theta, cohort, loss, work)
         # Personal branch: V_i <- V_i - eta_p (g(V_i) + lambda (V_i - theta)), on the same batches.
-        personal_hyper = hyper if hyper.personal_lr is None else hyper.replace(lr=hyper.personal_lr)
+        personal_hyper = hyper.with_lr(hyper.personal_lr)
         personal = train(personal_hyper, start.params["own"], cohort, proximal(loss, hyper.lam), personal_work, theta)
         return Trained({"global": shared.params, "own": personal.params}, personal.loss, shared.ok & personal.ok)
 

@@ -91,8 +91,7 @@ def fedkd(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorit
     def round(key: Key, hyper: FedKDHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         received = tree.broadcast(state.server, cohort.ids.shape[0])
         start = tree.own({"mentee": received, **state.clients})
-        mentee_hyper = hyper if hyper.mentee_lr is None else hyper.replace(lr=hyper.mentee_lr)
-        mentee_optimizer = local_optimizer(mentee_hyper, work, cohort.round)
+        mentee_optimizer = local_optimizer(hyper.with_lr(hyper.mentee_lr), work, cohort.round)
         trained = train_parts(hyper, start, cohort, mutual(model), work, None, mentee=mentee_optimizer)
         mentee, clients = trained.params["mentee"], {name: trained.params[name] for name in state.clients}
         progress = jnp.minimum(cohort.round.astype(jnp.float32) / hyper.rise, 1.0)

@@ -16,10 +16,9 @@ from fljax.client.finetune import client_keys
 from fljax.client.local import train_clients
 from fljax.client.map import AtHome
 from fljax.client.objectives import batch_mean, training_loss
-from fljax.client.optimizer import local_optimizer
 from fljax.data.federation import as_inputs
 from fljax.rounds.averaging import Deploy
-from fljax.rounds.tuning import TunedHyper, tuned
+from fljax.rounds.tuning import TunedHyper, tuned, tuning_optimizer
 from fljax.types import Batch, ClientData, Examples, Key, Model, ModelTable, Params, State, Work
 
 MOST_FEATURES = 1 << 24
@@ -63,8 +62,7 @@ def head_tuned(deploy: Deploy, model: Model, work: Work, ft_epochs: Natural) -> 
             logits = see(model, params | head, empty_input, key, lambda h: batch_features.astype(h.dtype)).logits
             return batch_mean(model.loss(logits, y[batch.x]), batch.weight), head
 
-        lr = hyper.lr if hyper.ft_lr is None else hyper.ft_lr
-        optimizer = local_optimizer(hyper.replace(lr=lr, lr_decay=None), work, jnp.int32(0))
+        optimizer = tuning_optimizer(hyper, work)
         ft_work, models = work._replace(epochs=ft_epochs, terms=()), tree.stacked(initial)
         start = tree.own({model.layers[-1]: models[model.layers[-1]]})
         trained = train_clients(

@@ -1,6 +1,7 @@
 """Fine-tuning before the test: a method's deployed models are trained further on each client's own data."""
 
 import jax.numpy as jnp
+import optax
 
 from fljax.argument_kinds import checked_kinds
 from fljax.choices import Natural
@@ -40,9 +41,13 @@ def tuned(deploy: Deploy, loss: Loss, work: Work, ft_epochs: Natural, frozen: tu
         return deploy
 
     def deploy_tuned(key: Key, hyper: TunedHyper, state: State, data: ClientData) -> ModelTable:
-        lr = hyper.lr if hyper.ft_lr is None else hyper.ft_lr
-        optimizer = frozen_optimizer(local_optimizer(hyper.replace(lr=lr, lr_decay=None), work, jnp.int32(0)), frozen)
+        optimizer = frozen_optimizer(tuning_optimizer(hyper, work), frozen)
         initial, tuning_work = deploy(key, hyper, state, data), work._replace(epochs=ft_epochs)
         return fine_tune(key, initial, data, frozen_loss(loss, frozen), optimizer, tuning_work)
 
     return deploy_tuned
+
+
+def tuning_optimizer(hyper: TunedHyper, work: Work) -> optax.GradientTransformation:
+    """The clients' optimiser with the learning rate of fine-tuning."""
+    return local_optimizer(hyper.with_lr(hyper.ft_lr).replace(lr_decay=None), work, jnp.int32(0))
