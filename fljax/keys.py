@@ -47,3 +47,8 @@ def descend(key: Key, *path: ArrayLike, depth: ArrayLike | None = None) -> Key:
     derived = lax.fori_loop(0, len(path), below, jnp.broadcast_to(data, (*flat.shape[1:], *data.shape)))
     derived = derived.reshape(*shape, *data.shape)
     return derived if is_raw else typed(derived)
+
+
+def uniforms(keys: Key, *shape: int) -> Array:
+    """(keys, *shape) float32 random numbers in [0, 1), each row drawn with its own key."""
+    return jax.vmap(lambda key: jax.random.uniform(key, shape, jnp.float32))(keys)

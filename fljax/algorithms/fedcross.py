@@ -16,13 +16,13 @@ clients with the model that they trained last.
 
 from typing import Literal
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
 from fljax.choices import Positive
 from fljax.client.objectives import predictor, training_loss
+from fljax.keys import uniforms
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Weighting, client_weight, method, reported, train
 from fljax.rounds.cohort import keys_for
@@ -99,7 +99,7 @@ def fedcross(
 
 def dispatched(cohort: Cohort, n_models: int) -> Array:
     """(cohort,) int32 the model of each participant: those that are active take turns, in an order drawn by id."""
-    place = jax.vmap(lambda key: jax.random.uniform(key, (), jnp.float32))(keys_for(cohort, DISPATCH))
+    place = uniforms(keys_for(cohort, DISPATCH))
     order = jnp.argsort(jnp.where(cohort.active, place, jnp.inf))
     return jnp.argsort(order).astype(jnp.int32) % n_models
 

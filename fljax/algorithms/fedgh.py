@@ -21,6 +21,7 @@ from fljax.client.class_means import feature_sums
 from fljax.client.features import head_shape, linear
 from fljax.client.objectives import batch_mean, predictor, training_loss
 from fljax.data.labels import check_classes
+from fljax.keys import uniforms
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import check_not_private, method, only, reported, train
 from fljax.rounds.cohort import keys_for
@@ -65,14 +66,15 @@ def fedgh(model: Model, work: Work, *, server_batch: Positive = 1) -> Algorithm:
         sums = feature_sums(model, trained.params, cohort.data, n_classes)
         is_shown = sums.count > 0
         is_sent = is_shown & (cohort.active & trained.ok)[:, None]
-        new_head = trained_head(hyper, state.server[head], sums.mean, is_sent, places(cohort, n_classes))
+        place = uniforms(keys_for(cohort, ORDER), n_classes)
+        new_head = trained_head(hyper, state.server[head], sums.mean, is_sent, place)
         # A client sends each mean with its class, and receives the head.
         up = is_shown.sum(1).astype(jnp.float32) * (d + 1.0)
         metrics = reported(trained, up, tree.size(state.server))
         return State(state.server | {head: new_head}, sharing.split(trained.params)[1]), metrics
 
     def trained_head(hyper: FedGHHyper, head: Params, means: Array, is_sent: Array, place: Array) -> Params:
-        """The head after a step on each ``server_batch`` of the means that were sent, in the order of their places."""
+        """The head after a step on each ``server_batch`` of the means that were sent, in the order of ``place``."""
         n_clients, n_classes = is_sent.shape
         order = jnp.argsort(jnp.where(is_sent, place, jnp.inf).reshape(-1))
         order = jnp.pad(order, (0, -order.shape[0] % server_batch))
@@ -93,8 +95,3 @@ def fedgh(model: Model, work: Work, *, server_batch: Positive = 1) -> Algorithm:
         return sharing.held(state.server, state.clients, data.n_clients)
 
     return Algorithm(init, round, deploy, predictor(model), loss=model.loss)
-
-
-def places(cohort: Cohort, n_classes: int) -> Array:
-    """(cohort, classes) random places in the order of the server's steps, each participant's drawn by its key."""
-    return jax.vmap(lambda key: jax.random.uniform(key, (n_classes,), jnp.float32))(keys_for(cohort, ORDER))

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fljax.keys import uniforms
 from fljax.rounds.check_like import check_like
 from fljax.rounds.uplink.chain import Memory, Transform
 from fljax.rounds.uplink.message import Message, Trip
@@ -123,7 +124,7 @@ def fang(b: float) -> Craft:
         most = jnp.where(seen.honest[:, None], seen.own, -jnp.inf).max(axis=0)
         low = jnp.where(least > 0, least / b, least * b)
         high = jnp.where(most > 0, most * b, most / b)
-        uniform = jax.vmap(lambda key: jax.random.uniform(key, least.shape, jnp.float32))(seen.key)
+        uniform = uniforms(seen.key, *least.shape)
         below = low[None, :] + uniform * (least - low)[None, :]
         above = most[None, :] + uniform * (high - most)[None, :]
         return jnp.where(seen.mean[None, :] > 0, below, above)

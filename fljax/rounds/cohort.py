@@ -11,7 +11,7 @@ from fljax.client.finetune import client_keys
 from fljax.client.local import steps_taken
 from fljax.client.map import AtHome
 from fljax.data.federation import select
-from fljax.keys import descend
+from fljax.keys import descend, uniforms
 from fljax.placement import n_client_devices, whole
 from fljax.rounds.draw_checks import as_drawn
 from fljax.rounds.sampling import Draw, uniform
@@ -61,7 +61,7 @@ def cohort_of(
         ids, active = whole(ids[order]), whole(active[order])
     keys_of_clients = descend(keys.clients, ids)
     if dropout is not None:
-        random_numbers = jax.vmap(lambda key: jax.random.uniform(key, (), jnp.float32))(descend(keys.dropout, ids))
+        random_numbers = uniforms(descend(keys.dropout, ids))
         stays = random_numbers >= dropout
         if not sampling.is_independent:  # otherwise whether a client counts would depend on others' dropout
             active_numbers = jnp.where(active, random_numbers, -1.0)

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from fljax.argument_kinds import checked_kinds
 from fljax.choices import Positive, check_choices
-from fljax.keys import descend
+from fljax.keys import descend, uniforms
 from fljax.ranges import real
 from fljax.rounds.per_client import for_each_client, numbers_of_clients
 from fljax.rounds.sampling import Sampling
@@ -52,7 +52,7 @@ def stragglers(sampling: Sampling, rate: float, *, least: float = 0.0, epochs: P
 def _stragglers(sampling: Sampling, rate: float, least: float, epochs: int | None) -> Sampling:
     def effort(key: Key, ids: Array) -> Array:
         keys = descend(jax.random.fold_in(key, _EFFORT), ids)  # one per client, whatever their order
-        chance, share = jax.vmap(lambda key: jax.random.uniform(key, (2,), jnp.float32))(keys).T
+        chance, share = uniforms(keys, 2).T
         if epochs is None:
             share = 1 - (1 - least) * share
         else:

@@ -17,6 +17,7 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.argument_kinds import checked_kinds
+from fljax.keys import uniforms
 from fljax.matrices import one_sided_jacobi, orthonormal
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds.uplink.chain import NOTHING, Memory, Transform
@@ -59,7 +60,7 @@ class RandomKHyper:
 def _random_k(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
     message, d = message.multiplied_out(), message.values.shape[1]
     share = jnp.asarray(hyper.random_share, jnp.float32)
-    is_sent = jax.vmap(lambda key: jax.random.uniform(key, (d,), jnp.float32))(trip.key) < share
+    is_sent = uniforms(trip.key, d) < share
     values = jnp.where(is_sent, message.values / share, 0.0)
     # Of a dense message, zeros are sent too; of a sparse one, the numbers that remain.
     n_places = is_sent.sum(axis=1).astype(jnp.float32) * (message.n_places / d)
