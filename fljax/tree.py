@@ -145,7 +145,7 @@ def split_statistics(params: Params) -> tuple[Params, Params]:
     """``params`` as (trainable subtrees, running statistics): two dicts, which ``|`` joins again."""
     if not (isinstance(params, dict) and STATISTICS in params):
         return params, {}
-    return {name: leaf for name, leaf in params.items() if name != STATISTICS}, {STATISTICS: params[STATISTICS]}
+    return without(params, STATISTICS), {STATISTICS: params[STATISTICS]}
 
 
 def join_statistics(trainable: Params, statistics: Params) -> Params:
@@ -240,6 +240,11 @@ def as_matrix(leaf: Array) -> Array:
 def select(params: Params, layers: tuple[str, ...]) -> Params:
     """The subtrees of the named layers, of one model or of stacked models."""
     return {name: params[name] for name in layers}
+
+
+def without(params: Params, *names: str) -> Params:
+    """``params`` without the subtrees of these names."""
+    return {name: part for name, part in params.items() if name not in names}
 
 
 def check_layers(layers: tuple[str, ...], known: Iterable[str]) -> None:

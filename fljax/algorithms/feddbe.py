@@ -42,14 +42,9 @@ class FedDBEHyper(LocalHyper):
 
 
 SHARED_AND_OWN = Sharing(
-    split=lambda held: (without(held, BIAS), held[BIAS]), join=lambda shared, own: shared | {BIAS: own}
+    split=lambda held: (tree.without(held, BIAS), held[BIAS]), join=lambda shared, own: shared | {BIAS: own}
 )
 """A client holds the server's model with the consensus beside its layers, and its own vector."""
-
-
-def without(held: Params, *names: str) -> Params:
-    """What a client holds, without the parts of these names."""
-    return {name: part for name, part in held.items() if name not in names}
 
 
 @method(
@@ -74,7 +69,7 @@ def feddbe(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
     def local(hyper: FedDBEHyper, start: ModelTable, cohort: Cohort) -> Trained:
         consensus = start.params["consensus"][0]
         zeros = jnp.zeros_like(start.params[BIAS])
-        network = without(start.params, "consensus", BIAS)
+        network = tree.without(start.params, "consensus", BIAS)
         parts = {"model": network, BIAS: start.params[BIAS], "running": zeros}
         loss = debiased(model, hyper, consensus)
         trained = train_parts(hyper, start._replace(params=parts), cohort, loss, work, "model", running=optax.sgd(1.0))
@@ -88,14 +83,14 @@ def feddbe(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
         combine=on_layers(combine, model.layers),
         weighting=weighting,
         begin=begin,
-        n_sent=lambda shared: tree.size(without(shared, "consensus")),
-        deployed=lambda held: without(held, "consensus"),
+        n_sent=lambda shared: tree.size(tree.without(shared, "consensus")),
+        deployed=lambda held: tree.without(held, "consensus"),
     )
 
     def init(key: Key, hyper: FedDBEHyper, data: ClientData) -> State:
         server, own = rounds.init(key, hyper, data)
         shared, memory = shared_and_memory(server)
-        network = without(shared, "consensus")
+        network = tree.without(shared, "consensus")
         models = train_beforehand(jax.random.fold_in(key, 1), hyper, network, data, model, work).params
         sums = client_sums(lambda w, batch: see(model, w, batch.x, None).features, models, data)
         ok = jnp.isfinite(sums).all(1)

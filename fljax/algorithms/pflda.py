@@ -77,20 +77,15 @@ def pflda(
         combine=combine,
         weighting=weighting,
         begin=begin,
-        deployed=network_of,
+        deployed=lambda held: tree.without(held, SHARED),
     )
-
-
-def network_of(held: Params) -> Params:
-    """The client's own network in what it holds."""
-    return {name: leaf for name, leaf in held.items() if name != SHARED}
 
 
 def under_shared_head(loss: Loss, own: str) -> Loss:
     """``loss`` of the body with the shared head."""
 
     def shared_loss(held: Params, batch: Batch, key: Key) -> tuple[Array, Params]:
-        value, updated = loss(network_of(held) | {own: held[SHARED]}, batch, key)
+        value, updated = loss(tree.without(held, SHARED) | {own: held[SHARED]}, batch, key)
         return value, updated | {own: held[own], SHARED: held[SHARED]}
 
     return shared_loss
@@ -100,7 +95,7 @@ def near_shared_head(loss: Loss, own: str, lam: Scalar) -> Loss:
     """``loss`` of the own network plus ``lam / 2`` times the squared distance of its head to the shared head."""
 
     def own_loss(held: Params, batch: Batch, key: Key) -> tuple[Array, Params]:
-        value, updated = loss(network_of(held), batch, key)
+        value, updated = loss(tree.without(held, SHARED), batch, key)
         distance = tree.squared_norm(tree.subtract(held[own], held[SHARED]))
         return value + lam / 2 * distance, updated | {SHARED: held[SHARED]}
 
