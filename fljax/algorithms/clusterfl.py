@@ -99,6 +99,11 @@ def clusterfl(
         weight = client_weight("uniform", cohort, trained.ok)
         return Upload(ModelTable(models, cohort.ids), trained.params, weight, trained)
 
+    def held(hyper: ClusterFLHyper, is_clustered: Array, models: Any, mean: ModelTable, cohort: Cohort) -> Trained:
+        # w_i <- w_i - eta (g(w_i) + 2 alpha w_i - 2 beta mean_{a_i}), from the client's own model.
+        alpha, beta = (jnp.where(is_clustered, weight, 0.0) for weight in (hyper.alpha, hyper.beta))
+        return train(hyper, models, cohort, with_cluster_penalty(training_loss(model), alpha, beta), work, mean)
+
     def receive(key: Key, hyper: ClusterFLHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         (models, means, label, memory), trained = state.server, upload.rest
         models = tree.put(models, cohort.ids, upload.params, upload.weight > 0)
@@ -113,11 +118,6 @@ def clusterfl(
         metrics = reported(trained, tree.size(tree.first(means)))
         metrics |= {"label": label[cohort.ids], "n_clusters": n_occupied}
         return State(ClusterFLServer(models, means, label, memory), trained.params), metrics
-
-    def held(hyper: ClusterFLHyper, is_clustered: Array, models: Any, mean: ModelTable, cohort: Cohort) -> Trained:
-        # w_i <- w_i - eta (g(w_i) + 2 alpha w_i - 2 beta mean_{a_i}), from the client's own model.
-        alpha, beta = (jnp.where(is_clustered, weight, 0.0) for weight in (hyper.alpha, hyper.beta))
-        return train(hyper, models, cohort, with_cluster_penalty(training_loss(model), alpha, beta), work, mean)
 
     def deploy(key: Key, hyper: ClusterFLHyper, state: State, data: ClientData) -> ModelTable:
         return tree.own(state.clients)

@@ -102,6 +102,18 @@ def fedsoft(
         # Updates are relative to a model that the server knows: with "own", it does not know the initial model.
         return Upload(tree.own(mix(share, centers)), trained.params, counts, (trained, share, is_member, due))
 
+    def measured(centers: Stacked, data: ClientData) -> Array:
+        return example_shares(example_loss(model, centers, data), present(data))
+
+    def held(
+        hyper: FedSoftHyper, centers: Stacked, models: Stacked, share: Array, cohort: Cohort, takes_part: Array
+    ) -> Trained:
+        # sum_s u_is |w - c_s|^2 = |w - sum_s u_is c_s|^2 + constant, as the importances sum to 1.
+        anchor, data = mix(share, centers), cohort.data
+        training_cohort = cohort._replace(data=data._replace(size=jnp.where(takes_part, data.size, 0)))
+        loss = proximal(training_loss(model), hyper.lam)
+        return train(hyper, models if start == "own" else anchor, training_cohort, loss, work, anchor)
+
     def receive(key: Key, hyper: FedSoftHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         (centers, (own_models, _)), (trained, share, is_member, due) = state, upload.rest
         takes_part = is_member.any(axis=0)
@@ -113,18 +125,6 @@ def fedsoft(
         centers = tree.where(weight.sum(axis=1) > 0, mix(weight, models), centers)
         metrics = {"loss": reported_losses(trained, takes_part, cohort), "ok": trained.ok, **memberships(share, cohort)}
         return State(centers, FedSoftClients(own_models, share)), metrics | sent(centers, due, takes_part)
-
-    def held(
-        hyper: FedSoftHyper, centers: Stacked, models: Stacked, share: Array, cohort: Cohort, takes_part: Array
-    ) -> Trained:
-        # sum_s u_is |w - c_s|^2 = |w - sum_s u_is c_s|^2 + constant, as the importances sum to 1.
-        anchor, data = mix(share, centers), cohort.data
-        training_cohort = cohort._replace(data=data._replace(size=jnp.where(takes_part, data.size, 0)))
-        loss = proximal(training_loss(model), hyper.lam)
-        return train(hyper, models if start == "own" else anchor, training_cohort, loss, work, anchor)
-
-    def measured(centers: Stacked, data: ClientData) -> Array:
-        return example_shares(example_loss(model, centers, data), present(data))
 
     def sent(centers: Stacked, due: Array, takes_part: Array) -> Metrics:
         """The model up and all centers down; importances up when measured, for which all centers are needed too."""

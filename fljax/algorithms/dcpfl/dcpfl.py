@@ -133,6 +133,16 @@ def dcpfl(
         weight = client_weight("uniform", cohort, local.trained.ok)
         return Upload(tree.own(models), local.trained.params, weight, local)
 
+    def downloaded(server: DCPFLServer, clients: DCPFLClient, ids: Array) -> Stacked:
+        label = server.groups.label[ids]
+        return refreshed(server.table, units, stale(server.table, label, clients.seen), label, clients.model)
+
+    def on_trial_from(server: DCPFLServer, ids: Array) -> Stacked:
+        """M0 and M1 of every participant: (2, cohort, ...)."""
+        groups = server.groups
+        models = tree.take(server.table.theta, groups.label[ids])
+        return tree.stack([models, tree.take(server.next_theta, groups.next_label[ids])])
+
     def receive(key: Key, hyper: DCPFLHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         # Clients continue from their models as they arrived, because the trial uses these.
         ((table, old_groups, watched, next_theta), clients), local = state, upload.rest
@@ -173,16 +183,6 @@ def dcpfl(
         """Mean of the models sent, by group on trial; a group without participants gets its parent's model."""
         parents = inherit(table.theta, groups.label, groups.next_label)
         return cluster_mean(sent.params, sent.weight, groups.next_label[ids], empty=parents)
-
-    def on_trial_from(server: DCPFLServer, ids: Array) -> Stacked:
-        """M0 and M1 of every participant: (2, cohort, ...)."""
-        groups = server.groups
-        models = tree.take(server.table.theta, groups.label[ids])
-        return tree.stack([models, tree.take(server.next_theta, groups.next_label[ids])])
-
-    def downloaded(server: DCPFLServer, clients: DCPFLClient, ids: Array) -> Stacked:
-        label = server.groups.label[ids]
-        return refreshed(server.table, units, stale(server.table, label, clients.seen), label, clients.model)
 
     def deploy(key: Key, hyper: DCPFLHyper, state: State, data: ClientData) -> ModelTable:
         server, clients = state

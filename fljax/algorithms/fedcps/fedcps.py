@@ -191,28 +191,6 @@ def fedcps(
         theta = ModelTable(travelling(server.theta), personal.kept.label)
         return Upload(theta, travelling(personal.trained.params), weight, (personal, chooses))
 
-    def travelling(params: Stacked) -> Stacked:
-        """The layers that are sent; the other layers stay with the client."""
-        return split(params, roles.personal)[0]
-
-    def receive(key: Key, hyper: FedCPSHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
-        (server, clients), weight = state, upload.weight
-        (new, lam, drift, trained), chooses = upload.rest
-        # theta_j <- theta_j + mean of Delta_i = w_i - theta_j over its members: the mean of their w_i. Weight sharing:
-        # theta_j[base] <- mean of w_i[base] over all participants.
-        sent = Sent(upload.params, weight, new.label)
-        theta, memory = means(combining, hyper, server.memory, server.theta, sent, roles, shared_mean)
-        changed = (weight > 0) & (clients.label >= 0) & (new.label != clients.label)
-        spread = server.spread
-        if lambda_mode in FLOORS:
-            floor = FLOORS[lambda_mode]
-            spread = update_spread(spread, drift, weight, new.label, hyper.memory, new.distance, floor)
-        quiet = jnp.where(changed.any(), 0, server.quiet + 1)
-        metrics = {"loss": trained.loss, "ok": trained.ok, "label": new.label, "lambda": lam}
-        metrics |= {"n_clusters": n_occupied(new.label, cohort, n_clusters), "n_changed": changed.sum(dtype=jnp.int32)}
-        metrics |= sends(theta, roles, chooses, lambda_mode)
-        return State(FedCPSServer(theta, spread, quiet, cohort.round + 1, server.mean_size, memory), new), metrics
-
     def personalise(
         hyper: FedCPSHyper,
         server: FedCPSServer,
@@ -238,10 +216,6 @@ def fedcps(
         own_distance = jnp.where(trained.ok, own_distance, clients.distance) if with_distance else clients.distance
         return Personal(FedCPSClient(trained.params, label, own_distance), lam, drift, trained)
 
-    def with_personal(theta: ModelTable, models: Stacked) -> ModelTable:
-        """The cluster models that clients hold, with each client's own personal layers."""
-        return tree.own(replace_layers(tree.stacked(theta), roles.personal, models)) if roles.personal else theta
-
     def losses(theta: Stacked, models: Stacked, data: ClientData) -> Array:
         """F_i of every cluster model, completed by the client's own personal layers: (clients, clusters)."""
         n_clients = data.n_clients
@@ -250,6 +224,32 @@ def fedcps(
             return client_loss(model, with_personal(tree.everyone(tree.take(theta, j), n_clients), models), data)
 
         return lax.map(of_cluster, jnp.arange(n_clusters)).T
+
+    def with_personal(theta: ModelTable, models: Stacked) -> ModelTable:
+        """The cluster models that clients hold, with each client's own personal layers."""
+        return tree.own(replace_layers(tree.stacked(theta), roles.personal, models)) if roles.personal else theta
+
+    def travelling(params: Stacked) -> Stacked:
+        """The layers that are sent; the other layers stay with the client."""
+        return split(params, roles.personal)[0]
+
+    def receive(key: Key, hyper: FedCPSHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
+        (server, clients), weight = state, upload.weight
+        (new, lam, drift, trained), chooses = upload.rest
+        # theta_j <- theta_j + mean of Delta_i = w_i - theta_j over its members: the mean of their w_i. Weight sharing:
+        # theta_j[base] <- mean of w_i[base] over all participants.
+        sent = Sent(upload.params, weight, new.label)
+        theta, memory = means(combining, hyper, server.memory, server.theta, sent, roles, shared_mean)
+        changed = (weight > 0) & (clients.label >= 0) & (new.label != clients.label)
+        spread = server.spread
+        if lambda_mode in FLOORS:
+            floor = FLOORS[lambda_mode]
+            spread = update_spread(spread, drift, weight, new.label, hyper.memory, new.distance, floor)
+        quiet = jnp.where(changed.any(), 0, server.quiet + 1)
+        metrics = {"loss": trained.loss, "ok": trained.ok, "label": new.label, "lambda": lam}
+        metrics |= {"n_clusters": n_occupied(new.label, cohort, n_clusters), "n_changed": changed.sum(dtype=jnp.int32)}
+        metrics |= sends(theta, roles, chooses, lambda_mode)
+        return State(FedCPSServer(theta, spread, quiet, cohort.round + 1, server.mean_size, memory), new), metrics
 
     def deploy(key: Key, hyper: FedCPSHyper, state: State, data: ClientData) -> ModelTable:
         server, clients = state

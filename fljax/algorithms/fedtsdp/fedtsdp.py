@@ -125,6 +125,15 @@ def fedtsdp(
         start, trained = trained_locally(hyper, state, cohort)
         return Upload(tree.own(start), trained.params, client_weight("size", cohort, trained.ok), trained)
 
+    def trained_locally(hyper: FedTSDPHyper, state: State, cohort: Cohort) -> tuple[Stacked, Trained]:
+        # w_i = LocalTrain(M . Theta_{a_i} + (1 - M) . W_i).
+        server = state.server
+        start = compose(server.centers, server.label[cohort.ids], server.depth, state.clients)
+        return start, train(hyper, start, cohort, training_loss(model), work)
+
+    def compose(centers: Stacked, label: Array, depth: Array, models: Stacked) -> Stacked:
+        return select_layers(model.layers, depth, tree.take(centers, label), models, boundary)
+
     def receive(key: Key, hyper: FedTSDPHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         (centers, label, depth, q, memory), trained = state.server, upload.rest
         models, weight, public = upload.params, upload.weight, public_images(cohort.public, n_public, public_batch)
@@ -157,15 +166,6 @@ def fedtsdp(
         by_id = jnp.argsort(cohort.ids)  # the same clients are probed however devices share the cohort
         statistic, spread = tendency(key_hopkins, outputs[by_id], whole(counts)[by_id], n_probes, n_draws)
         return rows, outputs, {"hopkins": statistic, "hopkins_spread": spread}
-
-    def trained_locally(hyper: FedTSDPHyper, state: State, cohort: Cohort) -> tuple[Stacked, Trained]:
-        # w_i = LocalTrain(M . Theta_{a_i} + (1 - M) . W_i).
-        server = state.server
-        start = compose(server.centers, server.label[cohort.ids], server.depth, state.clients)
-        return start, train(hyper, start, cohort, training_loss(model), work)
-
-    def compose(centers: Stacked, label: Array, depth: Array, models: Stacked) -> Stacked:
-        return select_layers(model.layers, depth, tree.take(centers, label), models, boundary)
 
     def deploy(key: Key, hyper: FedTSDPHyper, state: State, data: ClientData) -> ModelTable:
         server = state.server
