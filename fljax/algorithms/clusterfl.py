@@ -95,11 +95,13 @@ def clusterfl(
     def send(key: Key, hyper: ClusterFLHyper, state: State, cohort: Cohort) -> Upload:
         models, means, label, _ = state.server
         is_clustered = cohort.round.astype(jnp.float32) >= jnp.round(hyper.warmup)
-        trained = held(hyper, is_clustered, state.clients, ModelTable(means, label[cohort.ids]), cohort)
+        trained = trained_near_means(hyper, is_clustered, state.clients, ModelTable(means, label[cohort.ids]), cohort)
         weight = client_weight("uniform", cohort, trained.ok)
         return Upload(ModelTable(models, cohort.ids), trained.params, weight, trained)
 
-    def held(hyper: ClusterFLHyper, is_clustered: Array, models: Any, mean: ModelTable, cohort: Cohort) -> Trained:
+    def trained_near_means(
+        hyper: ClusterFLHyper, is_clustered: Array, models: Any, mean: ModelTable, cohort: Cohort
+    ) -> Trained:
         # w_i <- w_i - eta (g(w_i) + 2 alpha w_i - 2 beta mean_{a_i}), from the client's own model.
         alpha, beta = (jnp.where(is_clustered, weight, 0.0) for weight in (hyper.alpha, hyper.beta))
         return train(hyper, models, cohort, with_cluster_penalty(training_loss(model), alpha, beta), work, mean)
@@ -126,7 +128,7 @@ def clusterfl(
         joined = held_with_least_loss(model, ModelTable(state.server.means, state.server.label), data)
 
         def alone(models: Stacked, cohort: Cohort) -> Trained:
-            return held(hyper, jnp.bool_(True), models, joined, cohort)
+            return trained_near_means(hyper, jnp.bool_(True), models, joined, cohort)
 
         return tree.own(train_new_clients(key, tree.stacked(joined), data, n_rounds, alone))
 

@@ -97,7 +97,7 @@ def fedsoft(
         share = lax.cond(due, lambda: measured(centers, cohort.data), lambda: share)
         is_member = drawn_by_centers(key, share, cohort, n_selected)
         takes_part = is_member.any(axis=0)
-        trained = held(hyper, centers, models, share, cohort, takes_part)
+        trained = trained_near_centers(hyper, centers, models, share, cohort, takes_part)
         counts = client_weight("size" if n_selected is None else "uniform", cohort, trained.ok & takes_part)
         # Updates are relative to a model that the server knows: with "own", it does not know the initial model.
         return Upload(tree.own(mix(share, centers)), trained.params, counts, (trained, share, is_member, due))
@@ -105,7 +105,7 @@ def fedsoft(
     def measured(centers: Stacked, data: ClientData) -> Array:
         return example_shares(example_loss(model, centers, data), present(data))
 
-    def held(
+    def trained_near_centers(
         hyper: FedSoftHyper, centers: Stacked, models: Stacked, share: Array, cohort: Cohort, takes_part: Array
     ) -> Trained:
         # sum_s u_is |w - c_s|^2 = |w - sum_s u_is c_s|^2 + constant, as the importances sum to 1.
@@ -143,7 +143,7 @@ def fedsoft(
 
         def alone(models: Stacked, cohort: Cohort) -> Trained:
             # The centers and the importances stay fixed.
-            return held(hyper, centers, models, share, cohort, jnp.ones(cohort.ids.shape, bool))
+            return trained_near_centers(hyper, centers, models, share, cohort, jnp.ones(cohort.ids.shape, bool))
 
         return tree.own(train_new_clients(key, mix(share, centers), data, n_rounds, alone))
 
