@@ -289,8 +289,8 @@ def sampling_of(sampling: Sampling | None, participation: float) -> Sampling:
         ValueError: both are given, or ``participation`` is not in (0, 1].
     """
     if sampling is None:
-        cohort_size(participation, 1)
         return uniform(participation)
+    check_kind("sampling", sampling, Sampling, "make one by fljax.rounds: uniform(0.5), by_size, poisson, fixed, table")
     if participation != 1:
         name = dict(sampling.about).get("sampling", "one of your own")
         raise ValueError(f"participation={participation} beside sampling={name}; give it to the sampling instead")
