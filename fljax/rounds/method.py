@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import cached_property, update_wrapper
 from pathlib import Path
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, get_args, overload
 
 import numpy as np
 from jax import Array
@@ -95,23 +95,17 @@ class Method(Generic[P, H]):
         check_model(model)
         static = {name: value for name, value in arguments.items() if name not in ("model", "work")}
         is_usual = "combine" not in static or static["combine"] == self.static["combine"].default
-        filled, uplinks, downlinks = dict(static), [], []
-        terms = {brick.name: brick.value for brick in self.bricks if brick.slot == "loss"}
+        of_slot = {slot: [brick for brick in self.bricks if brick.slot == slot] for slot in get_args(Slot)}
         # Augmentation comes outside of all other terms: they see one version of an example, dp_sgd each example's own.
-        terms |= {brick.name: augmented(brick.value) for brick in self.bricks if brick.slot == "augment"}
-        for brick in self.bricks:
-            if brick.slot in ("loss", "augment"):
-                continue
-            if brick.slot == "uplink":
-                uplinks.append(brick.value)
-            elif brick.slot == "downlink":
-                downlinks.append(brick.value)
-            else:
-                if brick.slot == "combine" and not is_usual:
-                    raise ValueError(
-                        f"{self.name}: {brick.name} would replace combine={static['combine']}; leave one out"
-                    )
-                filled["combine"] = brick.value if brick.slot == "combine" else brick.value(filled["combine"])
+        terms = {brick.name: brick.value for brick in of_slot["loss"]}
+        terms |= {brick.name: augmented(brick.value) for brick in of_slot["augment"]}
+        filled = dict(static)
+        for brick in of_slot["combine"]:
+            if not is_usual:
+                raise ValueError(f"{self.name}: {brick.name} would replace combine={static['combine']}; leave one out")
+            filled["combine"] = brick.value
+        for brick in of_slot["server"]:
+            filled["combine"] = brick.value(filled["combine"])
         factory: Callable[..., Algorithm] = self.factory
         algorithm = factory(model, work._replace(terms=(*work.terms, *terms.values())), **filled)
         check_kind(
@@ -126,8 +120,9 @@ class Method(Generic[P, H]):
         algorithm = algorithm._replace(about=about, predict=predict)
         if terms:
             algorithm = checking_terms(algorithm, terms)
-        algorithm = with_uplink(algorithm, chained(uplinks)) if uplinks else algorithm
-        algorithm = with_downlink(algorithm, chained(downlinks)) if downlinks else algorithm
+        for slot, link in (("uplink", with_uplink), ("downlink", with_downlink)):
+            if of_slot[slot]:
+                algorithm = link(algorithm, chained([brick.value for brick in of_slot[slot]]))
         return algorithm._replace(about=about)
 
     def __add__(self, brick: Brick) -> "Method[P, Any]":
