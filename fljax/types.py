@@ -220,6 +220,10 @@ class ModelTable(NamedTuple):
     params: Stacked  # (rows, ...), or (1, ...) for a leaf that all rows share
     row: Array  # (clients,) int32
 
+    def part(self, name: str) -> "ModelTable":
+        """The subtree ``name`` of every client's model."""
+        return self._replace(params=self.params[name])
+
 
 class About(NamedTuple):
     """An algorithm's name, static choices and hyperparameters, as plain data."""

@@ -51,7 +51,7 @@ def ditto(
 
     def local(hyper: DittoHyper, start: ModelTable, cohort: Cohort) -> Trained:
         # Global branch: w_i = LocalTrain(theta), without the proximal term.
-        theta = ModelTable(start.params["global"], start.row)
+        theta = start.part("global")
         shared = train(hyper, theta, cohort, loss, work)
         # Personal branch: V_i <- V_i - eta_p (g(V_i) + lambda (V_i - theta)), on the same batches.
         personal_hyper = hyper.with_lr(hyper.personal_lr)

@@ -63,7 +63,7 @@ def fedem(
 
     def local(hyper: LocalHyper, start: ModelTable, cohort: Cohort) -> Trained:
         check_classes(cohort.data.pool.y)
-        learners, pi = ModelTable(start.params["global"], start.row), start.params["own"]
+        learners, pi = start.part("global"), start.params["own"]
         # E step: q_m(x) ~ pi_im exp(-loss_m(x)).
         q = responsibilities(example_loss(model, tree.first(learners.params), cohort.data), pi)
         # M step: pi_im = mean_x q_m(x), and every learner by local training with weights q_m.

@@ -76,7 +76,7 @@ def fedphp(
     def local(hyper: FedPHPHyper, start: ModelTable, cohort: Cohort) -> Trained:
         if transfer == "kd":
             check_classes(cohort.data.pool.y)
-        theta, own = ModelTable(start.params["global"], start.row), start.params["own"]
+        theta, own = start.part("global"), start.params["own"]
         trained = train(hyper, theta, cohort, taught(model, hyper, transfer), work, own["model"])
         mu = hyper.mu * jnp.minimum(own["participations"] / hyper.rise, 1.0)
         inherited_model = tree.mixture(mu, own["model"], trained.params)

@@ -75,7 +75,7 @@ def gpfl(
         return params | {EMBEDDING: embedding, VALVE: valve} | untrained
 
     def local(hyper: GPFLHyper, start: ModelTable, cohort: Cohort) -> Trained:
-        received, rows = (ModelTable(start.params[name]["rows"], start.row) for name in (EMBEDDING, source))
+        received, rows = (start.part(name).part("rows") for name in (EMBEDDING, source))
         share = shares(cohort.data, received.params.shape[1])
         trained = train(hyper, start, cohort, two_ways(model, hyper), work, received, rows, share, frozen=own_names)
         # The embeddings that the client trained last; a diverged client keeps its old ones.

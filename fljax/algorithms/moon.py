@@ -39,7 +39,7 @@ def moon(model: Model, work: Work, *, weighting: Weighting = "size", combine: Co
 
     def local(hyper: MOONHyper, start: ModelTable, cohort: Cohort) -> Trained:
         # A client's own model is the last one that it sent; a diverged model is not sent.
-        theta = ModelTable(start.params["global"], start.row)
+        theta = start.part("global")
         trained = train(hyper, theta, cohort, contrasted(model, hyper), work, theta, start.params["own"])
         last = tree.where(trained.ok, trained.params, start.params["own"])
         return trained._replace(params={"global": trained.params, "own": last})
