@@ -80,7 +80,6 @@ def clusterfl(
     """ClusterFL: ``w_i <- w_i - eta (g(w_i) + 2 alpha w_i - 2 beta mean_{a_i})``; ``a`` by k-means on W when due.
 
     Args:
-        n_clusters: K.
         n_init: restarts of k-means.
     """
     combining = as_combine(combine)

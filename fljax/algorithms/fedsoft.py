@@ -76,7 +76,6 @@ def fedsoft(
 
     Args:
         work: local work; the official code has Adam.
-        n_clusters: K.
         measure_every: tau, rounds between two measurements of the importances.
         n_selected: m, number of clients that each cluster draws by importance and size and averages equally; only these
             train. None: all participants, weighted by importance and size. A participant that is not drawn reports the

@@ -37,7 +37,6 @@ def fesem_ma(
 
     Args:
         model: a chain of dense and convolutional layers, see `fljax.server.matching`.
-        n_clusters: K.
         n_sweeps: sweeps over a cluster's members in which their units are matched.
         proximal_weight: see `fljax.fesem`.
         empty: see `fljax.fesem`.

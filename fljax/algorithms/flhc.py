@@ -49,7 +49,6 @@ def flhc(
 
     Args:
         distance: of updates dw, "cosine" (``1 - cos``) or "l2".
-        linkage: how clusters are compared.
         n_clusters: the tree is cut into this many clusters; None: at the threshold.
     """
 

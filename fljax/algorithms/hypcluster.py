@@ -37,7 +37,6 @@ def hypcluster(
     """HypCluster: ``a_i = argmin_j F_i(theta_j)``; ``theta_j <- ServerOpt(theta_j, mean_j of LocalTrain(theta_j))``.
 
     Args:
-        n_clusters: K.
         server_optimizer: of each cluster, see `fljax.rounds.by_optimizer`.
         combine: computes the model that a cluster's optimiser steps towards.
     """

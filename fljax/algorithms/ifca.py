@@ -44,7 +44,6 @@ def ifca(
     """IFCA: ``a_i = argmin_j F_i(theta_j)``; ``theta_j <- mean of LocalTrain(theta_j) over a_i = j``.
 
     Args:
-        n_clusters: K, the number of cluster models.
         averaging: "model": members send trained models; "gradient": one full gradient, and epochs must be 1.
         n_shared: number of first layers that all clusters share: the mean over all participants.
         combine: how the server combines a cluster's models, and all participants' shared layers.

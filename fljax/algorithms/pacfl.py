@@ -50,7 +50,6 @@ def pacfl(
     Args:
         n_basis: p, number of left singular vectors of its data (features x examples) that a client sends.
         angle: between two subspaces: the "smallest" principal angle, or the "sum" of all.
-        linkage: how clusters are compared.
         n_clusters: the tree is cut into this many clusters; None: at the threshold.
     """
 

@@ -9,6 +9,8 @@ USUAL = {
     "model": "the network.",
     "work": "local work in a round.",
     "weighting": '"size": weights are numbers of training examples, omega_i = n_i; "uniform": all omega_i = 1.',
+    "n_clusters": "K, the number of clusters.",
+    "linkage": "how clusters are compared.",
     "graph": '"complete", "ring", "torus", "regular" (random) or "pairs" (random).',
     "degree": 'number of neighbours of each client in the graph "regular".',
     "graph_seed": "seed of the random graphs.",
