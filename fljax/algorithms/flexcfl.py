@@ -76,8 +76,7 @@ def flexcfl(
         return Clusters(cluster_mean(pretrained.params, counts, label, tree.broadcast(theta, n_clusters)), label)
 
     def sends(center: Params, cohort: Cohort) -> Metrics:
-        uplink = tree.size(center) + in_first_round(cohort, tree.size(center))
-        return traffic(uplink)
+        return traffic(tree.size(center) + in_first_round(cohort, tree.size(center)))
 
     rounds = clustered(model, work, Rule(begin), combine=combine, weighting=weighting, sends=sends)
     halves = halves_of(rounds)

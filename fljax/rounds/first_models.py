@@ -77,7 +77,7 @@ def balanced_draw(key: Key, model: Model, n_clusters: int, min_share: Array | fl
         best = tree.where(new_share > share, new_centers, centers)
         return n_drawn + 1, best, jnp.maximum(new_share, share)
 
-    placeholder = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(draw, key))
+    placeholder = jax.tree.map(jnp.zeros_like, jax.eval_shape(draw, key))
     # The loop also makes the first draw; otherwise the draw would be compiled twice.
     return lax.while_loop(too_uneven, redraw, (jnp.int32(0), placeholder, jnp.float32(-1)))[1]
 

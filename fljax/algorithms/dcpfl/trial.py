@@ -46,7 +46,7 @@ def client_side_of(model: Model, work: Work, trial_loss: TrialLoss) -> Callable[
             return trained, losses_of(trained.params, trial_data, on_trial)
 
         def idle(i: Array) -> tuple[Trained, Array]:
-            return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(in_structure, i))
+            return jax.tree.map(jnp.zeros_like, jax.eval_shape(in_structure, i))
 
         before = losses_of(tree.first(starts), cohort.data, ~on_trial)  # l_i(t), before local training
         # b. Both train on the same batches, otherwise noise would decide. One program serves both kinds of round.
