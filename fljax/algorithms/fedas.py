@@ -8,7 +8,8 @@ information.
 
 Differences from the paper: as in the code, the trace is the sum of the squared gradients over one pass of the client's
 batches, and clients are tested with the model that they trained last. The alignment uses the batch size of local
-training and plain SGD steps; the code uses batches of 16.
+training and plain SGD steps; the code uses batches of 16, and aligns the server's model itself, so that each
+participant's alignment begins where that of the one before it ended.
 """
 
 import jax.numpy as jnp
