@@ -164,17 +164,11 @@ def corrected(heads: Array, has: Array, step: Array) -> Array:
     return tree.as_before(heads - step * gradient, heads)
 
 
-def own_scores(heads: Array, anchors: Array) -> Array:
-    """(clients, classes) the product of each client's embedding of a class and the class's mean embedding."""
-    return (heads * anchors[None]).sum(1)
-
-
 def correction(heads: Array, has: Array) -> Array:
     """R of the heads (clients, d, classes) of clients that have the classes ``has`` (clients, classes)."""
-    anchors = lax.stop_gradient(mean_embeddings(heads, has))
-    positive = own_scores(heads, anchors)
-    # (clients, classes, classes) of client z's embedding j and class i: compared if z has j and does not have i.
-    scores = jnp.einsum("zdj,di->zji", heads, anchors)
-    is_compared = (has[:, :, None] > 0) & (has[:, None, :] == 0)
+    e = lax.stop_gradient(mean_embeddings(heads, has))
+    positive = (heads * e[None]).sum(1)  # (clients, classes) W_ki e_i
+    scores = jnp.einsum("zdj,di->zji", heads, e)  # (clients, classes, classes) W_zj e_i
+    is_compared = (has[:, :, None] > 0) & (has[:, None, :] == 0)  # client z has class j and does not have class i
     negative = jax.nn.logsumexp(jnp.where(is_compared, scores, EXCLUDED), axis=(0, 1))
     return (has * (jnp.logaddexp(positive, negative[None]) - positive)).sum()

@@ -200,7 +200,7 @@ def fedcps(
         measured: bool = True,
     ) -> Personal:
         # Identity: a_i = argmin_j F_i(theta_j) on fresh samples, among the models that the client received.
-        key_fresh, key_adapt = jax.vmap(_extra_keys, out_axes=1)(cohort.key)
+        key_fresh, key_adapt = jax.vmap(lambda key: descend(key, BESIDE_TRAINING, np.arange(2)), out_axes=1)(cohort.key)
         data = cohort.data
         identity_data = data if identity_examples is None else fresh_examples(key_fresh, data, identity_examples)
         label = jnp.where(chooses, lowest_loss(losses(server.theta, clients.model, identity_data)), clients.label)
@@ -265,8 +265,3 @@ def fedcps(
 
     exchange = Exchange(send, receive, lambda server: travelling(tree.first(server.theta)))
     return Algorithm(init, exchange.round, deploy, predictor(model), loss=model.loss, exchange=exchange)
-
-
-def _extra_keys(key: Key) -> Key:
-    """Two keys for a client's draws outside local training, which itself folds epoch numbers into ``key``."""
-    return descend(key, BESIDE_TRAINING, np.arange(2))
