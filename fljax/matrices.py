@@ -16,9 +16,17 @@ SWEEPS = 8
 """Number of sweeps of `one_sided_jacobi`; each about squares the columns' small deviations from orthogonality."""
 
 
+def largest_eigenpairs(matrix: Array, n: int | None = None) -> tuple[Array, Array]:
+    """The n largest eigenvalues of a symmetric matrix, in descending order, and their eigenvectors, as columns.
+
+    All if n is None, or if the matrix has fewer; under `vmap` one matrix after another.
+    """
+    values, vectors = _eigh(matrix)
+    return values[::-1][:n], vectors[:, ::-1][:, :n]
+
+
 @sequential_vmap
-def eigh(matrix: Array) -> tuple[Array, Array]:
-    """Eigenvalues (n,), ascending, and eigenvectors (n, n) of a symmetric matrix; under `vmap` one after another."""
+def _eigh(matrix: Array) -> tuple[Array, Array]:
     values, vectors = jnp.linalg.eigh(matrix)
     return values, vectors
 

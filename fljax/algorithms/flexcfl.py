@@ -20,7 +20,7 @@ from jax import Array
 
 from fljax import tree
 from fljax.choices import Positive
-from fljax.matrices import eigh
+from fljax.matrices import largest_eigenpairs
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Clusters, Combining, Rule, Weighting, clustered, in_first_round, mean, method, traffic
 from fljax.rounds.accounting import occupied
@@ -102,9 +102,7 @@ def groups(key: Key, inner: Array, formed: Array, n_clusters: int) -> Array:
     """
     # With inner = Q L Q', direction j is sum_i q_ij dw_i / sqrt(l_j), and <dw_i, v_j> = (inner Q)_ij / sqrt(l_j).
     forming = jnp.where(formed[:, None] & formed[None], inner, 0.0)
-    squared, vectors = eigh(forming)
-    n_directions = min(n_clusters, squared.shape[0])
-    squared, vectors = squared[::-1][:n_directions], vectors[:, ::-1][:, :n_directions]
+    squared, vectors = largest_eigenpairs(forming, n_clusters)
     length = jnp.sqrt(jnp.maximum(jnp.diagonal(inner), 1e-30))
     cosine = tree.product(inner, vectors) / jnp.sqrt(jnp.maximum(squared, 1e-30))[None] / length[:, None]
     label = kmeans(key, jnp.where(formed[:, None], cosine, 0.0), n_clusters, n_init=20, where=formed).label

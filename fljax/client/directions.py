@@ -7,7 +7,7 @@ from fljax import tree
 from fljax.choices import Positive, check_choices
 from fljax.client.map import map_clients
 from fljax.data.federation import minibatch
-from fljax.matrices import eigh
+from fljax.matrices import largest_eigenpairs
 from fljax.types import ClientData, Examples
 
 
@@ -34,8 +34,8 @@ def main_directions(data: ClientData, n: Positive) -> Array:
         x = minibatch(pool, index, is_example).x.reshape(index.shape[0], -1)
         x = jnp.where(is_example[:, None] > 0, x, 0.0)
         has_few_features = x.shape[1] < x.shape[0]
-        eigenvalues, vectors = eigh(tree.product(x.T, x) if has_few_features else tree.product(x, x.T))
-        eigenvalues, vectors = eigenvalues[::-1][:n], vectors[:, ::-1][:, :n]
+        gram = tree.product(x.T, x) if has_few_features else tree.product(x, x.T)
+        eigenvalues, vectors = largest_eigenpairs(gram, n)
         is_above_noise = eigenvalues > 1e-6 * eigenvalues[0]
         if not has_few_features:
             vectors = tree.product(x.T, vectors) / jnp.sqrt(jnp.where(is_above_noise, eigenvalues, 1.0))[None]

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.matrices import eigh
+from fljax.matrices import largest_eigenpairs
 from fljax.types import Stacked
 
 
@@ -40,10 +40,10 @@ def truncated(matrix: Array, energy: Array) -> tuple[Array, Array]:
     largest = jnp.abs(a).max()
     scale = jnp.where(largest > 0, largest, 1.0)  # squares of very large or small numbers would leave float32
     a = a / scale
-    squared, vectors = eigh(tree.product(a.T, a))  # ascending
-    squared = jnp.maximum(squared[::-1], 0.0)
+    squared, vectors = largest_eigenpairs(tree.product(a.T, a))
+    squared = jnp.maximum(squared, 0.0)
     total = jnp.cumsum(squared)
     is_kept = (total - squared <= energy * total[-1]) & (squared > 0)
-    basis = jnp.where(is_kept[None], vectors[:, ::-1], 0.0)
+    basis = jnp.where(is_kept[None], vectors, 0.0)
     approximation = tree.product(tree.product(a, basis), basis.T) * scale
     return tree.as_before(approximation.T if wide else approximation, matrix), is_kept.sum().astype(jnp.float32)

@@ -7,7 +7,7 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.choices import Positive
-from fljax.matrices import eigh, svd
+from fljax.matrices import largest_eigenpairs, svd
 from fljax.server.checks import check_square, everyone
 from fljax.server.entry import checked, compiled
 from fljax.types import AnyArray
@@ -50,7 +50,7 @@ def spectral_embedding(affinity: AnyArray, n_components: Positive, where: AnyArr
     root = jnp.sqrt(jnp.where(degree > 0, degree, 1))
     # Eigenvalues of the clients that count are at least -1, so those of the others, -2, come last.
     normal = masked / (root[:, None] * root[None]) - jnp.diag(jnp.where(mask, 0, 2).astype(masked.dtype))
-    vectors = eigh(normal)[1][:, ::-1][:, :n_components] / root[:, None]
+    vectors = largest_eigenpairs(normal, n_components)[1] / root[:, None]
     vectors = jnp.pad(vectors, ((0, 0), (0, n_components - vectors.shape[1])))
     return jnp.where(mask[:, None] & (jnp.arange(n_components) < mask.sum())[None], vectors, 0)
 
