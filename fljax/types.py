@@ -169,6 +169,11 @@ class Cohort(NamedTuple):
     n_missing: Array | None = None  # () int32, number of sampled clients that are absent; None: nobody waits for them
     effort: Array | None = None  # (cohort,) share of its local work that each client does, in (0, 1]; None: all
 
+    @property
+    def n_clients(self) -> int:
+        """Number of places: participants, those that dropped out, and empty places."""
+        return self.ids.shape[0]
+
 
 class State(NamedTuple):
     """A method's state between rounds."""

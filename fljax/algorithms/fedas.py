@@ -81,7 +81,7 @@ def fedas(model: Model, work: Work, *, align_epochs: Natural = 1) -> Algorithm:
 
     def round(key: Key, hyper: FedASHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         last_models = state.clients
-        received = sharing.held(state.server, sharing.split(last_models)[1], cohort.ids.shape[0])
+        received = sharing.held(state.server, sharing.split(last_models)[1], cohort.n_clients)
         initial = aligned(hyper, received, last_models, cohort) if align_epochs else received
         trained = train(hyper, initial, cohort, loss, work)
         trace = gradient_mass(keys_for(cohort, FISHER), trained.params, cohort.data, as_tested(loss), work.batch_size)

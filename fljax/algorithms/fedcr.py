@@ -92,13 +92,13 @@ def fedcr(
         return State(FedCRServer(base, unit, combining.init(hyper, base)), own_rows(own, data.n_clients))
 
     def send(key: Key, hyper: FedCRHyper, state: State, cohort: Cohort) -> Upload:
-        (base, common, _), n_clients = state.server, cohort.ids.shape[0]
-        start, loss = sharing.held(base, state.clients, n_clients), aligned(model, hyper.beta, n_draws)
-        trained = train(hyper, start, cohort, loss, work, tree.everyone(common, n_clients))
+        (base, common, _), n = state.server, cohort.n_clients
+        start, loss = sharing.held(base, state.clients, n), aligned(model, hyper.beta, n_draws)
+        trained = train(hyper, start, cohort, loss, work, tree.everyone(common, n))
         bases, heads = sharing.split(trained.params)
         weight = client_weight(weighting, cohort, trained.ok)
         evidence = class_evidence(model, trained.params, cohort.data, n_classes)
-        return Upload(tree.everyone(base, n_clients), bases, weight, (trained._replace(params=heads), evidence))
+        return Upload(tree.everyone(base, n), bases, weight, (trained._replace(params=heads), evidence))
 
     def receive(key: Key, hyper: FedCRHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         (base, common, memory), (trained, evidence) = state.server, upload.rest

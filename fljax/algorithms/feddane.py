@@ -47,7 +47,7 @@ def feddane(model: Model, work: Work, *, weighting: Weighting = "size", combine:
         # First communication: g_i = grad F_i(theta); gbar = their weighted mean.
         gradients = client_gradients(cohort.key, theta, cohort.data, loss, work.batch_size)
         gbar = weighted_mean(gradients.params, client_weight(weighting, cohort, gradients.ok))
-        correction = jax.tree.map(jnp.subtract, tree.broadcast(gbar, cohort.ids.shape[0]), gradients.params)
+        correction = jax.tree.map(jnp.subtract, tree.broadcast(gbar, cohort.n_clients), gradients.params)
         # Second: w <- w - eta (g_b(w) + gbar - g_i + mu (w - theta)).
         trained = train(hyper, theta, cohort, proximal(shifted(loss), hyper.mu), work, theta, correction)
         return trained._replace(ok=gradients.ok & trained.ok)

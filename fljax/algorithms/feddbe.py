@@ -74,7 +74,7 @@ def feddbe(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
         loss = debiased(model, hyper, consensus)
         trained = train_parts(hyper, start._replace(params=parts), cohort, loss, work, "model", running=optax.sgd(1.0))
         held = trained.params["model"] | {BIAS: trained.params[BIAS]}
-        return trained._replace(params=held | {"consensus": tree.broadcast(consensus, cohort.ids.shape[0])})
+        return trained._replace(params=held | {"consensus": tree.broadcast(consensus, cohort.n_clients)})
 
     rounds = averaging(
         model,

@@ -62,7 +62,7 @@ def feddyn(model: Model, work: Work, *, weighting: Weighting = "uniform", combin
 
     def send(key: Key, hyper: FedDynHyper, state: State, cohort: Cohort) -> Upload:
         theta, g = state.server.shared, state.clients
-        start, shift = tree.everyone(theta, cohort.ids.shape[0]), jax.tree.map(jnp.negative, g)
+        start, shift = tree.everyone(theta, cohort.n_clients), jax.tree.map(jnp.negative, g)
         trained = train(hyper, start, cohort, proximal(shifted(loss), hyper.alpha), work, start, shift)
         weight = client_weight(weighting, cohort, trained.ok)
         new_g = jax.tree.map(lambda g, d: g - hyper.alpha * d, g, tree.moves(trained.params, theta))

@@ -62,14 +62,14 @@ def fedfomo(model: Model, work: Work, *, n_received: Positive = 5) -> Algorithm:
     def round(key: Key, hyper: FedFomoHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         data, val = (cohort.data, cohort.val) if cohort.val is not None else held_out(cohort.data)
         affinity, (w, begun), ids = state.server, state.clients, cohort.ids
-        candidates = most_helpful(key, hyper, affinity, ids, cohort.active, min(n_received + 1, ids.shape[0]))
+        candidates = most_helpful(key, hyper, affinity, ids, cohort.active, min(n_received + 1, cohort.n_clients))
         value = jnp.where(cohort.active[None], helpfulness(model, w, val, candidates, begun), 0.0)
         start = tree.where((value > 0).any(1), mix(mixing(value), w), begun)
         trained = train(hyper, start, cohort._replace(data=data), training_loss(model), work)
         affinity = affinity.at[ids[:, None], ids[None]].add(jnp.where(cohort.active[:, None], value, 0.0))
         n_parameters = tree.size(tree.first(w))
         # A client has its own model already.
-        is_other = cohort.active[candidates] & (candidates != jnp.arange(ids.shape[0])[:, None])
+        is_other = cohort.active[candidates] & (candidates != jnp.arange(cohort.n_clients)[:, None])
         n_models = is_other.sum(1).astype(jnp.float32)
         n_values = n_models + 1  # v_ij of the models received, and of its own
         metrics = reported(trained, n_parameters + n_values, n_models * n_parameters)

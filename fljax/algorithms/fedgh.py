@@ -60,7 +60,7 @@ def fedgh(model: Model, work: Work, *, server_batch: Positive = 1) -> Algorithm:
         return State(shared, own_rows(body, data.n_clients))
 
     def round(key: Key, hyper: FedGHHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        initial = sharing.held(state.server, state.clients, cohort.ids.shape[0])
+        initial = sharing.held(state.server, state.clients, cohort.n_clients)
         trained = train(hyper, initial, cohort, training_loss(model), work)
         d, n_classes = head_shape(model, state.server)
         sums = feature_sums(model, trained.params, cohort.data, n_classes)

@@ -81,7 +81,7 @@ def fedgwc(
     def before(hyper: FedGWCHyper, clusters: Clusters, cohort: Cohort) -> Clusters:
         converged = clusters.kept.change < hyper.eps
         # With as many parts as members the score would be 0, and small clusters would fall apart.
-        min_size = max(min(cohort.ids.shape[0], clusters.label.shape[0] // max_parts), 2)
+        min_size = max(min(cohort.n_clients, clusters.label.shape[0] // max_parts), 2)
         return lax.cond(
             converged.any(), lambda: split_of(clusters, converged, hyper.beta, max_parts, min_size), lambda: clusters
         )

@@ -89,7 +89,7 @@ def fedkd(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorit
         return State(theta, own_rows(keeps(theta), data.n_clients))
 
     def round(key: Key, hyper: FedKDHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        received = tree.broadcast(state.server, cohort.ids.shape[0])
+        received = tree.broadcast(state.server, cohort.n_clients)
         start = tree.own({"mentee": received, **state.clients})
         mentee_optimizer = local_optimizer(hyper.with_lr(hyper.mentee_lr), work, cohort.round)
         trained = train_parts(hyper, start, cohort, mutual(model), work, None, mentee=mentee_optimizer)

@@ -80,8 +80,8 @@ def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Wei
 
     def round(key: Key, hyper: FedPACHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         theta, prototypes = state.server["body"], state.server["prototypes"]
-        n_clients, (n_classes, d) = cohort.ids.shape[0], prototypes["mean"].shape
-        initial = sharing.held(theta, state.clients, n_clients)
+        n_classes, d = prototypes["mean"].shape
+        initial = sharing.held(theta, state.clients, cohort.n_clients)
         class_means, variance = estimates(model, initial, cohort.data, n_classes)
         trained = local(hyper, initial, prototypes, cohort)
         sums = feature_sums(model, trained.params, cohort.data, n_classes)
@@ -103,7 +103,7 @@ def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Wei
 
     def local(hyper: FedPACHyper, initial: ModelTable, prototypes: Params, cohort: Cohort) -> Trained:
         head_phase = Phase(body, head_epochs, loss, drawn_from=HEAD_PHASE)
-        prototype_rows = tree.everyone(prototypes, cohort.ids.shape[0])
+        prototype_rows = tree.everyone(prototypes, cohort.n_clients)
         body_phase = Phase(head, work.epochs, prototype_loss(model, hyper.lam), (prototype_rows,))
         return train_in_phases(hyper, initial, cohort, work, (head_phase, body_phase))
 

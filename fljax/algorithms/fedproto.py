@@ -52,7 +52,7 @@ def fedproto(model: Model, work: Work, *, weighting: Weighting = "size") -> Algo
         return State(no_prototypes(n_classes, d), own_rows(params, data.n_clients))
 
     def round(key: Key, hyper: FedProtoHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        prototype_rows = tree.everyone(state.server, cohort.ids.shape[0])
+        prototype_rows = tree.everyone(state.server, cohort.n_clients)
         trained = train(hyper, state.clients, cohort, prototype_loss(model, hyper.lam), work, prototype_rows)
         n_classes, d = state.server["mean"].shape
         sums = feature_sums(model, trained.params, cohort.data, n_classes)

@@ -78,7 +78,7 @@ def fedrc(
         return State(FedRCServer(learners, initial.mass.sum(0), combining.init(hyper, learners)), initial)
 
     def round(key: Key, hyper: LocalHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
-        (learners, mass, memory), old, n = state.server, state.clients, cohort.ids.shape[0]
+        (learners, mass, memory), old, n = state.server, state.clients, cohort.n_clients
         share = label_shares(mass)
         # E step.
         y = cohort.data.pool.y[cohort.data.index]

@@ -89,7 +89,7 @@ def heterofl(
         return base_loss(part, batch, key)[0], params
 
     def local(hyper: LocalHyper, theta: ModelTable, cohort: Cohort) -> Trained:
-        level, classes = level_of(cohort), jnp.ones((cohort.ids.shape[0], cut.n_outputs), bool)
+        level, classes = level_of(cohort), jnp.ones((cohort.n_clients, cut.n_outputs), bool)
         begin = jnp.broadcast_to(cohort.round if units == "rolling" else 0, level.shape)
         if masked_loss:  # without its weights, an output's logit is 0
             classes = class_histogram(cohort.data, cut.n_outputs) > 0

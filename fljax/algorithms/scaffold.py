@@ -79,7 +79,7 @@ def scaffold(
 
     def round(key: Key, hyper: ScaffoldHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         (theta, c, total, memory, for_c), c_own = state
-        start, shift = tree.everyone(theta, cohort.ids.shape[0]), jax.tree.map(lambda c, c_i: c[None] - c_i, c, c_own)
+        start, shift = tree.everyone(theta, cohort.n_clients), jax.tree.map(lambda c, c_i: c[None] - c_i, c, c_own)
         trained = train(hyper, start, cohort, shifted(loss), work, shift)
         if control == "gradient":
             estimates = client_gradients(cohort.key, start, cohort.data, loss, work.batch_size).params

@@ -112,8 +112,8 @@ def averaging(
             received = tree.own(state.server.models)
             start = tree.own(sharing.join(received.params, state.clients))
         else:
-            shared, n_clients = shared_part(state.server), cohort.ids.shape[0]
-            received, start = tree.everyone(shared, n_clients), sharing.held(shared, state.clients, n_clients)
+            shared, n = shared_part(state.server), cohort.n_clients
+            received, start = tree.everyone(shared, n), sharing.held(shared, state.clients, n)
         trained = train(hyper, start, cohort)
         sent, own = sharing.split(trained.params)
         weight = client_weight(weighting, cohort, trained.ok)

@@ -68,7 +68,7 @@ def checked_metrics(metrics: Any, cohort: Cohort) -> Metrics:
         raise ValueError(
             f"a round returned no metric {missing[0]!r} (its metrics: {names}); return it, () or (cohort,)"
         )
-    n = cohort.ids.shape[0]
+    n = cohort.n_clients
     if reserved := [name for name in metrics if name in RESERVED or str(name).startswith(OF_CLIENT)]:
         origin = ", as those of clients' tests are named" if str(reserved[0]).startswith(OF_CLIENT) else ""
         raise ValueError(

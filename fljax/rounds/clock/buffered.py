@@ -173,7 +173,7 @@ def buffered(
     def receive(key: Key, hyper: Any, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
         stale, shared = staleness(schedule, cohort.round, cohort.ids), part(state.server.own)
         models = mixed_models(upload, shared, stale, weight_of(hyper, stale), mixing)
-        upload = upload._replace(start=tree.everyone(shared, cohort.ids.shape[0]), params=models)
+        upload = upload._replace(start=tree.everyone(shared, cohort.n_clients), params=models)
         new_state, metrics = exchange.receive(key, hyper, within_server(state), cohort, upload)
         newest = tree.broadcast(part(new_state.server), 1)
         past = jax.tree.map(lambda first, rest: jnp.concatenate([first, rest[:-1]]), newest, state.server.past)

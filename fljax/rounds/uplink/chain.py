@@ -242,7 +242,7 @@ def sent_floats(floats: Array, d: int, bits: Array) -> Array:
 def trip_of(key: Key, cohort: Cohort, shapes: tuple) -> Trip:
     """The `Trip` of a round's participants; its keys are used for nothing else."""
     keys, server_key = keys_for(cohort, _ON_THE_WAY), jax.random.fold_in(key, _ON_THE_WAY)
-    expected = float(cohort.ids.shape[0]) if cohort.expected is None else cohort.expected
+    expected = float(cohort.n_clients) if cohort.expected is None else cohort.expected
     return Trip(keys, server_key, cohort.ids, cohort.round, shapes, expected)
 
 

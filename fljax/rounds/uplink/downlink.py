@@ -57,9 +57,9 @@ def with_downlink(algorithm: Algorithm, transform: Transform) -> Algorithm:
     def send(key: Key, hyper: Any, state: State, cohort: Cohort) -> Upload:
         shared = part(state.server.own)
         news = broadcast_of(transform, key, hyper, state.server, shared, cohort)
-        images = tree.broadcast(news.image, cohort.ids.shape[0])
+        images = tree.broadcast(news.image, cohort.n_clients)
         upload = exchange.send(key, hyper, State(ReceivedModels(images, state.server.own), state.clients), cohort)
-        start, models = tree.everyone(shared, cohort.ids.shape[0]), with_updates(upload.params, images, shared)
+        start, models = tree.everyone(shared, cohort.n_clients), with_updates(upload.params, images, shared)
         return upload._replace(start=start, params=models, rest=(upload.rest, news))
 
     def receive(key: Key, hyper: Any, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
