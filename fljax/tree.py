@@ -262,9 +262,19 @@ def size(params: Params) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(trainable(params)))
 
 
+def row_size(stacked: Stacked) -> int:
+    """`size` of each of the stacked models."""
+    return size(stacked) // n_rows(stacked)
+
+
 def squared_norm(params: Params) -> Array:
     """Sum of squares over all trainable leaves, () float32."""
     return dot(params, params)
+
+
+def squared_norms(stacked: Stacked) -> Array:
+    """(rows,) float32, `squared_norm` of each of the stacked models."""
+    return jax.vmap(squared_norm)(stacked)
 
 
 def dot(a: Params, b: Params) -> Array:

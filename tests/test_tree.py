@@ -135,3 +135,16 @@ def test_models_side_by_side_come_apart_as_they_were():
 def test_of_trees_that_differ_the_first_leaf_is_named(other, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         tree.stack([{"a": {"b": np.ones(2)}, "c": 0.5}, other])
+
+
+def test_stacked_models_are_measured_and_mixed_row_by_row():
+    """Running statistics have no size and no length, but are mixed."""
+    a = {"w": np.float32([[3, 4], [0, 2]]), tree.STATISTICS: np.float32([[8], [8]])}
+    b = {"w": np.float32([[1, 0], [0, 4]]), tree.STATISTICS: np.float32([[0], [4]])}
+    assert tree.row_size(a) == tree.size(jax.tree.map(lambda leaf: leaf[0], a)) == 2
+    squared, mixed = jax.jit(lambda a, b, share: (tree.squared_norms(a), tree.mixture(share, a, b)))(
+        a, b, np.float32([0.25, 1])
+    )
+    np.testing.assert_array_equal(squared, [25, 4])
+    np.testing.assert_array_equal(mixed["w"], [[1.5, 1], [0, 2]])
+    np.testing.assert_array_equal(mixed[tree.STATISTICS], [[2], [8]])

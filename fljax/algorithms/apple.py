@@ -77,7 +77,7 @@ def apple(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorit
         loss, p_lr = mixed(model, cores, p0, weight), hyper.decayed(hyper.p_lr, cohort.round)
         trained = train_parts(hyper, start, cohort, loss, work, "core", cohort.ids, p=optax.sgd(p_lr))
         cores = tree.put(cores, cohort.ids, trained.params["core"], cohort.active & trained.ok)
-        n_parameters = tree.size(tree.first(cores))
+        n_parameters = tree.row_size(cores)
         metrics = reported(trained, n_parameters, (p0.shape[0] - 1) * n_parameters)
         return State({"core": cores, "p0": p0}, trained.params["p"]), metrics
 

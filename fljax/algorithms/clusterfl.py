@@ -116,7 +116,7 @@ def clusterfl(
             combining, hyper, memory, means, models, jnp.ones(label.shape[0], jnp.float32), label
         )
         n_occupied = occupied(label, n_clusters).sum(dtype=jnp.int32)
-        metrics = reported(trained, tree.size(tree.first(means)))
+        metrics = reported(trained, tree.row_size(means))
         metrics |= {"label": label[cohort.ids], "n_clusters": n_occupied}
         return State(ClusterFLServer(models, means, label, memory), trained.params), metrics
 

@@ -43,7 +43,7 @@ def fedamp(model: Model, work: Work) -> Algorithm:
         mixtures = mix(xi, state.clients)
         loss = proximal(training_loss(model), hyper.lam / hyper.alpha)
         trained = train(hyper, state.clients, cohort, loss, work, mixtures)
-        return State((), trained.params), reported(trained, tree.size(tree.first(trained.params)))
+        return State((), trained.params), reported(trained, tree.row_size(trained.params))
 
     return of_peers(model, work, round)
 

@@ -77,7 +77,7 @@ def fedcac(model: Model, work: Work, *, weighting: Weighting = "size") -> Algori
         clients = tree.where(trained.ok, FedCACClient(critical, own), state.clients)
         n = tree.size(theta)
         # One bit per parameter in addition: whether it is critical.
-        return State(theta, clients), reported(trained, n + tree.size(tree.first(w)) / 32, n)
+        return State(theta, clients), reported(trained, n + tree.row_size(w) / 32, n)
 
     def deploy(key: Key, hyper: FedCACHyper, state: State, data: ClientData) -> ModelTable:
         return tree.own(starts(state.server, state.clients))

@@ -88,7 +88,7 @@ def fedcross(
         v = cluster_mean(upload.params, upload.weight, upload.start.row, empty=state.server)
         others = tree.take(v, collaborators(v, collaborator, cohort.round))
         share = jnp.where((upload.weight > 0).any(), 1 - hyper.alpha, 0.0)  # a round of nobody changes nothing
-        return State(tree.mixture(share, others, v), ()), reported(upload.rest, tree.size(tree.first(v)))
+        return State(tree.mixture(share, others, v), ()), reported(upload.rest, tree.row_size(v))
 
     def deploy(key: Key, hyper: FedCrossHyper, state: State, data: ClientData) -> ModelTable:
         return tree.everyone(weighted_mean(state.server, jnp.ones(n_models, jnp.float32)), data.n_clients)

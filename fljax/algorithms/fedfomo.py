@@ -67,7 +67,7 @@ def fedfomo(model: Model, work: Work, *, n_received: Positive = 5) -> Algorithm:
         start = tree.where((value > 0).any(1), mix(mixing(value), w), begun)
         trained = train(hyper, start, cohort._replace(data=data), training_loss(model), work)
         affinity = affinity.at[ids[:, None], ids[None]].add(jnp.where(cohort.active[:, None], value, 0.0))
-        n_parameters = tree.size(tree.first(w))
+        n_parameters = tree.row_size(w)
         # A client has its own model already.
         is_other = cohort.active[candidates] & (candidates != jnp.arange(cohort.n_clients)[:, None])
         n_models = is_other.sum(1).astype(jnp.float32)

@@ -96,7 +96,7 @@ def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Wei
         new_heads = tree.where(counts, mix(alpha, heads), state.clients)
 
         # In addition to its model, a client sends H_i, V_i, its classes' prototypes and their counts.
-        n = tree.size(theta) + tree.size(tree.first(heads))
+        n = tree.size(theta) + tree.row_size(heads)
         n_shown = (sums.count > 0).sum(1).astype(jnp.float32)
         up, down = n + n_shown * (2 * d + 1.0) + 1, n + server["prototypes"]["known"].sum() * d
         return State(server, new_heads), reported(trained, up, down)

@@ -91,7 +91,7 @@ def fedrc(
         new = tree.where(cohort.active & trained.ok, estimated, old)
         mass = jnp.maximum(mass + (new.mass - old.mass).sum(0), 0.0)
         learners, memory = combining.apply(hyper, memory, learners, trained.params, weight)
-        n_sent = n_clusters * tree.size(tree.first(learners)) + share.size
+        n_sent = n_clusters * tree.row_size(learners) + share.size
         metrics = reported(trained, n_sent) | memberships(new.omega, cohort)
         return State(FedRCServer(learners, mass, memory), new), metrics
 

@@ -127,7 +127,7 @@ def fedsoft(
 
     def sent(centers: Stacked, due: Array, takes_part: Array) -> Metrics:
         """The model up and all centers down; importances up when measured, for which all centers are needed too."""
-        n_parameters = tree.size(tree.first(centers))
+        n_parameters = tree.row_size(centers)
         trains = jnp.float32(1) if n_selected is None else takes_part.astype(jnp.float32)
         measures = due.astype(jnp.float32)
         return traffic(

@@ -195,5 +195,5 @@ def objective_of(hyper: FeSEMHyper, clusters: Clusters, uploads: Uploads) -> Arr
     absent client's loss is that of the model that it uploaded last.
     """
     difference = tree.subtract(uploads.models, tree.take(clusters.centers, clusters.label))
-    distance = jax.vmap(tree.squared_norm)(difference)
+    distance = tree.squared_norms(difference)
     return jnp.vdot(uploads.risk.alpha, uploads.risk.loss) + hyper.mu / 2 * distance.mean()

@@ -51,7 +51,7 @@ def scaled_layers(update: Stacked) -> Stacked:
     """Every layer of every client's update divided by its length; an unchanged layer stays 0."""
 
     def unit(layer: Stacked) -> Stacked:
-        squared = jax.vmap(tree.squared_norm)(layer)
+        squared = tree.squared_norms(layer)
         length = jnp.where(squared > 0, jnp.sqrt(squared), 1.0)
         return jax.tree.map(lambda leaf: leaf / tree.along(length, leaf), layer)
 

@@ -122,7 +122,7 @@ def inter_group_mean(centers: Stacked, eta_g: Scalar, is_occupied: Array) -> Sta
         is_occupied: (groups,) bool: groups with members; the others have no effect and stay unchanged.
     """
     trainable, statistics = tree.split_statistics(centers)
-    length = jnp.sqrt(jnp.maximum(jax.vmap(tree.squared_norm)(trainable), 1e-30))
+    length = jnp.sqrt(jnp.maximum(tree.squared_norms(trainable), 1e-30))
     identity, pair = jnp.eye(length.shape[0], dtype=jnp.float32), is_occupied[:, None] & is_occupied[None]
     weights = jnp.where(pair, eta_g * (1 - identity) / length[None], 0.0) + identity
     return tree.join_statistics(mix(weights / weights.sum(1, keepdims=True), trainable), statistics)

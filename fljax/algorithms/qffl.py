@@ -10,7 +10,6 @@ is ``weighting="size"`` on average. ``combine`` receives ``theta + s_i (w_i - th
 A client sends its loss at the received model in addition to its own model.
 """
 
-import jax
 import jax.numpy as jnp
 
 from fljax import tree
@@ -42,7 +41,7 @@ def qffl(model: Model, work: Work, *, weighting: Weighting = "uniform", combine:
         loss = jnp.maximum(client_loss(model, theta, cohort.data), 1e-10)
         trained = train(hyper, theta, cohort, training_loss(model), work)
         omega, inverse = client_weight(weighting, cohort, trained.ok), 1 / hyper.lr_of(cohort.round)
-        squared = jax.vmap(tree.squared_norm)(tree.subtract(trained.params, theta.params))
+        squared = tree.squared_norms(tree.subtract(trained.params, theta.params))
         # All F^q are divided by the largest one: ratios stay the same, and none is infinite.
         power = (loss / jnp.where(omega > 0, loss, 0).max().clip(1e-10)) ** hyper.q
         h = power * (hyper.q / loss * inverse**2 * squared + inverse)

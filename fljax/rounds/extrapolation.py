@@ -3,7 +3,6 @@
 from functools import cache
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -24,7 +23,7 @@ def extrapolated(combine: Combining) -> Combine:
     def apply(hyper: Any, memory: Any, shared: Params, received: Stacked, weight: Array) -> tuple[Params, Any]:
         goal, memory = inner.apply(hyper, memory, shared, received, weight)
         step = tree.subtract(tree.trainable(goal), tree.trainable(shared))
-        squared = jnp.where(weight > 0, jax.vmap(tree.squared_norm)(tree.moves(received, shared)), 0.0)
+        squared = jnp.where(weight > 0, tree.squared_norms(tree.moves(received, shared)), 0.0)
         mean_squared = jnp.vdot(weight, squared) / jnp.maximum(weight.sum(), 1e-12)
         eta = jnp.maximum(1.0, mean_squared / (2 * (tree.squared_norm(step) + hyper.epsilon)))
         return tree.map_trainable(lambda to, t, d: t + eta * d, goal, shared, step), memory

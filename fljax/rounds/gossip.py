@@ -154,7 +154,7 @@ def between_neighbours(
         adjacent, active = whole_graph[cohort.ids[:, None], cohort.ids[None, :]], cohort.active
         trained = step(hyper, state.clients, adjacent, cohort)
         n_links = (adjacent & active[:, None] & active[None, :]).sum(axis=1).astype(jnp.float32)
-        metrics = reported(trained, n_links * tree.size(tree.first(trained.params)))
+        metrics = reported(trained, n_links * tree.row_size(trained.params))
         metrics |= {"spectral_gap": spectral_gap(metropolis(adjacent, active), active)}
         metrics |= {"consensus_distance": consensus_distance(trained.params, active)}
         return State(state.server, trained.params), metrics

@@ -63,7 +63,7 @@ def one_shot_clustering(
         return clusters._replace(label=label, kept=update), sent._replace(label=label[cohort.ids]), {}
 
     def found(key: Key, hyper: Any, update: Stacked) -> Array:
-        has_sent = jax.vmap(tree.squared_norm)(update) > 0
+        has_sent = tree.squared_norms(update) > 0
         label = as_labels("a rule's find", find(key, hyper, update, has_sent), has_sent.shape[0])
         return unseen_to_largest(label, has_sent)
 

@@ -290,7 +290,6 @@ def sampling_of(sampling: Sampling | None, participation: float) -> Sampling:
     """
     if sampling is None:
         return uniform(participation)
-    check_kind("sampling", sampling, Sampling, "make one by fljax.rounds: uniform(0.5), by_size, poisson, fixed, table")
     if participation != 1:
         name = dict(sampling.about).get("sampling", "one of your own")
         raise ValueError(f"participation={participation} beside sampling={name}; give it to the sampling instead")

@@ -92,7 +92,7 @@ def spread_of(spread: Spread, label: Array, own_distance: Any) -> Array:
 def distance(models: Stacked, theta: ModelTable, layers: tuple[str, ...]) -> Array:
     """``|w_i - theta_{a_i}|^2`` (clients,) over the named layers, per parameter."""
     difference = tree.subtract(tree.select(models, layers), tree.select(tree.stacked(theta), layers))
-    squared = jax.vmap(tree.squared_norm)(difference).astype(jnp.float32)
+    squared = tree.squared_norms(difference).astype(jnp.float32)
     return squared / n_floats(tree.row(theta.params, jnp.int32(0)), layers)
 
 

@@ -73,7 +73,7 @@ def update_norms(updates: Stacked, weight: Array, label: Array, member: Array, c
 
 
 def _length(models: Stacked) -> Array:
-    return jnp.sqrt(jnp.minimum(jax.vmap(tree.squared_norm)(models), jnp.finfo(jnp.float32).max))
+    return jnp.sqrt(jnp.minimum(tree.squared_norms(models), jnp.finfo(jnp.float32).max))
 
 
 def is_ripe(hyper: SplitHyper, norms: Norms, peak: Array, round: Array) -> Array:
