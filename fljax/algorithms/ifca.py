@@ -51,12 +51,6 @@ def ifca(
     Raises:
         ValueError: "gradient" with more than one plain SGD step, or ``n_shared`` leaves no layer to the clusters.
     """
-    if averaging == "gradient":
-        check_one_step(work, "averaging='gradient'")
-        if work.terms:
-            raise ValueError(
-                "averaging='gradient' sends the gradient of the plain loss; remove bricks that change the loss"
-            )
     if not 0 <= n_shared < len(model.layers):
         raise ValueError(
             f"n_shared={n_shared} of {len(model.layers)} layers; choose 0 <= n_shared < {len(model.layers)}"
@@ -83,7 +77,15 @@ def _gradient_step(model: Model, work: Work, n_clusters: int, weighting: Weighti
 
     Weighted by size, ``|S_j|`` and ``m`` are the examples of the cluster and of all participants. Layers in ``common``
     are averaged over all participants, so their step is not scaled.
+
+    Raises:
+        ValueError: ``work`` is more than one plain SGD step on the plain loss.
     """
+    check_one_step(work, "averaging='gradient'")
+    if work.terms:
+        raise ValueError(
+            "averaging='gradient' sends the gradient of the plain loss; remove bricks that change the loss"
+        )
 
     def local(hyper: DrawHyper, start: ModelTable, cohort: Cohort) -> Trained:
         if hyper.momentum is not None or hyper.weight_decay is not None:
