@@ -24,7 +24,6 @@ from fljax.client.parts import train_parts
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Weighting, method, reported
 from fljax.rounds.joining import join_from
-from fljax.rounds.sharing import own_rows
 from fljax.server.aggregate import mix, weighted_mean
 from fljax.types import (
     Algorithm,
@@ -68,7 +67,7 @@ def apple(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorit
         n_clients = data.n_clients
         counts = data.size.astype(jnp.float32) if weighting == "size" else jnp.ones(n_clients, jnp.float32)
         p0 = counts / jnp.maximum(counts.sum(), 1.0)
-        return State({"core": own_rows(model.init(key), n_clients), "p0": p0}, tree.broadcast(p0, n_clients))
+        return State({"core": tree.broadcast(model.init(key), n_clients), "p0": p0}, tree.broadcast(p0, n_clients))
 
     def round(key: Key, hyper: APPLEHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         cores, p0 = state.server["core"], state.server["p0"]

@@ -28,7 +28,7 @@ from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import check_not_private, method, reported, train
 from fljax.rounds.cohort import keys_for
-from fljax.rounds.sharing import body_of, own_rows
+from fljax.rounds.sharing import body_of
 from fljax.server.aggregate import weighted_mean
 from fljax.types import (
     Algorithm,
@@ -77,7 +77,7 @@ def fedas(model: Model, work: Work, *, align_epochs: Natural = 1) -> Algorithm:
     def init(key: Key, hyper: FedASHyper, data: ClientData) -> State:
         check_classes(data.pool.y)
         params = model.init(key)
-        return State(sharing.split(params)[0], own_rows(params, data.n_clients))
+        return State(sharing.split(params)[0], tree.broadcast(params, data.n_clients))
 
     def round(key: Key, hyper: FedASHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         last_models = state.clients

@@ -23,7 +23,6 @@ from fljax.client.objectives import predictor, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Weighting, client_weight, method, reported, train
 from fljax.rounds.joining import join_from
-from fljax.rounds.sharing import own_rows
 from fljax.rounds.uplink.largest import largest
 from fljax.server.aggregate import mix, weighted_mean
 from fljax.server.gram import gram
@@ -57,7 +56,7 @@ def fedcac(model: Model, work: Work, *, weighting: Weighting = "size") -> Algori
 
     def init(key: Key, hyper: FedCACHyper, data: ClientData) -> State:
         theta = model.init(key)
-        own = own_rows(tree.trainable(theta), data.n_clients)
+        own = tree.broadcast(tree.trainable(theta), data.n_clients)
         return State(theta, FedCACClient(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, bool), own), own))
 
     def starts(theta: Params, clients: FedCACClient) -> Stacked:

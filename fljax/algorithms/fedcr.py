@@ -25,7 +25,6 @@ from fljax.client.objectives import Loss, batch_mean, predictor, training_loss
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds import Combining, TunedHyper, Weighting, all_but, client_weight, mean, method, reported, train, tuned
 from fljax.rounds.combine import as_combine
-from fljax.rounds.sharing import own_rows
 from fljax.rounds.uplink.private import check_not_private
 from fljax.types import (
     Algorithm,
@@ -89,7 +88,7 @@ def fedcr(
     def init(key: Key, hyper: FedCRHyper, data: ClientData) -> State:
         base, own = sharing.split(model.init(key))
         unit = Gaussian(jnp.zeros((n_classes, latent), jnp.float32), jnp.ones((n_classes, latent), jnp.float32))
-        return State(FedCRServer(base, unit, combining.init(hyper, base)), own_rows(own, data.n_clients))
+        return State(FedCRServer(base, unit, combining.init(hyper, base)), tree.broadcast(own, data.n_clients))
 
     def send(key: Key, hyper: FedCRHyper, state: State, cohort: Cohort) -> Upload:
         (base, common, _), n = state.server, cohort.n_clients

@@ -26,7 +26,6 @@ from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import check_not_private, method, reported, train
 from fljax.rounds.joining import train_new_clients
-from fljax.rounds.sharing import own_rows
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
 
 
@@ -50,7 +49,7 @@ def feddistill(model: Model, work: Work) -> Algorithm:
         n_classes = head_shape(model, params)[1]
         taught = {"total": jnp.zeros((n_classes, n_classes), jnp.float32), "count": jnp.zeros(n_classes, jnp.float32)}
         server = {"taught": taught, "start": params}  # a new client starts with it too
-        return State(server, own_rows({"w": params, "taught": taught}, data.n_clients))
+        return State(server, tree.broadcast({"w": params, "taught": taught}, data.n_clients))
 
     def round(key: Key, hyper: FedDistillHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         total, (w, last_taught) = state.server["taught"], (state.clients["w"], state.clients["taught"])

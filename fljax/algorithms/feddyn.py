@@ -23,7 +23,6 @@ from fljax.rounds import Combining, Weighting, client_weight, mean, method, repo
 from fljax.rounds.accounting import total_weight
 from fljax.rounds.averaging import held_by_all
 from fljax.rounds.combine import as_combine, goal_of
-from fljax.rounds.sharing import own_rows
 from fljax.types import Algorithm, ClientData, Cohort, Exchange, Key, Metrics, Model, Params, State, Upload, Work
 
 
@@ -58,7 +57,7 @@ def feddyn(model: Model, work: Work, *, weighting: Weighting = "uniform", combin
         theta, total = model.init(key), total_weight(weighting, data)
         zero = jax.tree.map(jnp.zeros_like, tree.trainable(theta))
         server = FedDynServer(theta, zero, total, combining.init(hyper, theta), rule.init(hyper, theta))
-        return State(server, own_rows(zero, data.n_clients))
+        return State(server, tree.broadcast(zero, data.n_clients))
 
     def send(key: Key, hyper: FedDynHyper, state: State, cohort: Cohort) -> Upload:
         theta, g = state.server.shared, state.clients

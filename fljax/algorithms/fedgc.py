@@ -26,7 +26,7 @@ from fljax.models.calling import check_free
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Weighting, check_not_private, client_weight, in_first_round, method, reported, train
 from fljax.rounds.joining import train_new_clients
-from fljax.rounds.sharing import body_of, own_rows
+from fljax.rounds.sharing import body_of
 from fljax.server.aggregate import weighted_mean
 from fljax.types import (
     Algorithm,
@@ -76,7 +76,7 @@ def fedgc(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorit
         n_classes = head_shape(model, params)[1]
         body, head = sharing.split(params)
         embeddings = {name: leaf if name == "kernel" else 0 * leaf for name, leaf in head[last].items()}
-        heads = own_rows({last: embeddings}, data.n_clients)
+        heads = tree.broadcast({last: embeddings}, data.n_clients)
         return State({"body": body, "heads": heads, "has": classes_of(data, n_classes)}, ())
 
     def local(hyper: FedGCHyper, body: Params, heads: Stacked, cohort: Cohort) -> Trained:

@@ -25,7 +25,6 @@ from fljax.keys import uniforms
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import check_not_private, method, only, reported, train
 from fljax.rounds.cohort import keys_for
-from fljax.rounds.sharing import own_rows
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
 
 ORDER = 0x6D
@@ -57,7 +56,7 @@ def fedgh(model: Model, work: Work, *, server_batch: Positive = 1) -> Algorithm:
         params = model.init(key)
         head_shape(model, params)
         shared, body = sharing.split(params)
-        return State(shared, own_rows(body, data.n_clients))
+        return State(shared, tree.broadcast(body, data.n_clients))
 
     def round(key: Key, hyper: FedGHHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         initial = sharing.held(state.server, state.clients, cohort.n_clients)

@@ -29,7 +29,6 @@ from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Weighting, client_weight, method, reported
 from fljax.rounds.averaging import join_from_shared
-from fljax.rounds.sharing import own_rows
 from fljax.rounds.truncation import truncated_updates
 from fljax.server.aggregate import weighted_mean
 from fljax.types import (
@@ -86,7 +85,7 @@ def fedkd(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorit
     def init(key: Key, hyper: FedKDHyper, data: ClientData) -> State:
         check_classes(data.pool.y)
         theta = model.init(key)
-        return State(theta, own_rows(keeps(theta), data.n_clients))
+        return State(theta, tree.broadcast(keeps(theta), data.n_clients))
 
     def round(key: Key, hyper: FedKDHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         received = tree.broadcast(state.server, cohort.n_clients)

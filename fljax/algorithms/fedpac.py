@@ -27,7 +27,7 @@ from fljax.rounds import Weighting, check_not_private, client_weight, method, re
 from fljax.rounds.joining import train_new_clients
 from fljax.rounds.phases import HEAD_PHASE, Phase, train_in_phases
 from fljax.rounds.prototypes import average_prototypes, no_prototypes
-from fljax.rounds.sharing import body_of, own_rows
+from fljax.rounds.sharing import body_of
 from fljax.server.aggregate import mix, weighted_mean
 from fljax.server.simplex import simplex_weights
 from fljax.types import (
@@ -76,7 +76,7 @@ def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Wei
         params = model.init(key)
         d, n_classes = head_shape(model, params)
         shared, own = sharing.split(params)
-        return State({"body": shared, "prototypes": no_prototypes(n_classes, d)}, own_rows(own, data.n_clients))
+        return State({"body": shared, "prototypes": no_prototypes(n_classes, d)}, tree.broadcast(own, data.n_clients))
 
     def round(key: Key, hyper: FedPACHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         theta, prototypes = state.server["body"], state.server["prototypes"]

@@ -23,7 +23,6 @@ from fljax.models.calling import check_free
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Weighting, check_not_private, method, reported, train
 from fljax.rounds.prototypes import average_prototypes, no_prototypes
-from fljax.rounds.sharing import own_rows
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
 
 
@@ -49,7 +48,7 @@ def fedproto(model: Model, work: Work, *, weighting: Weighting = "size") -> Algo
         check_classes(data.pool.y)
         params = model.init(key)
         d, n_classes = head_shape(model, params)
-        return State(no_prototypes(n_classes, d), own_rows(params, data.n_clients))
+        return State(no_prototypes(n_classes, d), tree.broadcast(params, data.n_clients))
 
     def round(key: Key, hyper: FedProtoHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         prototype_rows = tree.everyone(state.server, cohort.n_clients)

@@ -26,7 +26,6 @@ from fljax.rounds.accounting import client_weight, reported, total_weight
 from fljax.rounds.averaging import held_by_all
 from fljax.rounds.cohort import steps_of
 from fljax.rounds.combine import as_combine, goal_of
-from fljax.rounds.sharing import own_rows
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, Params, State, Work
 
 
@@ -75,7 +74,7 @@ def scaffold(
         theta, total = model.init(key), total_weight(weighting, data)
         c = jax.tree.map(jnp.zeros_like, tree.trainable(theta))
         server = Controlled(theta, c, total, combining.init(hyper, theta), rule.init(hyper, c))
-        return State(server, own_rows(c, data.n_clients))
+        return State(server, tree.broadcast(c, data.n_clients))
 
     def round(key: Key, hyper: ScaffoldHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         (theta, c, total, memory, for_c), c_own = state

@@ -22,7 +22,7 @@ from fljax.rounds.accounting import Weighting, client_weight, reported
 from fljax.rounds.combine import Combining, as_combine, mean
 from fljax.rounds.joining import new_client_rounds
 from fljax.rounds.local import Local, local_of
-from fljax.rounds.sharing import GLOBAL_AND_OWN, WHOLE, Sharing, own_rows
+from fljax.rounds.sharing import GLOBAL_AND_OWN, WHOLE, Sharing
 from fljax.types import (
     Algorithm,
     ClientData,
@@ -105,7 +105,7 @@ def averaging(
 
     def init(key: Key, hyper: Any, data: ClientData) -> State:
         shared, own = sharing.split((begin or model.init)(key))
-        return State(server_state(shared, combining.init(hyper, shared)), own_rows(own, data.n_clients))
+        return State(server_state(shared, combining.init(hyper, shared)), tree.broadcast(own, data.n_clients))
 
     def send(key: Key, hyper: Any, state: State, cohort: Cohort) -> Upload:
         if isinstance(state.server, ReceivedModels):

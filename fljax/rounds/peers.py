@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from fljax import tree
 from fljax.client.objectives import predictor
 from fljax.rounds.joining import Round, join_from
-from fljax.rounds.sharing import own_rows
 from fljax.server.aggregate import weighted_mean
 from fljax.types import Algorithm, ClientData, Key, Model, ModelTable, Params, Stacked, State, Work
 
@@ -34,7 +33,7 @@ def of_peers(
     """
 
     def init(key: Key, hyper: Any, data: ClientData) -> State:
-        return State(server(data.n_clients), keeps(own_rows(model.init(key), data.n_clients)))
+        return State(server(data.n_clients), keeps(tree.broadcast(model.init(key), data.n_clients)))
 
     def deploy(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
         return tree.own(models(state.clients))

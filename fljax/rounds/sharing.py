@@ -9,7 +9,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from fljax import tree
 from fljax.argument_kinds import checked_kinds
 from fljax.tree import STATISTICS
-from fljax.types import Model, ModelTable, Params, Stacked
+from fljax.types import Model, ModelTable, Params
 
 Path = tuple[str, ...]
 """The path of a leaf in a model: ("fc1", "kernel")."""
@@ -120,8 +120,3 @@ def replace_layers(params: Params, layers: tuple[str, ...], source: Params) -> P
 def n_floats(params: Params, layers: tuple[str, ...]) -> int:
     """Number of trainable scalars in the named layers of one model: the traffic of sending them."""
     return tree.size(tree.select(params, layers))
-
-
-def own_rows(params: Stacked, n_clients: int) -> Stacked:
-    """A part that starts equal for all clients, one row per client."""
-    return tree.broadcast(params, n_clients) if jax.tree.leaves(params) else params
