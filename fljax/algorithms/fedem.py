@@ -27,7 +27,7 @@ from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper
 from fljax.rounds import GLOBAL_AND_OWN, Combining, Weighting, averaging, check_not_private, mean, method, train
 from fljax.rounds.accounting import memberships
-from fljax.rounds.learners import of_each_learner
+from fljax.rounds.combine_parts import of_each_learner
 from fljax.rounds.wrapping import with_halves
 from fljax.server.assign import mixture_weights, responsibilities
 from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params, Stacked, Trained, Work

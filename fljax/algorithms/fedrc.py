@@ -26,7 +26,7 @@ from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper
 from fljax.rounds import Combining, Weighting, check_not_private, client_weight, mean, method, reported, train
 from fljax.rounds.accounting import memberships
-from fljax.rounds.learners import of_each_learner
+from fljax.rounds.combine_parts import of_each_learner
 from fljax.server.assign import mixture_weights, responsibilities
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Stacked, State, Work
 

@@ -23,7 +23,7 @@ from fljax.client.gradient import check_one_step, client_gradients
 from fljax.client.objectives import training_loss
 from fljax.rounds import Combining, Rule, Weighting, client_weight, clustered, mean, method, traffic
 from fljax.rounds.choosing import least_loss_model, least_loss_rule
-from fljax.rounds.everybody import over_everybody
+from fljax.rounds.combine_parts import over_everybody
 from fljax.rounds.first_models import DrawHyper
 from fljax.rounds.local import Local
 from fljax.rounds.sharing import compose, n_floats, split

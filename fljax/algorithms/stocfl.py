@@ -27,7 +27,7 @@ from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Clusters, Combining, Rule, Weighting, clustered, mean, method, regrouped, train
 from fljax.rounds.accounting import occupied
 from fljax.rounds.clustered import with_first_upload
-from fljax.rounds.everybody import over_everybody
+from fljax.rounds.combine_parts import over_everybody
 from fljax.rounds.joining import join_cluster
 from fljax.rounds.local import train_beforehand
 from fljax.rounds.uplink.private import check_not_private

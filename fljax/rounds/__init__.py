@@ -34,9 +34,9 @@ from fljax.rounds.combine import (
     mean,
     median,
     multi_krum,
-    on_layers,
     trimmed_mean,
 )
+from fljax.rounds.combine_parts import on_layers
 from fljax.rounds.effort import partial_work, stragglers
 from fljax.rounds.first_models import balanced_draw
 from fljax.rounds.head_tuning import head_tuned

@@ -11,7 +11,6 @@ from jax import Array, lax
 from fljax import server, tree
 from fljax.argument_kinds import checked_kinds
 from fljax.rounds.check_like import check_like
-from fljax.rounds.sharing import compose, split
 from fljax.server.aggregate import cluster_mean, weighted_mean
 from fljax.server.optimizer import check_server_optimizer, server_numbers, server_optimizer, server_step
 from fljax.types import Params, Stacked
@@ -185,25 +184,6 @@ def interpolated(combine: Combining, share: Callable[[Any, Array], Array | float
         return tree.join_statistics(new_shared, new_statistics), memory
 
     return Combine(apply, inner.init, name=inner.name, sums=inner.sums, goal=goal_of(inner))
-
-
-@checked_kinds
-@cache
-def on_layers(combine: Combining, layers: tuple[str, ...]) -> Combine:
-    """``combine`` on the named layers only; the other layers stay unchanged."""
-    inner = as_combine(combine)
-
-    def part(params: Params) -> Params:
-        return split(params, layers)[1]
-
-    def init(hyper: Any, shared: Params) -> Any:
-        return inner.init(hyper, part(shared))
-
-    def apply(hyper: Any, memory: Any, shared: Params, received: Stacked, weight: Array) -> tuple[Params, Any]:
-        new_part, memory = inner.apply(hyper, memory, part(shared), part(received), weight)
-        return compose(split(shared, layers)[0], new_part), memory
-
-    return Combine(apply, init, name=inner.name, sums=inner.sums)
 
 
 class Moments(NamedTuple):

@@ -14,7 +14,7 @@ from fljax.rounds import by_optimizer, mean, median, regrouped
 from fljax.rounds.bricks import BRICKS
 from fljax.rounds.clustered import Clusters
 from fljax.rounds.cohort import sample_cohort
-from fljax.rounds.everybody import over_everybody
+from fljax.rounds.combine_parts import over_everybody
 from fljax.run.one_round import as_traced
 from fljax.types import Work
 from tests.slow import slow_rows

@@ -11,6 +11,7 @@ import pytest
 
 from fljax.rounds import combine
 from fljax.rounds.combine import as_combine, members_of, memory_of
+from fljax.rounds.combine_parts import on_layers
 from fljax.rounds.extrapolation import extrapolated
 from tests.slow import slow
 
@@ -160,7 +161,7 @@ def test_part_of_the_way_and_some_layers_only(received):
         (), shared, received, weight
     )
     chex.assert_trees_all_close(half_way, jax.tree.map(lambda leaf: leaf.mean(0) / 2, received), rtol=1e-5, atol=1e-6)
-    only_a, _ = apply_rule(combine.on_layers(combine.mean, ("a",)))((), shared, received, weight)
+    only_a, _ = apply_rule(on_layers(combine.mean, ("a",)))((), shared, received, weight)
     chex.assert_trees_all_close(only_a, {"a": received["a"].mean(0), "b": shared["b"]}, rtol=1e-5, atol=1e-6)
 
 

@@ -17,7 +17,8 @@ from fljax.numbers import Scalar, hyper, number
 from fljax.rounds import Brick, Clusters, Rule, all_but, averaging, clustered, only, two_models
 from fljax.rounds.bricks import BRICKS
 from fljax.rounds.clock.buffered import asynchronous, buffered
-from fljax.rounds.combine import Combine, mean, median, on_layers
+from fljax.rounds.combine import Combine, mean, median
+from fljax.rounds.combine_parts import on_layers
 from fljax.rounds.joining import held_with_least_loss
 from fljax.rounds.uplink.chain import NOTHING, Transform, with_uplink
 from fljax.rounds.uplink.downlink import with_downlink

@@ -53,7 +53,7 @@ from fljax.rounds import Combining, Sent, check_not_private, client_weight, mean
 from fljax.rounds.accounting import n_occupied
 from fljax.rounds.cohort import everyone
 from fljax.rounds.combine import as_combine, memory_of
-from fljax.rounds.everybody import over_everybody
+from fljax.rounds.combine_parts import over_everybody
 from fljax.rounds.first_models import DrawHyper, balanced_draw
 from fljax.rounds.sharing import replace_layers, split
 from fljax.server.assign import lowest_loss
