@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
+from fljax.client.class_means import others_last
 from fljax.client.features import head_shape, see
 from fljax.client.objectives import Loss, batch_mean
 from fljax.data.federation import class_histogram
@@ -145,9 +146,8 @@ def own_classes_first(model: Model) -> Callable[[Params, Array], Array]:
 
     def predict(params: Params, x: Array) -> Array:
         logits = tree.at_least_float32(see(model, params, x, None).features @ params[model.layers[-1]]["kernel"])
-        has = params[CLASSES][None] > 0
-        lowest = jnp.where(has, logits, jnp.inf).min(1, keepdims=True)
-        return jnp.where(has.any() & ~has, lowest - 10, logits)
+        has = params[CLASSES] > 0
+        return jnp.where(has.any(), others_last(logits, has), logits)
 
     return predict
 

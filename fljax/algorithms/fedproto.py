@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.client.class_means import feature_sums, prototype_loss
+from fljax.client.class_means import feature_sums, others_last, prototype_loss
 from fljax.client.features import head_shape, see
 from fljax.data.labels import check_classes
 from fljax.models.calling import check_free
@@ -68,7 +68,6 @@ def fedproto(model: Model, work: Work, *, weighting: Weighting = "size") -> Algo
         seen = see(model, params, x, None)
         mean, known = params["prototypes"]["mean"], params["prototypes"]["known"] > 0
         score = -jnp.square(seen.features[:, None] - mean[None]).sum(-1)
-        unknown_score = jnp.where(known[None], score, jnp.inf).min(1, keepdims=True) - 10
-        return jnp.where(known.any(), jnp.where(known[None], score, unknown_score), seen.logits)
+        return jnp.where(known.any(), others_last(score, known), seen.logits)
 
     return Algorithm(init, round, deploy, predict, loss=model.loss)

@@ -61,3 +61,9 @@ def prototype_loss(model: Model, lam: Array | float) -> Loss:
         return batch_mean(value, batch.weight), seen.params
 
     return loss
+
+
+def others_last(score: Array, known: Array) -> Array:
+    """``score`` (batch, classes), in which classes that are not ``known`` (classes,) are predicted after all others."""
+    least = jnp.where(known[None], score, jnp.inf).min(1, keepdims=True)
+    return jnp.where(known[None], score, least - 10)
