@@ -24,6 +24,7 @@ from jax import Array, lax
 from fljax import tree
 from fljax.choices import Positive
 from fljax.client.features import dense, head_shape, linear, normalised
+from fljax.client.local import sgd_step
 from fljax.client.objectives import Loss, training_loss
 from fljax.data.federation import class_histogram
 from fljax.data.labels import check_classes
@@ -124,18 +125,17 @@ def fedgen(
         # Label counts: up, the client's own; down, the sums over all clients.
         counts = in_first_round(cohort, server.prior.shape[0])
         metrics |= traffic(n_parameters + counts, n_parameters + tree.size(server.generator) + counts)
-        return State(agreed(jax.random.fold_in(key, 1), hyper, server), ()), metrics
+        return State(with_trained_generator(jax.random.fold_in(key, 1), hyper, server), ()), metrics
 
-    def agreed(key: Key, hyper: FedGenHyper, server: FedGenServer) -> FedGenServer:
-        """The generator after its steps of the round."""
+    def with_trained_generator(key: Key, hyper: FedGenHyper, server: FedGenServer) -> FedGenServer:
+        """The server's state after the generator's steps of the round."""
         adam, head_params = optax.adam(hyper.generator_lr), shared_part(server.own)[head]
 
+        def loss(generator: Params, _: None, key: Key) -> tuple[Array, Params]:
+            return on_generated(generator, key, model, head_params, server.prior, n_features), generator
+
         def step(carry: tuple[Params, Any], key: Key) -> tuple[tuple[Params, Any], None]:
-            generator, moments = carry
-            gradient = jax.grad(on_generated)(generator, key, model, head_params, server.prior, n_features)
-            with jax.numpy_dtype_promotion("standard"):  # optax raises float betas to an int count
-                updates, moments = adam.update(gradient, moments)
-            return (tree.as_before(optax.apply_updates(generator, updates), generator), moments), None
+            return sgd_step(loss, adam, *carry, None, key)[1:], None
 
         carry = server.generator, server.moments
         (generator, moments), _ = lax.scan(step, carry, jax.random.split(key, server_steps))
