@@ -128,10 +128,10 @@ def fedtsdp(
     def trained_locally(hyper: FedTSDPHyper, state: State, cohort: Cohort) -> tuple[Stacked, Trained]:
         # w_i = LocalTrain(M . Theta_{a_i} + (1 - M) . W_i).
         server = state.server
-        start = compose(server.centers, server.label[cohort.ids], server.depth, state.clients)
+        start = with_shared_layers(server.centers, server.label[cohort.ids], server.depth, state.clients)
         return start, train(hyper, start, cohort, training_loss(model), work)
 
-    def compose(centers: Stacked, label: Array, depth: Array, models: Stacked) -> Stacked:
+    def with_shared_layers(centers: Stacked, label: Array, depth: Array, models: Stacked) -> Stacked:
         return select_layers(model.layers, depth, tree.take(centers, label), models, boundary)
 
     def receive(key: Key, hyper: FedTSDPHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:
@@ -169,7 +169,7 @@ def fedtsdp(
 
     def deploy(key: Key, hyper: FedTSDPHyper, state: State, data: ClientData) -> ModelTable:
         server = state.server
-        return tree.own(compose(server.centers, server.label, server.depth, state.clients))
+        return tree.own(with_shared_layers(server.centers, server.label, server.depth, state.clients))
 
     def join(key: Key, hyper: FedTSDPHyper, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
         joined = held_with_least_loss(model, ModelTable(state.server.centers, state.server.label), data)
