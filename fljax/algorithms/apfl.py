@@ -9,7 +9,8 @@ Differences from the paper: clients are weighted by size; equally in the paper a
 (``weighting="uniform"``). In training, the mixture uses the client's copy w_i of the global model; in a test, the
 server's model. alpha_i is updated once per batch, as in PFLlib; in the paper and the official code, once per round. The
 official code mixes outputs, not weights, and adds 0.02 alpha_i to the gradient of alpha_i; so does PFLlib, which also
-steps v_i along the gradient at v_i itself and keeps the mixture as v_i. None of these is done here.
+steps v_i along the gradient at v_i itself and keeps the mixture as v_i. None of these is done here. A new client's v_i
+starts as the server's model.
 """
 
 from typing import Any
@@ -24,6 +25,7 @@ from fljax.client.objectives import Loss, training_loss
 from fljax.client.parts import train_parts
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Sharing, Weighting, averaging, mean, method
+from fljax.rounds.averaging import join_from_shared
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelTable, Params, State, Trained, Work
 
 
@@ -72,7 +74,10 @@ def apfl(model: Model, work: Work, *, weighting: Weighting = "size", combine: Co
         server, own = rounds.init(key, hyper, data)
         return State(server, own | {"alpha": jnp.full(data.size.shape, hyper.alpha, jnp.float32)})
 
-    return rounds._replace(init=init)
+    def keeps(hyper: APFLHyper, w: Params) -> dict[str, Any]:
+        return {"own": w, "alpha": jnp.asarray(hyper.alpha, jnp.float32)}
+
+    return rounds._replace(init=init, join=join_from_shared(rounds, keeps))
 
 
 def mixed(loss: Loss) -> Loss:

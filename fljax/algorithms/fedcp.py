@@ -8,7 +8,7 @@ personal part goes to the client's head, the rest to a frozen global head.
 Differences from the paper: in a test the policy returns its expectation; the code draws Gumbel noise there too. The
 client's context is computed from its head at the start of each round, including the first. PFLlib sends the new global
 head and policy only to the participants of the round, and the new body to all clients; here a participant starts with
-all three.
+all three. A new client's head starts as the global head.
 """
 
 from typing import Any
@@ -24,6 +24,7 @@ from fljax.models.calling import check_free
 from fljax.models.task import task_of
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, all_but, averaging, mean, method, train
+from fljax.rounds.averaging import join_from_shared
 from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params, Trained, Work
 
 GLOBAL, POLICY = "global_head", "policy"
@@ -72,7 +73,8 @@ def fedcp(model: Model, work: Work, *, weighting: Weighting = "size", combine: C
         return both_heads(params, head, seen.features, jax.nn.softmax(scores, axis=1)[:, 0])
 
     rounds = averaging(model, local, sharing=all_but((head,)), combine=combine, weighting=weighting, begin=begin)
-    return rounds._replace(predict=predict)
+    join = join_from_shared(rounds, lambda hyper, shared: {head: shared[GLOBAL]})
+    return rounds._replace(predict=predict, join=join)
 
 
 def gated(model: Model, hyper: FedCPHyper) -> Loss:

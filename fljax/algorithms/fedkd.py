@@ -107,7 +107,7 @@ def fedkd(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorit
         return tree.own(state.clients["mentor"])
 
     algorithm = Algorithm(init, round, deploy, predictor(model), loss=model.loss)
-    return algorithm._replace(join=join_from_shared(algorithm, keeps))
+    return algorithm._replace(join=join_from_shared(algorithm, lambda hyper, theta: keeps(theta)))
 
 
 def mutual(model: Model) -> Loss:

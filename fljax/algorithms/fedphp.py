@@ -93,7 +93,7 @@ def fedphp(
         begin=begin,
         deployed=lambda held: held["own"]["model"],
     )
-    return rounds._replace(join=join_from_shared(rounds, inherited))
+    return rounds._replace(join=join_from_shared(rounds, lambda hyper, theta: inherited(theta)))
 
 
 def inherited(theta: Params) -> dict[str, Any]:

@@ -6,7 +6,8 @@ Body and generic head are trained with the balanced softmax, as if each client h
 and are averaged. The personal head, whose logits are added to the generic ones, learns the client's own distribution
 and stays with the client.
 
-Differences from the paper: the personal head is linear, not a hypernetwork. It starts as a copy of the generic head.
+Differences from the paper: the personal head is linear, not a hypernetwork. It starts as a copy of the generic head, a
+new client's as a copy of the server's.
 """
 
 import jax
@@ -19,6 +20,7 @@ from fljax.data.federation import class_histogram
 from fljax.models.calling import check_free
 from fljax.numbers import LocalHyper
 from fljax.rounds import Combining, Weighting, all_but, averaging, check_not_private, mean, method, train
+from fljax.rounds.averaging import join_from_shared
 from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params, Trained, Work
 
 PERSONAL = "personal"
@@ -55,7 +57,8 @@ def fedrod(model: Model, work: Work, *, weighting: Weighting = "size", combine: 
         return seen.logits + linear(params[PERSONAL], seen.features)
 
     rounds = averaging(model, local, sharing=all_but((PERSONAL,)), combine=combine, weighting=weighting, begin=begin)
-    return rounds._replace(predict=predict)
+    join = join_from_shared(rounds, lambda hyper, shared: {PERSONAL: shared[model.layers[-1]]})
+    return rounds._replace(predict=predict, join=join)
 
 
 def two_heads(model: Model) -> Loss:

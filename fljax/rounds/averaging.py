@@ -177,17 +177,18 @@ def two_models(
 
 
 def join_from_shared(
-    rounds: Algorithm, keeps: Callable[[Params], Any] = lambda shared: shared
+    rounds: Algorithm, keeps: Callable[[Any, Params], Any] = lambda hyper, shared: shared
 ) -> Callable[..., ModelTable]:
     """An `Algorithm.join`: a new client's own model starts as the server's, which stays fixed; ``rounds`` train it.
 
     Args:
         rounds: the method.
-        keeps: from the server's model to what a client keeps beside it at first, if that is more than a model.
+        keeps: ``(hyper, shared) -> own``, what a client keeps at first beside the server's part, if it is not a copy.
     """
 
     def join(key: Key, hyper: Any, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
-        initial = State(state.server, tree.broadcast(keeps(shared_part(state.server)), data.n_clients))
+        own = keeps(hyper, shared_part(state.server))
+        initial = State(state.server, tree.broadcast(own, data.n_clients))
         final = new_client_rounds(rounds.round, key, hyper, initial, data, n_rounds)
         return rounds.deploy(key, hyper, final, data)
 

@@ -14,7 +14,7 @@ from fljax.rounds.joining import train_new_clients
 from fljax.rounds.local import local_of
 from fljax.run.newcomers import new_models
 from fljax.run.one_round import as_traced, split_key
-from fljax.types import Work
+from fljax.types import State, Work
 from tests import oracle
 from tests.algorithms.round_by_round import simulate
 from tests.algorithms.test_oracles import WORK, Reference, assert_models
@@ -121,3 +121,23 @@ def test_newcomers_meet_other_batches_in_every_round_at_rates_that_fall(key, mod
             batches = reference.batches(i, jax.random.fold_in(round_key, i))
             expected[i] = oracle.local_sgd(w, batches, LR * decay**r)
     assert_models(train_newcomers(start, federation.train), expected)
+
+
+OWN_PARTS = {
+    "apfl": (lambda held: held, lambda server: server),
+    "fedrod": (lambda held: held["personal"], lambda server: server["fc2"]),
+    "fedcp": (lambda held: held["fc2"], lambda server: server["global_head"]),
+}
+"""What a new client holds -> its own part; the server's model -> that part's counterpart."""
+
+
+@pytest.mark.parametrize("name", ["apfl", *slow("fedrod", "fedcp")])
+def test_own_parts_of_newcomers_begin_as_those_of_the_server(key, model, federation, name):
+    """Which has been trained since, not as before the first round."""
+    (own, counterpart), method = OWN_PARTS[name], fljax.ALGORITHMS[name]
+    algorithm, hyper = method(model, Work(1, 64)), as_traced(method.Hyper(lr=LR))
+    server, clients = jax.device_get(jax.jit(algorithm.init)(split_key(key).init, hyper, federation.train))
+    trained = State(jax.tree.map(lambda leaf: leaf + np.float32(1), server), clients)
+    joined = jax.jit(new_models, static_argnums=0)(algorithm, hyper, trained, federation.train, key, jnp.int32(0))
+    for i in range(federation.train.n_clients):
+        jax.tree.map(np.testing.assert_array_equal, own(fljax.client_model(joined, i)), counterpart(trained.server))
