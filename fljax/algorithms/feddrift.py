@@ -99,19 +99,18 @@ def chosen(hyper: FedDriftHyper, clusters: Clusters, cohort: Cohort, loss: Array
     (last_loss, fresh, *_), ids, n_models = clusters.kept, cohort.ids, loss.shape[1]
     loss = jnp.where(jnp.isnan(loss), jnp.inf, loss)  # no client chooses a model whose loss is NaN
     is_held = occupied(clusters.label, n_models)
-    least_loss = jnp.where(is_held[None], loss, jnp.inf).min(1)
-    best = jnp.where(is_held[None], loss, jnp.inf).argmin(1).astype(jnp.int32)
+    is_new, held_loss = ~is_held, jnp.where(is_held[None], loss, jnp.inf)
+    least_loss, best = held_loss.min(1), held_loss.argmin(1).astype(jnp.int32)
     counts = cohort.active & (cohort.data.size > 0) & jnp.isfinite(least_loss)
+    # A client whose loss has risen starts a new model; the one with the lowest id gets the first free row.
     drifted = counts & (least_loss > last_loss[ids] + hyper.rise)
-    # Among drifting clients, the one with the lowest id gets the first free model.
     place = (drifted[None] & (ids[None] < ids[:, None])).sum(1)
     free = jnp.argsort(is_held, stable=True).astype(jnp.int32)
-    is_alone = drifted & (place < (~is_held).sum())
+    is_alone = drifted & (place < is_new.sum())
     choice = jnp.where(is_alone, free[jnp.minimum(place, n_models - 1)], best)
     label = clusters.label.at[ids].set(jnp.where(counts, choice, clusters.label[ids]))
-    is_new = ~is_held
     centers = tree.where(is_new, tree.broadcast(fresh, n_models), clusters.centers)
-    # Existing models are compared on the data of the clients that hold them now.
+    # Existing models are compared, and merged, on the data of the clients that hold them now.
     mass = jnp.where((choice[:, None] == jnp.arange(n_models)[None]) & counts[:, None], cohort.data.size[:, None], 0)
     slot = merged(loss, jnp.where(is_new[None], 0, mass).astype(jnp.float32), hyper.merge)
     total = jnp.where(is_new, 0, mass.sum(0)).astype(jnp.float32)
