@@ -11,8 +11,7 @@ from typing import Literal
 
 from fljax.algorithms.fedavg import fedavg
 from fljax.choices import Natural
-from fljax.client.objectives import training_loss
-from fljax.rounds import Combining, TunedHyper, Weighting, head_tuned, mean, method, tuned
+from fljax.rounds import Combining, TunedHyper, Weighting, layers_tuned, mean, method
 from fljax.types import Algorithm, Model, Work
 
 
@@ -33,6 +32,5 @@ def fedavg_ft(
         ft_layers: "head" fine-tunes the last layer, "all" fine-tunes all layers.
     """
     rounds = fedavg(model, work, weighting=weighting, combine=combine)
-    if ft_layers == "head":
-        return rounds._replace(deploy=head_tuned(rounds.deploy, model, work, ft_epochs))
-    return rounds._replace(deploy=tuned(rounds.deploy, training_loss(model), work, ft_epochs))
+    layers = model.layers[-1:] if ft_layers == "head" else model.layers
+    return rounds._replace(deploy=layers_tuned(rounds.deploy, model, work, ft_epochs, layers))

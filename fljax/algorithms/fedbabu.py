@@ -14,7 +14,8 @@ from fljax import tree
 from fljax.choices import Natural
 from fljax.client.objectives import training_loss
 from fljax.rounds import Combining, Weighting, averaging, last_layers, mean, method, on_layers, trained_on
-from fljax.rounds.tuning import TunedHyper, tuned
+from fljax.rounds.head_tuning import layers_tuned
+from fljax.rounds.tuning import TunedHyper
 from fljax.types import Algorithm, Model, Work
 
 
@@ -45,4 +46,4 @@ def fedbabu(
         weighting=weighting,
         n_sent=lambda theta: tree.size(tree.select(theta, body)),
     )
-    return rounds._replace(deploy=tuned(rounds.deploy, training_loss(model), work, ft_epochs))
+    return rounds._replace(deploy=layers_tuned(rounds.deploy, model, work, ft_epochs, model.layers))

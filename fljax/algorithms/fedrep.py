@@ -12,18 +12,7 @@ in each phase. Both phases update running statistics.
 
 from fljax.choices import Natural
 from fljax.client.objectives import training_loss
-from fljax.rounds import (
-    Combining,
-    TunedHyper,
-    Weighting,
-    all_but,
-    averaging,
-    head_tuned,
-    last_layers,
-    mean,
-    method,
-    tuned,
-)
+from fljax.rounds import Combining, TunedHyper, Weighting, all_but, averaging, last_layers, layers_tuned, mean, method
 from fljax.rounds.phases import HEAD_PHASE, Phase, train_in_phases
 from fljax.types import Algorithm, Cohort, Model, ModelTable, Trained, Work
 
@@ -60,6 +49,4 @@ def fedrep(
         return train_in_phases(hyper, start, cohort, work, (first, Phase(head, body_epochs, loss)))
 
     rounds = averaging(model, local, sharing=all_but(head), weighting=weighting, combine=combine)
-    if head == model.layers[-1:]:
-        return rounds._replace(deploy=head_tuned(rounds.deploy, model, work, ft_epochs))
-    return rounds._replace(deploy=tuned(rounds.deploy, loss, work, ft_epochs, body))
+    return rounds._replace(deploy=layers_tuned(rounds.deploy, model, work, ft_epochs, head))

@@ -11,9 +11,8 @@ with FedSR's whole loss. In the code's rounds nothing is exchanged, see `fljax.f
 
 from fljax.algorithms.fedsr import LINK, FedSRHyper, check_network, fedsr
 from fljax.choices import Natural
-from fljax.client.objectives import training_loss
 from fljax.numbers import hyper
-from fljax.rounds import Combining, TunedHyper, Weighting, last_layers, mean, method, tuned
+from fljax.rounds import Combining, TunedHyper, Weighting, last_layers, layers_tuned, mean, method
 from fljax.types import Algorithm, Model, Work
 
 
@@ -41,6 +40,5 @@ def fedsr_ft(
     """
     check_network(model, "fedsr_ft")
     tuned_layers = last_layers(model, n_tuned, "n_tuned")
-    frozen_layers = tuple(name for name in model.layers if name not in tuned_layers)
     rounds = fedsr(model, work, weighting=weighting, combine=combine)
-    return rounds._replace(deploy=tuned(rounds.deploy, training_loss(model), work, ft_epochs, frozen_layers))
+    return rounds._replace(deploy=layers_tuned(rounds.deploy, model, work, ft_epochs, tuned_layers))

@@ -9,7 +9,7 @@
 - cluster assignment (`Rule`): `Clusters`, `Sent`, `one_cluster`, `regrouped`; once, by updates: `one_shot_clustering`;
   by the clients' choice: `least_loss_rule`, `least_loss_model`, `balanced_draw`; what clients send for it in the first
   round: `with_first_upload`
-- before a test: `tuned`, `head_tuned`; new clients: `new_client_rounds`, `join_cluster`
+- before a test: `tuned`, `head_tuned`, `layers_tuned`; new clients: `new_client_rounds`, `join_cluster`
 - privacy: `check_not_private`, `not_independent`
 - participation (`Sampling`): `uniform`, `by_size`, `poisson`, `fixed`, `table`; speed of clients: `clock`; partial
   work: `stragglers`, `partial_work`
@@ -39,7 +39,7 @@ from fljax.rounds.combine import (
 from fljax.rounds.combine_parts import on_layers
 from fljax.rounds.effort import partial_work, stragglers
 from fljax.rounds.first_models import balanced_draw
-from fljax.rounds.head_tuning import head_tuned
+from fljax.rounds.head_tuning import head_tuned, layers_tuned
 from fljax.rounds.joining import join_cluster, new_client_rounds
 from fljax.rounds.local import Local, train, trained_on
 from fljax.rounds.method import Method, method
@@ -90,6 +90,7 @@ __all__ = [
     "join_cluster",
     "krum",
     "last_layers",
+    "layers_tuned",
     "least_loss_model",
     "least_loss_rule",
     "mean",

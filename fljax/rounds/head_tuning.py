@@ -73,6 +73,15 @@ def head_tuned(deploy: Deploy, model: Model, work: Work, ft_epochs: Natural) -> 
     return deploy_tuned
 
 
+@checked_kinds
+def layers_tuned(deploy: Deploy, model: Model, work: Work, ft_epochs: int, layers: tuple[str, ...]) -> Deploy:
+    """`tuned` on the model's loss for the named layers, by `head_tuned` if this is the last layer only."""
+    if layers == model.layers[-1:]:
+        return head_tuned(deploy, model, work, ft_epochs)
+    frozen = tuple(name for name in model.layers if name not in layers)
+    return tuned(deploy, training_loss(model), work, ft_epochs, frozen)
+
+
 def feature_width(model: Model, params: Params, x: Array) -> int | None:
     """Number of input features of the last layer.
 
