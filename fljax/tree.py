@@ -48,9 +48,8 @@ def row(models: Stacked, index: Array | int) -> Params:
 
 def stacked(models: ModelTable) -> Stacked:
     """Every client's model, (clients, ...)."""
-    rows = n_rows(models.params)
     return jax.tree.map(
-        lambda leaf: jnp.asarray(leaf)[models.row if leaf.shape[0] == rows else 0 * models.row], models.params
+        lambda leaf: jnp.asarray(leaf)[models.row if leaf.shape[0] > 1 else 0 * models.row], models.params
     )
 
 
