@@ -4,13 +4,15 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.choices import Positive, check_choices
+from fljax.argument_kinds import checked_kinds
+from fljax.choices import Positive
 from fljax.client.map import map_clients
 from fljax.data.federation import minibatch
 from fljax.matrices import largest_eigenpairs
 from fljax.types import ClientData, Examples
 
 
+@checked_kinds
 def main_directions(data: ClientData, n: Positive) -> Array:
     """The first left singular vectors of each client's examples (features x examples), which are not centred.
 
@@ -27,7 +29,6 @@ def main_directions(data: ClientData, n: Positive) -> Array:
     Raises:
         ValueError: ``n`` is not positive.
     """
-    check_choices(main_directions, {"n": n})
 
     def one(pool: Examples, index: Array, size: Array) -> Array:
         is_example = (jnp.arange(index.shape[0]) < size).astype(jnp.float32)

@@ -8,7 +8,8 @@ import optax
 from jax import Array, lax
 
 from fljax import tree
-from fljax.choices import Natural, Positive, check_choices
+from fljax.argument_kinds import checked_kinds
+from fljax.choices import Natural, Positive
 from fljax.client.local import batch_rows, n_batches, sgd_step, shuffled, train_clients
 from fljax.client.map import map_clients
 from fljax.client.objectives import Loss, check_loss
@@ -42,6 +43,7 @@ def fine_tune(
     return tree.own(train_clients(client_keys(key, data), start, data, loss, optimizer, plain_work).params)
 
 
+@checked_kinds
 def adapt(
     key: Key,
     start: Stacked | ModelTable,
@@ -60,7 +62,6 @@ def adapt(
     Raises:
         ValueError: ``n_steps`` is negative, or ``batch_size`` is neither positive nor None.
     """
-    check_choices(adapt, {"n_steps": n_steps, "batch_size": batch_size})
     check_loss(loss)
 
     def train(pool: Examples, index: Array, size: Array, key: Key, start: Params) -> Params:

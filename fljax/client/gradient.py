@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
-from fljax.choices import Positive, check_choices
+from fljax.argument_kinds import checked_kinds
+from fljax.choices import Positive
 from fljax.client.local import batch_rows, n_batches
 from fljax.client.map import map_clients
 from fljax.client.objectives import Loss, check_loss, check_result
@@ -15,6 +16,7 @@ from fljax.data.federation import minibatch
 from fljax.types import ClientData, Examples, Key, ModelTable, Params, Stacked, Trained, Work
 
 
+@checked_kinds
 def client_gradients(
     key: Array,
     models: Stacked | ModelTable,
@@ -34,7 +36,6 @@ def client_gradients(
     Raises:
         ValueError: ``batch_size`` is neither positive nor None, or a table does not have one row per client.
     """
-    check_choices(client_gradients, {"batch_size": batch_size})
     check_loss(loss)
 
     def one(pool: Examples, index: Array, size: Array, key: Key, params: Params) -> Trained:

@@ -3,11 +3,13 @@
 import jax
 import jax.numpy as jnp
 
-from fljax.choices import Positive, check_choices
+from fljax.argument_kinds import checked_kinds
+from fljax.choices import Positive
 from fljax.client.local import shuffled
 from fljax.types import ClientData, Key
 
 
+@checked_kinds
 def fresh_examples(key: Key, data: ClientData, n_examples: Positive) -> ClientData:
     """``n_examples`` of each client's examples, drawn without replacement; all of them if a client has fewer.
 
@@ -19,6 +21,5 @@ def fresh_examples(key: Key, data: ClientData, n_examples: Positive) -> ClientDa
     Raises:
         ValueError: ``n_examples`` is not positive.
     """
-    check_choices(fresh_examples, {"n_examples": n_examples})
     index = jax.vmap(shuffled)(key, data.index, data.size)
     return ClientData(data.pool, index[:, :n_examples], jnp.minimum(data.size, n_examples))

@@ -11,7 +11,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import Array
 
 from fljax.argument_kinds import checked_kinds
-from fljax.choices import Positive, check_choices, check_kind
+from fljax.choices import Positive, check_kind
 from fljax.models.calling import check_layers
 from fljax.models.sizes import n_outputs
 from fljax.ranges import real
@@ -88,7 +88,6 @@ def lora(
         ValueError: the network has no such layers, ``base`` are not its parameters, or the layers have no kernel.
     """
     trainable = _trainable_part(model, base)
-    check_choices(lora, {"rank": rank})
     if alpha is not None and not math.isfinite(real("alpha", alpha)):
         raise ValueError(f"alpha={alpha} is out of its range; choose a finite number")
     chosen = model.layers if layers is None else layers

@@ -156,14 +156,12 @@ def multi_label(model: Model, loss: Losses | None = None) -> Model:
 
     Args:
         model: the network, with one output per label.
-        loss: a function ``(outputs, y) -> (batch,)`` of two arrays (batch, labels), ``y`` of 0s and 1s; None: the
+        loss: ``(outputs, y) -> (batch,)``, a function of two arrays (batch, labels), ``y`` of 0s and 1s; None: the
             logistic loss, averaged over the labels.
 
     Raises:
         ValueError: the loss is not a function.
     """
-    if loss is not None and not callable(loss):
-        raise ValueError(f"loss={loss!r} is unknown; choose a function (outputs, y) -> (batch,), or None")
     description = (("task", "labels"), *(() if loss is None else (("loss", loss),))) if model.about else ()
     task = as_tested(_LABELS if loss is None else Task("labels", loss), model.loss)
     return model._replace(loss=task, about=(*model.about, *description))

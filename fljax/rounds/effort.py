@@ -14,7 +14,7 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from fljax.argument_kinds import checked_kinds
-from fljax.choices import Positive, check_choices
+from fljax.choices import Positive
 from fljax.keys import descend, uniforms
 from fljax.ranges import real
 from fljax.rounds.per_client import for_each_client, numbers_of_clients
@@ -41,7 +41,6 @@ def stragglers(sampling: Sampling, rate: float, *, least: float = 0.0, epochs: P
     Raises:
         ValueError: a number is out of its range, or ``sampling`` already sets partial work.
     """
-    check_choices(stragglers, {"epochs": epochs})
     for name, value in (("rate", rate), ("least", least)):
         if not 0 <= real(name, value) <= 1:
             raise ValueError(f"{name}={value} is not a share; choose 0 <= {name} <= 1")

@@ -182,10 +182,6 @@ def export_models(
             has another length, or safetensors cannot name the parameters: they are not nested dicts, or two leaves have
             the same name.
     """
-    if format not in ("safetensors", "flax"):
-        raise ValueError(f"format={format!r} is unknown; choose 'safetensors' or 'flax'")
-    if each not in ("client", "model"):
-        raise ValueError(f"each={each!r} is unknown; choose 'client' or 'model'")
     if isinstance(names, str) or not np.iterable(names):
         raise ValueError(f"{said('names', names)} are not names; give one for each client, or ()")
     if names and len(names) != len(models.row):

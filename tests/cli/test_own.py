@@ -11,7 +11,6 @@ import jax
 import numpy as np
 import optax
 import pytest
-from fljax.jobs.load_sweep import load_sweep
 
 from fljax.algorithms.fedavg import fedavg
 from fljax.catalogue.file_words import parts_of, short_name
@@ -22,6 +21,7 @@ from fljax.jobs.job import read_job
 from fljax.jobs.parts import plain_model
 from fljax.jobs.sweep import read_sweep
 from fljax.results.load import load_run
+from fljax.results.load_sweep import load_sweep
 from fljax.results.remake import remake
 from fljax.run.simulate import simulate
 from tests.slow import slow

@@ -241,6 +241,7 @@ def test_idx_files_of_other_sizes(idx_folder, name, content, message, gz):
 BOMB = """
 import gzip, resource, sys
 from pathlib import Path
+from fljax.data.datasets import load
 used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     load("mnist", sys.argv[1])

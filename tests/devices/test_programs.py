@@ -295,6 +295,7 @@ SCRIPT = """
 import jax, fljax
 from fljax.data.synthetic import linear_groups
 from fljax.run.compile_ahead import compile_ahead
+from fljax.run.train import train
 from fljax.types import Work
 import fljax.devices.programs as programs
 asked, found = [], programs.Compiler.program

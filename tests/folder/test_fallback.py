@@ -163,6 +163,7 @@ from fljax.numbers import LocalHyper
 from fljax.types import Work
 import jax
 jax.config.update("jax_num_cpu_devices", 2)
+from fljax.run.train import train
 class Ask:
     def prepare(self): ...
 

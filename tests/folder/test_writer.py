@@ -23,6 +23,7 @@ from fljax.run.train import train
 
 HOLD = """
 import sys, time
+from pathlib import Path
 from fljax.folder.writer import only_writer
 with only_writer(Path(sys.argv[1])):
     print("held", flush=True)

@@ -185,7 +185,7 @@ def test_several_targets_are_scaled_by_what_numpy_makes(as_sequence):
 
 
 def test_a_loss_of_several_labels_is_a_function():
-    with pytest.raises(ValueError, match=r"^loss='x' is unknown; choose a function \(outputs, y\) -> \(batch,\), or"):
+    with pytest.raises(ValueError, match=r"^loss is 'x', not a function; give \(outputs, y\) -> \(batch,\)"):
         fljax.multi_label(fljax.MODELS["logistic_regression"]((10,), 3), "x")  # pyright: ignore[reportArgumentType]
 
 

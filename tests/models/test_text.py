@@ -45,6 +45,7 @@ def test_a_transformer_sees_the_past_alone_and_all_of_it(key):
 TOGETHER = """
 import jax, numpy as np, fljax
 from fljax.data.own.text import descriptions, next_characters
+from fljax.models import transformer
 
 texts = {name: text[:3000] for name, text in list(descriptions().items())[:6]}
 data = next_characters(texts, length=16, step=2)

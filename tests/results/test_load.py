@@ -296,7 +296,7 @@ def test_what_cannot_be_exported_is_refused(tmp_path):
     models = fljax.ModelTable({"a": {"b.c": np.ones(1)}, "a.b": {"c": np.zeros(1)}}, np.zeros(2, np.int32))
     with pytest.raises(ValueError, match="two leaves have the same dotted name"):
         fljax.export_models(models, tmp_path)
-    with pytest.raises(ValueError, match="each='clients' is unknown; choose 'client' or 'model'"):
+    with pytest.raises(ValueError, match="each='clients' is unknown; choose one of 'client', 'model'"):
         fljax.export_models(models, tmp_path, each="clients")
 
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fljax.choices import Positive, Seed, check_choices
+from fljax.argument_kinds import checked_kinds
+from fljax.choices import Positive, Seed
 from fljax.client.local import n_steps
 from fljax.data.own.csv_files import opened
 from fljax.files import as_path, naming
@@ -89,6 +90,7 @@ def _per_client(name: str, value: Any, n_clients: int) -> np.ndarray:
         raise ValueError(f"{name}={value!r}: give a number for all clients, or one for each of {n_clients}") from None
 
 
+@checked_kinds
 def drawn_devices(
     n_clients: Positive,
     *,
@@ -113,7 +115,6 @@ def drawn_devices(
     Raises:
         ValueError: no clients, a device that would never finish or is never available, or a spread below 0.
     """
-    check_choices(drawn_devices, {"n_clients": n_clients, "seed": seed})
     if not 0 <= real("spread", spread) < math.inf:
         raise ValueError(f"spread={spread} is out of its range; choose a finite spread >= 0")
     draws = np.random.default_rng(seed).normal(0, spread, (3, n_clients))

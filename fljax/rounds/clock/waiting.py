@@ -11,7 +11,7 @@ from jax import Array
 from numpy.typing import ArrayLike
 
 from fljax.argument_kinds import checked_kinds
-from fljax.choices import Positive, check_choices
+from fljax.choices import Positive
 from fljax.placement import whole
 from fljax.ranges import real
 from fljax.rounds.clock.devices import seconds_of_clients
@@ -141,7 +141,6 @@ def over_selection(sampling: Sampling, seconds: ArrayLike, count: Positive) -> S
     Raises:
         ValueError: ``count`` is below 1, or a run has more or fewer clients.
     """
-    check_choices(over_selection, {"count": count})
     return _over_selection(sampling, seconds_of_clients(seconds), int(count))
 
 
@@ -159,6 +158,7 @@ def _over_selection(sampling: Sampling, seconds: tuple[float, ...], count: int) 
     return for_each_client("seconds", seconds, limited)
 
 
+@checked_kinds
 def tiers(seconds: ArrayLike, n_tiers: Positive, n_participants: Positive) -> Sampling:
     """Clients of similar speed participate together: each round draws a tier, and participants in it (TiFL).
 
@@ -167,7 +167,6 @@ def tiers(seconds: ArrayLike, n_tiers: Positive, n_participants: Positive) -> Sa
     Raises:
         ValueError: a tier has fewer clients than participants, or a run has more or fewer clients.
     """
-    check_choices(tiers, {"n_tiers": n_tiers, "n_participants": n_participants})
     seconds = seconds_of_clients(seconds)
     least = len(seconds) // n_tiers
     if not least:
