@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
+from fljax.client.discrepancy import discrepancy
 from fljax.client.features import dense_and_norm, head_shape, linear, normalised, see
 from fljax.client.objectives import Loss, batch_mean
 from fljax.models.calling import check_free
@@ -29,8 +30,6 @@ from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params
 
 GLOBAL, POLICY = "global_head", "policy"
 """Names beside the layers: the global head, which the client does not train, and the conditional policy."""
-BANDWIDTHS = (10.0, 15.0, 20.0, 50.0)
-"""Bandwidths of the discrepancy's Gaussian kernels, as in the code."""
 
 
 @hyper
@@ -87,9 +86,8 @@ def gated(model: Model, hyper: FedCPHyper) -> Loss:
         scores = policy_scores(params[POLICY], seen.features * context[None])
         personal = jax.nn.softmax(scores + jax.random.gumbel(key_gate, scores.shape, jnp.float32), axis=1)[:, 0]
         value = batch_mean(model.loss(both_heads(params, head, seen.features, personal), batch.y), batch.weight)
-        return value + hyper.lam * discrepancy(
-            seen.features, jax.lax.stop_gradient(h_received), batch.weight
-        ), seen.params
+        mmd = discrepancy(seen.features, jax.lax.stop_gradient(h_received), batch.weight, relative=False)
+        return value + hyper.lam * mmd, seen.params
 
     return loss
 
@@ -108,15 +106,3 @@ def policy_scores(policy: Params, h: Array) -> Array:
 def both_heads(params: Params, head: str, h: Array, personal: Array) -> Array:
     """Logits: the client's head on the personal part of the features (batch, d), the global one on the rest."""
     return linear(params[head], personal * h) + linear(params[GLOBAL], (1 - personal) * h)
-
-
-def discrepancy(a: Array, b: Array, weight: Array) -> Array:
-    """Squared maximum mean discrepancy of two batches (batch, d), whose rows are weighted by ``weight`` (batch,)."""
-    share = weight / jnp.maximum(weight.sum(), 1e-12)
-
-    def kernel(x: Array, y: Array) -> Array:
-        squared = jnp.square(x[:, None] - y[None]).sum(-1)
-        likeness = sum((jnp.exp(-squared / (2 * width)) for width in BANDWIDTHS), start=jnp.float32(0))
-        return tree.product(tree.product(share, likeness), share)
-
-    return kernel(a, a) + kernel(b, b) - 2 * kernel(a, b)

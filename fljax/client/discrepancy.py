@@ -10,7 +10,7 @@ RELATIVE_WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Widths of the kernels ``exp(-d / width)``, divided by the mean of the squared distances d, in the code of FedPHP."""
 
 FIXED_WIDTHS = (20.0, 30.0, 40.0, 100.0)
-"""Widths of the kernels in PFLlib's code of FedPHP."""
+"""Widths of the kernels in FedCP's code, and in PFLlib's code of FedPHP."""
 
 
 def discrepancy(x: Array, y: Array, weight: Array, relative: bool) -> Array:

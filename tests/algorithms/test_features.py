@@ -15,7 +15,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import fljax
 from fljax import tree
-from fljax.algorithms.fedcp import GLOBAL, POLICY, context_of, discrepancy, fedcp, gated
+from fljax.algorithms.fedcp import GLOBAL, POLICY, context_of, fedcp, gated
 from fljax.algorithms.feddbe import BIAS, feddbe
 from fljax.algorithms.fedgen import fedgen, generated, generator_of, on_generated, with_generated_loss
 from fljax.algorithms.fedproto import fedproto
@@ -23,6 +23,7 @@ from fljax.algorithms.fedrod import PERSONAL, fedrod
 from fljax.algorithms.gpfl import EMBEDDING, SHARE, TRAINED, VALVE, gpfl, two_ways
 from fljax.algorithms.moon import contrasted, moon
 from fljax.client.class_means import ClassSums
+from fljax.client.discrepancy import discrepancy
 from fljax.client.features import linear, see
 from fljax.data.synthetic import linear_groups
 from fljax.models import cnn, lenet, lora, mlp, only_trained, resnet18
@@ -493,7 +494,9 @@ def test_fedcps_discrepancy_in_numpy():
     arguments = (np.concatenate([v, v[:1] + 9]).astype(np.float32) for v in (a, b))
     weight = np.array([1.0] * 6 + [0.0], np.float32)  # the last row only fills the batch
     expected = kernel(a, a) + kernel(b, b) - 2 * kernel(a, b)
-    np.testing.assert_allclose(jax.jit(discrepancy)(*arguments, weight), expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        jax.jit(discrepancy, static_argnums=3)(*arguments, weight, False), expected, rtol=1e-4, atol=1e-6
+    )
 
 
 def test_fedcps_loss_and_predictions_in_numpy(key, model, federation):
@@ -518,7 +521,7 @@ def test_fedcps_loss_and_predictions_in_numpy(key, model, federation):
     gumbel = np.asarray(jax.random.gumbel(jax.random.split(key)[1], scores.shape))
     cross_entropy = -log_softmax(logits(scores + gumbel), axis=1)[np.arange(9), y]
     features = [numpy_features(as_float64(w_of_one), x).astype(np.float32) for w_of_one in (params, received)]
-    value_of_discrepancy = jax.jit(discrepancy)(*features, np.ones(9, np.float32))
+    value_of_discrepancy = jax.jit(discrepancy, static_argnums=3)(*features, np.ones(9, np.float32), False)
     batch, state = Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(9)), (received, context_of(params["fc2"]))
     value, _ = jax.jit(gated(model, fedcp.Hyper(lam=3.0)))(params, batch, key, *state)
     np.testing.assert_allclose(value, cross_entropy.mean() + 3 * float(value_of_discrepancy), rtol=1e-5)
