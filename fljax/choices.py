@@ -13,6 +13,8 @@ from numbers import Integral
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
+from fljax.other_names import name_here
+
 T = TypeVar("T")
 
 
@@ -136,9 +138,12 @@ def near_to(name: str, known_names: Iterable[str], at_least: float = 0) -> str |
 
 
 def unknown(kind: str, name: str, known_names: Iterable[str]) -> str:
-    """``no <kind> '<name>'; the nearest is '<known name>'``; if none is near, all names of a list that is not long."""
+    """``no <kind> '<name>'; the nearest is '<known name>'``; if none is near, all names of a list that is not long. A
+    name that is another library's is answered with the one that the thing has here."""
     known_names = list(known_names)
     text, near = f"no {kind} {name[:100]!r}", near_to(name, known_names, 0.5)
+    if (here := name_here(kind, name)) is not None:
+        return f"{text}; here it is {here}"
     if near is not None:
         return f"{text}; the nearest is {near!r}"
     return f"{text}; choose one of {', '.join(known_names)}" if 0 < len(known_names) <= 20 else text

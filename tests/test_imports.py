@@ -2,7 +2,8 @@
 
 ::
 
-    sealed <- {ranges, choices, files} <- {static_values, argument_kinds, types, numbers, placement} <- {tree, keys}
+    {sealed, other_names} <- {ranges, choices, files} <- {static_values, argument_kinds, types, numbers, placement}
+    {types, numbers, placement} <- {tree, keys}
     {tree <- matrices, keys, scores} <- {data, models, server}
     {data, models, server} <- client <- rounds <- {algorithms, checks, devices}
     {checks, devices} <- metrics <- {folder, report} <- run
@@ -28,6 +29,7 @@ LAYER = {
     "argument_kinds": 1,
     "files": 0,
     "sealed": -1,
+    "other_names": -1,
     "static_values": 1,
     "types": 1,
     "numbers": 1,

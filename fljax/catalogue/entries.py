@@ -71,6 +71,8 @@ def entry(kind: str, word: str) -> Entry:
     """
     base, *bricks = parts_of(word) if kind == "algorithm" else [word]
     if base not in names(kind) and not is_file(base) and own.entry_point(kind, base) is None:
+        if kind == "algorithm" and base in names("brick"):
+            raise ValueError(f"{base} is a brick; name a method first, such as fedavg+{base}")
         nearest(base, [*names(kind), *own.installed(kind)], kind)
     if base not in names(kind) or not set(bricks) <= set(names("brick")):
         return describe(kind, own.find(kind, word))

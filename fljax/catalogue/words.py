@@ -1,5 +1,6 @@
 """Reads words of a command line or a TOML file as values of a type; nothing here depends on their meaning."""
 
+import re
 import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -56,7 +57,9 @@ def read(name: str, words: Sequence[str], kind: Kind) -> Any:
     if len(words) == 1 and all(part[0] in ("option", "none") for part in kind):
         options = tuple(None if part[0] == "none" else part[1] for part in kind)
         raise ValueError(refusal(name.rpartition(".")[2], words[0], options, None))
-    raise ValueError(f"{shown(name, words)}: give {text(kind)}")
+    dashed = [word for word in words if re.match("-[A-Za-z]", word)]  # such as -a, which is the rest of another setting
+    hint = f"; {dashed[0]} is read as a value, because names of settings begin with --" if dashed else ""
+    raise ValueError(f"{shown(name, words)}: give {text(kind)}{hint}")
 
 
 def _value(name: str, words: list[str], kind: Kind) -> Any:

@@ -11,6 +11,7 @@ from fljax.catalogue.job import PARTS
 from fljax.catalogue.own import OPEN
 from fljax.catalogue.parameters import REQUIRED, Parameter, Schema
 from fljax.catalogue.words import shown, takes_several, words_of, written
+from fljax.other_names import name_here
 
 Layer = list[tuple[str, list[str]]]
 """Settings in the order in which they are written, as ("name" or "section.name", words); a name may occur twice."""
@@ -163,6 +164,8 @@ def full_names(name: str, schema: Schema) -> list[str]:
             raise ValueError(f"no setting --{written(name[:100])}{text}")
         if name in OF_A_RUN_ALONE:
             raise ValueError(f"no setting --{written(name)} here: {OF_A_RUN_ALONE[name]}; leave it out")
+        if "algorithm" in schema.get("", ()) and (here := name_here("setting", name)):
+            raise ValueError(f"no setting --{written(name)}; here it is {here}")
         short = [full.partition(".")[2] for full in settings if "." in full]
         similar = _similar_settings(name, schema)
         near = similar or difflib.get_close_matches(name[:100], [*settings, *short], n=1, cutoff=0)

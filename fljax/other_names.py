@@ -1,0 +1,69 @@
+"""Names that other libraries and papers use for what has another name here, for the message about an unknown name."""
+
+OTHER_NAMES = {
+    "algorithm": {
+        "clientsonly": "standalone",
+        "fd": "feddistill",
+        "fedadagrad": "fedavg+adagrad",
+        "fedadam": "fedavg+adam",
+        "fedasync": "fedavg --clock fedasync",
+        "fedavgm": "fedavg+momentum",
+        "fedbuff": "fedavg --clock fedbuff",
+        "fedexp": "fedavg+exp",
+        "fedmedian": "fedavg+median",
+        "fedsam": "fedavg+sam",
+        "fedtrimmedavg": "fedavg+trimmed_mean",
+        "fedyogi": "fedavg+yogi",
+        "gossip": "dpsgd or pgossip",
+        "local": "standalone",
+        "localonly": "standalone",
+        "qfedavg": "qffl",
+    },
+    "data set": {"emnist": "emnist/letters", "fmnist": "fashion_mnist"},
+    "model": {
+        "2nn": "mlp --hidden 200 200",
+        "avgcnn": "cnn",
+        "fedavgcnn": "cnn",
+        "mnist2nn": "mlp --hidden 200 200",
+    },
+    "partition": {
+        "heterodir": "dirichlet",
+        "labeldir": "dirichlet",
+        "lblqnt": "classes_per_client",
+        "noniid#label": "classes_per_client",
+        "noniidlabeldir": "dirichlet",
+        "path": "classes_per_client or shards",
+        "pathological": "classes_per_client or shards",
+        "qnt": "log_normal or dirichlet_sizes",
+        "unbalance": "log_normal or dirichlet_sizes",
+    },
+    "setting": {
+        "clientnum": "--n-clients",
+        "clientsplit": "--test-fraction",
+        "clipping": "--algorithm METHOD+clip_gradient --max-norm",
+        "comround": "--rounds",
+        "device": "JAX_PLATFORMS=cpu or CUDA_VISIBLE_DEVICES=1 in the environment",
+        "diralpha": "--beta of --partition dirichlet",
+        "eligibleperc": "--participation",
+        "globalepoch": "--rounds",
+        "globalrounds": "--rounds",
+        "joinratio": "--participation",
+        "localepoch": "--epochs",
+        "localepochs": "--epochs",
+        "lrscheduler": "--lr-decay",
+        "nrounds": "--rounds",
+        "numclients": "--n-clients",
+        "sampleratio": "--participation",
+        "scheduler": "--lr-decay",
+        "stragglerratio": "--stragglers",
+        "testratio": "--test-fraction",
+        "totalclients": "--n-clients",
+        "valratio": "--val-fraction",
+    },
+}
+"""Kind of thing -> its other name, in lower case without ``-`` and ``_`` -> what it is called here."""
+
+
+def name_here(kind: str, name: str) -> str | None:
+    """What is called ``name`` elsewhere is called here; None if that is not known."""
+    return OTHER_NAMES.get(kind, {}).get(name.casefold().replace("-", "").replace("_", ""))

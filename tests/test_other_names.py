@@ -1,0 +1,53 @@
+"""The names of other libraries: what takes their place is there, and none of them hides a name of this library."""
+
+import shlex
+
+import pytest
+
+from fljax.catalogue.entries import names
+from fljax.jobs.job import read_job
+from fljax.other_names import OTHER_NAMES, name_here
+
+OPTIONS = {"algorithm": "--algorithm", "data set": "--dataset", "model": "--model", "partition": "--partition"}
+
+
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_what_takes_the_place_of_a_name_can_be_read(kind):
+    for here in {alternative for value in OTHER_NAMES[kind].values() for alternative in value.split(" or ")}:
+        algorithm = [] if kind == "algorithm" else ["--algorithm", "fedavg"]
+        read_job([*algorithm, OPTIONS[kind], *shlex.split(here)])
+
+
+def test_settings_that_take_the_place_of_others_are_there():
+    places = {here.split()[0] for here in OTHER_NAMES["setting"].values() if here.startswith("--")} - {"--algorithm"}
+    values = {"--participation": "0.5", "--lr-decay": "0.5", "--test-fraction": "0.5", "--val-fraction": "0.5"}
+    values |= {"--stragglers": "0.5"}
+    read_job(
+        ["--algorithm", "fedavg", "--partition", "dirichlet", *(w for p in places for w in (p, values.get(p, "1")))]
+    )
+
+
+@pytest.mark.parametrize("kind", ["algorithm", "data set", "model", "partition"])
+def test_no_name_of_this_library_is_taken_for_another(kind):
+    own = names({"data set": "dataset"}.get(kind, kind))
+    assert own
+    assert [name for name in own if name_here(kind, name)] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--algorithm FedAvgM", "no algorithm 'FedAvgM'; here it is fedavg+momentum"),
+        ("--algorithm local", "no algorithm 'local'; here it is standalone"),
+        ("--algorithm krum", "krum is a brick; name a method first, such as fedavg+krum"),
+        ("--dataset fmnist", "no data set 'fmnist'; here it is fashion_mnist"),
+        ("--partition noniid-labeldir", "no partition 'noniid-labeldir'; here it is dirichlet"),
+        ("--model 2nn", "no model '2nn'; here it is mlp --hidden 200 200"),
+        ("--join-ratio 0.1", "no setting --join-ratio; here it is --participation"),
+        ("--partition dirichlet -a 0.1", "-a 0.1: give text; -a is read as a value, because names of settings begin"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_one_here(words, message):
+    with pytest.raises(ValueError, match=r".") as refused:
+        read_job(words.split())
+    assert message in str(refused.value)
