@@ -135,6 +135,20 @@ def test_pfllibs_options_have_theirs_here(module):
     assert methods == {aliases.get(name, name) for name in compared} | {"FedGen", "APFL", "APPLE", "FD", "FedBN", "FML"}
 
 
+def test_methods_of_other_libraries_have_theirs_here_or_are_missing():
+    text = TEXTS["coming_from"]
+    options = set(re.findall(r"`(--algorithm [^`]*)`", text))
+    for words in options:
+        read_job(shlex.split(words), RUN)
+    assert len(set(re.findall(r"^\| `method=(\w+)", text, re.MULTILINE))) >= 25
+    paragraphs = re.findall(r"^Not available: ((?:.+\n)+)", text, re.MULTILINE)
+    missing = {
+        name for one in paragraphs for name in re.findall(r"[\w-]+", re.sub(r"\(.*?\)", "", one, flags=re.DOTALL))
+    }
+    assert {"FedPCL", "CCVR", "FedRS"} <= missing
+    assert missing & {method.title.partition(":")[0] for method in fljax.ALGORITHMS.values()} == set()
+
+
 def test_readme_counts_the_methods_that_end_as_other_code_does():
     tables = re.findall(r"page_tables.py, \w+_steps -->(.*?)<!-- end -->", TEXTS["leaderboards"], re.DOTALL)
     heads = {name for table in tables for name in re.findall(r"^\| ([\w-]+) \|", table, re.MULTILINE)}

@@ -1,6 +1,7 @@
 """Blocks of the documentation that go everywhere: compositions, the search, the script for several hosts; tables."""
 
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -149,3 +150,25 @@ def test_pfllibs_files_are_read(tmp_path):
         rows = split.index[client, : split.size[client]]
         np.testing.assert_array_equal(split.pool.x[rows], expected["x"].transpose(0, 2, 3, 1))
         np.testing.assert_array_equal(split.pool.y[rows], expected["y"])
+
+
+def test_fl_benchs_clients_are_read(tmp_path):
+    """In the form in which its generate_data.py saves them: rows among all images for each client and part."""
+    (code,) = (block for block in blocks("coming_from") if "def from_fl_bench" in block)
+    rng = np.random.default_rng(0)
+    x, y, rows = rng.normal(size=(40, 4, 5, 1)).astype(np.float32), rng.integers(0, 3, 40), rng.permutation(40)
+    clients = [
+        {"train": rows[:9], "val": rows[9:11], "test": rows[11:15]},
+        {"train": rows[15:28], "val": rows[28:30], "test": rows[30:40]},
+    ]
+    file = tmp_path / "partition.pkl"
+    file.write_bytes(pickle.dumps({"data_indices": clients, "separation": {"train": [0, 1], "total": 2}}))
+    names = {"np": np, "fljax": fljax, "Path": Path}
+    exec(code, names)
+    federation = jax.device_get(names["from_fl_bench"](file, x, y))
+    for client, parts in enumerate(clients):
+        for part, expected in parts.items():
+            split = getattr(federation, part)
+            held = split.index[client, : split.size[client]]
+            np.testing.assert_array_equal(np.sort(split.pool.x[held], axis=0), np.sort(x[expected], axis=0))
+            np.testing.assert_array_equal(np.sort(split.pool.y[held]), np.sort(y[expected]))
