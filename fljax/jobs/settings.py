@@ -168,8 +168,9 @@ def full_names(name: str, schema: Schema) -> list[str]:
             raise ValueError(f"no setting --{written(name)}; here it is {here}")
         short = [full.partition(".")[2] for full in settings if "." in full]
         similar = _similar_settings(name, schema)
-        near = similar or difflib.get_close_matches(name[:100], [*settings, *short], n=1, cutoff=0)
-        raise ValueError(f"no setting --{written(name[:100])}; the nearest is --{written(near[0])}")
+        near = similar or difflib.get_close_matches(name[:100], [*settings, *short], n=1, cutoff=0.5)
+        hint = f"the nearest is --{written(near[0])}" if near else "see --help"
+        raise ValueError(f"no setting --{written(name[:100])}; {hint}")
     return matches
 
 

@@ -109,7 +109,7 @@ def test_what_another_setting_overrides_is_read_too(words):
         ("n_client", "no setting --n-client; the nearest is --n-clients"),
         ("", "a setting has no name; write settings as --name value, see --help"),
         ("alpha", "--alpha is the name of several settings; write --partition.alpha or --ifca.alpha"),
-        ("x" * 5000, f"no setting --{'x' * 100}; the nearest is"),
+        ("x" * 5000, f"no setting --{'x' * 100}; see --help"),
     ],
 )
 def test_unknown_and_ambiguous_names(name, message):
