@@ -43,7 +43,7 @@ OTHER_NAMES = {
         "clipping": "--algorithm METHOD+clip_gradient --max-norm",
         "comround": "--rounds",
         "device": "JAX_PLATFORMS=cpu or CUDA_VISIBLE_DEVICES=1 in the environment",
-        "diralpha": "--beta of --partition dirichlet",
+        "diralpha": "--partition dirichlet --beta",
         "eligibleperc": "--participation",
         "globalepoch": "--rounds",
         "globalrounds": "--rounds",
@@ -65,5 +65,8 @@ OTHER_NAMES = {
 
 
 def name_here(kind: str, name: str) -> str | None:
-    """What is called ``name`` elsewhere is called here; None if that is not known."""
-    return OTHER_NAMES.get(kind, {}).get(name.casefold().replace("-", "").replace("_", ""))
+    """What is called ``name`` elsewhere is called here; None if that is not known. Of the kind "kind or name",
+    as `fljax list` has it, is every thing with a name."""
+    kinds = ("algorithm", "partition", "model", "data set") if kind == "kind or name" else (kind,)
+    plain = name.casefold().replace("-", "").replace("_", "")
+    return next((OTHER_NAMES[one][plain] for one in kinds if plain in OTHER_NAMES.get(one, {})), None)

@@ -5,6 +5,7 @@ import shlex
 import pytest
 
 from fljax.catalogue.entries import names
+from fljax.cli import main
 from fljax.jobs.job import read_job
 from fljax.other_names import OTHER_NAMES, name_here
 
@@ -19,12 +20,24 @@ def test_what_takes_the_place_of_a_name_can_be_read(kind):
 
 
 def test_settings_that_take_the_place_of_others_are_there():
-    places = {here.split()[0] for here in OTHER_NAMES["setting"].values() if here.startswith("--")} - {"--algorithm"}
-    values = {"--participation": "0.5", "--lr-decay": "0.5", "--test-fraction": "0.5", "--val-fraction": "0.5"}
-    values |= {"--stragglers": "0.5"}
-    read_job(
-        ["--algorithm", "fedavg", "--partition", "dirichlet", *(w for p in places for w in (p, values.get(p, "1")))]
-    )
+    shares = {"--participation", "--lr-decay", "--test-fraction", "--val-fraction", "--stragglers"}
+    places = {here.split()[0] for here in OTHER_NAMES["setting"].values() if here.startswith("--")}
+    places -= {"--algorithm", "--partition"}  # they take names, not numbers
+    assert shares < places
+    words = [word for place in places for word in (place, "0.5" if place in shares else "1")]
+    read_job(["--algorithm", "fedavg", "--partition", "dirichlet", *words])
+
+
+def test_list_and_other_commands_know_them_too(capsys):
+    for words, message in (
+        (["list", "fedavgm"], "no kind or name 'fedavgm'; here it is fedavg+momentum"),
+        (["data", "show", "--client-num", "9"], "no setting --client-num; here it is --n-clients"),
+        (["data", "show", "--join-ratio", "1"], "no setting --join-ratio"),
+    ):
+        assert main(words) == 2
+        said = capsys.readouterr().err
+        assert message in said
+        assert "--participation" not in said  # which the command does not have
 
 
 @pytest.mark.parametrize("kind", ["algorithm", "data set", "model", "partition"])

@@ -164,14 +164,19 @@ def full_names(name: str, schema: Schema) -> list[str]:
             raise ValueError(f"no setting --{written(name[:100])}{text}")
         if name in OF_A_RUN_ALONE:
             raise ValueError(f"no setting --{written(name)} here: {OF_A_RUN_ALONE[name]}; leave it out")
-        if "algorithm" in schema.get("", ()) and (here := name_here("setting", name)):
-            raise ValueError(f"no setting --{written(name)}; here it is {here}")
         short = [full.partition(".")[2] for full in settings if "." in full]
+        if (here := name_here("setting", name)) and (here[:2] != "--" or _named_by(here) in (*settings, *short)):
+            raise ValueError(f"no setting --{written(name)}; here it is {here}")
         similar = _similar_settings(name, schema)
         near = similar or difflib.get_close_matches(name[:100], [*settings, *short], n=1, cutoff=0.5)
         hint = f"the nearest is --{written(near[0])}" if near else "see --help"
         raise ValueError(f"no setting --{written(name[:100])}; {hint}")
     return matches
+
+
+def _named_by(words: str) -> str:
+    """The setting that the first of ``words`` names on the command line."""
+    return words.split()[0].removeprefix("--").replace("-", "_")
 
 
 def _similar_settings(name: str, schema: Schema) -> list[str]:
