@@ -19,6 +19,12 @@ OTHER_NAMES = {
         "localonly": "standalone",
         "qfedavg": "qffl",
     },
+    "command": {
+        "centralized": "run --algorithm centralized",
+        "clientsonly": "run --algorithm standalone",
+        "federation": "run",
+        "train": "run",
+    },
     "data set": {"emnist": "emnist/letters", "fmnist": "fashion_mnist"},
     "model": {
         "2nn": "mlp --hidden 200 200",

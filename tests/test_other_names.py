@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from fljax.catalogue.entries import names
-from fljax.cli import main
+from fljax.cli import COMMANDS, main
 from fljax.jobs.job import read_job
 from fljax.other_names import OTHER_NAMES, name_here
 
@@ -19,6 +19,13 @@ def test_what_takes_the_place_of_a_name_can_be_read(kind):
         read_job([*algorithm, OPTIONS[kind], *shlex.split(here)])
 
 
+def test_commands_that_take_the_place_of_others_are_there():
+    for here in OTHER_NAMES["command"].values():
+        command, *words = here.split()
+        assert command in COMMANDS
+        read_job(words)
+
+
 def test_settings_that_take_the_place_of_others_are_there():
     shares = {"--participation", "--lr-decay", "--test-fraction", "--val-fraction", "--stragglers"}
     places = {here.split()[0] for here in OTHER_NAMES["setting"].values() if here.startswith("--")}
@@ -30,6 +37,7 @@ def test_settings_that_take_the_place_of_others_are_there():
 
 def test_list_and_other_commands_know_them_too(capsys):
     for words, message in (
+        (["clients-only", "exp.yaml"], "no command 'clients-only'; here it is run --algorithm standalone"),
         (["list", "fedavgm"], "no kind or name 'fedavgm'; here it is fedavg+momentum"),
         (["data", "show", "--client-num", "9"], "no setting --client-num; here it is --n-clients"),
         (["data", "show", "--join-ratio", "1"], "no setting --join-ratio"),
