@@ -67,6 +67,7 @@ from .algorithms.fedprox import fedprox as fedprox
 from .algorithms.fedrc import fedrc as fedrc
 from .algorithms.fedrep import fedrep as fedrep
 from .algorithms.fedrod import fedrod as fedrod
+from .algorithms.fedrs import fedrs as fedrs
 from .algorithms.fedsgd import fedsgd as fedsgd
 from .algorithms.fedsoft import fedsoft as fedsoft
 from .algorithms.fedsr import fedsr as fedsr

@@ -10,15 +10,14 @@ client's own counts; in PFLlib, from the counts of all clients together.
 """
 
 import jax.numpy as jnp
-from jax import Array
 
 from fljax import tree
 from fljax.client.features import head_shape
-from fljax.client.objectives import Loss, batch_mean
+from fljax.client.objectives import of_changed_logits
 from fljax.data.federation import class_histogram
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, averaging, check_not_private, mean, method, train
-from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params, Trained, Work
+from fljax.types import Algorithm, Cohort, Model, ModelTable, Trained, Work
 
 
 @hyper
@@ -39,16 +38,7 @@ def fedlc(model: Model, work: Work, *, weighting: Weighting = "size", combine: C
         n_classes = head_shape(model, tree.first(theta.params))[1]
         count = class_histogram(cohort.data, n_classes).astype(jnp.float32)
         margin = hyper.tau * jnp.maximum(count, 1.0) ** -0.25
-        return train(hyper, theta, cohort, calibrated(model), work, margin)
+        calibrated = of_changed_logits(model, lambda logits, margin: logits - margin[None])
+        return train(hyper, theta, cohort, calibrated, work, margin)
 
     return averaging(model, local, weighting=weighting, combine=combine)
-
-
-def calibrated(model: Model) -> Loss:
-    """The training loss of the logits minus the client's own row of margins (classes,)."""
-
-    def loss(params: Params, batch: Batch, key: Key, margin: Array) -> tuple[Array, Params]:
-        logits, updated = model.apply(params, batch.x, key)
-        return batch_mean(model.loss(logits - margin[None], batch.y), batch.weight), updated
-
-    return loss

@@ -90,6 +90,16 @@ def training_loss(model: Model) -> Loss:
     return loss
 
 
+def of_changed_logits(model: Model, changed: Callable[[Array, Array], Array]) -> Loss:
+    """The training loss of ``changed(logits (batch, outputs), row (outputs,))``, with the client's own row."""
+
+    def loss(params: Params, batch: Batch, key: Key, row: Array) -> tuple[Array, Params]:
+        logits, updated = model.apply(params, batch.x, key)
+        return batch_mean(model.loss(changed(logits, row), batch.y), batch.weight), updated
+
+    return loss
+
+
 @checked_kinds
 def proximal(loss: Loss, mu: ArrayLike) -> Loss:
     """``loss(w) + mu/2 |w - anchor|^2`` over the trainable parameters; its gradient adds ``mu (w - anchor)``.

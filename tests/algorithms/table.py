@@ -159,6 +159,7 @@ CASES = {
     ),
     "feddyn": _case("feddyn", P),
     "fedlc": _case("fedlc", P),
+    "fedrs": _case("fedrs", P, numbers={"alpha": 0.3}),
     "fednova": _case("fednova", P),
     "heterofl": _case("heterofl", by_order=True),  # of the client's id; what it sends is in test_widths.py
     "heterofl-drawn": _case(

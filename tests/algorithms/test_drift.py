@@ -301,6 +301,27 @@ def test_fedlc_in_numpy(key, model, federation):
     assert_models(deployed, [theta] * 8)
 
 
+def test_fedrs_in_numpy(key, model, federation):
+    """The gradient at scaled logits is that at a last layer scaled alike, scaled once more for the layer itself."""
+    federation, alpha = without_a_class(federation), 0.3
+    reference = Reference(key, model, federation)  # noqa: F811
+    theta, data = reference.start, federation.train
+    for cohort in reference.rounds():
+        sent = []
+        for i, k, _ in cohort:
+            client_labels = np.asarray(data.pool.y)[rows_of(data, i)]
+            factor, w = np.where(np.isin(np.arange(4), client_labels), 1.0, alpha), theta
+            for x, y in reference.batches(i, k):
+                scaled = w | {"fc2": {name: leaf * factor for name, leaf in w["fc2"].items()}}
+                gradient = oracle.gradient(scaled, x, y)
+                gradient["fc2"] = {name: leaf * factor for name, leaf in gradient["fc2"].items()}
+                w = oracle.combine(lambda w, g: w - LR * g, w, gradient)
+            sent.append(w)
+        theta = oracle.average(sent, [size for *_, size in cohort])
+    deployed = run(fljax.fedrs(model, WORK), fljax.fedrs.Hyper(lr=LR, alpha=alpha), federation, key)[0]
+    assert_models(deployed, [theta] * 8)
+
+
 @pytest.mark.parametrize("q", [0.0, 2.0])
 def test_qffl_in_numpy(key, model, federation, reference, q):  # noqa: F811
     theta, data, decay = reference.start, federation.train, 0.8

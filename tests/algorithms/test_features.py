@@ -632,6 +632,7 @@ OF_FEATURES = (
     "fedpac",
     "fedproto",
     "fedrod",
+    "fedrs",
     "gpfl",
     "knnper",
 )

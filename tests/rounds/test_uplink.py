@@ -438,6 +438,7 @@ def test_every_transform_of_a_chain_draws_for_itself(values):
         ("fedrod+dp_sgd", "FedRoD shift their logits by their label counts, which get no noise"),
         ("gpfl+dp_sgd", "GPFL mix embeddings by their label counts"),
         ("fedlc+dp_sgd", "FedLC shift their logits by their label counts"),
+        ("fedrs+dp_sgd", "FedRS scale their logits by the classes that they have"),
         ("fedgen+dp_sgd", "FedGen send their label counts"),
         ("group_pfl+dp_sgd", "grouped by their label counts"),
         ("group_pfl_dynamic+dp_sgd", "grouped by their label counts"),
