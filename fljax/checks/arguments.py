@@ -5,6 +5,9 @@ import operator
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+from jax import Array
+
 from fljax.numbers import LocalHyper, as_dict, numbers_of
 from fljax.ranges import real, said
 from fljax.server.checks import is_key
@@ -32,6 +35,18 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
         raise ValueError(f"{said(name, count)} is too large; choose {name} <= {_LARGEST}")
     if count < least:
         raise ValueError(f"{name}={value} is {'not positive' if least else 'negative'}; choose {name} >= {least}")
+
+
+def as_array(name: str, value: Any) -> Any:
+    """``value`` as an array of NumPy; one of JAX, which may be traced, is returned itself.
+
+    Raises:
+        ValueError: it is a list whose rows differ in length.
+    """
+    try:
+        return value if isinstance(value, Array) else np.asarray(value)
+    except ValueError:
+        raise ValueError(f"{name} has rows that differ in length; give an array") from None
 
 
 def check_run(n_rounds: int, evaluate_every: int, dropout: float | None) -> None:

@@ -9,43 +9,44 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fljax.checks.arguments import check_count, whole
+from fljax.argument_kinds import checked_kinds
+from fljax.checks.arguments import as_array
+from fljax.choices import Positive, Seed
 
 MOST_CLIENTS = 20
 """Of `every_coalition`: their number doubles with each client."""
 
 
-def every_coalition(n_clients: int) -> np.ndarray:
+@checked_kinds
+def every_coalition(n_clients: Positive) -> np.ndarray:
     """(2^clients, clients) bool: all coalitions; client i is a member of coalition b if bit i of b is set.
 
     Raises:
         ValueError: there are no clients, or more than 20: take `random_orders` then.
     """
-    check_count("n_clients", n_clients)
     if n_clients > MOST_CLIENTS:
         raise ValueError(f"n_clients={n_clients} have 2^{n_clients} coalitions; sample some by random_orders")
     return (np.arange(2**n_clients)[:, None] >> np.arange(n_clients)[None] & 1).astype(bool)
 
 
-def one_left_out(n_clients: int) -> np.ndarray:
+@checked_kinds
+def one_left_out(n_clients: Positive) -> np.ndarray:
     """(1 + clients, clients) bool: all clients, then all but client 0, all but client 1, and so on.
 
     Raises:
         ValueError: there are no clients.
     """
-    check_count("n_clients", n_clients)
     return np.concatenate([np.ones((1, n_clients), bool), ~np.eye(n_clients, dtype=bool)])
 
 
-def random_orders(n_clients: int, n_orders: int, seed: int = 0) -> np.ndarray:
+@checked_kinds
+def random_orders(n_clients: Positive, n_orders: Positive, seed: Seed = 0) -> np.ndarray:
     """(orders, clients) ids, each row a random order in which all clients join a coalition.
 
     Raises:
-        ValueError: there are no clients or no orders.
+        ValueError: there are no clients or no orders, or the seed is negative.
     """
-    check_count("n_clients", n_clients)
-    check_count("n_orders", n_orders)
-    return np.random.default_rng(whole("seed", seed)).permuted(np.tile(np.arange(n_clients), (n_orders, 1)), axis=1)
+    return np.random.default_rng(seed).permuted(np.tile(np.arange(n_clients), (n_orders, 1)), axis=1)
 
 
 def coalitions_of(orders: ArrayLike) -> np.ndarray:
@@ -117,8 +118,9 @@ def _joining(orders: np.ndarray) -> Sequence[np.ndarray]:
 
 
 def _checked_orders(orders: ArrayLike) -> np.ndarray:
-    table = np.asarray(orders)
-    if table.ndim != 2 or not len(table) or not (np.sort(table, 1) == np.arange(table.shape[1])).all():
+    table = np.asarray(as_array("orders", orders))
+    are_ids = table.ndim == 2 and table.size > 0 and np.issubdtype(table.dtype, np.integer)
+    if not are_ids or not (np.sort(table, 1) == np.arange(table.shape[1])).all():
         raise ValueError(
             "orders: a row is not an order of all clients; make them by random_orders(n_clients, n_orders)"
         )
@@ -129,11 +131,14 @@ class _Table:
     """What coalitions are worth, found by their members."""
 
     def __init__(self, members: ArrayLike, worth: ArrayLike) -> None:
-        table, self.worth = np.asarray(members), np.asarray(worth, np.float64)
+        table, values = (np.asarray(as_array(*named)) for named in (("members", members), ("worth", worth)))
         if table.dtype != bool or table.ndim != 2 or not table.shape[1]:
             raise ValueError(f"members is {table.dtype}{[*table.shape]}; give bool (coalitions, clients)")
-        if self.worth.shape[:1] != (len(table),):
-            raise ValueError(f"worth has shape {self.worth.shape} for {len(table)} coalitions; give one row for each")
+        if values.shape[:1] != (len(table),):
+            raise ValueError(f"worth has shape {values.shape} for {len(table)} coalitions; give one row for each")
+        if values.dtype.kind not in "biufV":  # V: bfloat16
+            raise ValueError(f"worth has dtype {values.dtype}; give real numbers")
+        self.worth = values.astype(np.float64)
         self.n_clients = table.shape[1]
         self.row = {coalition.tobytes(): row for row, coalition in enumerate(table)}
         if len(self.row) < len(table):

@@ -2,9 +2,11 @@
 
 from itertools import permutations
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fljax.report import contributions
 from fljax.report.contributions import (
     coalitions_of,
     every_coalition,
@@ -72,6 +74,23 @@ def test_of_sampled_orders_only_their_coalitions_are_needed():
     np.testing.assert_allclose(shapley(members, worth, orders).sum(), total[0])  # efficiency, order by order
 
 
+def test_orders_are_those_of_the_seed():
+    orders = [random_orders(9, 5, seed=seed).tolist() for seed in (3, 3, 4)]
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_as_many_clients_as_allowed_have_all_their_coalitions(monkeypatch):
+    monkeypatch.setattr(contributions, "MOST_CLIENTS", N)
+    assert every_coalition(N).shape == (2**N, N)
+    with pytest.raises(ValueError, match=r"^n_clients=5 have 2\^5 coalitions"):
+        every_coalition(N + 1)
+
+
+def test_worth_is_of_any_real_dtype():
+    worth = jnp.arange(16, dtype=jnp.bfloat16)
+    np.testing.assert_array_equal(shapley(ALL, worth), shapley(ALL, np.arange(16)))
+
+
 def test_leave_one_out():
     rows = one_left_out(N)
     assert rows.sum(1).tolist() == [4, 3, 3, 3, 3]
@@ -86,8 +105,20 @@ def test_leave_one_out():
     [
         (lambda: every_coalition(0), "n_clients=0"),
         (lambda: every_coalition(21), "n_clients=21 have 2\\^21 coalitions; sample some by random_orders"),
+        (lambda: one_left_out(0), "n_clients=0 is not positive; choose n_clients >= 1"),
+        (lambda: one_left_out(True), "n_clients=True is not a whole number"),
         (lambda: random_orders(3, 0), "n_orders=0"),
-        (lambda: coalitions_of([[0, 1], [1, 1]]), "orders: a row is not an order of all clients"),
+        (lambda: random_orders(0, 3), "n_clients=0"),
+        (lambda: random_orders(3, 2, -1), "seed=-1 is negative; choose seed >= 0"),
+        *(
+            (lambda orders=orders: coalitions_of(orders), "orders: a row is not an order of all clients")
+            for orders in ([[0, 1], [1, 1]], [0, 1], [[0.0, 1.0]], [[False, True]], np.zeros((0, 2), int), [[]], "ab")
+        ),
+        (lambda: coalitions_of([[0, 1], [0]]), "orders has rows that differ in length; give an array"),
+        (lambda: shapley(ALL, ["a"] * 16), "worth has dtype <U1; give real numbers"),
+        (lambda: shapley(ALL, 1j * RANDOM), "worth has dtype complex128; give real numbers"),
+        (lambda: shapley(ALL, None), "worth has shape \\(\\) for 16 coalitions"),
+        (lambda: shapley(np.zeros((1, 0), bool), [0.0]), "members is bool\\[1, 0\\]"),
         (lambda: shapley(ALL[1:], RANDOM[1:]), "members lacks the coalition without clients"),
         (lambda: shapley(ALL, RANDOM[1:]), "worth has shape \\(15, 3\\) for 16 coalitions"),
         (lambda: shapley(ALL, RANDOM, [[0, 1, 2]]), "orders are of 3 clients and members of 4"),
