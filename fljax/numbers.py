@@ -129,6 +129,12 @@ def as_dict(hyper: Any) -> dict[str, Any]:
     return {field.name: getattr(hyper, field.name) for field in dataclasses.fields(hyper)}
 
 
+def check_hyper(value: Any) -> None:
+    """Raises ValueError if ``value`` is not a Hyper."""
+    if not is_hyper(value) or isinstance(value, type):
+        raise _no_hyper_error(value)
+
+
 def _no_hyper_error(value: Any) -> ValueError:
     """The error for a value that is not a Hyper."""
     if isinstance(value, list | tuple) and value and all(map(is_hyper, value)):
@@ -205,8 +211,7 @@ def check_numbers(given: Any, *, stacked: bool = False) -> None:
     Raises:
         ValueError: names the first field with an invalid value, the value, and the allowed range.
     """
-    if not is_hyper(given) or isinstance(given, type):
-        raise _no_hyper_error(given)
+    check_hyper(given)
     definitions = numbers_of(type(given))
     for name, value in as_dict(given).items():
         check_number(name, value, definitions[name], stacked=stacked)

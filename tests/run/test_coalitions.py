@@ -62,6 +62,18 @@ def test_what_a_client_keeps_stays_as_it_was(model, federation, key):
     assert all(changed[::2])
 
 
+def test_coalitions_are_data_of_a_program(averaging, federation, key):
+    """Traced, with hyperparameters as a sweep writes them, at any level of compilation."""
+
+    def run(members):
+        hyper = fljax.LocalHyper(lr=[0.2])
+        return fljax.coalitions(averaging, hyper, federation, members, key, 1, ROUNDS, compile="fast", **OPTIONS)
+
+    metrics, traced = run(MEMBERS.tolist()), jax.eval_shape(run, MEMBERS)
+    chex.assert_trees_all_equal(jax.device_get(metrics), coalitions_with(averaging, federation, key))
+    chex.assert_trees_all_equal_shapes_and_dtypes(traced, {name: metrics[name] for name in traced})
+
+
 @pytest.mark.slow
 def test_over_two_devices_and_side_by_side_they_are_the_same(averaging, federation, key):
     expected = coalitions_with(averaging, federation, key)
@@ -81,12 +93,18 @@ def test_what_is_no_coalition_is_refused(averaging, federation, key):
         (MEMBERS[0], r"^members is bool\[9\]", federation),
         (MEMBERS.astype(float), r"^members is float64\[4, 9\]", federation),
         (MEMBERS[:0], r"^members is bool\[0, 9\]", federation),
-        (MEMBERS, "^the clients of the federation change over the rounds", changing),
+        ([[True], [True, False]], "^members has rows that differ in length; give an array$", federation),
+        (MEMBERS, "^the clients of the federation change over the rounds", changing._replace(there=None)),
+        (MEMBERS, "^the clients of the federation change", federation._replace(there=np.ones((ROUNDS, N), bool))),
     ):
         with pytest.raises(ValueError, match=message):
             coalitions_with(averaging, one, key, fault)
-    with pytest.raises(ValueError, match="hyper has 2 points; give the numbers of one run"):
-        fljax.coalitions(averaging, fljax.LocalHyper(lr=jnp.array([0.1, 0.2])), federation, MEMBERS, key, 1, ROUNDS)
+    for hyper, message in (
+        (fljax.LocalHyper(lr=jnp.array([0.1, 0.2])), "^hyper has 2 points; give the numbers of one run"),
+        (None, r"^hyper=None is not a Hyper; give hyperparameters, as method.Hyper\(lr=0.1\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fljax.coalitions(averaging, hyper, federation, MEMBERS, key, 1, ROUNDS)
     with pytest.raises(ValueError, match="federation"):
         fljax.coalitions(averaging, fljax.LocalHyper(), federation.train, MEMBERS, key, 1, ROUNDS)
 

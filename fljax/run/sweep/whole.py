@@ -10,11 +10,12 @@ from jax import Array
 
 from fljax import tree
 from fljax.argument_kinds import checked_kinds
-from fljax.checks.arguments import check_run, fields_of
+from fljax.checks.arguments import as_array, check_run, fields_of
 from fljax.checks.network import check_outputs, check_subjects
 from fljax.devices.hosts import gathered
 from fljax.devices.mesh import n_sweep_devices, over_sweep
 from fljax.devices.programs import Compile, Level, options_of
+from fljax.numbers import check_hyper
 from fljax.rounds.round_metrics import check_clusters
 from fljax.rounds.sampling import Sampling, sampling_of
 from fljax.run.one_round import as_traced, due_rounds
@@ -65,7 +66,7 @@ def sweep(
         dropout: as in `fljax.simulate`.
         at_once: runs side by side; None: one after another on a CPU, as many as fit on an accelerator.
         memory: bytes that the sweep may use on a device; None: the device's memory.
-        compile: see `fljax.run.train.train`; levels differ in the last bits.
+        compile: see `fljax.run.train.train`; levels differ in the last bits. Under a trace it has no effect.
 
     Raises:
         ValueError: fields differ in length, there are no points, a number is out of its range, the Hyper belongs to
@@ -124,15 +125,17 @@ def coalitions(
         MemoryError: a run needs more memory than there is.
     """
     n_clients = federation.train.n_clients
-    there = np.asarray(members)
+    there = as_array("members", members)
     if there.dtype != bool or there.ndim != 2 or there.shape[1] != n_clients or not len(there):
         fault = f"members is {there.dtype}{[*there.shape]}"
         raise ValueError(f"{fault}; give bool (coalitions, clients), with a column for each of {n_clients} clients")
     if federation.stages is not None or federation.there is not None:
         raise ValueError("the clients of the federation change over the rounds; give one that stays as it is")
-    if (n_points := count_points(vectors(hyper))) > 1:
+    check_hyper(hyper)
+    point = vectors(hyper)
+    if (n_points := count_points(point)) > 1:
         raise ValueError(f"hyper has {n_points} points; give the numbers of one run")
-    hypers = jax.tree.map(lambda number: jnp.broadcast_to(jnp.ravel(number), len(there)), hyper)
+    hypers = jax.tree.map(lambda number: jnp.broadcast_to(jnp.ravel(number), len(there)), point)
     options = (participation, sampling, evaluate_every, dropout, at_once, memory, compile)
     return _swept(algorithm, hypers, federation, jnp.asarray(there), key, n_seeds, n_rounds, *options)
 
@@ -163,7 +166,9 @@ def _swept(
     with fields_of(hypers, algorithm):
         check_outputs(algorithm, tree.row(cells.hyper, jnp.int32(0)), federation, key)
         setting = setting._replace(at_once=plan(setting, cells, federation, dropout_rate, at_once, memory).at_once)
-        setting = setting._replace(level=level_of(setting, cells, federation, dropout_rate, compile))
+        traced = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((cells, federation, dropout_rate)))
+        level = "full" if traced else level_of(setting, cells, federation, dropout_rate, compile)
+        setting = setting._replace(level=level)
         compiled = _whole_runs_at(setting.level)
         metrics = compiled(setting, n_sweep_devices(), cells, federation, dropout_rate, due)
     check_clusters(metrics)
