@@ -36,7 +36,7 @@ def centralized(model: Model, work: Work) -> Algorithm:
         trained = train(hyper, tree.everyone(state.server, 1), together, training_loss(model), work)
         has_sent, ok = state.clients, is_finite & trained.ok[0]
         floats = floats_of_example(cohort.data.pool) * cohort.data.size.astype(jnp.float32)
-        new_state = State(tree.row(trained.params, 0), has_sent | ok)
+        new_state = State(tree.row(trained.params, 0), jnp.ones_like(has_sent))
         metrics = {"loss": jnp.full_like(floats, trained.loss[0]), "ok": ok}
         return new_state, metrics | traffic(jnp.where(has_sent, 0, floats), 0.0)
 
