@@ -8,7 +8,7 @@ import pytest
 
 import fljax
 from fljax import attacks, client, drift, rounds
-from fljax.argument_kinds import OF_FUNCTIONS, Allowed, allowed_of
+from fljax.argument_kinds import OF_FUNCTIONS, Allowed, allowed_of, check_allowed
 from fljax.rounds import Brick, Combine, Rule, Sampling, Sharing, uplink
 from fljax.rounds.uplink import Transform
 
@@ -135,6 +135,12 @@ def test_the_functions_of_a_rule_are_checked():
 def test_parts_that_are_none_are_refused_where_they_are_given(call, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
         call()
+
+
+def test_a_function_of_any_number_of_arguments_is_not_counted():
+    check_allowed(
+        "local", lambda hyper, start, cohort: None, Allowed((), True, form="(hyper, start, cohort, *rows) -> x")
+    )
 
 
 def test_by_place_too():

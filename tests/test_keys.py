@@ -7,7 +7,7 @@ import pytest
 
 import fljax
 from fljax.data.synthetic import linear_groups
-from fljax.keys import descend
+from fljax.keys import descend, uniforms
 from fljax.run.one_round import Keys, round_keys, split_key
 from fljax.run.simulate import simulate
 
@@ -69,6 +69,13 @@ def test_the_keys_of_a_round_are_the_runs_split_by_use(key):
     of_round = jax.jit(round_keys)(key, round)
     assert_same(jnp.stack(of_round.cohort), jax.random.split(jax.random.fold_in(keys.cohort, round), 3))
     assert_same(of_round.server, jax.random.fold_in(keys.server, round))
+
+
+@pytest.mark.parametrize("shape", [(), (3, 2)])
+def test_each_row_of_random_numbers_is_of_its_own_key(key, shape):
+    keys = jax.random.split(key, 4)
+    expected = [jax.random.uniform(one, shape, jnp.float32) for one in keys]
+    np.testing.assert_array_equal(jax.jit(lambda keys: uniforms(keys, *shape))(keys), expected)
 
 
 def test_no_key_is_used_twice(key):

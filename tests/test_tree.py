@@ -134,7 +134,7 @@ def test_models_side_by_side_come_apart_as_they_were():
 )
 def test_of_trees_that_differ_the_first_leaf_is_named(other, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
-        tree.stack([{"a": {"b": np.ones(2)}, "c": 0.5}, other])
+        tree.stack([{"a": {"b": np.ones(2)}, "c": np.float32(0.5)}, other])
 
 
 def test_stacked_models_are_measured_and_mixed_row_by_row():
@@ -148,3 +148,6 @@ def test_stacked_models_are_measured_and_mixed_row_by_row():
     np.testing.assert_array_equal(squared, [25, 4])
     np.testing.assert_array_equal(mixed["w"], [[1.5, 1], [0, 2]])
     np.testing.assert_array_equal(mixed[tree.STATISTICS], [[2], [8]])
+    half = {"w": a["w"].astype(jnp.bfloat16)}
+    with jax.numpy_dtype_promotion("standard"):  # a share is float32
+        assert jax.eval_shape(tree.mixture, np.float32([0.25, 1]), half, half)["w"].dtype == jnp.bfloat16

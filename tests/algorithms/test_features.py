@@ -22,7 +22,7 @@ from fljax.algorithms.fedproto import fedproto
 from fljax.algorithms.fedrod import PERSONAL, fedrod
 from fljax.algorithms.gpfl import EMBEDDING, SHARE, TRAINED, VALVE, gpfl, two_ways
 from fljax.algorithms.moon import contrasted, moon
-from fljax.client.class_means import ClassSums
+from fljax.client.class_means import ClassSums, others_last
 from fljax.client.discrepancy import discrepancy
 from fljax.client.features import linear, see
 from fljax.data.synthetic import linear_groups
@@ -101,6 +101,11 @@ def test_a_classs_prototype_is_the_mean_over_those_who_came_and_have_it(weightin
         np.testing.assert_allclose(prototypes["mean"][c], np.average(mean[:2, c], 0, weight[:, c]), rtol=1e-5)
     np.testing.assert_array_equal(prototypes["mean"][2:], old_prototypes["mean"][2:])
     np.testing.assert_array_equal(prototypes["known"], [1, 1, 1, 0])
+
+
+def test_classes_that_are_not_known_come_last_at_a_finite_distance():
+    score, known = np.float32([[1, 2, 9, -3], [-5, 4, 0, 1]]), np.array([True, True, False, False])
+    np.testing.assert_array_equal(jax.jit(others_last)(score, known), [[1, 2, -9, -9], [-5, 4, -15, -15]])
 
 
 def test_feddistill_in_numpy(key, model, federation, reference):  # noqa: F811

@@ -138,6 +138,12 @@ def test_own_parts_of_newcomers_begin_as_those_of_the_server(key, model, federat
     algorithm, hyper = method(model, Work(1, 64)), as_traced(method.Hyper(lr=LR))
     server, clients = jax.device_get(jax.jit(algorithm.init)(split_key(key).init, hyper, federation.train))
     trained = State(jax.tree.map(lambda leaf: leaf + np.float32(1), server), clients)
-    joined = jax.jit(new_models, static_argnums=0)(algorithm, hyper, trained, federation.train, key, jnp.int32(0))
+    join = jax.jit(new_models, static_argnums=0)
+    joined = join(algorithm, hyper, trained, federation.train, key, jnp.int32(0))
     for i in range(federation.train.n_clients):
         jax.tree.map(np.testing.assert_array_equal, own(fljax.client_model(joined, i)), counterpart(trained.server))
+    if name == "apfl":  # the mixture is the own model alone if alpha starts as 1
+        joined = join(algorithm, as_traced(method.Hyper(lr=LR, alpha=1)), trained, federation.train, key, jnp.int32(1))
+        start = oracle.as_float64(trained.server)
+        examples = [oracle.examples_of(federation.train, i) for i in range(federation.train.n_clients)]
+        assert_models(tree.stacked(joined), [trained_by_full_batches(start, x, y, 1) for x, y in examples])

@@ -13,8 +13,8 @@ import optax
 import pytest
 
 from fljax.algorithms.fedavg import fedavg
-from fljax.catalogue.file_words import parts_of, short_name
-from fljax.catalogue.own import find
+from fljax.catalogue.file_words import absolute, parts_of, short_name
+from fljax.catalogue.own import find, kind_of_file
 from fljax.folder.checkpoint import read_rounds
 from fljax.jobs.assemble import program_text
 from fljax.jobs.job import read_job
@@ -311,7 +311,8 @@ def test_a_file_that_ends_the_program_is_refused(tmp_path):
 
 
 def test_a_file_without_a_name_says_what_it_has(fljax, own_file, refused, tmp_path):
-    names = "MineHyper mymethod net split no_model"
+    names = "MineHyper mymethod net split no_model second no_score FaintHyper fainter behind both"
+    own_file.write_text(FILE + "both = mymethod + fainter\n")
     for word in ("./mine.py", "./mine.py:"):
         for setting in ("--algorithm", "--model", "--partition"):
             message = refused("run", *SMALL, setting, word)
@@ -554,8 +555,41 @@ def test_the_parts_of_a_word_are_names_and_objects_of_files():
         ("/c++/mine.py:x+../d/e.py:y", ["/c++/mine.py:x", "../d/e.py:y"], "x+y"),
         ("mine.py:x+mine.py:y", ["mine.py:x", "mine.py:y"], "x+y"),
         ("./mine.py+krum+", ["./mine.py", "krum", ""], "+krum+"),
+        ("fedavg+./a:b/mine.py:x", ["fedavg", "./a:b/mine.py:x"], "fedavg+x"),
     ):
         assert (parts_of(word), short_name(word), "+".join(parts)) == (parts, name, word)
+    assert absolute("~/mine.py:x", Path("elsewhere")) == f"{Path.home().resolve()}/mine.py:x"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("mymethod", "algorithm"),
+        ("both", "algorithm"),
+        ("fainter", "brick"),
+        ("split", "partition"),
+        ("net", "model"),
+        ("second", "score"),
+        ("of_three", "score"),
+        ("drawn", "sampling"),
+    ],
+)
+def test_the_kind_of_an_object_of_a_file_is_seen(tmp_path, name, kind):
+    (tmp_path / "mine.py").write_text(f"{FILE}{KINDS}")
+    assert kind_of_file(f"{tmp_path}/mine.py:{name}") == kind
+
+
+KINDS = """
+both = mymethod + fainter
+
+
+def of_three(outputs, y, size):
+    return outputs[:, 0]
+
+
+def drawn(participation: float = 1.0):
+    return None
+"""
 
 
 def test_a_brick_of_ones_own_has_settings_wherever_a_name_has(fljax, own_file, tmp_path, monkeypatch):

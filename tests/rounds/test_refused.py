@@ -13,7 +13,7 @@ import pytest
 import fljax
 from fljax.data.synthetic import linear_groups
 from fljax.models import logistic_regression, mlp
-from fljax.numbers import Scalar, hyper, number
+from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Brick, Clusters, Rule, all_but, averaging, clustered, only, two_models
 from fljax.rounds.bricks import BRICKS
 from fljax.rounds.clock.buffered import asynchronous, buffered
@@ -249,12 +249,13 @@ def test_bricks_of_the_wrong_kind(one_layer_model):
     class Size:
         size: float = 1.0
 
-    with pytest.raises(
-        ValueError, match=r"^sized: Hyper=<class .*Size'> is not a class of hyperparameters; write @flj"
-    ):
-        fljax.fedavg + Brick(
-            "sized", "uplink", Transform(lambda hyper, memory, message, trip: (memory, message)), "", Size
-        )
+    same = Transform(lambda hyper, memory, message, trip: (memory, message))
+    for Hyper, shown in ((Size, "<class .*Size'>"), (LocalHyper(), r"LocalHyper\(.*\)")):
+        with pytest.raises(ValueError, match=rf"^sized: Hyper={shown} is not a class of hyperparameters; write @flj"):
+            fljax.fedavg + Brick("sized", "uplink", same, "", Hyper)
+    for field in ("name", "slot", "summary"):
+        with pytest.raises(ValueError, match=f"^{field} of a brick is 5, not a str; give a text$"):
+            fljax.fedavg + Brick("sized", "uplink", same, "")._replace(**{field: 5})
     for slot, value, message in (
         ("conbine", fljax.rounds.krum, r"slot='conbine' is unknown; choose one of 'loss', 'augment', 'uplink', "),
         (
