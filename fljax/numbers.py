@@ -72,10 +72,31 @@ def hyper(cls: type[T]) -> type[T]:
             "fljax.number(default, meaning)"
         )
     hyper_class.__init__ = _checked_init(hyper_class)
-    jax.tree_util.register_dataclass(hyper_class, [field.name for field in dataclasses.fields(hyper_class)], [])
+    _register(hyper_class)
     lines = [f"    {name}: {definition.help}." for name, definition in numbers_of(hyper_class).items()]
     hyper_class.__doc__ = "\n".join([stated_doc.rstrip(), "", "Fields:", *lines])
     return hyper_class
+
+
+def _register(kind: Any) -> None:
+    """Makes a dataclass a pytree with its fields as children.
+
+    `jax.tree_util.register_dataclass` would do so too, but by it the structures of all classes with as many fields are
+    equal, and a jitted function may return what it has kept for another class (JAX 0.10.2).
+    """
+    names = [field.name for field in dataclasses.fields(kind)]
+    keys = [jax.tree_util.GetAttrKey(name) for name in names]
+
+    def flatten(instance: Any) -> tuple[list[Any], tuple[()]]:
+        return [getattr(instance, name) for name in names], ()
+
+    def flatten_with_keys(instance: Any) -> tuple[list[Any], tuple[()]]:
+        return list(zip(keys, flatten(instance)[0], strict=True)), ()
+
+    def unflatten(_: tuple[()], values: Iterable[Any]) -> Any:
+        return kind(**dict(zip(names, values, strict=True)))
+
+    jax.tree_util.register_pytree_with_keys(kind, flatten_with_keys, unflatten, flatten)
 
 
 def _checked_init(kind: Any) -> Callable[..., None]:

@@ -38,6 +38,15 @@ def test_a_hyper_is_a_pytree_of_its_numbers_without_none():
     np.testing.assert_array_equal(products, [0.0, 1.0])
 
 
+def test_classes_of_as_many_numbers_are_of_different_structures():
+    """Otherwise a jitted function takes one for another, now and then (in JAX's cache, equal structures are one)."""
+    one, other = (hyper(type(name, (LocalHyper,), {})) for name in ("One", "Other"))
+    assert jax.tree.structure(one()) == jax.tree.structure(one(lr=2))
+    assert jax.tree.structure(one()) != jax.tree.structure(other())
+    (path, _), *_ = jax.tree_util.tree_leaves_with_path(one())
+    assert jax.tree_util.keystr(path) == ".lr"
+
+
 def test_fields_are_inherited_named_and_documented():
     assert list(numbers_of(Numbers)) == ["lr", "lr_decay", "momentum", "weight_decay", "mu", "cap", "warmup"]
     assert "    mu: weight, >= 0." in Numbers.__doc__
