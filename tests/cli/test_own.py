@@ -312,7 +312,7 @@ def test_a_file_that_ends_the_program_is_refused(tmp_path):
 
 def test_a_file_without_a_name_says_what_it_has(fljax, own_file, refused, tmp_path):
     names = "MineHyper mymethod net split no_model second no_score FaintHyper fainter behind both"
-    own_file.write_text(FILE + "both = mymethod + fainter\n")
+    own_file.write_text(FILE + "from fljax.algorithms.fedavg import fedavg as _fedavg\nboth = _fedavg + fainter\n")
     for word in ("./mine.py", "./mine.py:"):
         for setting in ("--algorithm", "--model", "--partition"):
             message = refused("run", *SMALL, setting, word)
@@ -580,7 +580,9 @@ def test_the_kind_of_an_object_of_a_file_is_seen(tmp_path, name, kind):
 
 
 KINDS = """
-both = mymethod + fainter
+from fljax.algorithms.fedavg import fedavg as _fedavg
+
+both = _fedavg + fainter
 
 
 def of_three(outputs, y, size):
