@@ -15,9 +15,17 @@ from fljax.types import Params, Stacked
 
 
 @checked_kinds
-@cache
 def on_layers(combine: Combining, layers: tuple[str, ...]) -> Combine:
-    """``combine`` on the named layers only; the other layers stay unchanged."""
+    """``combine`` on the named layers only; the other layers stay unchanged.
+
+    Raises:
+        ValueError: in a round, if the model lacks one of the layers.
+    """
+    return _on_layers(combine, tuple(layers) if isinstance(layers, list) else layers)
+
+
+@cache
+def _on_layers(combine: Combining, layers: tuple[str, ...]) -> Combine:
     inner = as_combine(combine)
 
     def part(params: Params) -> Params:

@@ -74,9 +74,14 @@ def head_tuned(deploy: Deploy, model: Model, work: Work, ft_epochs: Natural) -> 
 
 
 @checked_kinds
-def layers_tuned(deploy: Deploy, model: Model, work: Work, ft_epochs: int, layers: tuple[str, ...]) -> Deploy:
-    """`tuned` on the model's loss for the named layers, by `head_tuned` if this is the last layer only."""
-    if layers == model.layers[-1:]:
+def layers_tuned(deploy: Deploy, model: Model, work: Work, ft_epochs: Natural, layers: tuple[str, ...]) -> Deploy:
+    """`tuned` on the model's loss for the named layers, by `head_tuned` if this is the last layer only.
+
+    Raises:
+        ValueError: ``ft_epochs`` is negative, or the model lacks one of the layers.
+    """
+    tree.check_layers(layers, model.layers)
+    if tuple(layers) == model.layers[-1:]:
         return head_tuned(deploy, model, work, ft_epochs)
     frozen = tuple(name for name in model.layers if name not in layers)
     return tuned(deploy, training_loss(model), work, ft_epochs, frozen)

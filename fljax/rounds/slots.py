@@ -1,5 +1,6 @@
 """What a method leaves open, and the parts that fill it."""
 
+import re
 from typing import Any, Literal, NamedTuple
 
 from fljax.argument_kinds import Allowed, check_allowed
@@ -47,8 +48,11 @@ VALUES: dict[Slot, Allowed] = {
 def check_brick(brick: Brick) -> None:
     """Raises ValueError if ``brick`` is none, or has a slot, a value or a class of hyperparameters that is none."""
     check_kind("brick", brick, Brick, "give one, as fljax.rounds.Brick(name, slot, value, summary)")
-    for field in ("name", "slot", "summary"):
+    for field in ("name", "slot", "summary", "paper", "link"):
         check_kind(f"{field} of a brick", getattr(brick, field), str, "give a text")
+    if not re.fullmatch(r"[\w.-]+", brick.name):  # "+", "/" and ":" part the words of a composition
+        raise ValueError(f"name={brick.name!r} of a brick; give letters, digits, '_', '-' and '.' alone")
+    check_kind(f"{brick.name}: before", brick.before, tuple, "give a tuple of names of bricks")
     if brick.slot not in VALUES:
         raise ValueError(f"{brick.name}: {refusal('slot', brick.slot, tuple(VALUES), None)}")
     if brick.Hyper is not None and not (isinstance(brick.Hyper, type) and is_hyper(brick.Hyper)):

@@ -9,13 +9,15 @@ from flax import linen as nn
 import fljax
 from fljax import tree
 from fljax.client import training_loss
+from fljax.client.each_example import of_each_example
 from fljax.data.synthetic import linear_groups
-from fljax.rounds import TunedHyper, head_tuned, tuned
+from fljax.rounds import TunedHyper, head_tuned, head_tuning, layers_tuned, tuned
 from fljax.rounds.head_tuning import feature_width
 from fljax.run.one_round import as_traced
 from tests.algorithms.normalised import batch_normalised
 
 SHAPE, CLASSES = (4, 4, 1), 4
+WORK = fljax.Work(1, 4)
 
 
 def test_heads_are_those_of_features_taken_in_every_step(key):
@@ -37,6 +39,65 @@ def test_heads_are_those_of_features_taken_in_every_step(key):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), actual, expected)
     head = model.layers[-1]
     assert (np.asarray(actual[head]["kernel"]) != np.asarray(params[head]["kernel"])).any(axis=(1, 2)).all()
+
+
+@pytest.fixture
+def keeps_features(monkeypatch, key):
+    """``keeps_features(model, layers, work)``: whether fine-tuning, by its trace, computes features once."""
+    federation, computed = linear_groups(3, 3, examples=9), []
+
+    def counted(*arguments):
+        computed.append(1)
+        return of_each_example(*arguments)
+
+    monkeypatch.setattr(head_tuning, "of_each_example", counted)
+
+    def keeps(model, layers, work=WORK):
+        def deploy(key, hyper, state, data):
+            return tree.everyone(model.init(key), data.n_clients)
+
+        computed.clear()
+        tuning = layers_tuned(deploy, model, work, 3, layers)
+        jax.eval_shape(lambda *given: tuning(*given, None, federation.train), key, as_traced(TunedHyper()))
+        return len(computed) == 1
+
+    return keeps
+
+
+def test_features_are_kept_for_the_last_layer_alone_and_as_far_as_they_fit(monkeypatch, keeps_features):
+    model = fljax.MODELS["mlp"](SHAPE, n_classes=CLASSES, hidden=(6, 5))
+    with_term = WORK._replace(terms=(lambda loss, hyper: loss,))  # of the rounds, not of tuning
+    for layers, expected in ((("fc1",), False), (model.layers, False), (model.layers[1:], False), (["fc3"], True)):
+        assert keeps_features(model, layers, with_term) is expected
+    monkeypatch.setattr(head_tuning, "MOST_FEATURES", 3 * 7 * 5)  # clients, most examples, width
+    assert keeps_features(model, ("fc3",))
+    monkeypatch.setattr(head_tuning, "MOST_FEATURES", 3 * 7 * 5 - 1)
+    assert not keeps_features(model, ("fc3",))
+
+
+def test_features_that_are_not_enough_are_not_kept(keeps_features):
+    assert not keeps_features(fljax.from_linen(Past(), SHAPE, layers=("Dense_0", "past", "head")), ("head",))
+
+
+def test_layers_and_epochs_that_there_are_not(key):
+    model = fljax.MODELS["mlp"](SHAPE, n_classes=CLASSES, hidden=(6,))
+
+    def deploy(key, hyper, state, data):
+        return tree.everyone(model.init(key), data.n_clients)
+
+    for layers in (("fc2",), ("fc1",)):
+        assert layers_tuned(deploy, model, WORK, 0, layers) is deploy
+        with pytest.raises(ValueError, match=r"^ft_epochs=-1 is negative; choose ft_epochs >= 0$"):
+            layers_tuned(deploy, model, WORK, -1, layers)
+    with pytest.raises(
+        ValueError, match=r"^layers=\('fc9',\): there is no layer 'fc9'; choose among \('fc1', 'fc2'\)$"
+    ):
+        layers_tuned(deploy, model, WORK, 1, ("fc9",))
+    with pytest.raises(ValueError, match=r"^layers='fc2' is one string; give a tuple of"):
+        layers_tuned(deploy, model, WORK, 1, "fc2")
+    tuning = tuned(deploy, training_loss(model), WORK, 1, ("fc9",))
+    with pytest.raises(ValueError, match=r"^layers=\('fc9',\): there is no layer 'fc9'"):
+        jax.eval_shape(lambda data: tuning(key, TunedHyper(), None, data), linear_groups(3, 3, examples=9).train)
 
 
 class Past(nn.Module):

@@ -253,9 +253,15 @@ def test_bricks_of_the_wrong_kind(one_layer_model):
     for Hyper, shown in ((Size, "<class .*Size'>"), (LocalHyper(), r"LocalHyper\(.*\)")):
         with pytest.raises(ValueError, match=rf"^sized: Hyper={shown} is not a class of hyperparameters; write @flj"):
             fljax.fedavg + Brick("sized", "uplink", same, "", Hyper)
-    for field in ("name", "slot", "summary"):
+    plain = Brick("sized", "uplink", same, "")
+    for field in ("name", "slot", "summary", "paper", "link"):
         with pytest.raises(ValueError, match=f"^{field} of a brick is 5, not a str; give a text$"):
-            fljax.fedavg + Brick("sized", "uplink", same, "")._replace(**{field: 5})
+            fljax.fedavg + plain._replace(**{field: 5})
+    for name in ("", "a+b", "a/b", "a:b", "a b"):
+        with pytest.raises(ValueError, match=rf"^name='{re.escape(name)}' of a brick; give letters, digits, "):
+            fljax.fedavg + plain._replace(name=name)
+    with pytest.raises(ValueError, match=r"^sized: before is 'top_k', not a tuple; give a tuple of names of bricks"):
+        fljax.fedavg + plain._replace(before="top_k")
     for slot, value, message in (
         ("conbine", fljax.rounds.krum, r"slot='conbine' is unknown; choose one of 'loss', 'augment', 'uplink', "),
         (
