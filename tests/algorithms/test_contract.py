@@ -112,6 +112,16 @@ def one_round(algorithm, hyper, federation, key, cohort):
     return state, next_state, metrics, algorithm.deploy(key, hyper, next_state, federation.train)
 
 
+@EACH
+def test_models_are_tested_with_their_own_loss(name, model, work):
+    def loss(logits, y):
+        return model.loss(logits, y)
+
+    case = CASES[name]
+    network = (case.model or model)._replace(loss=loss)
+    assert case._replace(model=network).make(network, work).loss is loss
+
+
 def with_rows_of_nan(federation, nan_rows):
     pool = federation.train.pool
     return federation._replace(train=federation.train._replace(pool=pool._replace(x=pool.x.at[nan_rows].set(jnp.nan))))

@@ -11,7 +11,7 @@ import pytest
 
 from fljax.rounds import combine
 from fljax.rounds.combine import as_combine, members_of, memory_of
-from fljax.rounds.combine_parts import on_layers
+from fljax.rounds.combine_parts import of_each_learner, on_layers
 from fljax.rounds.extrapolation import extrapolated
 from tests.slow import slow
 
@@ -163,6 +163,33 @@ def test_part_of_the_way_and_some_layers_only(received):
     chex.assert_trees_all_close(half_way, jax.tree.map(lambda leaf: leaf.mean(0) / 2, received), rtol=1e-5, atol=1e-6)
     only_a, _ = apply_rule(on_layers(combine.mean, ("a",)))((), shared, received, weight)
     chex.assert_trees_all_close(only_a, {"a": received["a"].mean(0), "b": shared["b"]}, rtol=1e-5, atol=1e-6)
+
+
+def test_parts_keep_their_memory_and_know_whether_they_are_sums(received):
+    """A server optimiser's step on one layer is that of a model of this layer; of each learner, that of one alone."""
+    adam = combine.by_optimizer(combine.mean, "adam")
+    shared, weight = jax.tree.map(lambda leaf: leaf[0] * 0, received), np.ones(ROWS, np.float32)
+    alone = {"a": shared["a"]}, {"a": received["a"]}
+
+    @jax.jit
+    def steps(shared, received, alone):
+        def step(rule, shared, received):
+            return rule.apply(HYPER, rule.init(HYPER, shared), shared, received, weight)
+
+        (shared_a, received_a), each = alone, of_each_learner(adam)
+        learners = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), shared_a)
+        copies = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf], axis=1), received_a)
+        doubled = jax.tree.map(lambda leaf: 2 * leaf, received_a)
+        of_learners = [step(adam, shared_a, of_one) for of_one in (received_a, doubled)]
+        return step(on_layers(adam, ["a"]), shared, received), step(each, learners, copies), of_learners
+
+    (params, memory), each, of_learners = steps(shared, received, alone)
+    chex.assert_trees_all_equal(params["b"], shared["b"])
+    chex.assert_trees_all_equal(({"a": params["a"]}, memory), of_learners[0])
+    chex.assert_trees_all_equal(each, jax.tree.map(lambda *leaves: np.stack(leaves), *of_learners))
+    for part in (lambda rule: on_layers(rule, ("a",)), of_each_learner):
+        assert part(combine.mean).sums
+        assert not part(combine.median).sums
 
 
 def test_nothing_shared_stays_nothing():
