@@ -79,7 +79,7 @@ class Federation(NamedTuple):
     public: Examples | None  # unlabelled server data: its `y` is -1
     group: Array | None  # (clients,) int32 true group, if the partition has groups
     triggered: ClientData | None = None  # test examples with an attack's trigger, labelled as the attack wants
-    there: Array | None = None  # (clients,) bool: who can participate and is tested; None: all
+    there: Array | None = None  # (clients,) bool: who can participate; None: all
     stages: "Stages | None" = None  # changes over the rounds, see `fljax.drift`; the other fields are the first stage
 
     __repr__ = _repr_with_shapes

@@ -42,6 +42,7 @@ def check_subjects(algorithm: Algorithm, federation: Federation, key: Key) -> No
             "above 0 (--partition.val-fraction 0.1)"
         )
     check_key(key)
+    _check_there(federation)
     about, x = dict(algorithm.about.model), federation.train.pool.x
     input_shape, shape = about.get("input_shape"), x.shape[1:]
     check_takes(algorithm.about.model, x.dtype)
@@ -50,6 +51,15 @@ def check_subjects(algorithm: Algorithm, federation: Federation, key: Key) -> No
     if "input_dtype" in about and (vocabulary := about.get("vocabulary")) is not None:
         _check_tokens(vocabulary, federation)
     check_labels(algorithm, federation)
+
+
+def _check_there(federation: Federation) -> None:
+    """Raises ValueError if `Federation.there` does not say of each client whether it can participate."""
+    there, n_clients = federation.there, federation.train.n_clients
+    shape, dtype = getattr(there, "shape", None), getattr(there, "dtype", None)
+    if there is not None and (shape is None or shape != (n_clients,) or dtype != np.bool_):
+        given = f"of type {type(there).__name__}" if shape is None else f"{dtype}{[*shape]}"
+        raise ValueError(f"there of the federation is {given}; give a bool array, one for each of {n_clients} clients")
 
 
 def check_takes(about: Iterable[tuple[str, Any]], dtype: Any) -> None:

@@ -48,6 +48,18 @@ def test_bad_arguments_are_refused_by_name(run, averaging, federation, key):
             {"algorithm": fljax.fedavg(LINEAR._replace(loss=optax.softmax_cross_entropy), fljax.Work(1, 8))},
             r"the model's loss cannot be called with outputs \(batch, 4\) and labels \(batch,\) of int32: ",
         ),
+        *(
+            (
+                {"federation": federation._replace(there=there)},
+                rf"^there of the federation is {given}; give a bool array,",
+            )
+            for there, given in (
+                (np.ones(3, bool), r"bool\[3\]"),
+                (np.ones(9), r"float64\[9\]"),
+                (np.bool_(True), r"bool\[\]"),
+                ([True] * 9, "of type list"),
+            )
+        ),
         ({"key": 0}, r"key=0 is not a random key; give jax.random.key\(0\)"),
         ({"key": jax.random.split(key, 2)}, r"is not a random key; give"),
         ({"key": np.zeros(3, np.uint32)}, r"is not a random key; give"),

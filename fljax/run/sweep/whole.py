@@ -101,7 +101,8 @@ def coalitions(
     coalition does not participate in its run, but is tested: what coalitions are worth is measured on the same
     examples. If a round samples some of the clients, non-members are sampled too, and do not come. All coalitions share
     one compilation and the data, and for each seed the initial model, cohorts and batches. Methods that learn about all
-    clients before the first round, such as PACFL, learn about non-members too.
+    clients before the first round, such as PACFL, learn about non-members too. ``attack_success`` and ``ari`` are of
+    members alone.
 
     Args:
         algorithm: from `fljax.algorithms`.
