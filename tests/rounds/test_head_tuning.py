@@ -11,6 +11,8 @@ from fljax import tree
 from fljax.client import training_loss
 from fljax.client.each_example import of_each_example
 from fljax.data.synthetic import linear_groups
+from fljax.devices.hosts import at_home
+from fljax.devices.mesh import over_devices
 from fljax.rounds import TunedHyper, head_tuned, head_tuning, layers_tuned, tuned
 from fljax.rounds.head_tuning import feature_width
 from fljax.run.one_round import as_traced
@@ -41,10 +43,13 @@ def test_heads_are_those_of_features_taken_in_every_step(key):
     assert (np.asarray(actual[head]["kernel"]) != np.asarray(params[head]["kernel"])).any(axis=(1, 2)).all()
 
 
+FEDERATION = linear_groups(3, 3, examples=9)
+
+
 @pytest.fixture
 def keeps_features(monkeypatch, key):
     """``keeps_features(model, layers, work)``: whether fine-tuning, by its trace, computes features once."""
-    federation, computed = linear_groups(3, 3, examples=9), []
+    computed = []
 
     def counted(*arguments):
         computed.append(1)
@@ -52,7 +57,7 @@ def keeps_features(monkeypatch, key):
 
     monkeypatch.setattr(head_tuning, "of_each_example", counted)
 
-    def keeps(model, layers, work=WORK):
+    def keeps(model, layers, work=WORK, federation=FEDERATION):
         def deploy(key, hyper, state, data):
             return tree.everyone(model.init(key), data.n_clients)
 
@@ -79,6 +84,13 @@ def test_features_that_are_not_enough_are_not_kept(keeps_features):
     assert not keeps_features(fljax.from_linen(Past(), SHAPE, layers=("Dense_0", "past", "head")), ("head",))
 
 
+def test_features_are_not_kept_where_examples_are_at_home(keeps_features):
+    model = fljax.MODELS["mlp"](SHAPE, n_classes=CLASSES, hidden=(6,))
+    with over_devices(jax.devices()[:2]) as mesh:
+        assert keeps_features(model, ("fc2",))
+        assert not keeps_features(model, ("fc2",), federation=at_home(FEDERATION, mesh))
+
+
 def test_layers_and_epochs_that_there_are_not(key):
     model = fljax.MODELS["mlp"](SHAPE, n_classes=CLASSES, hidden=(6,))
 
@@ -97,7 +109,7 @@ def test_layers_and_epochs_that_there_are_not(key):
         layers_tuned(deploy, model, WORK, 1, "fc2")
     tuning = tuned(deploy, training_loss(model), WORK, 1, ("fc9",))
     with pytest.raises(ValueError, match=r"^layers=\('fc9',\): there is no layer 'fc9'"):
-        jax.eval_shape(lambda data: tuning(key, TunedHyper(), None, data), linear_groups(3, 3, examples=9).train)
+        jax.eval_shape(lambda data: tuning(key, TunedHyper(), None, data), FEDERATION.train)
 
 
 class Past(nn.Module):
