@@ -72,13 +72,18 @@ def test_coalitions_are_data_of_a_program(averaging, federation, key):
     metrics, traced = run(MEMBERS.tolist()), jax.eval_shape(run, MEMBERS)
     chex.assert_trees_all_equal(jax.device_get(metrics), coalitions_with(averaging, federation, key))
     chex.assert_trees_all_equal_shapes_and_dtypes(traced, {name: metrics[name] for name in traced})
+    with over_devices(jax.devices()[:2], n_sweep=2):  # one of which has less to do
+        traced = jax.eval_shape(run, MEMBERS[:3])
+    chex.assert_trees_all_equal_shapes_and_dtypes(traced, {name: metrics[name][:3] for name in traced})
 
 
 @pytest.mark.slow
 def test_over_two_devices_and_side_by_side_they_are_the_same(averaging, federation, key):
     expected = coalitions_with(averaging, federation, key)
     with over_devices(jax.devices()[:2], n_sweep=2):
-        chex.assert_trees_all_close(coalitions_with(averaging, federation, key), expected, rtol=1e-5)
+        for n in (4, 3):
+            first = {name: value[:n] for name, value in expected.items()}
+            chex.assert_trees_all_close(coalitions_with(averaging, federation, key, MEMBERS[:n]), first, rtol=1e-5)
     chex.assert_trees_all_close(coalitions_with(averaging, federation, key, at_once=2), expected, rtol=1e-5)
 
 
