@@ -10,7 +10,7 @@ from scipy.special import softmax
 
 import fljax
 from fljax import tree
-from fljax.algorithms.apfl import apfl
+from fljax.algorithms.apfl import apfl, mixed
 from fljax.algorithms.apple import apple
 from fljax.algorithms.fedala import fedala, mixture_fit
 from fljax.algorithms.fml import fml, mutual
@@ -91,6 +91,21 @@ def test_apfl_in_numpy(key, model, federation, reference, alpha_lr):  # noqa: F8
     np.testing.assert_allclose(state.clients["alpha"], alpha, rtol=1e-4)
     assert np.ptp(alpha) > 0.1 if alpha_lr is None else (min(alpha), max(alpha)) == (0, 1)
     assert_models(deployed, [mixture(a, v, w) for a, v in zip(alpha, personal_models, strict=True)])
+
+
+def test_apfls_loss_is_of_the_mixture_and_each_part_has_its_own_gradient():
+    """Of a parabola: the copy descends at itself, the own model and its weight at the mixture."""
+    w, v, alpha, goal = np.float32([1, 2]), np.float32([-1, 5]), np.float32(0.25), np.float32([0.5, -3])
+
+    def parabola(params, batch, key):
+        return 0.5 * jnp.square(params["fc"] - batch).sum(), params
+
+    held = {"w": {"fc": w}, "own": {"fc": v}, "alpha": alpha}
+    value, gradient = jax.jit(jax.value_and_grad(lambda held: mixed(parabola)(held, {}, goal, None)[0]))(held)
+    at_mixture = 0.25 * v + 0.75 * w - goal
+    np.testing.assert_allclose(value, 0.5 * at_mixture @ at_mixture, rtol=1e-6)
+    expected = {"w": {"fc": w - goal}, "own": {"fc": 0.25 * at_mixture}, "alpha": (v - w) @ at_mixture}
+    chex.assert_trees_all_close(gradient, expected, rtol=1e-6)
 
 
 def test_apple_in_numpy(key, model, federation, reference):  # noqa: F811
