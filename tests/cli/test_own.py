@@ -13,7 +13,7 @@ import optax
 import pytest
 
 from fljax.algorithms.fedavg import fedavg
-from fljax.catalogue.file_words import absolute, parts_of, short_name
+from fljax.catalogue.file_words import absolute, files_of, parts_of, short_name
 from fljax.catalogue.own import find, kind_of_file
 from fljax.folder.checkpoint import read_rounds
 from fljax.jobs.assemble import program_text
@@ -558,6 +558,7 @@ def test_the_parts_of_a_word_are_names_and_objects_of_files():
         ("fedavg+./a:b/mine.py:x", ["fedavg", "./a:b/mine.py:x"], "fedavg+x"),
     ):
         assert (parts_of(word), short_name(word), "+".join(parts)) == (parts, name, word)
+    assert files_of("fedavg+./c++/a.b.py:x+krum+../d/e.py:y") == [Path("c++/a.b.py"), Path("../d/e.py")]
     assert absolute("~/mine.py:x", Path("elsewhere")) == f"{Path.home().resolve()}/mine.py:x"
 
 

@@ -129,6 +129,9 @@ def test_the_table_has_the_test_of_the_best_validated_round(full_run):
     untested = {"accuracy_macro": np.array([np.nan, 0.5, 0.2]), "val_accuracy_macro": np.array([np.nan, 0.5, 0.5])}
     np.testing.assert_array_equal(at_best_validation(untested), [np.nan, 0.5, 0.5])
     assert best_round({"accuracy_macro": np.full(3, np.nan)}) is None
+    of_numbers = {"r2_micro": np.array([0.1, 0.2, 0.3]), "val_r2_micro": np.array([-np.inf, -5.0, -6.0])}
+    np.testing.assert_array_equal(at_best_validation(of_numbers), [0.1, 0.2, 0.2])
+    assert best_round(of_numbers) == 1
 
 
 def test_scores_and_tasks_are_kept_by_a_model_that_is_validated():
