@@ -23,7 +23,8 @@ def centralized(model: Model, work: Work) -> Algorithm:
     """Centralized training: ``theta <- Train(theta)`` on the union of the participants' examples.
 
     A client sends its examples once, in the first round in which it participates: an input counts its bytes / 4 as
-    floats, a label 1. Nothing is sent back. The server leaves out clients with examples that are not finite.
+    floats, a label 1. Nothing is sent back. The server leaves out clients with examples that are not finite. They send
+    them again, and so do all participants after a round whose result is not finite.
     """
     check_not_private(work, "clients of centralized training send their examples")
 
@@ -36,7 +37,7 @@ def centralized(model: Model, work: Work) -> Algorithm:
         trained = train(hyper, tree.everyone(state.server, 1), together, training_loss(model), work)
         has_sent, ok = state.clients, is_finite & trained.ok[0]
         floats = floats_of_example(cohort.data.pool) * cohort.data.size.astype(jnp.float32)
-        new_state = State(tree.row(trained.params, 0), jnp.ones_like(has_sent))
+        new_state = State(tree.row(trained.params, 0), has_sent | ok)
         metrics = {"loss": jnp.full_like(floats, trained.loss[0]), "ok": ok}
         return new_state, metrics | traffic(jnp.where(has_sent, 0, floats), 0.0)
 

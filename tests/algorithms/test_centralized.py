@@ -59,7 +59,7 @@ def test_of_one_client_it_is_fedavg(key, model, federation):
     np.testing.assert_allclose(metrics["loss"], expected_metrics["loss"], rtol=1e-5)
 
 
-def test_examples_that_are_not_finite_are_left_out_and_sent_once(key, federation):
+def test_examples_that_are_not_finite_are_left_out_and_sent_again(key, federation):
     """Those of client 0, at which the others' padding points."""
     (x, y), index, size = jax.device_get(tuple(federation.train))
     model = fljax.MODELS["logistic_regression"]((4, 4, 1), 4)
@@ -77,9 +77,10 @@ def test_examples_that_are_not_finite_are_left_out_and_sent_once(key, federation
     (state, metrics), (expected, _) = run(LR, spoilt, others | True), run(LR, x, others)
     chex.assert_trees_all_equal(state.server, expected.server)
     np.testing.assert_array_equal(metrics["ok"], [others, others])
-    np.testing.assert_array_equal(metrics["uplink"], [size * (16 + 1), 0 * size])
+    np.testing.assert_array_equal(metrics["uplink"], [size * (16 + 1), size * (16 + 1) * ~others])
     state, metrics = run(3e38, x, others | True)
     assert not np.asarray(metrics["ok"]).any()
+    np.testing.assert_array_equal(metrics["uplink"], [size * (16 + 1)] * 2)
     chex.assert_trees_all_equal(state.server, model.init(split_key(key).init))
 
 

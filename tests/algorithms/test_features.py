@@ -108,6 +108,11 @@ def test_classes_that_are_not_known_come_last_at_a_finite_distance():
     np.testing.assert_array_equal(jax.jit(others_last)(score, known), [[1, 2, -9, -9], [-5, 4, -15, -15]])
 
 
+def test_the_mean_of_a_class_without_examples_is_0():
+    sums = ClassSums(np.float32([[[2, 4], [0, 0]]]), np.float32([[4, 0]]))
+    np.testing.assert_array_equal(sums.mean, [[[0.5, 1], [0, 0]]])
+
+
 def test_feddistill_in_numpy(key, model, federation, reference):  # noqa: F811
     """Each learns what the others put out on average for an example's class, never what it put out itself."""
     method, gamma, models = fljax.ALGORITHMS["feddistill"], 0.7, reference.everyone()
