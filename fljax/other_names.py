@@ -59,6 +59,7 @@ OTHER_NAMES = {
         "lrscheduler": "--lr-decay",
         "nrounds": "--rounds",
         "numclients": "--n-clients",
+        "resume": "--folder FOLDER, with which a run goes on with what is there",
         "sampleratio": "--participation",
         "scheduler": "--lr-decay",
         "stragglerratio": "--stragglers",
