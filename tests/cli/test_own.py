@@ -217,7 +217,7 @@ def test_an_own_method_is_composed_swept_planned_and_listed(fljax, own_file, tmp
         ("--algorithm ./mine.py:mymethod ./mine.py:mymethod", "mymethod is given twice"),
         ("--algorithm ./mine.py:mymethod --share 2", "share=2 is out of its range; choose share in (0, 1]"),
         ("--algorithm ./mine.py:mymethod --steps 0", "steps=0 is not positive"),
-        ("--algorithm theirs", "no algorithm 'theirs'; the nearest is 'fedrs'; fljax list has the names"),
+        ("--algorithm zzz", "no algorithm 'zzz'; fljax list has the names"),
         ("--score acu", "no score 'acu'; the nearest is 'auc'"),
         ("--score auc auc", "--score auc auc: score 'auc' is given twice"),
         ("--score ./mine.py:three", "mine.py:three: this is a int, not a function"),
