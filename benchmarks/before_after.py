@@ -21,7 +21,10 @@ CHILD = """
 import sys, time
 from peers import work
 from peers.fljax_peer import Rounds
-from fljax.devices.mesh import use_all_cores
+try:
+    from fljax.devices.mesh import use_all_cores
+except ImportError:  # an older checkout
+    from fljax.run.mesh import use_all_cores
 use_all_cores()
 name, n = sys.argv[1], int(sys.argv[2])
 rounds = Rounds(work.WORKLOADS[name])
