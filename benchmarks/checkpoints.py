@@ -116,7 +116,7 @@ def metrics_of(n: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 def of_before(folder: Path, megabytes: float, checkout: Path) -> None:
     """Prints what a chunk's files and a checkpoint took in the old code of a checkout, and take now, in turns."""
-    spec = importlib.util.spec_from_file_location("before", checkout / "fljax/folder/checkpoint.py")
+    spec = importlib.util.spec_from_file_location("before", checkout / "fljax/run/checkpoint.py")  # its old place
     assert spec is not None
     assert spec.loader is not None
     old_code: Any = importlib.util.module_from_spec(spec)
