@@ -188,6 +188,7 @@ def _public(module: Any) -> list[str]:
 
 _TOP = """
 simulate train sweep coalitions evaluate evaluate_new_clients new_client_models choose_k load build hold_out_clients
+with_common_test
 federation_from_arrays federation_from_clients own_data read_own from_frame from_hugging_face Columns Words pack
 same_shapes
 from_linen from_nnx from_functions normalized regression multi_label scored validated only_trained lora

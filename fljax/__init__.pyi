@@ -105,6 +105,7 @@ from .client import cross_loss as cross_loss
 from .client import proximal as proximal
 from .client import train_clients as train_clients
 from .client import training_loss as training_loss
+from .data.common_tests import with_common_test as with_common_test
 from .data.datasets import load as load
 from .data.federation import build as build
 from .data.holdout import hold_out_clients as hold_out_clients
