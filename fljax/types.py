@@ -168,6 +168,7 @@ class Cohort(NamedTuple):
     expected: Array | float | None = None  # mean number of participants per round; None: the cohort's size
     n_missing: Array | None = None  # () int32, number of sampled clients that are absent; None: nobody waits for them
     effort: Array | None = None  # (cohort,) share of its local work that each client does, in (0, 1]; None: all
+    candidates: Array | None = None  # (m,) int32 ids of the clients asked for their loss, -1: absent; None: nobody
 
     @property
     def n_clients(self) -> int:

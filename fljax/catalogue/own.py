@@ -24,7 +24,7 @@ TABLES = {
     "algorithm": ("fljax.algorithms", "ALGORITHMS"),
     "partition": ("fljax.data.partition", "PARTITIONS"),
     "model": ("fljax.models", "MODELS"),
-    "sampling": ("fljax.rounds.sampling", "SAMPLINGS"),
+    "sampling": ("fljax.rounds.named_samplings", "SAMPLINGS"),
     "score": ("fljax.scores", "SCORES"),
     "brick": ("fljax.rounds.bricks", "BRICKS"),
     "attack": ("fljax.attacks.named", "ATTACKS"),

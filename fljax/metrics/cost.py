@@ -12,6 +12,9 @@ import numpy as np
 
 BYTES_PER_FLOAT = 4
 
+OF_TRAFFIC = ("ids", "active", "uplink", "downlink", "candidates")
+"""The metrics from which traffic is computed; a run has ``candidates`` only if its sampling asks clients for losses."""
+
 Floats = Any
 """A number or an array of them."""
 
@@ -82,7 +85,8 @@ def working(operations: Floats, processor: Processor) -> tuple[np.ndarray, np.nd
 def traffic_of_clients(metrics: Mapping[str, Any], n_clients: int) -> Traffic:
     """Bytes that each client has sent and received over all rounds of a run's ``metrics``.
 
-    A client that dropped out of a round has no traffic in it.
+    A client that dropped out of a round has no traffic in it. One that was asked for its loss but did not participate
+    has sent this number, and received as much as a participant on average.
 
     Raises:
         ValueError: the run has more clients.
@@ -93,13 +97,17 @@ def traffic_of_clients(metrics: Mapping[str, Any], n_clients: int) -> Traffic:
     totals = np.zeros((2, n_clients))
     for total, name in zip(totals, ("uplink", "downlink"), strict=True):
         np.add.at(total, ids, np.where(active, n_bytes(_per_participant(metrics, name)), 0.0))
+        for asked, floats in zip(*_of_candidates(metrics, name), strict=True):
+            total[asked] += n_bytes(floats)
     return Traffic(*totals)
 
 
 def megabytes_over_rounds(metrics: Mapping[str, Any], name: str, n_clients: int) -> np.ndarray:
     """(rounds,) 10^6 bytes of ``name``, "uplink" or "downlink", since the run began, mean over all clients."""
     sent_bytes = np.where(np.asarray(metrics["active"]), n_bytes(_per_participant(metrics, name)), 0.0)
-    return np.cumsum(sent_bytes.sum(axis=1)) / n_clients / 1e6
+    asked, floats = _of_candidates(metrics, name)
+    bytes_of_candidates = n_bytes([len(ids) * n for ids, n in zip(asked, floats, strict=True)] or np.zeros(1))
+    return np.cumsum(sent_bytes.sum(axis=1) + bytes_of_candidates) / n_clients / 1e6
 
 
 def seconds_of_rounds(metrics: Mapping[str, Any], link: Link) -> np.ndarray:
@@ -112,6 +120,20 @@ def _per_participant(metrics: Mapping[str, Any], name: str) -> np.ndarray:
     """(rounds, cohort) floats; one number per round applies to every participant."""
     floats, ids = np.asarray(metrics[name], np.float64), np.asarray(metrics["ids"])
     return np.broadcast_to(floats[:, None] if floats.ndim == 1 else floats, ids.shape)
+
+
+def _of_candidates(metrics: Mapping[str, Any], name: str) -> tuple[list[np.ndarray], list[float]]:
+    """For each round the ids of the clients that were asked for their loss and do not participate, and the floats of
+    ``name`` for each of them. Empty lists if the sampling does not ask for losses.
+    """
+    if "candidates" not in metrics:
+        return [], []
+    floats, asked, sent = _per_participant(metrics, name), [], []
+    columns = [np.asarray(metrics[key]) for key in ("ids", "active", "candidates")]
+    for ids, active, candidates, row in zip(*columns, floats, strict=True):
+        asked.append(np.setdiff1d(candidates[candidates >= 0], ids[active]))
+        sent.append(1.0 if name == "uplink" else float(row[active].mean()) if active.any() else 0.0)
+    return asked, sent
 
 
 def _seconds_each_way(uplink: Floats, downlink: Floats, link: Link) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from fljax.checks.arguments import check_count
 from fljax.choices import check_kind
-from fljax.metrics.cost import Link, seconds_of_rounds, traffic_of_clients
+from fljax.metrics.cost import OF_TRAFFIC, Link, seconds_of_rounds, traffic_of_clients
 from fljax.metrics.headline import named_measure
 from fljax.ranges import real
 
@@ -41,7 +41,8 @@ def reach(
     first = first_reached(metrics, target, measure)
     if first is None:
         return None
-    metrics_until = {key: np.asarray(metrics[key])[: first + 1] for key in ("ids", "active", "uplink", "downlink")}
+    names = [name for name in OF_TRAFFIC if name in metrics]
+    metrics_until = {name: np.asarray(metrics[name])[: first + 1] for name in names}
     traffic = traffic_of_clients(metrics_until, n_clients)
     megabytes = float(traffic.uplink.mean() / 1e6), float(traffic.downlink.mean() / 1e6)
     has_clock = link is None and "simulated_seconds" in metrics

@@ -11,8 +11,8 @@
   round: `with_first_upload`
 - before a test: `tuned`, `head_tuned`, `layers_tuned`; new clients: `new_client_rounds`, `join_cluster`
 - privacy: `check_not_private`, `not_independent`
-- participation (`Sampling`): `uniform`, `by_size`, `poisson`, `fixed`, `table`; speed of clients: `clock`; partial
-  work: `stragglers`, `partial_work`
+- participation (`Sampling`): `uniform`, `by_size`, `power_of_choice`, `poisson`, `fixed`, `table`; speed of
+  clients: `clock`; partial work: `stragglers`, `partial_work`
 - a function as a method with a name, a paper and hyperparameters: `method`, `hyper`, `number`
 """
 
@@ -20,6 +20,7 @@ from fljax.numbers import LearningRate, LocalHyper, Scalar, hyper, number
 from fljax.rounds import clock
 from fljax.rounds.accounting import Weighting, client_weight, in_first_round, not_independent, reported, traffic
 from fljax.rounds.averaging import averaging, two_models
+from fljax.rounds.by_loss import power_of_choice
 from fljax.rounds.choosing import least_loss_model, least_loss_rule
 from fljax.rounds.clustered import Clusters, Rule, Sent, clustered, one_cluster, regrouped, with_first_upload
 from fljax.rounds.combine import (
@@ -106,6 +107,7 @@ __all__ = [
     "only",
     "partial_work",
     "poisson",
+    "power_of_choice",
     "regrouped",
     "reported",
     "stragglers",

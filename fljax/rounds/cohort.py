@@ -14,7 +14,7 @@ from fljax.data.federation import select
 from fljax.keys import descend, uniforms
 from fljax.placement import n_client_devices, whole
 from fljax.rounds.draw_checks import as_drawn
-from fljax.rounds.sampling import Draw, uniform
+from fljax.rounds.sampling import Draw, Losses, Sampling, uniform
 from fljax.types import ClientData, Cohort, Federation, Key, Work
 
 
@@ -34,7 +34,12 @@ def sample_cohort(
 
 
 def cohort_of(
-    keys: CohortKeys, round: Array, federation: Federation, draw: Draw | int, dropout: Array | float | None
+    keys: CohortKeys,
+    round: Array,
+    federation: Federation,
+    draw: Draw | int,
+    dropout: Array | float | None,
+    loss: Losses | None = None,
 ) -> Cohort:
     """The participants of a round; each of them drops out with probability ``dropout``.
 
@@ -48,11 +53,17 @@ def cohort_of(
         federation: the clients and their data.
         draw: how participants are sampled; an int: this many, uniformly.
         dropout: () in [0, 1); None: nobody drops out.
+        loss: the clients' losses, for a sampling by them; None: there are none.
+
+    Raises:
+        ValueError: the sampling does not draw a cohort, or there are no losses for it.
     """
     data = federation.train
     n_clients = data.n_clients
     sampling, size = (uniform(), draw) if isinstance(draw, int) else draw
-    ids, active = as_drawn(sampling.draw(keys.ids, round, data.size, size), size)
+    given = keys.ids, round, data.size, size
+    asked: list[Array] = []
+    ids, active = as_drawn(sampling.draw(*given, *_losses(sampling, loss, asked)), size)
     if federation.there is not None:
         active &= federation.there[ids]
     is_at_home = size == n_clients and isinstance(data.pool, AtHome)  # each client trains where its examples are
@@ -73,14 +84,41 @@ def cohort_of(
     n_missing = None
     if sampling.timing is not None and sampling.timing.deadline is not None:
         # The draw from above, including clients that do not come: the compiler merges the two.
-        ids_sampled, is_sampled = (sampling.ask or sampling.draw)(keys.ids, round, data.size, size)
+        ids_sampled, is_sampled = (sampling.ask or sampling.draw)(*given, *_losses(sampling, loss, []))
         is_sampled = is_sampled if federation.there is None else is_sampled & federation.there[ids_sampled]
         n_missing = is_sampled.sum(dtype=jnp.int32) - active.sum(dtype=jnp.int32)
     expected = sampling.expected(n_clients, dropout)
     effort = None if sampling.effort is None else sampling.effort(keys.ids, ids)
+    candidates = jnp.concatenate(asked).astype(jnp.int32) if asked else None
+    if candidates is not None and federation.there is not None:
+        candidates = jnp.where(federation.there[candidates], candidates, -1)
     return Cohort(
-        round, ids, select(data, ids), active, federation.public, keys_of_clients, val, expected, n_missing, effort
+        round,
+        ids,
+        select(data, ids),
+        active,
+        federation.public,
+        keys_of_clients,
+        val,
+        expected,
+        n_missing,
+        effort,
+        candidates,
     )
+
+
+def _losses(sampling: Sampling, loss: Losses | None, asked: list[Array]) -> list[Losses]:
+    """The further argument of a draw by loss; the clients that it asks are appended to ``asked``."""
+    if not sampling.by_loss:
+        return []
+    if loss is None:
+        raise ValueError("the sampling chooses clients by their losses, but there is no model; give the losses")
+
+    def recorded(ids: Array) -> Array:
+        asked.append(ids)
+        return loss(ids)
+
+    return [recorded]
 
 
 def everyone(key: Key, round: Array, data: ClientData) -> Cohort:

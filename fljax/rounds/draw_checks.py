@@ -40,12 +40,14 @@ def check_ids(ids: np.ndarray, n_clients: int) -> None:
         raise ValueError(f"the sampling drew client {sorted_ids[..., 1:][is_repeated][0]} twice; give distinct ids")
 
 
-def check_draw(draw: Any, n_clients: int, n_places: int) -> None:
-    """Checks what a sampling's ``draw`` draws in round 0 from ``n_clients`` clients of equal size.
+def check_draw(draw: Any, n_clients: int, n_places: int, by_loss: bool) -> None:
+    """Checks what a sampling's ``draw`` draws in round 0 from ``n_clients`` clients of equal size and equal loss.
 
     Raises:
         ValueError: it is not a cohort of ``n_places``, or its ids are not distinct clients.
     """
     with jax.ensure_compile_time_eval():
-        ids, _ = as_drawn(draw(jax.random.key(0), jnp.int32(0), jnp.ones(n_clients, jnp.int32), n_places), n_places)
+        given = jax.random.key(0), jnp.int32(0), jnp.ones(n_clients, jnp.int32), n_places
+        losses = [lambda ids: jnp.ones(ids.shape, jnp.float32)] if by_loss else []
+        ids, _ = as_drawn(draw(*given, *losses), n_places)
     check_ids(np.asarray(ids), n_clients)

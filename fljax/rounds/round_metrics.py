@@ -19,6 +19,7 @@ RESERVED = (
     "epsilon",
     "n_missing",
     "effort",
+    "candidates",
     "simulated_seconds",
     "diverged",
     "n_not_finite",

@@ -1,7 +1,7 @@
 """Sampling: which clients participate in a round.
 
-A `Sampling` is a value: `uniform`, `by_size`, `poisson`, `fixed` or `table`. The draw depends only on the run's key and
-the round, so every method has the same cohorts.
+A `Sampling` is a value: `uniform`, `by_size`, `poisson`, `fixed` or `table`. Their draws depend only on the run's key
+and the round, so every method has the same cohorts. Those of `fljax.rounds.by_loss` see the clients' losses.
 """
 
 import math
@@ -22,21 +22,27 @@ from fljax.rounds.draw_checks import check_draw
 from fljax.rounds.timing import Timing
 from fljax.types import Description, Key
 
+Losses = Callable[[Array], Array]
+"""``(ids (m,)) -> (m,)`` mean training losses of these clients, with the models that they would be tested with."""
+
 
 class Sampling(NamedTuple):
     """How the participants of a round are sampled; static, hashable."""
 
-    draw: Callable[[Key, Array, Array, int], tuple[Array, Array]]
-    """``(key, round (), size (clients,), n) -> (n,) distinct ids, and which of them participate``, bool."""
+    draw: Callable[..., tuple[Array, Array]]
+    """``(key, round (), size (clients,), n) -> (n,) distinct ids, and which of them participate``, bool; if
+    ``by_loss``, of ``(key, round, size, n, loss)``."""
     n_places: Callable[[int], int]  # number of clients -> places in a cohort: the shape of a round
     about: Description = ()  # name and choices
     timing: Timing | None = None  # how long rounds last; None: unknown
-    ask: Callable[[Key, Array, Array, int], tuple[Array, Array]] | None = None
+    ask: Callable[..., tuple[Array, Array]] | None = None
     """As ``draw``, but including sampled clients that do not come; None: all sampled clients come."""
     cut: Callable[[Array, Array], Array] | None = None
     """``(ids, active) -> active``: which of the present clients that did not drop out count; None: all of them."""
     effort: Callable[[Key, Array], Array] | None = None
     """``(key, ids) -> (n,)`` share of its local work that each client does in a round, in (0, 1]; None: all of it."""
+    by_loss: bool = False
+    """Whether ``draw`` and ``ask`` take the function ``loss`` (`Losses`), by which they see the clients' losses."""
 
     def of(self, n_clients: int) -> "Draw":
         """The sampling for a federation of ``n_clients`` clients.
@@ -49,7 +55,7 @@ class Sampling(NamedTuple):
         if self.timing is not None:
             self.timing.check(n_clients)
         if not getattr(self.draw, "__module__", "").startswith("fljax."):
-            check_draw(self.draw, n_clients, n_places)
+            check_draw(self.draw, n_clients, n_places, self.by_loss)
         return Draw(self, n_places)
 
     @property
@@ -148,11 +154,16 @@ def by_size(participation: float = 1.0) -> Sampling:
 @cache
 def _by_size(participation: float) -> Sampling:
     def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:
-        # The largest values of log n_i + Gumbel noise are such a sample (Yellott 1977).
-        ticket = jnp.log(size.astype(jnp.float32)) + jax.random.gumbel(key, size.shape, jnp.float32)
-        return jnp.sort(lax.top_k(whole(ticket), n)[1]).astype(jnp.int32), jnp.ones(n, bool)
+        return ids_by_size(key, size, n), jnp.ones(n, bool)
 
     return Sampling(draw, lambda n: cohort_size(participation, n), _about("by_size", participation))
+
+
+def ids_by_size(key: Key, size: Array, n: int) -> Array:
+    """(n,) ids of different clients in ascending order, one after another drawn with probability ~ n_i."""
+    # The largest values of log n_i + Gumbel noise are such a sample (Yellott 1977).
+    ticket = jnp.log(size.astype(jnp.float32)) + jax.random.gumbel(key, size.shape, jnp.float32)
+    return jnp.sort(lax.top_k(whole(ticket), n)[1]).astype(jnp.int32)
 
 
 def poisson(participation: float = 1.0) -> Sampling:
@@ -269,16 +280,6 @@ def _table(rows: tuple[tuple[int, ...], ...]) -> Sampling:
         return jnp.asarray(filled)[r], jnp.asarray(is_in_row)[r]
 
     return Sampling(draw, n_places, (("sampling", "table"), ("rows", rows)))
-
-
-SAMPLINGS: dict[str, Callable[..., Sampling]] = {
-    "uniform": uniform,
-    "by_size": by_size,
-    "poisson": poisson,
-    "fixed": fixed,
-    "table": table,
-}
-"""Name -> function that makes the sampling."""
 
 
 @checked_kinds

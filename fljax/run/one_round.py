@@ -16,6 +16,7 @@ from fljax.drift.stages import at
 from fljax.keys import descend
 from fljax.metrics.evaluate import evaluate
 from fljax.metrics.headline import VALIDATION
+from fljax.metrics.losses import client_losses
 from fljax.models.scored import is_validated
 from fljax.placement import on_device, whole
 from fljax.rounds.check_like import check_like
@@ -63,8 +64,12 @@ def run_round(
     """
     current_federation = at(federation, round)
     keys = round_keys(key, round)
+
+    def loss(ids: Array) -> Array:
+        return client_losses(algorithm, hyper, key_for("deploy", key), state, current_federation.train, ids)
+
     with jax.named_scope("cohort"):  # `fljax.run.profile` finds the parts by these names
-        cohort = cohort_of(keys.cohort, round, current_federation, draw, dropout)
+        cohort = cohort_of(keys.cohort, round, current_federation, draw, dropout, loss)
     rows = tree.take(state.clients, cohort.ids)
     if cohort.effort is not None:
         round_of_cohort = partial(algorithm.round, keys.server, hyper, State(state.server, rows))
@@ -207,5 +212,9 @@ def round_metrics(metrics: Metrics, cohort: Cohort, federation: Federation) -> M
         metrics["n_missing"] = cohort.n_missing
     if cohort.effort is not None:
         metrics["effort"] = cohort.effort
+    candidates = {}
+    if cohort.candidates is not None:
+        metrics["uplink"] = metrics["uplink"] + 1.0  # its loss
+        candidates["candidates"] = cohort.candidates
     order = jnp.argsort(cohort.ids)
-    return {name: value if value.ndim == 0 else value[order] for name, value in metrics.items()}
+    return {name: value if value.ndim == 0 else value[order] for name, value in metrics.items()} | candidates

@@ -21,7 +21,7 @@ from fljax.devices.program_cost import cost_of
 from fljax.devices.programs import Compile, Compiler, Program, compiler_for, seconds_of
 from fljax.models.conv import as_defined
 from fljax.numbers import check_numbers
-from fljax.rounds.sampling import Sampling, sampling_of
+from fljax.rounds.sampling import Draw, Sampling, sampling_of, uniform
 from fljax.run.chunk import most_rounds, round_cost, run_chunk
 from fljax.run.one_round import as_traced, first_state, shapes_of_state
 from fljax.run.privacy import with_target
@@ -125,7 +125,7 @@ def plan(
     run = cohort, n_rounds, compile
     with over_devices(devices) as mesh, fields_of(hyper, algorithm):
         limit = int((1 - RESERVE) * (device_memory() if memory is None else memory))
-        probe = partial(Probe, hyper=hyper, federation=federation, key=key, mesh=mesh)
+        probe = partial(Probe, hyper=hyper, federation=federation, key=key, mesh=mesh, sampling=draw.sampling)
         # A single candidate's programs are compiled only once; of several, there is one copy of the data at a time.
         is_alone = len(candidates) == 1
         first = probe(make(work._replace(at_once=candidates[0])) if is_alone else algorithm)
@@ -201,7 +201,16 @@ def step_flops(model: Model, federation: Federation, work: Work) -> float:
 class Probe:
     """A method on a federation that can be compiled for any cohort and run for a few rounds."""
 
-    def __init__(self, algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, mesh: Mesh | None) -> None:
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        hyper: Any,
+        federation: Federation,
+        key: Key,
+        mesh: Mesh | None,
+        sampling: Sampling = uniform(),  # noqa: B008 - cached
+    ) -> None:
+        self.sampling = sampling
         self.algorithm, self.mesh, self.most = algorithm, mesh, most_rounds(federation.train.n_clients)
         self.programs: dict[tuple[int, str], Program] = {}  # by participants and level
         self.hyper, self.federation, self.key = replicated((as_traced(hyper), federation, key), mesh)
@@ -221,9 +230,13 @@ class Probe:
 
     def _program(self, cohort: int, compiler: Compiler) -> Program:
         if (key := (cohort, compiler.level)) not in self.programs:
-            static = self.algorithm, cohort, self.most
+            static = self.algorithm, self._draw(cohort), self.most
             self.programs[key] = compiler.program("round", run_chunk, static, *self.arguments(self.state))
         return self.programs[key]
+
+    def _draw(self, cohort: int) -> Draw | int:
+        """A draw of ``cohort`` participants, in the run's way if that computes losses, else uniformly."""
+        return Draw(self.sampling, cohort) if self.sampling.by_loss else cohort
 
     def speed(self, cohort: int, n_rounds: int, compile: Compile) -> "Speed":
         """The speed of rounds with ``cohort`` participants, compiled as in a run of ``n_rounds``."""
@@ -237,7 +250,7 @@ class Probe:
 
     def forecast(self, cohort: int, n_rounds: int, compile: Compile) -> "tuple[Compiler, Speed]":
         """The compiler of a run of ``n_rounds``, and its speed estimated from the arithmetic of one core."""
-        traced = run_chunk.trace(self.algorithm, cohort, self.most, *self.arguments(self.state))
+        traced = run_chunk.trace(self.algorithm, self._draw(cohort), self.most, *self.arguments(self.state))
         cost = round_cost(traced.jaxpr, self.algorithm, self.federation.train.size)
         compiler = compiler_for(compile, n_rounds, lambda: cost, None)
         compiling, running = seconds_of(compiler.level, cost)

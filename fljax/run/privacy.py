@@ -54,9 +54,17 @@ def mechanism(hyper: Any, sampling: Sampling, work: Work | None) -> Mechanism | 
         hyper: the hyperparameters.
         sampling: the sampling of clients.
         work: local work in a round.
+
+    Raises:
+        ValueError: the method is private, and the sampling chooses clients by their losses.
     """
     if not isinstance(hyper, PrivacyHyper):
         return None
+    if sampling.by_loss:
+        raise ValueError(
+            "the sampling asks clients for their losses, which have no noise, so that epsilon would not hold; choose "
+            "another sampling, such as poisson, or a method that is not private"
+        )
     numbers = as_dict(hyper)
     if "noise_multiplier" in numbers:
         rate = drawn_share(dict(sampling.about)["participation"]) if sampling.is_independent else 1.0

@@ -18,7 +18,7 @@ from fljax.data.datasets import NAMES, available
 from fljax.data.partition import PARTITIONS
 from fljax.models import MODELS
 from fljax.rounds.bricks import BRICKS
-from fljax.rounds.sampling import SAMPLINGS
+from fljax.rounds.named_samplings import SAMPLINGS
 
 HEAVY = {
     "jax",

@@ -13,8 +13,8 @@ import fljax
 from fljax.devices.mesh import over_devices
 from fljax.rounds.clock import over_selection, with_availability, with_deadline
 from fljax.rounds.cohort import CohortKeys, balanced_order, cohort_of, sample_cohort
+from fljax.rounds.named_samplings import SAMPLINGS
 from fljax.rounds.sampling import (
-    SAMPLINGS,
     Sampling,
     by_size,
     cohort_size,
@@ -254,7 +254,7 @@ def test_equal_samplings_are_the_same_so_that_nothing_compiles_twice():
     assert poisson(0.5) is poisson(0.5)
     assert table([[1, 2]]) is table(np.array([[1, 2]]))
     assert fixed([1, 2]) is fixed(np.array([1, 2])) is fixed((1, 2))
-    assert set(SAMPLINGS) == {"uniform", "by_size", "poisson", "fixed", "table"}
+    assert set(SAMPLINGS) == {"uniform", "by_size", "power_of_choice", "poisson", "fixed", "table"}
 
 
 @pytest.mark.parametrize("make", [uniform, by_size, poisson])

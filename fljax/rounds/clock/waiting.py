@@ -61,8 +61,8 @@ def with_deadline(sampling: Sampling, seconds: ArrayLike, deadline: float) -> Sa
 
 @cache
 def _with_deadline(sampling: Sampling, seconds: tuple[float, ...], deadline: float) -> Sampling:
-    def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:
-        ids, is_present = sampling.draw(key, round, size, n)
+    def draw(*given: Any) -> tuple[Array, Array]:
+        ids, is_present = sampling.draw(*given)
         return ids, is_present & (jnp.asarray(seconds, jnp.float32)[ids] <= deadline)
 
     timing = (sampling.timing or Timing())._replace(seconds=seconds, deadline=deadline)
@@ -121,8 +121,8 @@ def with_availability(sampling: Sampling, available: ArrayLike) -> Sampling:
 
 @cache
 def _with_availability(sampling: Sampling, available: tuple[float, ...]) -> Sampling:
-    def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:
-        ids, is_present = sampling.draw(key, round, size, n)
+    def draw(key: Key, *given: Any) -> tuple[Array, Array]:
+        ids, is_present = sampling.draw(key, *given)
         tickets = jax.random.uniform(jax.random.fold_in(key, _ANSWER), (len(available),), jnp.float32)
         return ids, is_present & (tickets < jnp.asarray(available, jnp.float32))[ids]
 

@@ -1,0 +1,52 @@
+"""Samplings that see the clients' losses: the participants are those for whom the models are worst.
+
+The server asks some clients, the candidates, for their loss. Each of them receives its model, as a participant does,
+and sends one number; both are counted in the run's traffic (`fljax.metrics.cost`).
+"""
+
+import math
+from functools import cache
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from fljax.argument_kinds import checked_kinds
+from fljax.placement import whole
+from fljax.ranges import real
+from fljax.rounds.sampling import Losses, Sampling, cohort_size, ids_by_size, share_of_clients
+from fljax.types import Key
+
+
+@checked_kinds
+def power_of_choice(participation: float = 1.0, candidates: float = 2.0) -> Sampling:
+    """Of more clients, drawn by size, those with the largest losses participate (Cho et al., AISTATS 2022).
+
+    Cho, Wang and Joshi, "Towards understanding biased client selection in federated learning", pi_pow-d, where d is
+    ``candidates`` times the participants, rounded up: d candidates are drawn without replacement, each with probability
+    ~ n_i, and the participants are those with the largest mean training losses, if equal those with the smallest ids.
+    With candidates=1 it is `by_size`. Averages usually have equal weights (``weighting="uniform"``).
+
+    Args:
+        participation: share of the clients that participate, in (0, 1].
+        candidates: number of candidates per participant, at least 1; at most all clients are candidates.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+    if not real("candidates", candidates) >= 1:
+        raise ValueError(f"candidates={candidates} per participant are too few; choose candidates >= 1")
+    return _power_of_choice(float(share_of_clients(participation)), float(candidates))
+
+
+@cache
+def _power_of_choice(participation: float, candidates: float) -> Sampling:
+    def draw(key: Key, round: Array, size: Array, n: int, loss: Losses) -> tuple[Array, Array]:
+        ids = ids_by_size(key, size, min(size.shape[0], math.ceil(candidates * n)))
+        losses = loss(ids)
+        losses = jnp.where(jnp.isnan(losses), jnp.inf, losses)  # a model that gives NaN is the worst
+        priority = jnp.where(size[ids] > 0, losses, -jnp.inf)
+        chosen = lax.top_k(whole(priority), n)[1]
+        return jnp.sort(ids[chosen]), jnp.ones(n, bool)
+
+    about = (("sampling", "power_of_choice"), ("participation", participation), ("candidates", candidates))
+    return Sampling(draw, lambda n: cohort_size(participation, n), about, by_loss=True)

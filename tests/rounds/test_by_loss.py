@@ -1,0 +1,233 @@
+"""Samplings that see the clients' losses: against NumPy, with every driver, and what their clients send."""
+
+from functools import partial
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fljax
+from fljax import tree
+from fljax.devices.mesh import over_devices
+from fljax.metrics.cost import megabytes_over_rounds, traffic_of_clients
+from fljax.metrics.losses import client_losses
+from fljax.metrics.target import reach
+from fljax.rounds import by_size, power_of_choice
+from fljax.rounds.clock import with_availability, with_deadline
+from fljax.rounds.cohort import sample_cohort
+from fljax.rounds.sampling import Sampling, ids_by_size
+from fljax.run.one_round import first_state, round_keys, run_round
+from fljax.types import ModelTable, State
+from tests.algorithms.table import CASES
+
+HYPER = fljax.fedavg.Hyper(lr=0.2)
+THIRD = 1 / 3  # of the nine clients
+SAMPLING = power_of_choice(THIRD, candidates=1.5)
+P = 16 * 4 + 4  # parameters of the plainest model
+
+
+@pytest.fixture(scope="module")
+def run(averaging, federation):
+    """A run of three rounds: the state before each of them, and the metrics of each."""
+    key, one_round = jax.random.key(0), jax.jit(partial(run_round, averaging, SAMPLING.of(9)))
+    states, rounds = [first_state(averaging.init, key, HYPER, federation.train)], []
+    for r in range(3):
+        state, metrics = one_round(HYPER, federation, key, None, states[-1], jnp.int32(r))
+        states.append(state)
+        rounds.append(jax.tree.map(np.asarray, metrics))
+    return states, {name: np.stack([row[name] for row in rounds]) for name in rounds[0]}
+
+
+def losses_by_numpy(params, data):
+    """(clients,) mean cross-entropy of logistic regression."""
+    layer, losses = params["fc1"], []
+    for index, size in zip(np.asarray(data.index), np.asarray(data.size), strict=True):
+        x, y = (np.asarray(part)[index[:size]] for part in (data.pool.x, data.pool.y))
+        logits = x.reshape(size, -1).astype(np.float64) @ np.asarray(layer["kernel"]) + np.asarray(layer["bias"])
+        losses.append(np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(size), y]))
+    return np.array(losses)
+
+
+def test_the_candidates_with_the_largest_losses_participate(key, federation, run):
+    states, metrics = run
+    for r in range(3):
+        candidates = np.asarray(ids_by_size(round_keys(key, jnp.int32(r)).cohort.ids, federation.train.size, 5))
+        losses = losses_by_numpy(states[r].server, federation.train)[candidates]
+        np.testing.assert_array_equal(metrics["ids"][r], sorted(candidates[np.argsort(-losses)[:3]]))
+        np.testing.assert_array_equal(metrics["candidates"][r], candidates)
+    assert len(np.unique(metrics["candidates"], axis=0)) > 1
+
+
+def test_the_losses_are_those_of_the_deployed_models(key, federation, averaging, run):
+    ids = jnp.array([4, 0, 7])
+    losses = client_losses(averaging, HYPER, key, run[0][-1], federation.train, ids)
+    np.testing.assert_allclose(losses, losses_by_numpy(run[0][-1].server, federation.train)[ids], rtol=1e-5)
+
+
+def test_a_client_without_a_model_comes_first_and_one_without_examples_last(key, federation, averaging):
+    size = federation.train.size.at[2].set(0)
+    data = federation.train._replace(size=size)
+    models = jax.vmap(lambda k: averaging.init(k, HYPER, data).server)(jax.random.split(key, 2))
+    table = ModelTable(models, jnp.array([0, 1, 0, -1, 1, 0, 1, 0, 1]))
+    algorithm = averaging._replace(deploy=lambda *_: table)
+    losses = np.asarray(client_losses(algorithm, HYPER, key, State((), ()), data, jnp.arange(9)))
+    expected = [losses_by_numpy(tree.row(models, r), federation.train) for r in (0, 1)]
+    for i in range(9):
+        value = {2: np.nan, 3: np.inf}.get(i, expected[int(table.row[i])][i] if i not in (2, 3) else 0)
+        np.testing.assert_allclose(losses[i], value, rtol=1e-5)
+    draw = power_of_choice(THIRD, candidates=3).draw
+    ids, _ = draw(key, jnp.int32(0), size, 3, lambda ids: jnp.asarray(losses)[ids])
+    ranked = np.argsort(-np.where(np.isnan(losses), -np.inf, losses))
+    np.testing.assert_array_equal(ids, np.sort(ranked[:3]))
+    assert 3 in ids
+    ids, _ = draw(key, jnp.int32(0), size, 8, lambda ids: jnp.full(ids.shape, jnp.nan))  # all models are broken
+    assert 2 not in ids
+
+
+def test_one_candidate_per_participant_is_sampling_by_size(key, federation, averaging):
+    runs = [
+        fljax.simulate(averaging, HYPER, federation, key, 2, sampling=sampling)
+        for sampling in (power_of_choice(THIRD, candidates=1), by_size(THIRD))
+    ]
+    chex.assert_trees_all_equal(runs[0][0], runs[1][0])
+    np.testing.assert_array_equal(runs[0][1]["ids"], runs[1][1]["ids"])
+
+
+def test_candidates_receive_a_model_and_send_a_number(run):
+    metrics = run[1]
+    np.testing.assert_array_equal(metrics["uplink"], np.full((3, 3), P + 1.0))
+    traffic = traffic_of_clients(metrics, 9)
+    n_asked = np.bincount(metrics["candidates"].ravel(), minlength=9)
+    n_trained = np.bincount(metrics["ids"].ravel(), minlength=9)
+    np.testing.assert_allclose(traffic.downlink, 4.0 * P * n_asked)
+    np.testing.assert_allclose(traffic.uplink, 4.0 * (P * n_trained + n_asked))
+    for name, total in traffic._asdict().items():
+        over_rounds = megabytes_over_rounds(metrics, name, 9)
+        np.testing.assert_allclose(over_rounds[-1], total.mean() / 1e6)
+        np.testing.assert_allclose(over_rounds, over_rounds[0] * np.arange(1, 4))
+    reached = reach(metrics | {"accuracy_macro": np.array([0.0, 0.5, 0.5])}, 0.5, n_clients=9)
+    assert reached.megabytes_down == pytest.approx(megabytes_over_rounds(metrics, "downlink", 9)[1])
+
+
+def test_a_candidate_that_drops_out_has_sent_its_loss_alone(run):
+    metrics = {name: value[:1] for name, value in run[1].items()}
+    active = np.array([[True, False, True]])
+    traffic = traffic_of_clients(metrics | {"active": active}, 9)
+    assert traffic.uplink[metrics["ids"][0, 1]] == 4
+    nobody = traffic_of_clients(metrics | {"active": np.zeros((1, 3), bool)}, 9)
+    np.testing.assert_array_equal(nobody.downlink, 0)
+    assert nobody.uplink.sum() == 4 * 5
+
+
+def test_clients_that_are_not_there_are_not_asked(key, federation, averaging):
+    there = jnp.arange(9) % 2 == 0
+    draw, state = power_of_choice(THIRD, candidates=3).of(9), first_state(averaging.init, key, HYPER, federation.train)
+    one_round = jax.jit(partial(run_round, averaging, draw))
+    _, metrics = one_round(HYPER, federation._replace(there=there), key, None, state, jnp.int32(0))
+    np.testing.assert_array_equal(metrics["candidates"], np.where(np.arange(9) % 2 == 0, np.arange(9), -1))
+    assert (
+        traffic_of_clients({name: np.asarray(value)[None] for name, value in metrics.items()}, 9).uplink[1::2].sum()
+        == 0
+    )
+
+
+@pytest.mark.parametrize(
+    "limit", [lambda s: with_deadline(s, [*range(1, 10)], 8), lambda s: with_availability(s, [0.9] * 9)]
+)
+def test_who_is_late_or_does_not_answer_is_missing(key, federation, averaging, run, limit):
+    sampling = limit(power_of_choice(THIRD, candidates=1.5))
+    one_round = jax.jit(partial(run_round, averaging, sampling.of(9)))
+    for r in range(3):
+        metrics = one_round(HYPER, federation, key, None, run[0][r], jnp.int32(r))[1]
+        np.testing.assert_array_equal(metrics["ids"], run[1]["ids"][r])
+        np.testing.assert_array_equal(metrics["candidates"], run[1]["candidates"][r])
+        if sampling.timing is not None:
+            np.testing.assert_array_equal(metrics["active"], metrics["ids"] < 8)
+            assert metrics["n_missing"] == 3 - metrics["active"].sum()
+
+
+def loss_of_each(key, round, size, n, loss):
+    return jnp.sort(jax.lax.top_k(-loss(jnp.arange(size.shape[0])), n)[1]), jnp.ones(n, bool)
+
+
+def test_a_sampling_of_ones_own_sees_the_losses(key, federation, averaging):
+    own_sampling = Sampling(loss_of_each, lambda n_clients: 2, (("sampling", "easiest"),), by_loss=True)
+    _, metrics = fljax.simulate(averaging, HYPER, federation, key, 1, sampling=own_sampling)
+    begin = first_state(averaging.init, key, HYPER, federation.train)
+    easiest = np.argsort(losses_by_numpy(begin.server, federation.train))[:2]
+    np.testing.assert_array_equal(metrics["ids"], [sorted(easiest)])
+    np.testing.assert_array_equal(metrics["candidates"], [np.arange(9)])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: power_of_choice(0.5, candidates=0.5),
+            "candidates=0.5 per participant are too few; choose candidates >= 1",
+        ),
+        (lambda: power_of_choice(0.5, candidates=float("nan")), "candidates=nan"),
+        (lambda: power_of_choice(0.0), "participation=0.0 is not a share"),
+    ],
+)
+def test_a_power_of_choice_that_cannot_be_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_cohorts_by_loss_need_models(key, federation):
+    with pytest.raises(ValueError, match="chooses clients by their losses, but there is no model"):
+        sample_cohort(key, jnp.int32(0), federation, power_of_choice(0.5).of(9), None)
+
+
+def test_epsilon_does_not_hold_for_clients_that_are_chosen_by_loss(key, federation, model):
+    private = fljax.compose("fedavg+client_dp")
+    with pytest.raises(ValueError, match="asks clients for their losses, which have no noise"):
+        fljax.simulate(
+            private(model, fljax.Work(1, 8)), private.Hyper(), federation, key, 1, sampling=power_of_choice(0.5)
+        )
+
+
+def test_a_resumed_run_in_a_folder_is_the_run(federation, averaging, run, tmp_path):
+    for n_rounds in (1, 3):
+        trained = fljax.train(
+            averaging, HYPER, federation, jax.random.key(0), n_rounds, sampling=SAMPLING, folder=tmp_path
+        )
+    for name in ("ids", "candidates", "uplink"):
+        np.testing.assert_array_equal(trained.metrics[name], run[1][name])
+    chex.assert_trees_all_close(trained.state, run[0][-1], rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_runs_of_a_sweep_choose_by_their_own_losses(key, federation, averaging):
+    rates = [0.05, 0.5]
+    swept = fljax.sweep(averaging, fljax.fedavg.Hyper(lr=rates), federation, key, 1, 4, sampling=SAMPLING)
+    for point, lr in enumerate(rates):
+        _, metrics = fljax.simulate(
+            averaging, fljax.fedavg.Hyper(lr=lr), federation, jax.random.fold_in(key, 0), 4, sampling=SAMPLING
+        )
+        for name in ("ids", "candidates", "uplink"):
+            np.testing.assert_array_equal(swept[name][point, 0], metrics[name])
+    assert (np.asarray(swept["ids"])[0] != np.asarray(swept["ids"])[1]).any()
+
+
+@pytest.mark.slow
+def test_over_devices_the_same_clients_are_chosen(federation, averaging, run):
+    with over_devices():
+        _, metrics = fljax.simulate(averaging, HYPER, federation, jax.random.key(0), 3, sampling=SAMPLING)
+    for name in ("ids", "candidates"):
+        np.testing.assert_array_equal(metrics[name], run[1][name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_every_method_can_be_asked_for_losses(key, federation, model, name):
+    case = CASES[name]
+    algorithm, hyper = case.make(model, fljax.Work(1, 8)), case.hyper
+    state = jax.eval_shape(partial(first_state, algorithm.init), key, hyper, federation.train)
+    losses = jax.eval_shape(
+        partial(client_losses, algorithm), hyper, key, state, federation.train, jnp.zeros(4, jnp.int32)
+    )
+    assert (losses.shape, losses.dtype) == ((4,), jnp.float32)
