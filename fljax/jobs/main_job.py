@@ -5,6 +5,7 @@ from pathlib import Path
 
 from fljax.catalogue.job import RUN
 from fljax.catalogue.words import shown
+from fljax.data.datasets import OF_USERS
 from fljax.data.own.file_kinds import TABLES, kind_of
 from fljax.jobs.settings import Layer, last, of_toml
 from fljax.jobs.unlike import OF_COLUMNS
@@ -13,7 +14,7 @@ MAIN_JOB, MAIN_NUMBERS = (Path(__file__).with_name(name) for name in ("main_job.
 OF_OWN_DATA = (*OF_COLUMNS, "task")
 """Settings that describe the user's own data."""
 OF_PUBLIC_DATA = ("fedtsdp",)
-"""Methods of the main job that need examples at the server, which the user's own data does not have."""
+"""Methods of the main job that need examples at the server, which data that names its clients does not have."""
 
 
 def numbers_of_main_job(layers: Sequence[Layer]) -> Layer:
@@ -24,22 +25,24 @@ def numbers_of_main_job(layers: Sequence[Layer]) -> Layer:
 
 
 def own_defaults(layers: Sequence[Layer]) -> list[Layer]:
-    """The changes of the main job for the user's own data: its clients are those that the data names.
+    """The changes of the main job for data that names its clients: a data set of users, or the user's own data.
 
     Raises:
         ValueError: both a client column and a partition are given, or columns are named without data.
     """
+    main = last(layers[:1], "algorithm") or []
+    without_public = "algorithm", [name for name in main if name not in OF_PUBLIC_DATA]
     if (last(layers, "data") or ["None"]) == ["None"]:
         _check_no_own_columns(layers)
-        return []
+        has_users = (last(layers, "dataset") or [""])[0] in OF_USERS
+        return [[("partition", ["natural"]), without_public]] if has_users else []
     partition = last(layers[1:], "partition") or ["natural"]
     if partition != ["natural"] and (last(layers, "client_column") or ["None"]) != ["None"]:
         raise ValueError(f"--partition {partition[0]}: --client-column names the clients already; give one of the two")
-    main = last(layers[:1], "algorithm") or []
     is_table = kind_of(Path((last(layers, "data") or [""])[0])) in TABLES
     has_numbers = is_table and (last(layers, "text_column") or ["None"]) == ["None"]
     layer: Layer = [("partition", ["natural"]), ("normalize", ["standard" if has_numbers else "unit"])]
-    layer.append(("algorithm", [name for name in main if name not in OF_PUBLIC_DATA]))
+    layer.append(without_public)
     if partition == ["natural"]:
         layer += [("partition.n_clients", ["0"]), ("partition.min_size", ["1"])]
     return [layer]

@@ -40,6 +40,15 @@ def test_another_partition_or_model_starts_from_its_own_defaults():
     assert settings["model"]["hidden"] == (512,)
 
 
+def test_the_users_of_a_data_set_are_its_clients_unless_a_partition_is_chosen():
+    job = read_job(["--dataset", "synthetic_1_1"])
+    assert job.run.partition == "natural"
+    assert "fedavg" in job.run.algorithm
+    assert "fedtsdp" not in job.run.algorithm  # it needs public examples, of which natural clients leave none
+    assert read_job(["--dataset", "synthetic_1_1", "--partition", "dirichlet"]).run.partition == "dirichlet"
+    assert read_job(["--dataset", "mnist"]).run.partition == "rotated_groups"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
