@@ -73,7 +73,7 @@ def cost(name: str) -> Cost:
     else:
         shape, kind, options = SHAPE, "mlp", {"hidden": (16, 8)}
     model = fljax.MODELS[kind](input_shape=shape, n_classes=N_CLASSES, **options)
-    counts = {one: K for one in ("n_clusters", "n_groups", "n_learners") if one in method.static}
+    counts = {one: K for one in ("n_clusters", "n_groups", "n_learners", "n_edges") if one in method.static}
     compared = {"layers": model.layers[0]} if name == "layercfl" else {}  # its default is a name of VGG16's
     algorithm = method(model, fljax.Work(1, 4), **counts, **compared)
     return _traced(algorithm, method.Hyper(), _federation(shape), model)

@@ -15,7 +15,7 @@ from fljax.catalogue.parameters import Parameter
 from fljax.rounds.method import KINDS
 
 FLJAX = Path(fljax.__file__).parent
-K_NAMES = ("n_clusters", "n_groups", "n_learners")
+K_NAMES = ("n_clusters", "n_groups", "n_learners", "n_edges")
 """Static choices that say how many models the server has."""
 ALSO_TOLD = {
     "centralized": "all examples of the participants",

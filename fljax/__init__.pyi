@@ -83,6 +83,7 @@ from .algorithms.gpfl import gpfl as gpfl
 from .algorithms.group_pfl import group_pfl as group_pfl
 from .algorithms.group_pfl_dynamic import group_pfl_dynamic as group_pfl_dynamic
 from .algorithms.heterofl import heterofl as heterofl
+from .algorithms.hierfavg import hierfavg as hierfavg
 from .algorithms.hypcluster import hypcluster as hypcluster
 from .algorithms.ifca import ifca as ifca
 from .algorithms.knnper import knnper as knnper

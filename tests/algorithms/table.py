@@ -190,6 +190,15 @@ CASES = {
         numbers={"eps_share": 1.1, "eps_ratio": 0.5, "r_min": -1},
         choices={"linkage": "complete", "weighting": "uniform"},
     ),
+    # A client's edge follows its id.
+    "hierfavg": _case("hierfavg", P, numbers={"cloud_every": 2.0}, choices={"n_edges": 3}, by_order=True),
+    "hierfavg-cloud": _case(
+        "hierfavg",
+        P,
+        numbers={"cloud_every": 3.0, "momentum": 0.5},
+        choices={"assignment": "random", "deployed": "cloud", "weighting": "uniform"},
+        by_order=True,
+    ),
     "hypcluster": _case("hypcluster", P + 1, 3 * P, choices={"n_clusters": 3}),
     "hypcluster-momentum": _case(
         "hypcluster", P + 1, 2 * P, numbers={"server_lr": 0.5}, choices={"server_optimizer": "momentum"}
