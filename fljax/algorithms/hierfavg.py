@@ -54,7 +54,7 @@ class Cloud(NamedTuple):
 
     model: Params  # w, its last average
     weight: Array  # (edges,) |D^l|: the weight of all models that each edge has averaged since
-    n_rounds: Array  # () int32 number of rounds since
+    n_rounds: Array  # () int32 number of rounds with participants since
 
 
 @method(HierFAVGHyper, "Liu et al., ICC 2020", "https://arxiv.org/abs/1905.06641", kind="clustered")
@@ -110,9 +110,9 @@ def hierfavg(
         state, metrics = halves.receive(key, hyper, state, cohort, upload)
         clusters, cloud = state.server, state.server.kept
         weight = cloud.weight + jax.ops.segment_sum(upload.weight, upload.start.row, n_edges)
-        total, sends, has_participants = weight.sum(), weight > 0, (upload.weight > 0).any()
-        n_rounds = cloud.n_rounds + has_participants.astype(jnp.int32)
-        is_due = has_participants & (n_rounds.astype(jnp.float32) >= jnp.round(hyper.cloud_every))
+        total, sends = weight.sum(), weight > 0
+        n_rounds = cloud.n_rounds + (upload.weight > 0).any().astype(jnp.int32)
+        is_due = n_rounds.astype(jnp.float32) >= jnp.round(hyper.cloud_every)
         # Of shares, not of examples: one edge's mean is then its model to the last bit.
         w = weighted_mean(clusters.centers, weight / jnp.where(total > 0, total, 1.0), empty=cloud.model)
         edge_models = tree.where(is_due, tree.broadcast(w, n_edges), clusters.centers)

@@ -153,7 +153,7 @@ def test_where_clients_are(key):
     np.testing.assert_array_equal(edges_of(key, 6, 3, "blocks"), groups)
 
 
-@pytest.mark.parametrize("choice", ["edge", *slow("cloud")])
+@pytest.mark.parametrize("choice", ["edge", "cloud"])
 def test_new_clients_hold_an_edges_model_or_the_clouds(key, model, federation, choice):
     """Of models that differ; the edge's is that with the least loss on their training data."""
     method = hierfavg(model, WORK, N_EDGES, edge=PLACE, deployed=choice)
