@@ -15,6 +15,7 @@ OTHER_NAMES = {
         "fedtrimmedavg": "fedavg+trimmed_mean",
         "fedyogi": "fedavg+yogi",
         "gossip": "dpsgd or pgossip",
+        "gossipdfl": "dpsgd --contacts 1",
         "hierarchicalfl": "hierfavg",
         "local": "standalone",
         "localonly": "standalone",

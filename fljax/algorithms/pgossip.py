@@ -36,6 +36,7 @@ def pgossip(
     degree: Positive = 4,
     graph_seed: Seed = 0,
     time_varying: bool = False,
+    contacts: Positive | None = None,
 ) -> Algorithm:
     """Personalised gossip: ``w_i <- argmin F_i(w) + lambda/2 |w - m_i|^2``, from w_i; ``m_i = sum_j A_ij w_j/d_i``."""
 
@@ -43,4 +44,4 @@ def pgossip(
         m = mix(neighbours_mean(adjacent, cohort.active), models)
         return train(hyper, models, cohort, proximal(training_loss(model), hyper.lam), work, m)
 
-    return between_neighbours(model, work, step, graph, degree, graph_seed, time_varying)
+    return between_neighbours(model, work, step, graph, degree, graph_seed, time_varying, contacts)

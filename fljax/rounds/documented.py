@@ -15,6 +15,7 @@ USUAL = {
     "degree": 'number of neighbours of each client in the graph "regular".',
     "graph_seed": "seed of the random graphs.",
     "time_varying": "whether clients change places in the graph in every round.",
+    "contacts": "number of its neighbours that each participant draws in a round, to exchange models with; None: all.",
     "combine": "how the server combines the received models; with clusters, those of each cluster.",
 }
 

@@ -10,6 +10,7 @@ from jax import Array
 
 from fljax import tree
 from fljax.argument_kinds import checked_kinds
+from fljax.keys import descend, uniforms
 from fljax.matrices import eigvalsh
 from fljax.rounds.accounting import reported
 from fljax.rounds.peers import of_peers
@@ -18,6 +19,9 @@ from fljax.types import Algorithm, Cohort, Key, Metrics, Model, Stacked, State, 
 Graph = Literal["complete", "ring", "torus", "regular", "pairs"]
 """"complete": all pairs; "ring": two neighbours; "torus": a grid with four; "regular": random, with equally many;
 "pairs": random, with one neighbour each."""
+
+CONTACT = 0xCA11
+"""Folded into a round's key for the neighbours with whom clients exchange models."""
 
 
 def graph_of(kind: Graph, n: int, degree: int = 4, seed: int = 0) -> np.ndarray:
@@ -87,6 +91,27 @@ def permuted(key: Array, adjacent: Array) -> Array:
     return adjacent[order[:, None], order[None, :]]
 
 
+def contacted(key: Key, ids: Array, adjacent: Array, active: Array, n_contacts: int) -> Array:
+    """The links of a round in which each client draws some of its neighbours, (clients, clients) bool, symmetric.
+
+    As in randomised gossip (Boyd, Ghosh, Prabhakar, Shah 2006), both ends of a link exchange models, whichever end drew
+    it: a client has at least ``n_contacts`` links, or all, and more if others draw it.
+
+    Args:
+        key: of the round.
+        ids: (clients,) from which the draws derive, so that the order of clients does not matter.
+        adjacent: (clients, clients) the graph.
+        active: (clients,) bool; others neither draw nor are drawn.
+        n_contacts: number of active neighbours that each client draws; all if it has fewer.
+    """
+    linked = adjacent & active[:, None] & active[None, :]
+    keys = descend(jax.random.fold_in(key, CONTACT), ids[:, None], ids[None, :])
+    ticket = jnp.where(linked, uniforms(keys.reshape(-1)).reshape(linked.shape), jnp.inf)
+    last_drawn = jnp.sort(ticket, axis=1)[:, min(n_contacts, len(ids)) - 1]
+    drawn = linked & (ticket <= last_drawn[:, None])
+    return drawn | drawn.T
+
+
 def metropolis(adjacent: Array, active: Array) -> Array:
     """The mixing matrix W (clients, clients): symmetric, rows and columns sum to 1 (Xiao, Boyd 2004).
 
@@ -140,18 +165,22 @@ def between_neighbours(
     degree: int,
     graph_seed: int,
     time_varying: bool,
+    contacts: int | None = None,
 ) -> Algorithm:
     """A method whose clients send their model to each present neighbour; ``State.server`` is the graph.
 
     ``step(hyper, models, adjacent, cohort)`` returns the participants' training from ``models`` (cohort, ...), with the
     adjacency matrix ``adjacent`` (cohort, cohort). The graph's arguments are those of `graph_of`; with
-    ``time_varying``, clients change places in it in every round. The metrics ``spectral_gap`` and
-    ``consensus_distance`` () describe the mixing matrix of the round and the models after it.
+    ``time_varying``, clients change places in it in every round, and with ``contacts``, each draws so many of its
+    neighbours, see `contacted`. The metrics ``spectral_gap`` and ``consensus_distance`` () describe the `metropolis`
+    weights of the round's links and the models after it.
     """
 
     def round(key: Key, hyper: Any, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         whole_graph = permuted(key, state.server) if time_varying else state.server
         adjacent, active = whole_graph[cohort.ids[:, None], cohort.ids[None, :]], cohort.active
+        if contacts is not None:
+            adjacent = contacted(key, cohort.ids, adjacent, active, contacts)
         trained = step(hyper, state.clients, adjacent, cohort)
         n_links = (adjacent & active[:, None] & active[None, :]).sum(axis=1).astype(jnp.float32)
         metrics = reported(trained, n_links * tree.row_size(trained.params))

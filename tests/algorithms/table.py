@@ -141,6 +141,8 @@ CASES = {
     # A client's place in the graph follows its id.
     "dpsgd": _case("dpsgd", by_order=True),
     "dpsgd-beside": _case("dpsgd", choices={"graph": "pairs", "time_varying": True, "mixing": "beside"}, by_order=True),
+    "dpsgd-contacts": _case("dpsgd", choices={"graph": "complete", "contacts": 1}, by_order=True),
+    "dpsgd-replace": _case("dpsgd", choices={"contacts": 1, "mixing": "replace"}, by_order=True),
     "pgossip": _case("pgossip", choices={"graph": "regular", "degree": 4}, by_order=True),
     # The first round has the counts of the four classes, up a client's own, down everybody's.
     "fedgen": _case(

@@ -11,11 +11,20 @@ import fljax
 from fljax.algorithms.dpsgd import dpsgd
 from fljax.algorithms.pgossip import pgossip
 from fljax.rounds.cohort import everyone
-from fljax.rounds.gossip import consensus_distance, graph_of, metropolis, neighbours_mean, permuted, spectral_gap
+from fljax.rounds.gossip import (
+    consensus_distance,
+    contacted,
+    graph_of,
+    metropolis,
+    neighbours_mean,
+    permuted,
+    spectral_gap,
+)
 from fljax.types import Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate
 from tests.algorithms.test_oracles import LR, MOMENTUM, WORK, assert_models, assert_sent, reference, rounds_of, run  # noqa: F401
+from tests.slow import slow
 
 weights, gap_of = jax.jit(metropolis), jax.jit(spectral_gap)
 
@@ -138,6 +147,78 @@ def test_a_graph_that_varies_pairs_others_in_every_round(key, model, federation)
         assert (is_pair.sum(0) == 1).all()
         pairs.add(tuple(is_pair.argmax(0).tolist()))
     assert len(pairs) > 1
+
+
+links = jax.jit(contacted, static_argnums=4)
+
+
+def test_contacts_are_so_many_of_the_neighbours_that_are_there(key):
+    """A link has an end that drew it; which ones are drawn follows the ids, not the order of the clients."""
+    ids, graph = np.array([9, 4, 0, 7, 3, 8, 2, 5]), graph_of("ring", 8) | graph_of("torus", 8)
+    is_active = np.arange(8) != 3
+    order = np.array([5, 1, 7, 0, 3, 2, 6, 4])
+    permuted_graph = graph[order[:, None], order[None]]
+    for n_contacts in (1, 2, 20):
+        drawn = np.asarray(links(key, ids, graph, is_active, n_contacts))
+        there = graph & is_active[:, None] & is_active[None]
+        np.testing.assert_array_equal(drawn, drawn.T)
+        assert (drawn <= there).all()
+        assert (drawn.sum(axis=1) >= np.minimum(n_contacts, there.sum(axis=1))).all()
+        assert drawn.sum() <= 2 * n_contacts * is_active.sum()
+        turned = np.asarray(links(key, ids[order], permuted_graph, is_active[order], n_contacts))
+        np.testing.assert_array_equal(turned, drawn[order[:, None], order[None]])
+    np.testing.assert_array_equal(drawn, there)  # of at most four neighbours, 20 are all
+
+
+def test_clients_draw_their_contacts_independently_and_equally_often(key):
+    """On a ring of four; within four standard errors."""
+    ids, is_active, n = np.arange(4), np.ones(4, bool), 2000
+    draw = jax.jit(jax.vmap(lambda k: contacted(k, ids, graph_of("ring", 4), is_active, 1)))
+    is_link = np.asarray(draw(jax.random.split(key, n)))
+
+    def assert_share(happened, share):
+        assert abs(happened.mean() - share) < 4 * np.sqrt(share * (1 - share) / n)
+
+    for i in range(4):  # a link is missing if both of its ends draw their other neighbour
+        assert_share(is_link[:, i, (i + 1) % 4], 3 / 4)
+    for i in range(2):  # and both opposite links, if all four draw so
+        assert_share(~is_link[:, i, i + 1] & ~is_link[:, i + 2, (i + 3) % 4], 1 / 16)
+
+
+@pytest.mark.parametrize("mixing", ["after", *slow("replace")])
+def test_dpsgd_by_contacts(key, model, federation, reference, mixing):  # noqa: F811
+    """Of the links that the library draws, each of which carries two models."""
+    models, sent = reference.everyone(), []
+    for number, cohort in enumerate(reference.rounds()):
+        ids, n = np.array([i for i, *_ in cohort]), len(cohort)
+        round_key = jax.random.fold_in(reference.keys.server, number)
+        drawn = np.asarray(contacted(round_key, ids, ~np.eye(n, dtype=bool), np.ones(n, bool), 1))
+        sent.append(dict(zip(ids.tolist(), (130.0 * drawn.sum(axis=1)).tolist(), strict=True)))
+        trained = {i: reference.train(models[i], i, k) for i, k, _ in cohort}
+        for a, i in enumerate(ids):
+            row = mixing_matrix(drawn, range(n))[a] if mixing == "after" else drawn[a] / drawn[a].sum()
+            models[i] = oracle.average([trained[j] for j in ids[row > 0].tolist()], row[row > 0].tolist())
+    algorithm, hyper = (
+        dpsgd(model, WORK, graph="complete", contacts=1, mixing=mixing),
+        dpsgd.Hyper(lr=LR, momentum=MOMENTUM),
+    )
+    assert_models(run(algorithm, hyper, federation, key)[0], models)
+    assert_sent(rounds_of(algorithm, hyper, federation, key)[1], "uplink", sent)
+
+
+def test_pairs_that_replace_models_swap_them(key, model, federation):
+    """No model is lost: after a round, clients that learn nothing hold the same eight, each that of another client."""
+    algorithm = dpsgd(model, Work(1, 64), graph="pairs", time_varying=True, mixing="replace")
+    hyper, cohort = dpsgd.Hyper(lr=1e-12), everyone(key, jnp.int32(0), federation.train)
+    models = jax.jit(jax.vmap(model.init))(jax.random.split(key, 8))
+    state = jitted(algorithm.init)(key, hyper, federation.train)._replace(clients=models)
+    after, metrics = jitted(algorithm.round)(key, hyper, state, cohort)
+    before, held = (np.asarray(m["fc1"]["kernel"]).reshape(8, -1) for m in (models, after.clients))
+    holder = np.isclose(held[:, None], before[None], atol=1e-6).all(-1)
+    np.testing.assert_array_equal(holder.sum(0), 1)
+    np.testing.assert_array_equal(holder.sum(1), 1)
+    assert not holder.diagonal().any()
+    np.testing.assert_array_equal(metrics["uplink"], 130)
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.7])
