@@ -10,6 +10,7 @@ import fljax
 from fljax.algorithms.hierfavg import edges_of, hierfavg
 from fljax.data.synthetic import linear_groups
 from fljax.run.one_round import split_key
+from fljax.types import Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, one_round, simulate
 from tests.algorithms.test_oracles import DROPOUT, LR, MOMENTUM, WORK, assert_models, reference, rounds_of, run  # noqa: F401
@@ -142,6 +143,20 @@ def test_a_round_of_nobody_does_not_count(key, federation, algorithm):
     for edge_model in rows_of(state.server.centers):
         chex.assert_trees_all_equal(edge_model, jax.device_get(state.server.kept.model))
     assert not np.array_equal(state.server.kept.model["fc1"]["kernel"], first.server.kept.model["fc1"]["kernel"])
+
+
+@pytest.mark.slow
+def test_clients_that_move_with_their_edges_change_nothing(key, model, federation):
+    """In full batches, so that the order of a client's examples, which follows its id, does not matter."""
+    order = np.array([3, 7, 1, 0, 6, 2, 5, 4])
+    data = federation.train
+    moved = federation._replace(train=data._replace(index=data.index[order], size=data.size[order]))
+    states = []
+    for some_federation, place in ((federation, PLACE), (moved, tuple(np.take(PLACE, order).tolist()))):
+        method = hierfavg(model, Work(1, 64), N_EDGES, edge=place)
+        states.append(simulate(method, numbers(cloud_every=2.0), some_federation, key, 3)[0].server)
+    chex.assert_trees_all_close(states[0].centers, states[1].centers, rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(states[0].kept, states[1].kept, rtol=1e-5, atol=1e-6)
 
 
 def test_where_clients_are(key):
