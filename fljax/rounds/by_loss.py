@@ -41,7 +41,8 @@ def power_of_choice(participation: float = 1.0, candidates: float = 2.0) -> Samp
 @cache
 def _power_of_choice(participation: float, candidates: float) -> Sampling:
     def draw(key: Key, round: Array, size: Array, n: int, loss: Losses) -> tuple[Array, Array]:
-        ids = ids_by_size(key, size, min(size.shape[0], math.ceil(candidates * n)))
+        n_candidates = math.ceil(candidates * n - 1e-9)  # products such as 1.1 * 10 are meant as decimals
+        ids = ids_by_size(key, size, min(size.shape[0], n_candidates))
         losses = loss(ids)
         losses = jnp.where(jnp.isnan(losses), jnp.inf, losses)  # a model that gives NaN is the worst
         priority = jnp.where(size[ids] > 0, losses, -jnp.inf)
