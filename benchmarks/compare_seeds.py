@@ -23,7 +23,8 @@ from timing import alternate, machine, parser, ratio
 import fljax
 from fljax.data.padding import same_shapes
 from fljax.devices.mesh import over_devices, replicated, use_all_cores
-from fljax.rounds.sampling import Draw, sampling_of
+from fljax.rounds.named_samplings import sampling_of
+from fljax.rounds.sampling import Draw
 from fljax.run.chunk import MOST_ROUNDS, run_chunk
 from fljax.run.one_round import as_traced, split_key
 from fljax.run.seeds import Inputs, Setting, advance_all, begin_all, stacked

@@ -19,7 +19,7 @@ from jax.interpreters import partial_eval
 import fljax
 from fljax.data.federation import build, on_host
 from fljax.rounds.cohort import sample_cohort
-from fljax.rounds.sampling import uniform
+from fljax.rounds.named_samplings import uniform
 from fljax.types import State
 
 N_CLIENTS, K, SHAPE, N_CLASSES = 6, 3, (8, 8, 1), 4

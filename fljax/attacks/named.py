@@ -9,7 +9,7 @@ from fljax.attacks.attack import Attack
 from fljax.attacks.attackers import Placed
 from fljax.choices import Natural, Positive
 from fljax.ranges import Number
-from fljax.rounds.sampling import client_ids
+from fljax.rounds.named_samplings import client_ids
 from fljax.static_values import static_value
 
 AtLeast0 = Annotated[float, Number(least=0)]

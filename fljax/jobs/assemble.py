@@ -21,7 +21,8 @@ from fljax.jobs.optimizers import optimizer_of
 from fljax.jobs.parts import made_as
 from fljax.numbers import numbers_of
 from fljax.rounds.effort import stragglers
-from fljax.rounds.sampling import Sampling, sampling_of
+from fljax.rounds.named_samplings import sampling_of
+from fljax.rounds.sampling import Sampling
 from fljax.run.clocked import clocked
 from fljax.run.privacy import with_target
 from fljax.types import Algorithm, Federation, Model, Work

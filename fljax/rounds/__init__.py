@@ -44,8 +44,9 @@ from fljax.rounds.head_tuning import head_tuned, layers_tuned
 from fljax.rounds.joining import join_cluster, new_client_rounds
 from fljax.rounds.local import Local, train, trained_on
 from fljax.rounds.method import Method, method
+from fljax.rounds.named_samplings import by_size, fixed, poisson, table, uniform
 from fljax.rounds.one_shot import one_shot_clustering
-from fljax.rounds.sampling import Sampling, by_size, fixed, poisson, table, uniform
+from fljax.rounds.sampling import Sampling
 from fljax.rounds.sharing import GLOBAL_AND_OWN, NOTHING, WHOLE, Sharing, all_but, all_but_paths, last_layers, only
 from fljax.rounds.slots import Brick
 from fljax.rounds.tuning import TunedHyper, tuned

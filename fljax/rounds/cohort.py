@@ -14,7 +14,8 @@ from fljax.data.federation import select
 from fljax.keys import descend, uniforms
 from fljax.placement import n_client_devices, whole
 from fljax.rounds.draw_checks import as_drawn
-from fljax.rounds.sampling import Draw, Losses, Sampling, uniform
+from fljax.rounds.named_samplings import uniform
+from fljax.rounds.sampling import Draw, Losses, Sampling
 from fljax.types import ClientData, Cohort, Federation, Key, Work
 
 

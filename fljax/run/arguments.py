@@ -21,7 +21,8 @@ from fljax.folder.surroundings import continued, surroundings
 from fljax.metrics.best_round import measures_by_validation
 from fljax.metrics.spread import spreads
 from fljax.numbers import check_numbers
-from fljax.rounds.sampling import Draw, Sampling, sampling_of
+from fljax.rounds.named_samplings import sampling_of
+from fljax.rounds.sampling import Draw, Sampling
 from fljax.run.chunk import Numbers, check_traceable, on_devices, shapes_of_metrics
 from fljax.run.identity import run_identity
 from fljax.run.one_round import as_traced, shapes_of_state

@@ -21,7 +21,8 @@ from fljax.devices.program_cost import cost_of
 from fljax.devices.programs import Compile, Compiler, Program, compiler_for, seconds_of
 from fljax.models.conv import as_defined
 from fljax.numbers import check_numbers
-from fljax.rounds.sampling import Draw, Sampling, sampling_of, uniform
+from fljax.rounds.named_samplings import sampling_of, uniform
+from fljax.rounds.sampling import Draw, Sampling
 from fljax.run.chunk import most_rounds, round_cost, run_chunk
 from fljax.run.one_round import as_traced, first_state, shapes_of_state
 from fljax.run.privacy import with_target

@@ -24,7 +24,8 @@ import jax
 import numpy as np
 
 from fljax.numbers import as_dict, numbers_of, replace
-from fljax.rounds.sampling import Sampling, drawn_share
+from fljax.rounds.named_samplings import drawn_share
+from fljax.rounds.sampling import Sampling
 from fljax.rounds.uplink.private import PrivacyHyper
 from fljax.types import Work
 

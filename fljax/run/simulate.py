@@ -17,8 +17,9 @@ from fljax.metrics.agreement import ari_of_rounds, truth_of
 from fljax.metrics.churn import churn_of_rounds
 from fljax.numbers import check_numbers
 from fljax.rounds.draw_checks import check_ids
+from fljax.rounds.named_samplings import sampling_of
 from fljax.rounds.round_metrics import check_clusters
-from fljax.rounds.sampling import Draw, Sampling, sampling_of
+from fljax.rounds.sampling import Draw, Sampling
 from fljax.run.one_round import as_traced, is_due, run_round, split_key
 from fljax.run.privacy import epsilons, with_target
 from fljax.types import Algorithm, Federation, Key, Metrics, State

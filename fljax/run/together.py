@@ -23,7 +23,8 @@ from fljax.folder.surroundings import surroundings
 from fljax.folder.writer import only_run
 from fljax.metrics.agreement import truth_of
 from fljax.numbers import check_numbers
-from fljax.rounds.sampling import Sampling, sampling_of
+from fljax.rounds.named_samplings import sampling_of
+from fljax.rounds.sampling import Sampling
 from fljax.run.chunk import most_rounds, no_rounds, round_cost, run_chunk
 from fljax.run.identity import run_identity
 from fljax.run.loop import Loop

@@ -17,7 +17,8 @@ from fljax.checks.arguments import fields_of
 from fljax.metrics.evaluate import evaluate
 from fljax.numbers import check_numbers
 from fljax.rounds.cohort import sample_cohort
-from fljax.rounds.sampling import Sampling, sampling_of
+from fljax.rounds.named_samplings import sampling_of
+from fljax.rounds.sampling import Sampling
 from fljax.run.one_round import as_traced, is_due, run_round, split_key
 from fljax.types import Algorithm, Federation, Key, State
 

@@ -14,7 +14,7 @@ import pytest
 from fljax import tree
 from fljax.data.synthetic import linear_groups
 from fljax.rounds.cohort import sample_cohort
-from fljax.rounds.sampling import uniform
+from fljax.rounds.named_samplings import uniform
 from fljax.run.one_round import as_traced, split_key
 from fljax.run.train import run_chunk
 from fljax.types import Examples

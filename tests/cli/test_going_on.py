@@ -26,7 +26,7 @@ from fljax.jobs.kinds import begun_by
 from fljax.jobs.layers import MAY_CHANGE, STEPS, read_layers
 from fljax.jobs.sweep import read_sweep
 from fljax.numbers import LocalHyper, numbers_of
-from fljax.rounds.sampling import uniform
+from fljax.rounds.named_samplings import uniform
 from fljax.sealed import with_checksum
 from tests.cli.conftest import leave_figures_empty
 

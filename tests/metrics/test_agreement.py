@@ -12,7 +12,7 @@ import fljax
 from fljax.drift.stages import at
 from fljax.metrics.agreement import Truth, ari_of_rounds, truth_of
 from fljax.metrics.churn import churn_of_rounds
-from fljax.rounds.sampling import uniform
+from fljax.rounds.named_samplings import uniform
 from fljax.run.sweep import search
 from fljax.run.together import Runs, train_together
 from fljax.types import Rows, Stages

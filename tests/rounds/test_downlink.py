@@ -7,7 +7,7 @@ import pytest
 import fljax
 from fljax.rounds.averaging import ReceivedModels
 from fljax.rounds.clock import asynchronous, buffered
-from fljax.rounds.sampling import uniform
+from fljax.rounds.named_samplings import uniform
 from fljax.rounds.uplink import Memory, Transform, with_downlink
 from fljax.run.one_round import split_key
 from fljax.types import State, Work

@@ -13,17 +13,8 @@ import fljax
 from fljax.devices.mesh import over_devices
 from fljax.rounds.clock import over_selection, with_availability, with_deadline
 from fljax.rounds.cohort import CohortKeys, balanced_order, cohort_of, sample_cohort
-from fljax.rounds.named_samplings import SAMPLINGS
-from fljax.rounds.sampling import (
-    Sampling,
-    by_size,
-    cohort_size,
-    fixed,
-    poisson,
-    sampling_of,
-    table,
-    uniform,
-)
+from fljax.rounds.named_samplings import SAMPLINGS, by_size, fixed, poisson, sampling_of, table, uniform
+from fljax.rounds.sampling import Sampling, cohort_size
 from fljax.run.one_round import split_key
 from tests.algorithms.round_by_round import jitted, simulate
 from tests.rounds.drawn import draw_cohort

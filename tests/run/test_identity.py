@@ -26,7 +26,8 @@ from fljax.models import mlp, normalized
 from fljax.models.task import Task
 from fljax.rounds.clock.waiting import tiers, wait_for_all, with_deadline
 from fljax.rounds.local import proximal_to_start
-from fljax.rounds.sampling import Sampling, uniform
+from fljax.rounds.named_samplings import uniform
+from fljax.rounds.sampling import Sampling
 from fljax.rounds.timing import Timing
 from fljax.run.identity import _checksum, _pixels, _without_zeros, run_identity, static_choices, tells_all
 from fljax.run.sweep import search
@@ -240,7 +241,7 @@ import dataclasses
 import jax
 import fljax
 from fljax.rounds import Brick, Combine, averaging, mean, interpolated
-from fljax.rounds.sampling import uniform
+from fljax.rounds.named_samplings import uniform
 
 @dataclasses.dataclass(frozen=True)
 class Scaled:

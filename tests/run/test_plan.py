@@ -15,7 +15,7 @@ from fljax.client.map import AT_ONCE, MANY
 from fljax.data.synthetic import linear_groups
 from fljax.devices.mesh import over_devices
 from fljax.models import cnn, mlp, resnet18
-from fljax.rounds.sampling import poisson, uniform
+from fljax.rounds.named_samplings import poisson, uniform
 from fljax.run.plan import Probe, Speed, _candidates, _fit, plan, step_flops
 from fljax.run.privacy import with_target
 from fljax.run.sweep import memory

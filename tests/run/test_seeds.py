@@ -8,7 +8,7 @@ import pytest
 import fljax
 from fljax.data.padding import same_shapes
 from fljax.devices.programs import Compiler
-from fljax.rounds.sampling import sampling_of
+from fljax.rounds.named_samplings import sampling_of
 from fljax.run import chunk
 from fljax.run.one_round import as_traced
 from fljax.run.progress import SilentProgress

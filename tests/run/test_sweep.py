@@ -10,7 +10,7 @@ import fljax
 from fljax.devices.memory import n_bytes
 from fljax.devices.mesh import over_devices, replicated
 from fljax.rounds.clock import wait_for_all
-from fljax.rounds.sampling import uniform
+from fljax.rounds.named_samplings import uniform
 from fljax.run.one_round import shapes_of_state
 from fljax.run.simulate import simulate
 from fljax.run.sweep import memory, needs, program

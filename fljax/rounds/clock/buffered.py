@@ -23,7 +23,8 @@ from fljax.numbers import Scalar, hyper, number
 from fljax.ranges import real
 from fljax.rounds.averaging import ReceivedModels
 from fljax.rounds.clock.devices import seconds_of_clients
-from fljax.rounds.sampling import Sampling, table
+from fljax.rounds.named_samplings import table
+from fljax.rounds.sampling import Sampling
 from fljax.rounds.timing import Timing
 from fljax.rounds.uplink.chain import with_uplink
 from fljax.rounds.wrapping import inside, within_server

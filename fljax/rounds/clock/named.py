@@ -12,7 +12,8 @@ from fljax.ranges import Number
 from fljax.rounds.clock import waiting
 from fljax.rounds.clock.buffered import asynchronous, buffered
 from fljax.rounds.clock.devices import Devices, devices_of_file, drawn_devices
-from fljax.rounds.sampling import Sampling, cohort_size, uniform
+from fljax.rounds.named_samplings import uniform
+from fljax.rounds.sampling import Sampling, cohort_size
 from fljax.static_values import static_value
 from fljax.types import Algorithm
 

@@ -20,7 +20,8 @@ from fljax.folder.writer import only_run
 from fljax.metrics.agreement import truth_of
 from fljax.numbers import as_dict
 from fljax.ranges import said
-from fljax.rounds.sampling import Draw, Sampling, sampling_of
+from fljax.rounds.named_samplings import sampling_of
+from fljax.rounds.sampling import Draw, Sampling
 from fljax.run.chunk import most_rounds
 from fljax.run.identity import run_identity
 from fljax.run.one_round import as_traced, due_rounds

@@ -16,8 +16,9 @@ from fljax.devices.hosts import gathered
 from fljax.devices.mesh import n_sweep_devices, over_sweep
 from fljax.devices.programs import Compile, Level, options_of
 from fljax.numbers import check_hyper
+from fljax.rounds.named_samplings import sampling_of
 from fljax.rounds.round_metrics import check_clusters
-from fljax.rounds.sampling import Sampling, sampling_of
+from fljax.rounds.sampling import Sampling
 from fljax.run.one_round import as_traced, due_rounds
 from fljax.run.sweep.cells import Cell, Setting, all_cells
 from fljax.run.sweep.host_metrics import OF_ROUNDS, host_metrics
