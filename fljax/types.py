@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
+import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array, named_scope
@@ -59,7 +60,7 @@ class ClientData(NamedTuple):
     """One split of a federation: a pool with every example once, and each client's rows of it."""
 
     pool: Examples  # shared by all clients, never copied
-    index: Array  # (clients, capacity) int32 row numbers in the pool; beyond `size` they are padding
+    index: Array  # (clients, capacity) int32 row numbers in the pool, beyond `size` padding; or (1, capacity): of all
     size: Array  # (clients,) int32
 
     __repr__ = _repr_with_shapes
@@ -68,6 +69,17 @@ class ClientData(NamedTuple):
     def n_clients(self) -> int:
         """Number of clients."""
         return self.size.shape[0]
+
+    @property
+    def is_common(self) -> bool:
+        """Whether `index` has one row for all clients that have examples, as after `fljax.with_common_test`."""
+        return self.index.shape[0] == 1 < self.n_clients
+
+    def with_own_rows(self) -> Self:
+        """The same split with a row of `index` for each client."""
+        if not self.is_common:
+            return self
+        return self._replace(index=jnp.broadcast_to(self.index, (self.n_clients, self.index.shape[1])))
 
 
 class Federation(NamedTuple):

@@ -151,15 +151,17 @@ def with_trigger(
     ``bright`` is passed to `triggered`; the attackers use the training pool's `brightness`.
     """
     x, y = (np.asarray(leaf) for leaf in test.pool)
-    index, size = np.asarray(test.index), np.asarray(test.size)
+    index, size = np.asarray(test.with_own_rows().index), np.asarray(test.size)
     rows = [
         np.zeros(0, int) if client in ids else client_rows[: size[client]][y[client_rows[: size[client]]] != target]
         for client, client_rows in enumerate(index)
     ]
     capacity = max(1, *(len(client_rows) for client_rows in rows))
     table = np.stack([np.pad(client_rows, (0, capacity - len(client_rows))) for client_rows in rows]).astype(np.int32)
+    n_rows = np.array([len(client_rows) for client_rows in rows], np.int32)
+    table = table[[n_rows.argmax()]] if test.is_common else table
     pool = Examples(jnp.asarray(triggered(x, width, bright)), jnp.full(len(y), target, jnp.int32))
-    return ClientData(pool, jnp.asarray(table), jnp.asarray([len(client_rows) for client_rows in rows], jnp.int32))
+    return ClientData(pool, jnp.asarray(table), jnp.asarray(n_rows))
 
 
 def _check_target(target: int | None, n_classes: int) -> None:

@@ -52,7 +52,8 @@ def map_clients(
 
     ``fn`` gets the shared pool, the client's rows of it ``(capacity,)``, its size ``()``, and its row of each of
     ``per_client``: a stacked pytree ``(clients, ...)``, or `ModelTable` models. A model that all clients hold (one row)
-    is passed unbatched. Clients may loop as long as their size requires; none waits for a client of another chunk.
+    is passed unbatched. Clients may loop as long as their size requires; none waits for a client of another chunk. If
+    all clients have the same rows and there are fewer models than clients, ``fn`` is called once for each model.
 
     ``at_once`` is the number of clients that run side by side; None: the backend's best, on a CPU by the sizes of
     ``data`` and ``per_client`` (`benchmarks/side_by_side.py`).
@@ -64,6 +65,10 @@ def map_clients(
     if at_once is not None and not (is_whole and at_once >= 1):
         raise ValueError(f"at_once={at_once!r} is not a positive whole number; choose at_once >= 1, or None")
     check_rows(data.n_clients, per_client)
+    if data.is_common:
+        if _are_few_models(data, per_client):
+            return _once_per_model(fn, data, *per_client, at_once=at_once)
+        data = data.with_own_rows()
     tables = tuple(arg.params if isinstance(arg, ModelTable) else None for arg in per_client)
     rows = tuple(arg.row if isinstance(arg, ModelTable) else arg for arg in per_client)
 
@@ -72,6 +77,23 @@ def map_clients(
 
     chunk = _chunk(data, per_client, at_once)
     return over_devices(_chunked(one, chunk), (data.pool, tables), (data.index, data.size, *rows), chunk)
+
+
+def _are_few_models(data: ClientData, per_client: tuple[Stacked | ModelTable, ...]) -> bool:
+    """Whether ``per_client`` is one table with fewer models than clients."""
+    table = per_client[0] if len(per_client) == 1 else None
+    return isinstance(table, ModelTable) and tree.n_rows(table.params) < data.n_clients - 1
+
+
+def _once_per_model(fn: Callable[..., Any], data: ClientData, models: ModelTable, at_once: int | None) -> Any:
+    """`map_clients` for clients with the same rows: one call for each model, and one for all clients of size 0."""
+    n_models, has_examples = tree.n_rows(models.params), data.size > 0
+    model = jnp.arange(n_models + 1, dtype=jnp.int32) % n_models
+    size = jnp.full(n_models + 1, data.size.max(), data.size.dtype).at[n_models].set(0)
+    results = map_clients(fn, data._replace(size=size), models._replace(row=model), at_once=at_once)
+    held = models.row if n_models > 1 else jnp.zeros_like(models.row)  # one model belongs to all
+    place = jnp.where(has_examples, held, n_models)
+    return jax.tree.map(lambda rows: rows[place], results)
 
 
 def check_rows(n_clients: int, per_client: tuple[Stacked | ModelTable, ...]) -> None:

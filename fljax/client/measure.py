@@ -24,9 +24,9 @@ def client_sums(score: Score, models: Stacked | ModelTable, data: ClientData, ba
     """Sum of ``score`` over each client's examples with the client's model: ``(clients, scores)``.
 
     A model that many clients hold scores all their examples together, so no model is copied per client; personal models
-    are mapped over. In both cases, each example is scored once. If a network's output depends on the batch
-    (`fljax.client.batching`), each batch has one client's examples only, even for a shared model. If a client's row is
-    not in the `ModelTable`, such as -1, its sums have no meaning.
+    are mapped over. In both cases, each example is scored once; examples that all clients share, once per model. If a
+    network's output depends on the batch (`fljax.client.batching`), each batch has one client's examples only, even for
+    a shared model. If a client's row is not in the `ModelTable`, such as -1, its sums have no meaning.
 
     Raises:
         ValueError: ``data`` is not a split, models do not have one row per client, or ``score`` does not return one row
@@ -39,7 +39,7 @@ def client_sums(score: Score, models: Stacked | ModelTable, data: ClientData, ba
         raise ValueError(f"a score returned {kind} for one example; return (batch, scores), as losses[:, None]")
     n_scores, batch = shape[1], batches.size
     is_shared = isinstance(models, ModelTable) and tree.n_rows(models.params) < data.n_clients
-    if is_shared and not batches.is_mixing:
+    if is_shared and not batches.is_mixing and not data.is_common:
         return _sums_by_row(score, n_scores, models, data, batch_size)
 
     def one(pool: Examples, index: Array, size: Array, params: Params) -> Array:

@@ -7,6 +7,7 @@ import numpy as np
 
 from fljax.argument_kinds import checked_kinds
 from fljax.data.federation import as_arrays
+from fljax.data.split import client_data
 from fljax.data.validation import validate
 from fljax.types import ClientData, Examples, Federation
 
@@ -15,8 +16,8 @@ from fljax.types import ClientData, Examples, Federation
 def with_common_test(federation: Federation, examples: Examples, clients: Sequence[int] | None = None) -> Federation:
     """``federation`` whose clients are tested on all of ``examples``, not on test examples of their own.
 
-    `accuracy_macro` is then the mean over clients of the accuracy of the model that a client is tested with. Where all
-    hold one model, as in FedAvg, name one client: the others would repeat its test.
+    `accuracy_macro` is then the mean over clients of the accuracy of the model that a client is tested with. A model
+    that several clients hold is tested once, and the clients share one row of `ClientData.index`.
 
     Args:
         federation: the clients and their data; it does not change over the rounds.
@@ -35,7 +36,24 @@ def with_common_test(federation: Federation, examples: Examples, clients: Sequen
         raise ValueError(f"clients={clients!r} are not ids of clients; give some of 0 to {n_clients - 1}")
     size = np.zeros(n_clients, np.int32)
     size[ids] = len(pool.y)
-    index = jnp.broadcast_to(jnp.arange(len(pool.y), dtype=jnp.int32), (n_clients, len(pool.y)))
+    index = jnp.arange(len(pool.y), dtype=jnp.int32)[None]
     federation = federation._replace(test=ClientData(pool, index, jnp.asarray(size)))
     validate(federation)
     return federation
+
+
+def training_on_tests(federation: Federation) -> Federation:
+    """``federation`` whose clients train on their own test examples too, for when they are tested on others.
+
+    Raises:
+        ValueError: the test examples are in another pool than the training examples, or the federation changes over the
+            rounds.
+    """
+    train, test = federation.train, federation.test
+    if federation.stages is not None:
+        raise ValueError("the clients of the federation change over the rounds; give one that stays as it is")
+    if train.pool is not test.pool or test.is_common:
+        raise ValueError("the clients' test examples are in another pool than their training examples; give one pool")
+    tables = [(np.asarray(split.index), np.asarray(split.size)) for split in (train, test)]
+    by_client = [[index[i, : size[i]] for index, size in tables] for i in range(train.n_clients)]
+    return federation._replace(train=client_data(train.pool, [np.concatenate(rows) for rows in by_client]))

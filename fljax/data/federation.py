@@ -122,7 +122,7 @@ def as_arrays(examples: Examples) -> Examples:
 
 def select(data: ClientData, ids: Array) -> ClientData:
     """The clients ``ids`` (cohort,) of ``data``; the pool is shared, not copied."""
-    return ClientData(data.pool, data.index[ids], data.size[ids])
+    return data._replace(index=data.index if data.is_common else data.index[ids], size=data.size[ids])
 
 
 def minibatch(pool: Examples, rows: Array, weight: Array) -> Batch:

@@ -41,15 +41,24 @@ def _check_group(group: np.ndarray, n_clients: int) -> None:
 
 
 def _check_split_of_clients(name: str, data: ClientData, n_clients: int) -> None:
-    index, size = np.asarray(data.index), np.asarray(data.size)
+    size = np.asarray(data.size)
     if n_clients == 0 or len(size) != n_clients:
         raise ValueError(f"{name} has {len(size)} clients and train {n_clients}; give all splits the same, at least 1")
-    if name == "test" and not size.any():
+    n_rows, is_test = data.index.shape[0], name == "test"
+    if n_rows != n_clients and not (is_test and n_rows == 1):
+        raise ValueError(f"{name}.index has {n_rows} rows for {n_clients} clients; give one for each")
+    if data.is_common and len(np.unique(size[size > 0])) > 1:
+        raise ValueError(
+            f"{name}.index has one row for all clients, of sizes {size.min()} to {size.max()}; give one size"
+        )
+    if is_test and not size.any():
         raise ValueError("no client has test examples; give some")
     if name != "test" and (size < 1).any():  # a client without test examples is not tested
         empty = int(np.argmin(size))
         raise ValueError(f"client {empty} has no {name} examples; use fewer clients, a larger split or more data")
-    rows, n_examples = index[np.arange(index.shape[1]) < size[:, None]], data.pool.y.shape[0]
+    index, n_examples = np.asarray(data.index), data.pool.y.shape[0]
+    longest = size.max(keepdims=True) if data.is_common else size
+    rows = index[np.arange(index.shape[1]) < longest[:, None]]
     check_rows(rows, n_examples)
     is_owned = np.zeros(n_examples, bool)
     is_owned[rows] = True

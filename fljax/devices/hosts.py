@@ -73,7 +73,7 @@ def at_home(federation: Federation, mesh: Mesh, images: Any = None) -> Federatio
 
 
 def _at_home(data: ClientData, mesh: Mesh, images: Any) -> ClientData:
-    index, size, labels = (np.asarray(value) for value in (data.index, data.size, data.pool.y))
+    index, size, labels = (np.asarray(value) for value in (data.with_own_rows().index, data.size, data.pool.y))
     n_devices = mesh.shape[CLIENTS]
     share = -(-len(size) // n_devices)
     is_example = np.arange(index.shape[1]) < size[:, None]

@@ -20,7 +20,7 @@ def rows_before_changes(job: Job, algorithm: Algorithm, split: str, round: int, 
         round: counted from 0.
         data: that split of the job's federation, in the round.
     """
-    index = np.asarray(data.index)
+    index = np.asarray(data.with_own_rows().index)
     if job.run.drift == job.run.attack == "none":
         return index
     unchanged, _ = make_parts(job)
@@ -29,7 +29,8 @@ def rows_before_changes(job: Job, algorithm: Algorithm, split: str, round: int, 
     if split == "train" and find("attack", job.run.attack)(**job.settings["attack"]).poison is not None:
         owner[list(attackers)] = attackers  # attackers keep their poisoned examples
     original: ClientData = getattr(unchanged, split)
-    return np.where(index < len(original.pool.y), index, np.asarray(original.index)[owner])
+    original_index = np.asarray(original.with_own_rows().index)
+    return np.where(index < len(original.pool.y), index, original_index[owner])
 
 
 def _owners(job: Job, unchanged: Federation, round: int) -> np.ndarray:

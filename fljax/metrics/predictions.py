@@ -17,7 +17,8 @@ def predictions(predict: Predict, models: ModelTable, data: ClientData) -> Array
     """Outputs of each client's model for its examples: (clients, capacity, outputs).
 
     The outputs of example ``data.index[i, j]`` of client i are at ``[i, j]``, so ``[i, : data.size[i]]`` are all of the
-    client's outputs and ``data.pool.y[data.index[i, : data.size[i]]]`` their labels. Padding is NaN, and so are the
+    client's outputs and ``data.pool.y[data.index[i, : data.size[i]]]`` their labels (`ClientData.with_own_rows`, if
+    the clients share their rows). Padding is NaN, and so are the
     outputs of a client without a model (a row number out of range).
 
     Args:

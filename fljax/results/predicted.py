@@ -130,6 +130,7 @@ def _of_clients(run: LoadedRun, remade: Remade, result: Result, split: Split, jo
         remedy = "--partition.val-fraction 0.1"
     if data is None:
         raise ValueError(f"split={split!r}: {run.folder} has no such examples; run with {remedy}, for example")
+    data = data.with_own_rows()
     client, position, outputs = _outputs(remade, result, models, data)
     y = np.asarray(data.pool.y)[np.asarray(data.index)[client, position]]
     label = tuple(y.reshape(len(y), -1).T)

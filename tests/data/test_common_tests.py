@@ -1,12 +1,21 @@
 """One test set for all clients: each client's model on all of it, whatever it trained on."""
 
 import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fljax
+from fljax.client.measure import client_sums
+from fljax.data.common_tests import training_on_tests
+from fljax.data.holdout import clients_of
+from fljax.data.validation import validate
 from fljax.drift import drifting
+from fljax.metrics.confusion import confusion_matrices
+from fljax.metrics.evaluate import evaluate
+from fljax.metrics.predictions import predictions
+from fljax.types import ClientData, ModelTable
 
 WORK = fljax.Work(epochs=1, batch_size=8)
 EXAMPLES = fljax.Examples(
@@ -65,3 +74,96 @@ def test_a_federation_that_changes_is_refused(federation):
     changing = drifting(federation, fljax.drift.DRIFTS["swap_labels"]())
     with pytest.raises(ValueError, match="the clients of the federation change over the rounds"):
         fljax.with_common_test(changing, EXAMPLES)
+
+
+def table_of(model, n_models, key):
+    """Models with different parameters, held in turn."""
+    params = jax.vmap(model.init)(jax.random.split(key, n_models))
+    return ModelTable(params, jnp.arange(9, dtype=jnp.int32) % n_models)
+
+
+@pytest.mark.parametrize(
+    "n_models", [pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(9, marks=pytest.mark.slow)]
+)
+def test_one_row_of_all_equals_a_row_for_each_client(model, federation, key, n_models):
+    """Every metric, a score, the outputs and the confusion matrices, also of clients that are not tested."""
+    scored, models = fljax.scored(model, "auc"), table_of(model, n_models, key)
+    algorithm = fljax.fedavg(scored, WORK)
+    common = fljax.with_common_test(federation, EXAMPLES, clients=[0, 1, 2, 4, 7, 8]).test
+    each = common.with_own_rows()
+    assert (common.index.shape, each.index.shape) == ((1, 30), (9, 30))
+    tests = [evaluate(algorithm.predict, models, data, algorithm.loss) for data in (common, each)]
+    assert np.isnan(tests[0]["client_auc"]).tolist() == [i in (3, 5, 6) for i in range(9)]
+    chex.assert_trees_all_close(*tests, rtol=1e-6)
+    outputs = [predictions(algorithm.predict, models, data) for data in (common, each)]
+    assert np.isnan(outputs[0]).all((1, 2)).tolist() == [i in (3, 5, 6) for i in range(9)]
+    chex.assert_trees_all_close(*outputs, rtol=1e-6)
+    matrices = [confusion_matrices(algorithm.predict, models, data, 4) for data in (common, each)]
+    assert np.asarray(matrices[0]).sum((1, 2)).tolist() == [30 * (i not in (3, 5, 6)) for i in range(9)]
+    np.testing.assert_array_equal(*matrices)
+
+
+def test_a_regression_on_one_row_of_all_is_numpys(key):
+    rng = np.random.default_rng(1)
+    pool = fljax.Examples(jnp.asarray(rng.normal(size=(20, 3)), jnp.float32), jnp.asarray(rng.normal(size=20) + 3))
+    size = jnp.array([20, 0, 20, 20, 20], jnp.int32)
+    data = ClientData(pool, jnp.arange(20, dtype=jnp.int32)[None], size)
+    model = fljax.regression(fljax.models.mlp((3,), (4,), 1))
+    models = ModelTable(jax.vmap(model.init)(jax.random.split(key, 2)), jnp.arange(5, dtype=jnp.int32) % 2)
+    algorithm = fljax.fedavg(model, WORK)
+    test = evaluate(algorithm.predict, models, data, algorithm.loss)
+    outputs = [np.asarray(algorithm.predict(fljax.client_model(models, i), pool.x))[:, 0] for i in range(5)]
+    mse = np.array([np.square(output - np.asarray(pool.y)).mean() for output in outputs])
+    np.testing.assert_allclose(test["mse_micro"], np.delete(mse, 1).mean(), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("n_models", "n_calls"), [(1, 1), (3, 3), (9, 9)])
+def test_each_model_sees_the_examples_once(model, federation, key, n_models, n_calls):
+    """Not once for each client that holds it."""
+    calls = []
+
+    def score(params, batch):
+        jax.debug.callback(lambda: calls.append(1))
+        return model.apply(params, batch.x, None)[0]
+
+    data = fljax.with_common_test(federation, EXAMPLES).test
+    jax.block_until_ready(jax.jit(lambda models: client_sums(score, models, data))(table_of(model, n_models, key)))
+    jax.effects_barrier()
+    assert len(calls) == n_calls
+
+
+def test_held_out_clients_and_a_trigger_keep_one_row(federation, key):
+    common = fljax.with_common_test(federation, EXAMPLES)
+    some = clients_of(common, np.array([2, 5, 8]))
+    assert (some.test.index.shape, some.test.size.tolist()) == ((1, 30), [30, 30, 30])
+    attack = fljax.attacks.backdoor(target=1, width=2, share=0.3)
+    _, attacked, ids = fljax.attacks.attacked(
+        fljax.standalone(fljax.models.mlp((4, 4, 1), (8,), 4), WORK), common, attack
+    )
+    triggered = attacked.triggered
+    assert triggered is not None
+    assert triggered.index.shape[0] == 1
+    assert np.asarray(triggered.size).tolist() == [0 if i in ids else 22 for i in range(9)]  # of 30, 8 are of class 1
+    np.testing.assert_array_equal(triggered.index[0], np.flatnonzero(EXAMPLES.y != 1))
+
+
+def test_clients_train_on_their_own_tests_if_they_are_tested_on_others(federation):
+    trained = training_on_tests(federation)
+    for i in range(9):
+        before = [np.asarray(part.index[i, : part.size[i]]) for part in (federation.train, federation.test)]
+        np.testing.assert_array_equal(trained.train.index[i, : trained.train.size[i]], np.concatenate(before))
+    with pytest.raises(ValueError, match="test examples are in another pool"):
+        training_on_tests(fljax.with_common_test(federation, EXAMPLES))
+    changing = drifting(federation, fljax.drift.DRIFTS["swap_labels"]())
+    with pytest.raises(ValueError, match="the clients of the federation change over the rounds"):
+        training_on_tests(changing)
+
+
+def test_only_tests_may_have_one_row_and_of_one_size(federation):
+    train = federation.train._replace(index=federation.train.index[:1])
+    with pytest.raises(ValueError, match=r"train\.index has 1 rows for 9 clients; give one for each"):
+        validate(federation._replace(train=train))
+    test = fljax.with_common_test(federation, EXAMPLES).test
+    sizes = test.size.at[0].set(29)
+    with pytest.raises(ValueError, match=r"test\.index has one row for all clients, of sizes 29 to 30; give one size"):
+        validate(federation._replace(test=test._replace(size=sizes)))
