@@ -58,6 +58,8 @@ class RunSettings(NamedTuple):
     stragglers: probability that a participant does only part of its epochs in a round (systems heterogeneity); None: 0.
     least_effort: least part of its epochs that a straggler does; each whole number of epochs is equally likely.
     evaluate_every: test after every so many rounds, and always after the last.
+    common_test: one test set for all clients: the data set's test examples, while the partition splits its training
+        examples alone.
     validate: test also on the clients' validation splits, in each round with a test: val_accuracy_macro and so on.
     patience: early stopping: end a method's run when no test was better for so many rounds after the best; with
         --validate, tests on the validation split count. None: all rounds.
@@ -102,6 +104,7 @@ class RunSettings(NamedTuple):
     stragglers: AnyShare | None = None
     least_effort: AnyShare = 0.0
     evaluate_every: Positive = 1
+    common_test: bool = False
     validate: bool = False
     patience: Positive | None = None
     score: tuple[str, ...] = ()

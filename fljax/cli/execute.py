@@ -105,7 +105,7 @@ def show_results(
     rows = summary.final_table(outcomes, group)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None  # a file has no width
     notes = left_out({name: [outcome.metrics] for name, outcome in outcomes.items()})
-    print("\n".join([title(rows), as_table(rows, width), *notes]))
+    print("\n".join([title(rows, job.run.common_test), as_table(rows, width), *notes]))
     costs = {name: after_changes(outcome.metrics, rounds) for name, outcome in outcomes.items()}
     if any(costs.values()):
         print(f"\nCost of the changes\n{changes_table(costs)}")

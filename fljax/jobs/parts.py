@@ -22,12 +22,13 @@ from fljax.data.federation import n_classes
 from fljax.data.holdout import hold_out_clients
 from fljax.data.scale import ScaleWarning
 from fljax.devices.memory import check_fits, n_bytes
+from fljax.jobs.common_test import check_common_test, with_test_set
 from fljax.jobs.job import Job
 from fljax.jobs.own_data import halves, of_data, own_federation, read_data, scaled, scaling
 from fljax.models.own import as_model
 from fljax.models.scored import scored, validated
 from fljax.sealed import naming
-from fljax.types import Federation, Model
+from fljax.types import Examples, Federation, Model
 
 
 def make_federation(job: Job) -> Federation:
@@ -43,14 +44,21 @@ def make_federation(job: Job) -> Federation:
 
 
 def _federation(job: Job) -> Federation:
+    if job.run.common_test:
+        check_common_test(job)
     if job.run.data is not None:
         if (federation := own_federation(job)) is not None:
             return federation
         train, test = halves(job)
     else:
         train, test = load(job.run.dataset, job.run.data_folder)
-    deal = find("partition", job.run.partition)
-    return made_as("partition", job, deal(train, test, seed=job.run.seed, **job.settings["partition"]), Federation)
+    function = find("partition", job.run.partition)
+
+    def deal(train: Examples, test: Examples) -> Federation:
+        federation = function(train, test, seed=job.run.seed, **job.settings["partition"])
+        return made_as("partition", job, federation, Federation)
+
+    return with_test_set(deal, train, test) if job.run.common_test else deal(train, test)
 
 
 def data_name(run: RunSettings) -> str:

@@ -40,7 +40,8 @@ def headline(
     participants = participants if expected is None else f"; about {expected:g} per round"
     where = f"{jax.device_count()} {jax.default_backend()} device" + "s" * (jax.device_count() > 1)
     where = where if devices is None or len(devices) == jax.device_count() else f"{len(devices)} of {where}"
-    clients = f"{len(size)} clients{groups}, {sizes} training examples each{participants}{newcomers_text}"
+    tests = f", tested on the same {len(federation.test.pool.y)}" if run.common_test else ""
+    clients = f"{len(size)} clients{groups}, {sizes} training examples each{tests}{participants}{newcomers_text}"
     lines = (
         f"{data_name(run)}, {run.partition}: {clients}",
         f"{run.model} of {n_parameters:,} parameters, {run.rounds} rounds on {where}",

@@ -15,7 +15,13 @@ OF_TEXT = ("text_column", "text_words", "text_length")
 OF_FEATURES = ("feature_column", "category_column", "ignored_column", "fill", *OF_TEXT)
 OF_COLUMNS = ("client_column", "label_column", "split_column", *OF_FEATURES)
 """Settings that describe the columns of a table."""
-OF_CLIENTS = ("data", *OF_COLUMNS, "task", "new_clients")
+OF_CLIENTS = (
+    "data",
+    *OF_COLUMNS,
+    "task",
+    "new_clients",
+    "common_test",
+)
 """A run's own settings that determine the clients, besides the data set and the partition."""
 _TESTS = ("evaluate_every", "score", "validate", "patience")
 """Settings of the tests of a run; the round at which it ended has its own note."""
@@ -118,7 +124,8 @@ def _in_words(key: str, value: Any) -> str:
 def _flat(config: Config) -> dict[str, Any]:
     """A run's own settings and those of its parts, named "part" and "part.name"."""
     settings = {name: value for name, value in config.items() if not isinstance(value, Mapping) and name not in _UNSAID}
-    settings = {name: value for name, value in settings.items() if value != []}  # as in a file of an older version
+    # A setting that a file of an older version lacks is off in it.
+    settings = {name: value for name, value in settings.items() if value != [] and value is not False}
     for part in PARTS:
         section = config.get(part)
         if isinstance(section, Mapping):

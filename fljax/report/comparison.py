@@ -58,10 +58,10 @@ SMALL = ("megabytes_up", "megabytes_down", "epsilon")
 """Columns whose numbers may be far below 1."""
 
 
-def title(rows: Sequence[summary.Row]) -> str:
+def title(rows: Sequence[summary.Row], common_test: bool = False) -> str:
     """The line above the final table: the scores of the task at hand, and the unit of the traffic."""
-    word = measures_of(rows[0]).word
-    return f"{word[0].upper()}{word[1:]} on the clients' own test examples; MB per client over the whole run"
+    word, tests = measures_of(rows[0]).word, "one test set for all" if common_test else "the clients' own test examples"
+    return f"{word[0].upper()}{word[1:]} on {tests}; MB per client over the whole run"
 
 
 def as_table(rows: Sequence[summary.Row], width: int | None = None) -> str:

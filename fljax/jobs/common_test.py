@@ -1,0 +1,36 @@
+"""`--common-test`: the partition splits the training examples alone; all clients are tested on the test examples."""
+
+from collections.abc import Callable
+
+from fljax.catalogue.words import shown
+from fljax.data.common_tests import training_on_tests, with_common_test
+from fljax.jobs.job import Job
+from fljax.types import Examples, Federation
+
+
+def check_common_test(job: Job) -> None:
+    """Raises ValueError if the clients of the job cannot have one test set: their own tests change over the rounds, or
+    are made of the data set's test examples."""
+    run, fraction = job.run, job.schema["partition"].get("test_fraction")
+    if run.drift != "none":
+        raise ValueError(
+            f"--common-test with --drift {run.drift}: it changes the clients' tests; leave one of them out"
+        )
+    if run.partition == "natural" or fraction is None:
+        clients = "their users'" if run.partition == "natural" else "split among the clients"
+        raise ValueError(
+            f"--common-test with --partition {run.partition}: the test examples are {clients}; choose a partition of "
+            "the training examples alone, such as iid or dirichlet"
+        )
+    if (given := job.settings["partition"]["test_fraction"]) != fraction.default:
+        option = shown("partition.test_fraction", [str(given)])
+        raise ValueError(f"{option}: with --common-test no client has test examples of its own; leave one of them out")
+
+
+def with_test_set(deal: Callable[[Examples, Examples], Federation], train: Examples, test: Examples) -> Federation:
+    """The federation of ``deal(train, nothing)``: clients train on all their examples and are tested on ``test``.
+
+    The server has no public data: it would be the test set.
+    """
+    nothing = Examples(test.x[:0], test.y[:0])
+    return with_common_test(training_on_tests(deal(train, nothing))._replace(public=None), test)
