@@ -4,8 +4,11 @@ from collections.abc import Callable
 
 from fljax.catalogue.words import shown
 from fljax.data.common_tests import training_on_tests, with_common_test
+from fljax.data.users import UserExamples
 from fljax.jobs.job import Job
 from fljax.types import Examples, Federation
+
+Pool = Examples | UserExamples
 
 
 def check_common_test(job: Job) -> None:
@@ -27,10 +30,11 @@ def check_common_test(job: Job) -> None:
         raise ValueError(f"{option}: with --common-test no client has test examples of its own; leave one of them out")
 
 
-def with_test_set(deal: Callable[[Examples, Examples], Federation], train: Examples, test: Examples) -> Federation:
+def with_test_set(deal: Callable[[Pool, Pool], Federation], train: Pool, test: Pool) -> Federation:
     """The federation of ``deal(train, nothing)``: clients train on all their examples and are tested on ``test``.
 
     The server has no public data: it would be the test set.
     """
     nothing = Examples(test.x[:0], test.y[:0])
-    return with_common_test(training_on_tests(deal(train, nothing))._replace(public=None), test)
+    federation = training_on_tests(deal(train, nothing))
+    return with_common_test(federation._replace(public=None), Examples(test.x, test.y))

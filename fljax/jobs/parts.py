@@ -22,13 +22,13 @@ from fljax.data.federation import n_classes
 from fljax.data.holdout import hold_out_clients
 from fljax.data.scale import ScaleWarning
 from fljax.devices.memory import check_fits, n_bytes
-from fljax.jobs.common_test import check_common_test, with_test_set
+from fljax.jobs.common_test import Pool, check_common_test, with_test_set
 from fljax.jobs.job import Job
 from fljax.jobs.own_data import halves, of_data, own_federation, read_data, scaled, scaling
 from fljax.models.own import as_model
 from fljax.models.scored import scored, validated
 from fljax.sealed import naming
-from fljax.types import Examples, Federation, Model
+from fljax.types import Federation, Model
 
 
 def make_federation(job: Job) -> Federation:
@@ -54,7 +54,7 @@ def _federation(job: Job) -> Federation:
         train, test = load(job.run.dataset, job.run.data_folder)
     function = find("partition", job.run.partition)
 
-    def deal(train: Examples, test: Examples) -> Federation:
+    def deal(train: Pool, test: Pool) -> Federation:
         federation = function(train, test, seed=job.run.seed, **job.settings["partition"])
         return made_as("partition", job, federation, Federation)
 
