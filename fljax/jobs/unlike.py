@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fljax.catalogue.entries import entry, names
 from fljax.catalogue.job import PARTS
 from fljax.catalogue.words import words_of, written
-from fljax.jobs.settings import RECORD
+from fljax.jobs.settings import RECORD, UNSET
 
 OF_METHODS = ("lr", "lr_decay", "momentum", "weight_decay", "epochs", "batch_size", "optimizer", "n_clusters")
 """Settings of methods that a comparison should keep equal, and whose differences are easily overlooked."""
@@ -68,7 +69,8 @@ def same_clients(one: Config, other: Config, seeds: bool) -> bool:
     def value_of(config: Config, name: str) -> Any:
         return config.get(name) or None  # a file of an older version lacks newer settings
 
-    is_alike = all(value_of(one, name) == value_of(other, name) for name in (*OF_CLIENTS, "partition"))
+    is_alike = all(value_of(one, name) == value_of(other, name) for name in OF_CLIENTS)
+    is_alike = is_alike and section_of(one, "partition") == section_of(other, "partition")
     return (
         not one
         or not other
@@ -127,11 +129,21 @@ def _flat(config: Config) -> dict[str, Any]:
     # A setting that a file of an older version lacks is off in it.
     settings = {name: value for name, value in settings.items() if value != [] and value is not False}
     for part in PARTS:
-        section = config.get(part)
-        if isinstance(section, Mapping):
+        if section := section_of(config, part):
             settings |= {part: section.get("name")}
-            settings |= {f"{part}.{name}": value for name, value in section.items() if name not in ("name", "unset")}
+            settings |= {f"{part}.{name}": value for name, value in section.items() if name != "name"}
     return settings
+
+
+def section_of(config: Config, part: str) -> dict[str, Any]:
+    """The section of a part, with the defaults of settings that a file of an older version lacks; {} if it has none."""
+    section = config.get(part)
+    if not isinstance(section, Mapping):
+        return {}
+    is_known = (word := section.get("name")) in names(part)
+    defaults = {name: field.default for name, field in entry(part, word).section.items()} if is_known else {}
+    unset = dict.fromkeys(section.get(UNSET, ()))
+    return defaults | unset | {name: value for name, value in section.items() if name != UNSET}
 
 
 def in_words(names: Sequence[str]) -> str:

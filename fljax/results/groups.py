@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from fljax.catalogue.file_words import short_name
+from fljax.catalogue.job import PARTS
 from fljax.jobs.kinds import made_by
 from fljax.jobs.settings import RECORD
+from fljax.jobs.unlike import section_of
 
 Groups = dict[str, list[Any]]
 """Name of a group -> its `fljax.results.load.LoadedRun`s."""
@@ -76,8 +78,10 @@ def label_of(groups: Groups, name: str, method: str, brief: bool) -> str:
 
 
 def _settings_besides_seed(run: Any) -> dict[str, Any]:
-    """A run's settings except its seed, its place, and empty lists, which the file of an older version may lack."""
-    return {name: value for name, value in run.config.items() if name not in ("seed", *_PLACE) and value != []}
+    """A run's settings except its seed, its place, and what is off, which the file of an older version may lack."""
+    config = {name: value for name, value in run.config.items() if name not in ("seed", *_PLACE)}
+    settings = {name: value for name, value in config.items() if value != [] and value is not False}
+    return settings | {part: section_of(config, part) for part in PARTS if part in config}
 
 
 def _differ_only_in_seed(runs: Sequence[Any]) -> bool:

@@ -765,7 +765,14 @@ def test_a_partition_of_another_name_is_told_by_its_name():
         "model.hidden 3 4 (a), 3 (b)"
     ]
     assert these_differ({"a": iid, "b": iid | {"seed": 3, "fedavg": {"lr": 3}}}) == these_differ({"a": iid}) == []
-    assert these_differ({"a": iid, "b": iid | {"ignored_column": []}}) == []  # as it was before there was the setting
+    later = {"ignored_column": [], "common_test": False}  # off: as it was before there were the settings
+    assert these_differ({"a": iid, "b": iid | later}) == []
+    even = skewed | {"partition": skewed["partition"] | {"iid_share": 0.0, "unset": []}}
+    assert these_differ({"a": skewed, "b": even}) == []
+    half = skewed | {"partition": skewed["partition"] | {"iid_share": 0.5}}
+    assert these_differ({"a": skewed, "b": half}) == [
+        "runs differ in partition.iid-share: partition.iid-share 0.0 (a), 0.5 (b)"
+    ]
 
 
 @pytest.mark.slow
@@ -795,6 +802,13 @@ def test_runs_on_other_columns_of_a_table_are_on_other_clients():
     assert {"client_column", "ignored_column", "text_column"} <= {*column_settings}
     config = {"data": "mine.csv", "seed": 0, "partition": {"name": "natural"}}
     assert same_clients(config, config | {"ignored_column": []}, seeds=True)  # as one from before it was there
+    assert same_clients(config, config | {"common_test": False}, seeds=True)
+    assert not same_clients(config, config | {"common_test": True}, seeds=True)
+    skewed, even, half = (
+        config | {"partition": {"name": "dirichlet"} | share} for share in ({}, {"iid_share": 0.0}, {"iid_share": 0.5})
+    )
+    assert same_clients(skewed, even, seeds=True)
+    assert not same_clients(skewed, half, seeds=True)
     for name in column_settings:
         assert not same_clients(config | {name: "a"}, config | {name: "b"}, seeds=True), name
     assert not same_clients(config, config | {"seed": 1}, seeds=True)
