@@ -183,9 +183,9 @@ def test_the_largest_equal_clients_are_the_first_of_which_the_stock_suffices(n_c
 
 def handed_out_one_by_one(rng, prior, images, size):
     """FedCPS's counts of each class, image by image."""
-    counts, left, n_missing = np.zeros(prior.shape, int), images.copy(), [size] * len(prior)
+    counts, left, n_missing = np.zeros(prior.shape, int), images.copy(), size.tolist()
     unfilled, stock = list(range(len(prior))), images
-    for client_draw, draw in rng.random((len(prior) * size, 2)):
+    for client_draw, draw in rng.random((sum(n_missing), 2)):
         position = int(client_draw * len(unfilled))
         i = unfilled[position]
         mass = np.where(stock > 0, prior[i], 0)
@@ -211,13 +211,15 @@ def handed_out_one_by_one(rng, prior, images, size):
     st.sampled_from([1e-3, 0.1, 0.6, 9.0]),
     st.integers(0, 99),
     st.sampled_from([5, 1024]),
+    st.booleans(),
 )
-@example(9, 4, 151, 1e-3, 0, 1024)  # a prior of 6e-321 and of 0 for all others that are left
-@example(9, 5, 40, 1e-3, 1, 5)  # clients without mass go on between the images that use up a class
-def test_images_handed_out_together_are_those_of_one_by_one(n_clients, n_classes, size, alpha, seed, at_once):
+@example(9, 4, 151, 1e-3, 0, 1024, True)  # a prior of 6e-321 and of 0 for all others that are left
+@example(9, 5, 40, 1e-3, 1, 5, True)  # clients without mass go on between the images that use up a class
+def test_images_handed_out_together_are_those_of_one_by_one(n_clients, n_classes, most, alpha, seed, at_once, even):
     rng = np.random.default_rng(seed)
-    stock = np.bincount(rng.integers(n_classes, size=n_clients * size), minlength=n_classes)
+    stock = np.bincount(rng.integers(n_classes, size=n_clients * most), minlength=n_classes)
     prior = rng.dirichlet(np.full(n_classes, alpha), size=n_clients)
+    size = np.full(n_clients, most) if even else rng.integers(1, most + 1, size=n_clients)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fedcps, "_AT_ONCE", at_once)
         actual = _hand_out(np.random.default_rng(seed), prior, stock, size)

@@ -45,6 +45,39 @@ def test_shares_of_a_class_vary_as_a_dirichlet_distribution_does(make_examples, 
     np.testing.assert_allclose(share.var(), expected.var()[0], rtol=0.15)  # of twice the beta 0.55 or 0.67 times it
 
 
+@pytest.mark.parametrize("iid_share", [0.0, 0.3])
+def test_dirichlet_is_that_of_numpy_class_by_class(make_examples, iid_share):
+    """Of `iid_share` 0 the draws are those of before it was a setting."""
+    train, test = make_examples(600)
+    federation = partition.dirichlet(train, test, 4, seed=5, beta=2.0, iid_share=iid_share)
+    rng, rows = np.random.default_rng(5), np.arange(600)
+    rows = rng.permutation(600) if iid_share else rows
+    n_uniform = round(600 * iid_share)
+    owned = [list(part) for part in np.array_split(rows[:n_uniform], 4)]
+    rows = rows[n_uniform:]
+    shares = rng.dirichlet([2.0] * 4, size=10)
+    for label, share in enumerate(shares):
+        shuffled = rng.permutation(np.flatnonzero(train.y[rows] == label))
+        stops = [*np.floor(np.cumsum(share) * len(shuffled)).astype(int)[:-1], len(shuffled)]
+        for client, (begin, end) in enumerate(zip([0, *stops[:-1]], stops, strict=True)):
+            owned[client] += list(rows[shuffled[begin:end]])
+    for actual, expected in zip(rows_by_client(federation), owned, strict=True):
+        np.testing.assert_array_equal(np.sort(actual), np.sort(expected))
+
+
+def test_a_share_of_the_examples_is_iid_and_the_rest_dirichlet(make_examples):
+    """FL-bench's mixture: a share of a class is ``(0.6 / n + 0.4 p) ``, p as a Dirichlet distribution says."""
+    data, n = make_examples(10_000), 10
+    held = [sum(histograms(partition.dirichlet(*data, n, seed=seed, beta=0.2, iid_share=0.6))) for seed in range(30)]
+    share = np.stack([counts / counts.sum(axis=0) for counts in held])
+    assert all(counts.sum() == 10_000 for counts in held)
+    assert min(counts.min() for counts in held) > 30  # of a class 60 of the 6,000 that are iid, give or take 7
+    np.testing.assert_allclose(share.var(), 0.4**2 * stats.dirichlet(np.full(n, 0.2)).var()[0], rtol=0.15)
+    uniform = sum(histograms(partition.dirichlet(*data, n, seed=0, beta=0.2, iid_share=1)))
+    np.testing.assert_array_equal(uniform.sum(axis=1), 1000)
+    assert stats.chi2_contingency(uniform).pvalue > 1e-3
+
+
 def test_classes_per_client_on_the_papers_numbers():
     """Twenty clients, two of ten classes: four shards a class; a client has 1,250 images of each of its classes."""
     y = np.repeat(np.arange(10), 5000)
@@ -112,6 +145,28 @@ def test_dirichlet_prior_on_the_papers_description(make_examples):
     assert 0.2 < np.mean(n_missing) < 1.5
     np.testing.assert_array_equal(federation.train.size, 420)
     np.testing.assert_array_equal(federation.test.size, 180)
+
+
+def test_dirichlet_prior_in_log_normal_sizes(make_examples):
+    """FedLab's unbalanced Dirichlet: the sizes' logarithms are normal, the classes follow each client's own prior."""
+    residuals, matches = [], []
+    for seed in range(10):
+        data = make_examples(9_000, 1_000, side=2)
+        federation = partition.dirichlet_prior(*data, 20, seed=seed, sigma=0.5, alpha=0.3)
+        held = sum(histograms(federation))
+        size = held.sum(axis=1)
+        assert size.sum() == 10_000
+        assert len(np.unique(np.concatenate(rows_by_client(federation)))) == 10_000
+        logs = np.log(size)
+        residuals.append((logs - logs.mean()) * np.sqrt(20 / 19))
+        prior = np.random.default_rng(seed).dirichlet(np.full(10, 0.3), size=20)
+        matches.append(np.corrcoef(prior.ravel(), (held / size[:, None]).ravel())[0, 1])
+    assert stats.kstest(np.concatenate(residuals), stats.norm(0, 0.5).cdf).pvalue > 1e-3
+    assert min(matches) > 0.85  # of classes that are used up other clients get more
+    again = partition.dirichlet_prior(*data, 20, seed=9, sigma=0.5, alpha=0.3)
+    np.testing.assert_array_equal(again.train.index, federation.train.index)
+    smallest = partition.dirichlet_prior(*data, 20, seed=0, sigma=9.0, val_fraction=0.1)  # one client has nearly all
+    assert (smallest.train.size.min(), smallest.val.size.min(), smallest.test.size.min()) == (1, 1, 1)
 
 
 def test_rotated_groups_turn_their_images_and_nothing_else(make_examples):

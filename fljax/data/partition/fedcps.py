@@ -5,6 +5,7 @@ import numpy as np
 from fljax.data.federation import build
 from fljax.data.partition.check import check_clients, check_examples, check_range, check_whole, generator, split_of
 from fljax.data.partition.deal import deal_classes, merge, over_all, stock, take
+from fljax.data.partition.uniform import log_normal_sizes
 from fljax.types import Examples, Federation
 
 _AT_ONCE = 1024
@@ -72,13 +73,15 @@ def dirichlet_prior(
     *,
     seed: int = 0,
     alpha: float = 0.6,
+    sigma: float = 0.0,
     val_fraction: float = 0.0,
     test_fraction: float = 0.3,
 ) -> Federation:
     """FedCPS non-iid_2: equal sizes ``N // n`` and a class prior ``Dir_C(alpha)`` for each client.
 
     Train and test images are one pool. Images are assigned one at a time: a random client that is not full draws a
-    class from its prior, and draws again if that class is used up. No image has two owners.
+    class from its prior, and draws again if that class is used up. No image has two owners. With ``sigma`` the sizes
+    are log-normal and sum to N, as in FedDyn's code (Acar et al., ICLR 2021, https://openreview.net/forum?id=B7v4QMR6Z9w).
 
     Args:
         train: first part of the pool.
@@ -86,6 +89,7 @@ def dirichlet_prior(
         n_clients: number of clients (FedCPS: 100).
         seed: same seed, same federation.
         alpha: above 0; small is more skewed (FedCPS: 0.6; CIFAR-100: 0.4).
+        sigma: standard deviation of the logarithm of a client's size, 0 (equal sizes) to 10.
         val_fraction: share of each client's examples for validation.
         test_fraction: share of each client's examples for its local test.
     """
@@ -93,18 +97,23 @@ def dirichlet_prior(
     pool = merge(train, test)
     check_clients(n_clients, len(pool.y))
     check_range("alpha", alpha, 1e-6, 1e9)
+    check_range("sigma", sigma, 0, 10)
     rng, split = generator(seed), split_of(val_fraction, test_fraction)
     labels = np.asarray(pool.y)
     class_sizes = stock(labels)
     prior = rng.dirichlet(np.full(len(class_sizes), alpha), size=n_clients)
-    counts = _hand_out(rng, prior, class_sizes, len(labels) // n_clients)
+    size = np.full(n_clients, len(labels) // n_clients)
+    if sigma:
+        least = sum(share > 0 for share in split)  # one example for each split
+        size = log_normal_sizes(rng, len(labels), n_clients, sigma, least)
+    counts = _hand_out(rng, prior, class_sizes, size)
     return build(pool, take(rng, labels, counts), split, seed, stratify=False)
 
 
-def _hand_out(rng: np.random.Generator, prior: np.ndarray, class_sizes: np.ndarray, size: int) -> np.ndarray:
-    """(clients, classes) counts, drawn one image at a time until every client has ``size``."""
-    client_draws, class_draws = rng.random((len(prior) * size, 2)).T
-    clients = _clients_of_draws(client_draws, len(prior), size)
+def _hand_out(rng: np.random.Generator, prior: np.ndarray, class_sizes: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """(clients, classes) counts, drawn one image at a time until every client has its ``size``."""
+    client_draws, class_draws = rng.random((size.sum(), 2)).T
+    clients = _clients_of_draws(client_draws, size)
     counts, remaining, begin = np.zeros(prior.shape, np.int64), class_sizes.astype(np.int64), 0
     # The stock when a class was last used up: drawing again until another class comes is the prior without that class.
     remaining_before = remaining
@@ -121,9 +130,9 @@ def _hand_out(rng: np.random.Generator, prior: np.ndarray, class_sizes: np.ndarr
     return counts
 
 
-def _clients_of_draws(draws: np.ndarray, n_clients: int, size: int) -> np.ndarray:
-    """The client of each draw in [0, 1), among the clients that have fewer than ``size`` images so far."""
-    room, not_full, n_not_full = [size] * n_clients, list(range(n_clients)), n_clients
+def _clients_of_draws(draws: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """The client of each draw in [0, 1), among the clients that have fewer than their ``size`` images so far."""
+    room, not_full, n_not_full = size.tolist(), list(range(len(size))), len(size)
     clients = []
     for draw in draws.tolist():
         place = int(draw * n_not_full)

@@ -17,6 +17,7 @@ def dirichlet(
     *,
     seed: int = 0,
     beta: float = 0.5,
+    iid_share: float = 0.0,
     min_size: int = 10,
     val_fraction: float = 0.0,
     test_fraction: float = 0.2,
@@ -25,7 +26,8 @@ def dirichlet(
     """Label skew: each class is split among clients by ``p_c ~ Dir_n(beta)``.
 
     Its shuffled rows are cut at ``floor(cumsum(p_c) n_c)``. The draw is repeated until every client has at least
-    ``min_size`` examples. All training images are used.
+    ``min_size`` examples. All training images are used. With ``iid_share``, so many of them, drawn at random, are split
+    equally among clients, and only the others by class.
 
     Args:
         train: examples that are split among clients.
@@ -33,6 +35,7 @@ def dirichlet(
         n_clients: number of clients (FedTSDP: 20).
         seed: same seed, same federation.
         beta: above 0; small is more skewed (FedTSDP: 0.2 and 0.5, FeSEM: 0.5).
+        iid_share: share of the examples that are split equally at random, 0 (none) to 1 (iid).
         min_size: least number of examples per client.
         val_fraction: share of each client's examples for validation.
         test_fraction: share of each client's examples for its local test.
@@ -40,24 +43,42 @@ def dirichlet(
     """
     check_examples(train, test)
     check_range("beta", beta, 1e-6, 1e9)
+    check_range("iid_share", iid_share, 0, 1)
     check_clients(n_clients, len(train.y))
     check_whole("min_size", min_size, 1, len(train.y) // n_clients, ", the examples per client")
     rng, split = generator(seed), split_of(val_fraction, test_fraction)
     labels = np.asarray(train.y)
-    class_sizes = stock(labels)
-    n_drawn, fewest = 0, n_clients
+    n_classes = len(stock(labels))
+    order = rng.permutation(len(labels)) if iid_share else np.arange(len(labels))
+    uniform, by_class = np.split(order, [round(iid_share * len(labels))])
+    parts = np.array_split(uniform, n_clients)
+    class_sizes = np.bincount(labels[by_class], minlength=n_classes)
+    counts = _dirichlet_counts(rng, class_sizes, beta, np.array([len(rows) for rows in parts]), min_size)
+    pairs = zip(parts, take(rng, labels[by_class], counts), strict=True)
+    owned = [np.concatenate([rows, by_class[places]]) for rows, places in pairs]
+    return build(train, owned, split, seed, public=test if public else None)
+
+
+def _dirichlet_counts(
+    rng: np.random.Generator, class_sizes: np.ndarray, beta: float, held: np.ndarray, min_size: int
+) -> np.ndarray:
+    """(clients, classes) counts of `dirichlet` for clients that have ``held`` (clients,) examples already.
+
+    Raises:
+        ValueError: in many draws some client had fewer than ``min_size`` examples.
+    """
+    n_drawn, fewest = 0, len(held)
     # If many clients are too small in each of the first draws, a draw that suits all clients is not to be expected.
     while n_drawn < (_DRAWS if fewest < _MANY else _FEW_DRAWS):
-        share = rng.dirichlet(np.full(n_clients, beta), size=len(class_sizes))
+        share = rng.dirichlet(np.full(len(held), beta), size=len(class_sizes))
         cuts = np.floor(np.cumsum(share, axis=1) * class_sizes[:, None]).astype(np.int64)
         cuts[:, -1] = class_sizes  # floor of a sum of shares just below 1 would lose a row
         counts = np.diff(cuts, axis=1, prepend=0).T
-        n_drawn, fewest = n_drawn + 1, min(fewest, int((counts.sum(axis=1) < min_size).sum()))
+        n_drawn, fewest = n_drawn + 1, min(fewest, int((held + counts.sum(axis=1) < min_size).sum()))
         if fewest == 0:
-            owned = take(rng, labels, counts)
-            return build(train, owned, split, seed, public=test if public else None)
+            return counts
     raise ValueError(
-        f"beta={beta}: in {n_drawn} draws at least {fewest} of {n_clients} clients had fewer than min_size={min_size}"
+        f"beta={beta}: in {n_drawn} draws at least {fewest} of {len(held)} clients had fewer than min_size={min_size}"
         " examples; raise beta, or lower min_size or n_clients"
     )
 
