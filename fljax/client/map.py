@@ -65,18 +65,21 @@ def map_clients(
     if at_once is not None and not (is_whole and at_once >= 1):
         raise ValueError(f"at_once={at_once!r} is not a positive whole number; choose at_once >= 1, or None")
     check_rows(data.n_clients, per_client)
-    if data.is_common:
-        if _are_few_models(data, per_client):
-            return _once_per_model(fn, data, *per_client, at_once=at_once)
-        data = data.with_own_rows()
+    if data.is_common and _are_few_models(data, per_client):
+        return _once_per_model(fn, data, *per_client, at_once=at_once)
+    common, index = None, data.index
+    if data.is_common:  # so that the row is not copied for each client
+        common, index = data.index[0], jnp.zeros((data.n_clients, 1), jnp.int32)
     tables = tuple(arg.params if isinstance(arg, ModelTable) else None for arg in per_client)
     rows = tuple(arg.row if isinstance(arg, ModelTable) else arg for arg in per_client)
 
-    def one(pool: Examples, tables: Any, index: Array, size: Array, *rows: Any) -> Any:
+    def one(pool: Examples, shared: Any, index: Array, size: Array, *rows: Any) -> Any:
+        tables, common = shared
+        index = index if common is None else common
         return fn(pool, index, size, *(_row(table, row) for table, row in zip(tables, rows, strict=True)))
 
     chunk = _chunk(data, per_client, at_once)
-    return over_devices(_chunked(one, chunk), (data.pool, tables), (data.index, data.size, *rows), chunk)
+    return over_devices(_chunked(one, chunk), (data.pool, (tables, common)), (index, data.size, *rows), chunk)
 
 
 def _are_few_models(data: ClientData, per_client: tuple[Stacked | ModelTable, ...]) -> bool:
@@ -145,7 +148,7 @@ def _are_many_and_small(data: ClientData, per_client: tuple[Stacked | ModelTable
 
     False if a leaf has the axes of a convolution: convolutions with several clients' weights are slow there.
     """
-    n_clients, n_places = data.index.shape
+    n_clients, n_places = data.n_clients, data.index.shape[1]
     sizes = [_row_size(table) for table in per_client]
     n_inputs = n_places * math.prod(data.pool.x.shape[1:])
     return n_clients >= MANY and n_inputs <= SMALL_SPLIT and 0 < max(sizes, default=0) <= SMALL_MODEL
@@ -267,11 +270,11 @@ def _pad(per_row: tuple[Any, ...], n_more: int) -> tuple[Any, ...]:
 def _chunked(fn: Callable[..., Any], at_once: int) -> Callable[..., Any]:
     """``fn``, mapped over chunks of ``at_once`` clients of similar size, one chunk after another."""
     if at_once == 1:
-        return lambda pool, tables, *rows: lax.map(lambda row: fn(pool, tables, *row), rows)
+        return lambda pool, shared, *rows: lax.map(lambda row: fn(pool, shared, *row), rows)
 
-    def run(pool: Examples, tables: Any, index: Array, size: Array, *rows: Any) -> Any:
+    def run(pool: Examples, shared: Any, index: Array, size: Array, *rows: Any) -> Any:
         def side_by_side(chunk: Any) -> Any:
-            return jax.vmap(lambda *row: fn(pool, tables, *row))(*chunk)
+            return jax.vmap(lambda *row: fn(pool, shared, *row))(*chunk)
 
         if size.shape[0] == at_once:
             return side_by_side((index, size, *rows))

@@ -59,6 +59,7 @@ def _kind(federation: Federation) -> tuple[Any, ...]:
         f"{len(federation.train.size)} clients",
         f"examples {x.shape[1:]} {x.dtype}",
         f"labels {y.shape[1:]} {y.dtype}",
+        "tested on one set" if federation.test.is_common else "tested on their own examples",
         "with validation" if federation.val is not None else "without validation",
         "no public data" if federation.public is None else f"{len(federation.public.y)} public examples",
         "known groups" if federation.group is not None else "no groups",

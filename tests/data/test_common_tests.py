@@ -7,15 +7,18 @@ import numpy as np
 import pytest
 
 import fljax
+from fljax.client.map import map_clients
 from fljax.client.measure import client_sums
 from fljax.data.common_tests import training_on_tests
 from fljax.data.holdout import clients_of
 from fljax.data.validation import validate
+from fljax.devices.mesh import over_devices
 from fljax.drift import drifting
 from fljax.metrics.confusion import confusion_matrices
 from fljax.metrics.evaluate import evaluate
 from fljax.metrics.predictions import predictions
 from fljax.types import ClientData, ModelTable
+from tests.slow import slow
 
 WORK = fljax.Work(epochs=1, batch_size=8)
 EXAMPLES = fljax.Examples(
@@ -82,9 +85,7 @@ def table_of(model, n_models, key):
     return ModelTable(params, jnp.arange(9, dtype=jnp.int32) % n_models)
 
 
-@pytest.mark.parametrize(
-    "n_models", [pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(9, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("n_models", [3, *slow(1, 9)])
 def test_one_row_of_all_equals_a_row_for_each_client(model, federation, key, n_models):
     """Every metric, a score, the outputs and the confusion matrices, also of clients that are not tested."""
     scored, models = fljax.scored(model, "auc"), table_of(model, n_models, key)
@@ -130,6 +131,33 @@ def test_each_model_sees_the_examples_once(model, federation, key, n_models, n_c
     jax.block_until_ready(jax.jit(lambda models: client_sums(score, models, data))(table_of(model, n_models, key)))
     jax.effects_barrier()
     assert len(calls) == n_calls
+
+
+@pytest.mark.parametrize("n_models", [9, *slow(1, 3)])
+def test_sums_on_two_devices_and_side_by_side_are_those_of_own_rows(model, federation, key, n_models):
+    data = fljax.with_common_test(federation, EXAMPLES, clients=[0, 1, 3, 4, 5, 6, 7]).test
+    models = table_of(model, n_models, key)
+
+    def fn(pool, index, size, params):
+        logits = model.apply(params, pool.x[index], None)[0]
+        return jnp.where(jnp.arange(30)[:, None] < size, logits, 0).sum(0)
+
+    expected = jax.jit(lambda models: map_clients(fn, data.with_own_rows(), models))(models)
+    for n_devices, at_once in ((2, 1), (2, 2), (1, 4)):
+        with over_devices(jax.devices()[:n_devices]):
+            sums = jax.jit(lambda models, at_once=at_once: map_clients(fn, data, models, at_once=at_once))(models)
+        np.testing.assert_allclose(sums, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_personal_models_do_not_copy_the_row(key):
+    """Of 400 clients with 2,000 examples, copies would be 3.2 MB."""
+    pool = fljax.Examples(jnp.zeros((2000, 1)), jnp.zeros(2000, jnp.int32))
+    data = ClientData(pool, jnp.arange(2000, dtype=jnp.int32)[None], jnp.full(400, 2000, jnp.int32))
+    model = fljax.models.logistic_regression((1,), 2)
+    models = ModelTable(jax.vmap(model.init)(jax.random.split(key, 400)), jnp.arange(400, dtype=jnp.int32))
+    algorithm = fljax.fedavg(model, WORK)
+    test = jax.jit(lambda models, data: evaluate(algorithm.predict, models, data, algorithm.loss))
+    assert test.lower(models, data).compile().memory_analysis().temp_size_in_bytes < 1e6
 
 
 def test_held_out_clients_and_a_trigger_keep_one_row(federation, key):

@@ -47,6 +47,10 @@ def test_federations_that_are_not_alike_are_refused(seeds):
     six_clients = fljax.PARTITIONS["dirichlet"](train, test, 6, beta=0.3, val_fraction=0.1)
     with pytest.raises(ValueError, match=r"federation 1 is .'6 clients'"):
         same_shapes([seeds[0], six_clients])
+    with pytest.raises(
+        ValueError, match=r"federation 1 is .*'tested on one set'.* federation 0 .*'tested on their own"
+    ):
+        same_shapes([seeds[0], fljax.with_common_test(seeds[0], test)])
     with pytest.raises(ValueError, match="federations=None is not a sequence; give several federations"):
         same_shapes(None)
     assert same_shapes([]) == []
