@@ -20,14 +20,19 @@ def check_common_test(job: Job) -> None:
             f"--common-test with --drift {run.drift}: it changes the clients' tests; leave one of them out"
         )
     if run.partition == "natural" or fraction is None:
-        clients = "their users'" if run.partition == "natural" else "split among the clients"
+        whose = "its users" if run.partition == "natural" else "clients, as it has no test_fraction"
         raise ValueError(
-            f"--common-test with --partition {run.partition}: the test examples are {clients}; choose a partition of "
-            "the training examples alone, such as iid or dirichlet"
+            f"--common-test with --partition {run.partition}: the test examples go to {whose}; choose a "
+            "partition of the training examples alone, such as iid or dirichlet"
         )
-    if (given := job.settings["partition"]["test_fraction"]) != fraction.default:
-        option = shown("partition.test_fraction", [str(given)])
-        raise ValueError(f"{option}: with --common-test no client has test examples of its own; leave one of them out")
+    settings = job.settings["partition"]
+    for name, default, nobody in (
+        ("test_fraction", fraction.default, "no client has test examples of its own"),
+        ("n_public", 0, "the server has no public examples"),
+    ):
+        if (given := settings.get(name, default)) != default:
+            option = shown(f"partition.{name}", [str(given)])
+            raise ValueError(f"{option}: with --common-test {nobody}; leave one of them out")
 
 
 def with_test_set(deal: Callable[[Pool, Pool], Federation], train: Pool, test: Pool) -> Federation:

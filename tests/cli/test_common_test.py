@@ -148,7 +148,7 @@ def test_own_data_is_tested_on_what_its_split_column_says(tmp_path, monkeypatch)
 
 
 OTHER = "choose a partition of the training examples alone, such as iid or dirichlet"
-SPLIT = f"the test examples are split among the clients; {OTHER}"
+SPLIT = f"the test examples go to clients, as it has no test_fraction; {OTHER}"
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ SPLIT = f"the test examples are split among the clients; {OTHER}"
         ),
         (
             "--dataset synthetic_1_1 --partition natural",
-            f"--common-test with --partition natural: the test examples are their users'; {OTHER}",
+            f"--common-test with --partition natural: the test examples go to its users; {OTHER}",
         ),
         (
             "--partition iid --drift swap_labels",
@@ -170,6 +170,10 @@ SPLIT = f"the test examples are split among the clients; {OTHER}"
         (
             "--partition iid --partition.test-fraction 0.3",
             "--partition.test-fraction 0.3: with --common-test no client has test examples of its own; leave one of",
+        ),
+        (
+            "--partition writers --partition.n-public 5",
+            "--partition.n-public 5: with --common-test the server has no public examples; leave one of them out",
         ),
         ("--partition iid --algorithm fedtsdp", "public is None but fedtsdp compares clients on public data"),
         ("--common-test maybe", "--common-test maybe: give"),

@@ -87,7 +87,7 @@ def table_of(model, n_models, key):
 
 @pytest.mark.parametrize("n_models", [3, *slow(1, 9)])
 def test_one_row_of_all_equals_a_row_for_each_client(model, federation, key, n_models):
-    """Every metric, a score, the outputs and the confusion matrices, also of clients that are not tested."""
+    """In every metric and a score, also of clients that are not tested."""
     scored, models = fljax.scored(model, "auc"), table_of(model, n_models, key)
     algorithm = fljax.fedavg(scored, WORK)
     common = fljax.with_common_test(federation, EXAMPLES, clients=[0, 1, 2, 4, 7, 8]).test
@@ -96,6 +96,14 @@ def test_one_row_of_all_equals_a_row_for_each_client(model, federation, key, n_m
     tests = [evaluate(algorithm.predict, models, data, algorithm.loss) for data in (common, each)]
     assert np.isnan(tests[0]["client_auc"]).tolist() == [i in (3, 5, 6) for i in range(9)]
     chex.assert_trees_all_close(*tests, rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_models", [1, 3, 9])
+def test_outputs_and_confusion_matrices_on_one_row_are_those_on_a_row_for_each(model, federation, key, n_models):
+    algorithm, models = fljax.fedavg(model, WORK), table_of(model, n_models, key)
+    common = fljax.with_common_test(federation, EXAMPLES, clients=[0, 1, 2, 4, 7, 8]).test
+    each = common.with_own_rows()
     outputs = [predictions(algorithm.predict, models, data) for data in (common, each)]
     assert np.isnan(outputs[0]).all((1, 2)).tolist() == [i in (3, 5, 6) for i in range(9)]
     chex.assert_trees_all_close(*outputs, rtol=1e-6)
