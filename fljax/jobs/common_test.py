@@ -9,6 +9,11 @@ from fljax.jobs.job import Job
 from fljax.types import Examples, Federation
 
 Pool = Examples | UserExamples
+_UNUSED = {
+    "test_fraction": "no client has test examples of its own",
+    "n_public": "the server has no public examples",
+}
+"""Settings of partitions that have no effect on clients with one test set -> why."""
 
 
 def check_common_test(job: Job) -> None:
@@ -25,13 +30,10 @@ def check_common_test(job: Job) -> None:
             f"--common-test with --partition {run.partition}: the test examples go to {whose}; choose a "
             "partition of the training examples alone, such as iid or dirichlet"
         )
-    settings = job.settings["partition"]
-    for name, default, nobody in (
-        ("test_fraction", fraction.default, "no client has test examples of its own"),
-        ("n_public", 0, "the server has no public examples"),
-    ):
-        if (given := settings.get(name, default)) != default:
-            option = shown(f"partition.{name}", [str(given)])
+    for name, nobody in _UNUSED.items():
+        setting, value = job.schema["partition"].get(name), job.settings["partition"].get(name)
+        if setting is not None and value != setting.default:
+            option = shown(f"partition.{name}", [str(value)])
             raise ValueError(f"{option}: with --common-test {nobody}; leave one of them out")
 
 
