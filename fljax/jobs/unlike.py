@@ -16,13 +16,7 @@ OF_TEXT = ("text_column", "text_words", "text_length")
 OF_FEATURES = ("feature_column", "category_column", "ignored_column", "fill", *OF_TEXT)
 OF_COLUMNS = ("client_column", "label_column", "split_column", *OF_FEATURES)
 """Settings that describe the columns of a table."""
-OF_CLIENTS = (
-    "data",
-    *OF_COLUMNS,
-    "task",
-    "new_clients",
-    "common_test",
-)
+OF_CLIENTS = ("data", *OF_COLUMNS, "task", "new_clients", "common_test")
 """A run's own settings that determine the clients, besides the data set and the partition."""
 _TESTS = ("evaluate_every", "score", "validate", "patience")
 """Settings of the tests of a run; the round at which it ended has its own note."""
