@@ -16,3 +16,6 @@ ABOUT = {
     "celeb_a": "faces of celebrities with their identities, colour images of 84 x 84 pixels, smiling or not",
     "mnist_fashion": "mnist (classes 0 to 9) and fashion_mnist (10 to 19) as one task",
 }
+
+OF_USERS = ("femnist", "celeb_a", "synthetic_1_1", "synthetic_0.5_0.5", "synthetic_0_0", "synthetic_iid")
+"""The data sets whose examples belong to users, which are the clients of the natural partition."""

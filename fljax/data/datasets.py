@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args, overload
+from typing import Literal, NamedTuple, overload
 
 import numpy as np
 
@@ -104,8 +104,6 @@ _Central = Literal[
     "mnist_fashion",
 ]
 _OfUsers = Literal["femnist", "celeb_a", "synthetic_1_1", "synthetic_0.5_0.5", "synthetic_0_0", "synthetic_iid"]
-OF_USERS: tuple[str, ...] = get_args(_OfUsers)
-"""The data sets whose examples belong to users, which are the clients of the natural partition."""
 
 
 @overload

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from fljax.catalogue.datasets import OF_USERS
 from fljax.catalogue.job import RUN
 from fljax.catalogue.words import shown
-from fljax.data.datasets import OF_USERS
 from fljax.data.own.file_kinds import TABLES, kind_of
 from fljax.jobs.settings import Layer, last, of_toml
 from fljax.jobs.unlike import OF_COLUMNS

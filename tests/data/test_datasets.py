@@ -2,12 +2,14 @@ import hashlib
 import importlib.util
 import pickle
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 import sklearn.datasets
 from sklearn.model_selection import train_test_split
 
+from fljax.catalogue.datasets import OF_USERS
 from fljax.data import datasets
 from fljax.data.datasets import NAMES, available, load, prepare
 from fljax.data.federation import n_classes
@@ -29,6 +31,11 @@ def test_digits_are_scikit_learns(monkeypatch):
 def test_unknown_name_gets_the_nearest():
     with pytest.raises(ValueError, match="the nearest is 'fashion_mnist'"):
         load("fashion-mnist")
+
+
+def test_the_catalogue_knows_which_sets_have_users():
+    assert sorted(OF_USERS) == sorted(get_args(datasets._OfUsers))
+    assert set(NAMES) == {*OF_USERS, *get_args(datasets._Central)}
 
 
 def test_missing_set_says_how_to_get_it(tmp_path):
