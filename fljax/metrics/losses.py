@@ -8,12 +8,13 @@ from jax import Array
 from fljax.checks.state import deployed
 from fljax.client.measure import client_sums
 from fljax.client.objectives import checked_losses
-from fljax.data.federation import select
 from fljax.metrics.evaluate import matched
 from fljax.types import Algorithm, Batch, ClientData, Key, Params, State
 
 
-def client_losses(algorithm: Algorithm, hyper: Any, key: Key, state: State, data: ClientData, ids: Array) -> Array:
+def client_losses(
+    algorithm: Algorithm, hyper: Any, key: Key, state: State, data: ClientData, ids: Array, asked: ClientData
+) -> Array:
     """Mean loss of each of the clients ``ids`` on its examples, with the model deployed to it: ``(ids,)``.
 
     It is inf for a client to which the method deploys no model (row -1), and NaN for one without examples.
@@ -25,9 +26,9 @@ def client_losses(algorithm: Algorithm, hyper: Any, key: Key, state: State, data
         state: of the run.
         data: the training examples of all clients.
         ids: (ids,) int32.
+        asked: the examples of these clients that count: all, as `fljax.data.federation.select` returns, or some.
     """
     models = deployed(algorithm.deploy, key, hyper, state, data)
-    asked = select(data, ids)
     models, with_model = matched(models._replace(row=models.row[ids]), asked)
 
     def score(params: Params, batch: Batch) -> Array:

@@ -1,11 +1,12 @@
 """The participants of a round, as a method receives them: sampled, split among devices, some of them dropped out."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.extend.core import get_opaque_trace_state
 
 from fljax.client.finetune import client_keys
 from fljax.client.local import steps_taken
@@ -13,7 +14,7 @@ from fljax.client.map import AtHome
 from fljax.data.federation import select
 from fljax.keys import descend, uniforms
 from fljax.placement import n_client_devices, whole
-from fljax.rounds.draw_checks import as_drawn
+from fljax.rounds.draw_checks import as_asked, as_drawn
 from fljax.rounds.named_samplings import uniform
 from fljax.rounds.sampling import Draw, Losses, Sampling
 from fljax.types import ClientData, Cohort, Federation, Key, Work
@@ -64,7 +65,8 @@ def cohort_of(
     sampling, size = (uniform(), draw) if isinstance(draw, int) else draw
     given = keys.ids, round, data.size, size
     asked: list[Array] = []
-    ids, active = as_drawn(sampling.draw(*given, *_losses(sampling, loss, asked)), size)
+    ids, active = as_drawn(sampling.draw(*given, *_losses(sampling, loss, asked, federation)), size)
+    candidates = jnp.concatenate(asked) if asked else None
     if federation.there is not None:
         active &= federation.there[ids]
     is_at_home = size == n_clients and isinstance(data.pool, AtHome)  # each client trains where its examples are
@@ -85,14 +87,11 @@ def cohort_of(
     n_missing = None
     if sampling.timing is not None and sampling.timing.deadline is not None:
         # The draw from above, including clients that do not come: the compiler merges the two.
-        ids_sampled, is_sampled = (sampling.ask or sampling.draw)(*given, *_losses(sampling, loss, []))
+        ids_sampled, is_sampled = (sampling.ask or sampling.draw)(*given, *_losses(sampling, loss, [], federation))
         is_sampled = is_sampled if federation.there is None else is_sampled & federation.there[ids_sampled]
         n_missing = is_sampled.sum(dtype=jnp.int32) - active.sum(dtype=jnp.int32)
     expected = sampling.expected(n_clients, dropout)
     effort = None if sampling.effort is None else sampling.effort(keys.ids, ids)
-    candidates = jnp.concatenate(asked).astype(jnp.int32) if asked else None
-    if candidates is not None and federation.there is not None:
-        candidates = jnp.where(federation.there[candidates], candidates, -1)
     return Cohort(
         round,
         ids,
@@ -108,16 +107,26 @@ def cohort_of(
     )
 
 
-def _losses(sampling: Sampling, loss: Losses | None, asked: list[Array]) -> list[Losses]:
-    """The further argument of a draw by loss; the clients that it asks are appended to ``asked``."""
+def _losses(sampling: Sampling, loss: Losses | None, asked: list[Array], federation: Federation) -> list[Losses]:
+    """The further argument of a draw by loss; the clients that it asks are appended to ``asked``, absent ones as -1."""
     if not sampling.by_loss:
         return []
     if loss is None:
         raise ValueError("the sampling chooses clients by their losses, but there is no model; give the losses")
 
-    def recorded(ids: Array) -> Array:
+    trace = get_opaque_trace_state()
+
+    def recorded(ids: Any, examples: int | None = None) -> Array:
+        if get_opaque_trace_state() != trace:
+            raise ValueError(
+                "the sampling asks for losses inside a function of JAX, such as jax.vmap or jax.lax.cond, outside of "
+                "which nobody knows whom; call loss outside of it, with the ids of all clients that are asked"
+            )
+        ids = as_asked(ids, federation.train.n_clients)
+        if federation.there is not None:
+            ids = jnp.where(federation.there[ids], ids, -1)
         asked.append(ids)
-        return loss(ids)
+        return jnp.where(ids >= 0, loss(jnp.maximum(ids, 0), examples), -jnp.inf)
 
     return [recorded]
 

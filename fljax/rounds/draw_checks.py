@@ -1,5 +1,6 @@
 """Checks of what a sampling draws: a user's own may not draw a valid cohort."""
 
+import inspect
 from typing import Any
 
 import jax
@@ -26,6 +27,27 @@ def as_drawn(drawn: Any, size: int) -> tuple[Array, Array]:
     raise ValueError(f"the sampling drew {description}; give {expected}")
 
 
+def as_asked(ids: Any, n_clients: int) -> Array:
+    """The clients of which a sampling wants the losses, (m,) int32; -1: nobody.
+
+    Raises:
+        ValueError: they are not a row of whole numbers, or one that is known before the run is no client.
+    """
+    try:
+        array = jnp.asarray(ids)
+        description = f"{array.shape} of {array.dtype}"
+    except (TypeError, ValueError):
+        array, description = None, f"a {type(ids).__name__}"
+    if array is None or array.ndim != 1 or not jnp.issubdtype(array.dtype, jnp.integer):
+        raise ValueError(f"the sampling asks for the losses of {description}; give ids (m,), whole numbers")
+    if not isinstance(array, jax.core.Tracer):
+        known = np.asarray(array)
+        if (is_unknown := (known < -1) | (known >= n_clients)).any():
+            allowed = f"give ids from 0 to {n_clients - 1}, or -1 for nobody"
+            raise ValueError(f"the sampling asks for the loss of client {known[is_unknown][0]}; {allowed}")
+    return array.astype(jnp.int32)
+
+
 def check_ids(ids: np.ndarray, n_clients: int) -> None:
     """Checks that the ``ids`` of a cohort (places,), or of many (rounds, places), are distinct clients.
 
@@ -44,10 +66,22 @@ def check_draw(draw: Any, n_clients: int, n_places: int, by_loss: bool) -> None:
     """Checks what a sampling's ``draw`` draws in round 0 from ``n_clients`` clients of equal size and equal loss.
 
     Raises:
-        ValueError: it is not a cohort of ``n_places``, or its ids are not distinct clients.
+        ValueError: it is not a cohort of ``n_places``, or its ids are not distinct clients; or ``draw`` takes other
+            arguments, or asks for the losses of what are no clients.
     """
+    names = "key, round, size, n, loss" if by_loss else "key, round, size, n"
+    try:
+        inspect.signature(draw).bind(*names.split(", "))
+    except TypeError:
+        remedy = "" if by_loss else ", or say by_loss=True if it takes losses"
+        raise ValueError(
+            f"the sampling's draw cannot be called with ({names}); give it these arguments{remedy}"
+        ) from None
+
+    def loss(ids: Any, examples: int | None = None) -> Array:
+        return jnp.ones(as_asked(ids, n_clients).shape, jnp.float32)
+
     with jax.ensure_compile_time_eval():
         given = jax.random.key(0), jnp.int32(0), jnp.ones(n_clients, jnp.int32), n_places
-        losses = [lambda ids: jnp.ones(ids.shape, jnp.float32)] if by_loss else []
-        ids, _ = as_drawn(draw(*given, *losses), n_places)
+        ids, _ = as_drawn(draw(*given, *[loss] * by_loss), n_places)
     check_ids(np.asarray(ids), n_clients)

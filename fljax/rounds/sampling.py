@@ -19,8 +19,10 @@ from fljax.rounds.draw_checks import check_draw
 from fljax.rounds.timing import Timing
 from fljax.types import Description, Key
 
-Losses = Callable[[Array], Array]
-"""``(ids (m,)) -> (m,)`` mean training losses of these clients, with the models that they would be tested with."""
+Losses = Callable[..., Array]
+"""``(ids (m,), examples=None) -> (m,)`` mean training losses of these clients, with the models that they would be
+tested with, on so many of their examples, drawn in each round; None: on all. They are inf for a client without a model,
+NaN for one without examples, and -inf for one that is absent or not available, or whose id is -1."""
 
 
 class Sampling(NamedTuple):

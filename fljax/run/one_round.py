@@ -12,6 +12,8 @@ from jax import Array, lax
 from fljax import tree
 from fljax.checks.effort import check_effort
 from fljax.checks.state import begun, deployed
+from fljax.client.sample import fresh_examples
+from fljax.data.federation import select
 from fljax.drift.stages import at
 from fljax.keys import descend
 from fljax.metrics.evaluate import evaluate
@@ -25,6 +27,9 @@ from fljax.rounds.round_metrics import ROW, checked_metrics
 from fljax.rounds.sampling import Draw
 from fljax.server.agreement import adjusted_rand
 from fljax.types import Algorithm, ClientData, Cohort, Federation, Key, Metrics, ModelTable, State
+
+_EXAMPLES = 0x65786D70
+"""Folded into a round's key for the examples on which clients compute their losses."""
 
 
 class Keys(NamedTuple):
@@ -65,8 +70,12 @@ def run_round(
     current_federation = at(federation, round)
     keys = round_keys(key, round)
 
-    def loss(ids: Array) -> Array:
-        return client_losses(algorithm, hyper, key_for("deploy", key), state, current_federation.train, ids)
+    def loss(ids: Array, examples: int | None) -> Array:
+        data = select(current_federation.train, ids)
+        if examples is not None:
+            drawn_by = descend(jax.random.fold_in(keys.cohort.ids, _EXAMPLES), ids)
+            data = fresh_examples(drawn_by, data, examples)
+        return client_losses(algorithm, hyper, key_for("deploy", key), state, current_federation.train, ids, data)
 
     with jax.named_scope("cohort"):  # `fljax.run.profile` finds the parts by these names
         cohort = cohort_of(keys.cohort, round, current_federation, draw, dropout, loss)
@@ -214,7 +223,10 @@ def round_metrics(metrics: Metrics, cohort: Cohort, federation: Federation) -> M
         metrics["effort"] = cohort.effort
     candidates = {}
     if cohort.candidates is not None:
-        metrics["uplink"] = metrics["uplink"] + 1.0  # its loss
+        n_clients = federation.train.n_clients
+        rows = jnp.where(cohort.candidates < 0, n_clients, cohort.candidates)
+        is_asked = jnp.zeros(n_clients, bool).at[rows].set(True, mode="drop")
+        metrics["uplink"] = metrics["uplink"] + is_asked[cohort.ids].astype(jnp.float32)  # its loss
         candidates["candidates"] = cohort.candidates
     order = jnp.argsort(cohort.ids)
     return {name: value if value.ndim == 0 else value[order] for name, value in metrics.items()} | candidates

@@ -1,5 +1,6 @@
 """Samplings that see the clients' losses: against NumPy, with every driver, and what their clients send."""
 
+import itertools
 from functools import partial
 
 import chex
@@ -10,14 +11,15 @@ import pytest
 
 import fljax
 from fljax import tree
+from fljax.data.federation import select
 from fljax.devices.mesh import over_devices
 from fljax.metrics.cost import megabytes_over_rounds, traffic_of_clients
 from fljax.metrics.losses import client_losses
 from fljax.metrics.target import reach
 from fljax.rounds import by_size, power_of_choice
 from fljax.rounds.clock import with_availability, with_deadline
-from fljax.rounds.cohort import sample_cohort
-from fljax.rounds.sampling import Sampling, ids_by_size
+from fljax.rounds.cohort import cohort_of, sample_cohort
+from fljax.rounds.sampling import Draw, Sampling, ids_by_size
 from fljax.run.one_round import first_state, round_keys, run_round
 from fljax.types import ModelTable, State
 from tests.algorithms.table import CASES
@@ -42,12 +44,17 @@ def run(averaging, federation):
 
 def losses_by_numpy(params, data):
     """(clients,) mean cross-entropy of logistic regression."""
+    return np.array([losses.mean() for losses in losses_of_examples(params, data)])
+
+
+def losses_of_examples(params, data):
+    """The cross-entropy of each example of each client."""
     layer, losses = params["fc1"], []
     for index, size in zip(np.asarray(data.index), np.asarray(data.size), strict=True):
         x, y = (np.asarray(part)[index[:size]] for part in (data.pool.x, data.pool.y))
         logits = x.reshape(size, -1).astype(np.float64) @ np.asarray(layer["kernel"]) + np.asarray(layer["bias"])
-        losses.append(np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(size), y]))
-    return np.array(losses)
+        losses.append(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(size), y])
+    return losses
 
 
 def test_the_candidates_with_the_largest_losses_participate(key, federation, run):
@@ -62,7 +69,9 @@ def test_the_candidates_with_the_largest_losses_participate(key, federation, run
 
 def test_the_losses_are_those_of_the_deployed_models(key, federation, averaging, run):
     ids = jnp.array([4, 0, 7])
-    losses = client_losses(averaging, HYPER, key, run[0][-1], federation.train, ids)
+    losses = client_losses(
+        averaging, HYPER, key, run[0][-1], federation.train, ids, asked=select(federation.train, ids)
+    )
     np.testing.assert_allclose(losses, losses_by_numpy(run[0][-1].server, federation.train)[ids], rtol=1e-5)
 
 
@@ -72,18 +81,61 @@ def test_a_client_without_a_model_comes_first_and_one_without_examples_last(key,
     models = jax.vmap(lambda k: averaging.init(k, HYPER, data).server)(jax.random.split(key, 2))
     table = ModelTable(models, jnp.array([0, 1, 0, -1, 1, 0, 1, 0, 1]))
     algorithm = averaging._replace(deploy=lambda *_: table)
-    losses = np.asarray(client_losses(algorithm, HYPER, key, State((), ()), data, jnp.arange(9)))
+    losses = np.asarray(client_losses(algorithm, HYPER, key, State((), ()), data, jnp.arange(9), asked=data))
     expected = [losses_by_numpy(tree.row(models, r), federation.train) for r in (0, 1)]
     for i in range(9):
         value = {2: np.nan, 3: np.inf}.get(i, expected[int(table.row[i])][i] if i not in (2, 3) else 0)
         np.testing.assert_allclose(losses[i], value, rtol=1e-5)
     draw = power_of_choice(THIRD, candidates=3).draw
-    ids, _ = draw(key, jnp.int32(0), size, 3, lambda ids: jnp.asarray(losses)[ids])
+    ids, _ = draw(key, jnp.int32(0), size, 3, lambda ids, examples: jnp.asarray(losses)[ids])
     ranked = np.argsort(-np.where(np.isnan(losses), -np.inf, losses))
     np.testing.assert_array_equal(ids, np.sort(ranked[:3]))
     assert 3 in ids
-    ids, _ = draw(key, jnp.int32(0), size, 8, lambda ids: jnp.full(ids.shape, jnp.nan))  # all models are broken
+    ids, active = draw(key, jnp.int32(0), size, 8, lambda ids, _: jnp.full(ids.shape, jnp.nan))  # no model works
     assert 2 not in ids
+    assert active.all()
+
+
+def test_losses_of_some_examples_are_drawn_for_each_client_in_each_round(key, federation, averaging):
+    """Each is the mean over as many examples of the client, all if it has fewer, whoever else is asked."""
+    data, n = federation.train, 3
+    data = data._replace(size=data.size.at[4].set(2))
+    state = first_state(averaging.init, key, HYPER, data)
+    losses = []
+
+    def draw(key, round, size, n_places, loss):
+        losses[:] = loss(jnp.arange(9), examples=n), loss(jnp.array([6, 2]), examples=n)
+        return jnp.arange(2), jnp.ones(2, bool)
+
+    sampling = Sampling(draw, lambda n_clients: 2, (("sampling", "own"),), by_loss=True)
+
+    @jax.jit
+    def losses_in(r):
+        run_round(averaging, Draw(sampling, 2), HYPER, federation._replace(train=data), key, None, state, r)
+        return tuple(losses)
+
+    of_all, of_two = map(np.asarray, losses_in(jnp.int32(0)))
+    of_each = losses_of_examples(state.server, data)
+    for loss, some in zip(of_all, of_each, strict=True):
+        means = [np.mean(part) for part in itertools.combinations(some, min(n, len(some)))]
+        assert np.isclose(means, loss, rtol=1e-5).any()
+    np.testing.assert_array_equal(of_two, of_all[[6, 2]])
+    in_another_round = np.asarray(losses_in(jnp.int32(1))[0])
+    assert (abs(in_another_round - of_all) > 1e-6).sum() == 8  # the fifth client has two examples in all
+
+
+def test_candidates_may_ask_for_losses_of_some_examples():
+    taken = []
+
+    def loss(ids, examples):
+        taken.append(examples)
+        return -ids.astype(jnp.float32)
+
+    for examples in (None, 7):
+        sampling = power_of_choice(0.2, candidates=5, examples=examples)
+        sampling.draw(jax.random.key(0), jnp.int32(0), jnp.ones(10, jnp.int32), 2, loss)
+        assert dict(sampling.about)["examples"] == examples
+    assert taken == [None, 7]
 
 
 def test_one_candidate_per_participant_is_sampling_by_size(key, federation, averaging):
@@ -133,23 +185,83 @@ def test_clients_that_are_not_there_are_not_asked(key, federation, averaging):
     )
 
 
-@pytest.mark.parametrize(
-    "limit", [lambda s: with_deadline(s, [*range(1, 10)], 8), lambda s: with_availability(s, [0.9] * 9)]
-)
-def test_who_is_late_or_does_not_answer_is_missing(key, federation, averaging, run, limit):
-    sampling = limit(power_of_choice(THIRD, candidates=1.5))
-    one_round = jax.jit(partial(run_round, averaging, sampling.of(9)))
+def test_who_is_late_is_missing(key, federation, averaging, run):
+    one_round = jax.jit(partial(run_round, averaging, with_deadline(SAMPLING, [*range(1, 10)], 8).of(9)))
     for r in range(3):
         metrics = one_round(HYPER, federation, key, None, run[0][r], jnp.int32(r))[1]
         np.testing.assert_array_equal(metrics["ids"], run[1]["ids"][r])
         np.testing.assert_array_equal(metrics["candidates"], run[1]["candidates"][r])
-        if sampling.timing is not None:
-            np.testing.assert_array_equal(metrics["active"], metrics["ids"] < 8)
-            assert metrics["n_missing"] == 3 - metrics["active"].sum()
+        np.testing.assert_array_equal(metrics["active"], metrics["ids"] < 8)
+        assert metrics["n_missing"] == 3 - metrics["active"].sum()
+
+
+LOSSES = np.array([3.0, 9.0, 1.0, 8.0, 2.0, 7.0, 6.0, 4.0, 5.0], np.float32)
+
+
+def losses_given(ids, examples=None):
+    return jnp.asarray(LOSSES)[ids]
+
+
+def test_who_does_not_answer_sends_no_loss_and_is_not_chosen(key, federation):
+    """The largest losses of those candidates that are there and available; the round does not wait for the others."""
+    there = np.arange(9) != 3
+    some_there = federation._replace(there=jnp.asarray(there))
+    sampling = with_deadline(with_availability(power_of_choice(THIRD, candidates=1.5), [0.5] * 9), [1] * 9, 1)
+
+    @jax.jit
+    def cohort(r):
+        drawn = cohort_of(round_keys(key, r).cohort, r, some_there, sampling.of(9), None, losses_given)
+        return drawn.ids, drawn.active, drawn.candidates, drawn.n_missing
+
+    n_present, n_answers = [], []
+    for r in range(30):
+        ids, active, candidates, n_missing = map(np.asarray, cohort(jnp.int32(r)))
+        answered = candidates[candidates >= 0]
+        asked = np.asarray(ids_by_size(round_keys(key, jnp.int32(r)).cohort.ids, federation.train.size, 5))
+        assert set(answered) <= set(asked) - {3}
+        np.testing.assert_array_equal(ids[active], np.sort(answered[np.argsort(-LOSSES[answered])[:3]]))
+        assert n_missing == 0
+        n_present.append(active.sum())
+        n_answers.append(len(answered))
+    np.testing.assert_array_equal(n_present, np.minimum(n_answers, 3))
+    assert {0, 1, 2, 4} <= set(n_answers) <= {0, 1, 2, 3, 4, 5}
+
+
+def test_who_is_not_available_is_missing_if_it_was_chosen_without_its_loss(key, federation):
+    def draw(key, round, size, n, loss):
+        loss(jnp.array([0, 1]))
+        return jnp.array([4, 5]), jnp.ones(2, bool)
+
+    own_sampling = Sampling(draw, lambda n_clients: 2, (("sampling", "own"),), by_loss=True)
+    sampling = with_deadline(with_availability(own_sampling, [0.5] * 9), [1] * 9, 1)
+
+    @jax.jit
+    def cohort(r):
+        drawn = cohort_of(round_keys(key, r).cohort, r, federation, sampling.of(9), None, losses_given)
+        return drawn.active, drawn.n_missing, drawn.candidates
+
+    drawn = [cohort(jnp.int32(r)) for r in range(20)]
+    assert {int(active.sum()) for active, _, _ in drawn} == {0, 1, 2}
+    assert all(n_missing == 2 - active.sum() for active, n_missing, _ in drawn)
+    assert {tuple(np.asarray(ids).tolist()) for *_, ids in drawn} == {(0, 1), (0, -1), (-1, 1), (-1, -1)}
 
 
 def loss_of_each(key, round, size, n, loss):
     return jnp.sort(jax.lax.top_k(-loss(jnp.arange(size.shape[0])), n)[1]), jnp.ones(n, bool)
+
+
+def test_who_participates_unasked_sends_no_loss(key, federation, averaging):
+    def draw(key, round, size, n, loss):
+        loss([2, 3])
+        loss(jnp.array([7, -1, 3]))
+        return jnp.array([3, 8]), jnp.ones(2, bool)
+
+    own_sampling = Sampling(draw, lambda n_clients: 2, (("sampling", "own"),), by_loss=True)
+    _, metrics = fljax.simulate(averaging, HYPER, federation, key, 1, sampling=own_sampling)
+    np.testing.assert_array_equal(metrics["candidates"], [[2, 3, 7, -1, 3]])
+    np.testing.assert_array_equal(metrics["ids"], [[3, 8]])
+    np.testing.assert_array_equal(metrics["uplink"], [[P + 1, P]])
+    np.testing.assert_array_equal(traffic_of_clients(metrics, 9).uplink / 4, [0, 0, 1, P + 1, 0, 0, 0, 1, P])
 
 
 def test_a_sampling_of_ones_own_sees_the_losses(key, federation, averaging):
@@ -166,8 +278,10 @@ def test_a_sampling_of_ones_own_sees_the_losses(key, federation, averaging):
     [
         (
             lambda: power_of_choice(0.5, candidates=0.5),
-            "candidates=0.5 per participant are too few; choose candidates >= 1",
+            "candidates=0.5 per participant; choose a finite number >= 1",
         ),
+        (lambda: power_of_choice(0.5, candidates=float("inf")), "candidates=inf per participant; choose a finite"),
+        (lambda: power_of_choice(0.5, examples=0), "examples=0 is not positive; choose examples >= 1, or None"),
         (lambda: power_of_choice(0.5, candidates=float("nan")), "candidates=nan"),
         (lambda: power_of_choice(0.0), "participation=0.0 is not a share"),
     ],
@@ -175,6 +289,60 @@ def test_a_sampling_of_ones_own_sees_the_losses(key, federation, averaging):
 def test_a_power_of_choice_that_cannot_be_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def asks(ids):
+    """A draw that asks for the losses of ``ids(size)``."""
+
+    def draw(key, round, size, n, loss):
+        loss(ids(size))
+        return jnp.arange(n), jnp.ones(n, bool)
+
+    return draw
+
+
+def asks_in(transformation):
+    """A draw that asks for losses inside of a transformation."""
+
+    def draw(key, round, size, n, loss):
+        transformation(lambda i: loss(jnp.arange(2) + i)[0], size.shape[0] + round)
+        return jnp.arange(n), jnp.ones(n, bool)
+
+    return draw
+
+
+@pytest.mark.parametrize(
+    ("draw", "by_loss", "message"),
+    [
+        (asks(lambda size: 3), True, r"asks for the losses of \(\) of int32; give ids \(m,\), whole numbers"),
+        (asks(lambda size: size > 1), True, r"asks for the losses of \(9,\) of bool"),
+        (asks(lambda size: "all"), True, "asks for the losses of a str"),
+        (asks(lambda size: [0, 9]), True, "asks for the loss of client 9; give ids from 0 to 8, or -1 for nobody"),
+        (asks(lambda size: [-2]), True, "asks for the loss of client -2"),
+        (
+            lambda key, round, size, n: (jnp.arange(n), jnp.ones(n, bool)),
+            True,
+            r"draw cannot be called with \(key, round, size, n, loss\); give it these arguments",
+        ),
+        (
+            loss_of_each,
+            False,
+            r"draw cannot be called with \(key, round, size, n\); give it these arguments, or say by_loss=True",
+        ),
+        (asks_in(lambda f, i: jax.vmap(f)(i + jnp.arange(2))), True, "asks for losses inside a function of JAX"),
+        (
+            asks_in(lambda f, i: jax.lax.cond(i > 0, f, lambda i: 0.0, i)),
+            True,
+            "call loss outside of it, with the ids of all clients that are asked",
+        ),
+    ],
+)
+def test_a_draw_that_asks_wrongly_is_refused(key, federation, averaging, draw, by_loss, message):
+    sampling = Sampling(draw, lambda n_clients: 2, (("sampling", "own"),), by_loss=by_loss)
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(
+            lambda key: fljax.simulate(averaging, HYPER, federation, key, 1, sampling=sampling)[1]["ids"], key
+        )
 
 
 def test_cohorts_by_loss_need_models(key, federation):
@@ -227,7 +395,8 @@ def test_every_method_can_be_asked_for_losses(key, federation, model, name):
     case = CASES[name]
     algorithm, hyper = case.make(model, fljax.Work(1, 8)), case.hyper
     state = jax.eval_shape(partial(first_state, algorithm.init), key, hyper, federation.train)
+    ids = jnp.zeros(4, jnp.int32)
     losses = jax.eval_shape(
-        partial(client_losses, algorithm), hyper, key, state, federation.train, jnp.zeros(4, jnp.int32)
+        partial(client_losses, algorithm), hyper, key, state, federation.train, ids, select(federation.train, ids)
     )
     assert (losses.shape, losses.dtype) == ((4,), jnp.float32)

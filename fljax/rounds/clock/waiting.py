@@ -17,7 +17,7 @@ from fljax.ranges import real
 from fljax.rounds.clock.devices import seconds_of_clients
 from fljax.rounds.effort import partial_work
 from fljax.rounds.per_client import for_each_client, numbers_of_clients
-from fljax.rounds.sampling import Sampling
+from fljax.rounds.sampling import Losses, Sampling
 from fljax.rounds.timing import Timing
 from fljax.types import Key
 
@@ -121,12 +121,26 @@ def with_availability(sampling: Sampling, available: ArrayLike) -> Sampling:
 
 @cache
 def _with_availability(sampling: Sampling, available: tuple[float, ...]) -> Sampling:
-    def draw(key: Key, *given: Any) -> tuple[Array, Array]:
-        ids, is_present = sampling.draw(key, *given)
+    def answering(key: Key) -> Array:
         tickets = jax.random.uniform(jax.random.fold_in(key, _ANSWER), (len(available),), jnp.float32)
-        return ids, is_present & (tickets < jnp.asarray(available, jnp.float32))[ids]
+        return tickets < jnp.asarray(available, jnp.float32)
 
-    return for_each_client("available", available, sampling._replace(draw=draw, ask=sampling.ask or sampling.draw))
+    def losses_of_those(answers: Array, losses: tuple[Losses, ...]) -> list[Losses]:
+        def one(loss: Losses) -> Losses:
+            return lambda ids, examples=None: loss(jnp.where(answers[jnp.asarray(ids)], ids, -1), examples)
+
+        return [one(loss) for loss in losses]
+
+    def draw(key: Key, round: Array, size: Array, n: int, *losses: Losses) -> tuple[Array, Array]:
+        answers = answering(key)
+        ids, is_present = sampling.draw(key, round, size, n, *losses_of_those(answers, losses))
+        return ids, is_present & answers[ids]
+
+    def ask(key: Key, round: Array, size: Array, n: int, *losses: Losses) -> tuple[Array, Array]:
+        return (sampling.ask or sampling.draw)(key, round, size, n, *losses_of_those(answering(key), losses))
+
+    limited = sampling._replace(draw=draw, ask=ask if sampling.by_loss else sampling.ask or sampling.draw)
+    return for_each_client("available", available, limited)
 
 
 _ANSWER = 0x616E7377
