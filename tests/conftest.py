@@ -71,9 +71,22 @@ def key() -> jax.Array:
 
 # JAX makes a context with all dialects for each program that it lowers, a twentieth of the time: here once a thread.
 contexts = threading.local()
+
+
+def is_lowering() -> bool:
+    """Whether this thread is in the middle of lowering a program; under `jax.ensure_compile_time_eval`, that of random
+    numbers runs programs of its own, which a shared context would make parts of the first."""
+    try:
+        return mlir.ir.InsertionPoint.current is not None
+    except ValueError:
+        return False
+
+
 if make_context := getattr(mlir, "make_ir_context", None):  # JAX's own, which a later one may not have
 
     def context_of_thread() -> Any:
+        if is_lowering():
+            return make_context()
         if not hasattr(contexts, "made"):
             contexts.made = make_context()
         return contexts.made

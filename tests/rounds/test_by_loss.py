@@ -330,6 +330,7 @@ def asks_in(transformation):
             r"draw cannot be called with \(key, round, size, n\); give it these arguments, or say by_loss=True",
         ),
         (asks_in(lambda f, i: jax.vmap(f)(i + jnp.arange(2))), True, "asks for losses inside a function of JAX"),
+        (asks_in(lambda f, i: jax.lax.map(f, i + jnp.arange(2))), True, "asks for losses inside a function of JAX"),
         (
             asks_in(lambda f, i: jax.lax.cond(i > 0, f, lambda i: 0.0, i)),
             True,
