@@ -21,7 +21,8 @@ methods by data sets with their mean ranks.
 
   --measure   metric that is compared; default: accuracy_macro, for regression r2_micro. Others are the metrics of a
               round (test_loss, ...), accuracy_worst10 and accuracy_deviation over the clients, megabytes_up and
-              megabytes_down since the run began, rounds, and for new clients new_accuracy_macro
+              megabytes_down since the run began, edge_megabytes_up and edge_megabytes_down of edge servers, rounds, and
+              for new clients new_accuracy_macro
   --target    takes the metric in the first round in which accuracy_macro (r2_micro) reaches this value, not at the end;
               --measure is then rounds by default
   --baseline  method that the others are compared with; default: the first

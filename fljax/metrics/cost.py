@@ -12,7 +12,10 @@ import numpy as np
 
 BYTES_PER_FLOAT = 4
 
-OF_TRAFFIC = ("ids", "active", "uplink", "downlink", "candidates")
+EDGE_TRAFFIC = {"edge_megabytes_up": "edge_uplink", "edge_megabytes_down": "edge_downlink"}
+"""10^6 bytes between edge servers and the cloud -> the metric (rounds,) of methods that have them."""
+
+OF_TRAFFIC = ("ids", "active", "uplink", "downlink", "candidates", *EDGE_TRAFFIC.values())
 """The metrics from which traffic is computed; a run has ``candidates`` only if its sampling asks clients for losses."""
 
 Floats = Any
@@ -103,11 +106,23 @@ def traffic_of_clients(metrics: Mapping[str, Any], n_clients: int) -> Traffic:
 
 
 def megabytes_over_rounds(metrics: Mapping[str, Any], name: str, n_clients: int) -> np.ndarray:
-    """(rounds,) 10^6 bytes of ``name``, "uplink" or "downlink", since the run began, mean over all clients."""
+    """(rounds,) 10^6 bytes of ``name``, "uplink" or "downlink", since the run began, mean over all clients.
+
+    Those between edge servers and the cloud, "edge_uplink" or "edge_downlink", are divided by the clients too.
+    """
+    if name in EDGE_TRAFFIC.values():
+        return np.cumsum(n_bytes(metrics[name])) / n_clients / 1e6
     sent_bytes = np.where(np.asarray(metrics["active"]), n_bytes(_per_participant(metrics, name)), 0.0)
     asked, floats = _of_candidates(metrics, name)
     bytes_of_candidates = n_bytes([len(ids) * n for ids, n in zip(asked, floats, strict=True)] or np.zeros(1))
     return np.cumsum(sent_bytes.sum(axis=1) + bytes_of_candidates) / n_clients / 1e6
+
+
+def edge_traffic(metrics: Mapping[str, Any]) -> dict[str, str]:
+    """Those of `EDGE_TRAFFIC` that a run has."""
+    return {
+        name: floats for name, floats in EDGE_TRAFFIC.items() if floats in metrics and np.ndim(metrics[floats]) == 1
+    }
 
 
 def seconds_of_rounds(metrics: Mapping[str, Any], link: Link) -> np.ndarray:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fljax.metrics.cost import EDGE_TRAFFIC
 from fljax.metrics.spread import OF
 from fljax.models.scored import CONTRACT
 from fljax.rounds.round_metrics import OF_CLIENT
@@ -50,7 +51,7 @@ _AVERAGED = tuple(f"{kind}_{mean}" for kind in OF for mean in MEANS)
 _ERRORS = tuple(f"{kind}_{mean}" for kind in ("mae", "mse", "rmse", "brier", "ece") for mean in MEANS)
 _BY_VALIDATION = (CLASSES.by_validation, NUMBERS.by_validation)
 HIGHER_IS_BETTER = (*_AVERAGED, "accuracy_p10", "r2_p10", *WORST, *_BY_VALIDATION, "ari")
-_SPENT = ("rounds", "megabytes_up", "megabytes_down", "simulated_seconds")
+_SPENT = ("rounds", "megabytes_up", "megabytes_down", *EDGE_TRAFFIC, "simulated_seconds")
 LOWER_IS_BETTER = ("test_loss", *_ERRORS, "attack_success", *_SPENT)
 """In neither list: descriptive metrics such as ``churn``, a user's own scores, and standard deviations over clients,
 which are also small if all clients do equally badly."""

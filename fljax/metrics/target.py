@@ -7,7 +7,14 @@ import numpy as np
 
 from fljax.checks.arguments import check_count
 from fljax.choices import check_kind
-from fljax.metrics.cost import OF_TRAFFIC, Link, seconds_of_rounds, traffic_of_clients
+from fljax.metrics.cost import (
+    OF_TRAFFIC,
+    Link,
+    edge_traffic,
+    megabytes_over_rounds,
+    seconds_of_rounds,
+    traffic_of_clients,
+)
 from fljax.metrics.headline import named_measure
 from fljax.ranges import real
 
@@ -19,6 +26,8 @@ class Reached(NamedTuple):
     megabytes_up: float  # 10^6 bytes, mean over all clients
     megabytes_down: float
     seconds: float  # simulated: by the run's clock, or network time, each round with its slowest participant
+    edge_megabytes_up: float | None = None  # 10^6 bytes from edge servers to the cloud, per client; None: no edges
+    edge_megabytes_down: float | None = None
 
 
 def reach(
@@ -49,7 +58,11 @@ def reach(
     seconds = (
         metrics["simulated_seconds"][: first + 1] if has_clock else seconds_of_rounds(metrics_until, link or Link())
     )
-    return Reached(first + 1, *megabytes, float(np.sum(seconds)))
+    of_edges = {
+        column: float(megabytes_over_rounds(metrics_until, name, n_clients)[-1])
+        for column, name in edge_traffic(metrics_until).items()
+    }
+    return Reached(first + 1, *megabytes, float(np.sum(seconds)), **of_edges)
 
 
 def first_reached(metrics: Mapping[str, Any], target: float, measure: str | None = None) -> int | None:

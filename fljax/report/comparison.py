@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from fljax.metrics.churn import churn_of_rounds
+from fljax.metrics.cost import EDGE_TRAFFIC
 from fljax.metrics.headline import CLASSES, NUMBERS, direction, measures_of
 from fljax.metrics.participants import n_not_finite
 from fljax.models.scored import CONTRACT
@@ -39,6 +40,8 @@ COLUMNS = {
     "attack_success": "attack\nsuccess",
     "megabytes_up": "MB up",
     "megabytes_down": "MB down",
+    "edge_megabytes_up": "edge\nMB up",
+    "edge_megabytes_down": "edge\nMB down",
     "simulated_seconds": "simulated\nseconds",
     "seconds": "run s",
     "compile_seconds": "compile s",
@@ -47,14 +50,16 @@ SPARED = (
     "best_accuracy",
     "best_r2",
     "megabytes_down",
+    "edge_megabytes_down",
     "n_clusters",
     "accuracy_micro",
     "compile_seconds",
     "seconds",
+    "edge_megabytes_up",
     "megabytes_up",
 )
 """Columns that are dropped if the terminal is too narrow, in this order; summary.csv has them."""
-SMALL = ("megabytes_up", "megabytes_down", "epsilon")
+SMALL = ("megabytes_up", "megabytes_down", *EDGE_TRAFFIC, "epsilon")
 """Columns whose numbers may be far below 1."""
 
 

@@ -14,7 +14,7 @@ from fljax import tree
 from fljax.files import write_atomically
 from fljax.metrics.agreement import agreement
 from fljax.metrics.best_round import at_best_validation, best_round
-from fljax.metrics.cost import traffic_of_clients
+from fljax.metrics.cost import EDGE_TRAFFIC, edge_traffic, megabytes_over_rounds, traffic_of_clients
 from fljax.metrics.headline import MEANS, VALIDATION, Measures, measures_of, scores_in
 from fljax.metrics.participants import n_not_finite
 from fljax.metrics.spread import spread_over_clients, spreads
@@ -47,7 +47,8 @@ def final_table(outcomes: Mapping[str, Outcome], group: np.ndarray | None = None
     deviation over the clients), ``best_accuracy`` and ``best_round`` (of accuracy_macro, rounds count from 1), ``ari``
     (agreement of the clusters with the true ``group``; for clustered methods), ``n_clusters`` in use, ``churn`` (mean
     share of a round's participants that changed cluster), ``megabytes_up`` and ``megabytes_down`` (10^6 bytes, mean
-    over all clients, whole run), ``n_not_finite`` (participants' results that were left out, of all rounds),
+    over all clients, whole run), ``edge_megabytes_up`` and ``edge_megabytes_down`` (those between edge servers and the
+    cloud, divided by the clients too), ``n_not_finite`` (participants' results that were left out, of all rounds),
     ``epsilon`` spent by a private method, ``attack_success`` of a trigger, ``simulated_seconds`` of the whole run if
     clients have a clock, ``seconds`` of the rounds and ``compile_seconds`` before them (of all calls that made rounds),
     and ``new_accuracy_macro``, ``new_accuracy_micro``, ``new_accuracy_p10`` of new clients. In regression ``r2_micro``,
@@ -79,11 +80,21 @@ def _row(outcome: Outcome, group: np.ndarray | None) -> Row:
         "n_clusters": None if label is None else len(np.unique(label[label >= 0])),
         "megabytes_up": float(traffic.uplink.mean() / 1e6),
         "megabytes_down": float(traffic.downlink.mean() / 1e6),
+        **_of_edges(metrics, len(traffic.uplink)),
         "n_not_finite": int(n_not_finite(metrics).sum()),
         **optional_columns(metrics),
         "seconds": _none_if_nan(outcome.seconds),
         "compile_seconds": _none_if_nan(outcome.compile_seconds),
         **{f"new_{name}": None if newcomers is None else float(newcomers[name]) for name in measures.scores},
+    }
+
+
+def _of_edges(metrics: Mapping[str, np.ndarray], n_clients: int) -> Row:
+    """The traffic between edge servers and the cloud; None in a method without them."""
+    measured = edge_traffic(metrics)
+    return {
+        column: float(megabytes_over_rounds(metrics, name, n_clients)[-1]) if column in measured else None
+        for column, name in EDGE_TRAFFIC.items()
     }
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from fljax.jobs.job import Job
 from fljax.jobs.sweep_values import MOST_RUNS
+from fljax.metrics.cost import EDGE_TRAFFIC
 from fljax.results.measures import SPENT
 from fljax.run.arguments import numbers_of_rounds
 
@@ -32,6 +33,8 @@ def check_measure(measure: str, planned: dict[str, dict[str, Any]]) -> None:
         ValueError: a method's rounds do not have the metric.
     """
     metrics = {name: [*numbers_of_rounds(**plan), *SPENT] for name, plan in planned.items()}
+    for numbers in metrics.values():
+        numbers += [measure for measure, floats in EDGE_TRAFFIC.items() if floats in numbers]
     for name, numbers in metrics.items():
         if measure not in numbers:
             common = [

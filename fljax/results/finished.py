@@ -32,8 +32,9 @@ def compare_runs(
             own first method.
         measure: the metric of each round, such as ``"test_loss"``; ``"accuracy_worst10"`` or ``"accuracy_deviation"``
             over the clients; ``"megabytes_up"`` or ``"megabytes_down"`` (10^6 bytes since the run began, mean over all
-            clients); ``"rounds"``; a test of new clients, such as ``"new_accuracy_macro"``. None:
-            ``"accuracy_macro"``, for regression ``"r2_micro"``; with a ``target`` ``"rounds"``.
+            clients); with edge servers ``"edge_megabytes_up"`` or ``"edge_megabytes_down"``; ``"rounds"``; a test of
+            new clients, such as ``"new_accuracy_macro"``. None: ``"accuracy_macro"``, for regression ``"r2_micro"``;
+            with a ``target`` ``"rounds"``.
         target: value of accuracy_macro, for regression of r2_micro: the metric is taken in the first round that reaches
             it, not at the end. A seed that never reaches it has no value.
 

@@ -13,15 +13,15 @@ def over_rounds(run: Any, measure: str) -> Any:
     import numpy as np
 
     from fljax.metrics.best_round import at_best_validation, measures_by_validation
-    from fljax.metrics.cost import megabytes_over_rounds
+    from fljax.metrics.cost import edge_traffic, megabytes_over_rounds
     from fljax.metrics.headline import NEW
     from fljax.metrics.spread import measured
 
     n_rounds = len(run.metrics["ids"])
     if measure == ROUNDS:
         return np.arange(1, n_rounds + 1, dtype=np.float64)
-    if measure in TRAFFIC:
-        return megabytes_over_rounds(run.metrics, TRAFFIC[measure], _n_clients(run))
+    if measure in (sent := TRAFFIC | edge_traffic(run.metrics)):
+        return megabytes_over_rounds(run.metrics, sent[measure], _n_clients(run))
     if measure.startswith(NEW) and measure not in run.metrics:
         return np.full(n_rounds, _of_new_clients(run, n_rounds)[measure])
     if measure in measures_by_validation(run.metrics):
@@ -54,9 +54,10 @@ def measure_of(runs: Sequence[Any], measure: str | None) -> str:
 def _computed_metrics(run: Any) -> list[str]:
     """Metrics that are computed from those of a run."""
     from fljax.metrics.best_round import measures_by_validation
+    from fljax.metrics.cost import edge_traffic
     from fljax.metrics.spread import spreads
 
-    computed = [*spreads(run.metrics), *measures_by_validation(run.metrics), *SPENT]
+    computed = [*spreads(run.metrics), *measures_by_validation(run.metrics), *SPENT, *edge_traffic(run.metrics)]
     return [*computed, *_of_new_clients(run)]
 
 

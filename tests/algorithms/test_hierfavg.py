@@ -9,6 +9,7 @@ import pytest
 import fljax
 from fljax.algorithms.hierfavg import edges_of, hierfavg
 from fljax.data.synthetic import linear_groups
+from fljax.results.comparison_settings import check_measure
 from fljax.run.one_round import split_key
 from fljax.types import Work
 from tests import oracle
@@ -192,6 +193,15 @@ def test_new_clients_hold_an_edges_model_or_the_clouds(key, model, federation, c
     held = rows_of(jax.tree.map(lambda leaf: leaf[models.row], models.params))
     for actual, model_of_client in zip(held, expected, strict=True):
         chex.assert_trees_all_equal(actual, model_of_client)
+
+
+def test_what_edges_send_can_be_compared_and_what_no_edge_sends_cannot(key, model, federation, algorithm):
+    run = dict(federation=federation, key=key, n_rounds=2)
+    hierarchical = dict(algorithm=algorithm, hyper=numbers(), **run)
+    check_measure("edge_megabytes_up", {"hierfavg": hierarchical})
+    flat = dict(algorithm=fljax.fedavg(model, WORK), hyper=fljax.fedavg.Hyper(), **run)
+    with pytest.raises(ValueError, match=r"fedavg has no such metric; choose one of .*megabytes_up, megabytes_down$"):
+        check_measure("edge_megabytes_up", {"hierfavg": hierarchical, "fedavg": flat})
 
 
 def test_what_is_refused(key, model, work, federation):

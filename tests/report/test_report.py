@@ -58,6 +58,25 @@ def test_table_by_hand():
     assert (clustered_row["ari"], clustered_row["n_clusters"]) == (1.0, 2)
 
 
+def test_what_edges_send_to_the_cloud_stands_beside_what_clients_send():
+    """10^6 floats in the first round and 2 x 10^6 in the third, 4 bytes each, by four clients; another has none."""
+    result = outcome(clustered=False)
+    result.metrics["edge_uplink"] = np.array([1e6, 0, 2e6], np.float32)
+    result.metrics["edge_downlink"] = np.array([2e6, 0, 2e6], np.float32)
+    row, plain_row = final_table({"hierfavg": result, "fedavg": outcome(clustered=False)})
+    assert (row["edge_megabytes_up"], row["edge_megabytes_down"]) == (3.0, 4.0)
+    assert (row["megabytes_up"], row["megabytes_down"]) == (9.0, 18.0)
+    assert plain_row["edge_megabytes_up"] is plain_row["edge_megabytes_down"] is None
+    head, heads, *cells = as_table([row, plain_row], 200).splitlines()
+    assert head.split()[-2:] == ["edge", "edge"]
+    ends = heads.index("MB down") + 7, len(heads.split("  run s")[0])
+    assert [line[ends[0] : ends[1]].split() for line in cells] == [["3.00", "4.00"], ["-", "-"]]
+    assert "edge" not in as_table([plain_row], 200)
+    of_a_method = outcome(clustered=False)
+    of_a_method.metrics["edge_uplink"] = np.ones((3, 3))  # of a user's own method, for each participant
+    assert final_table({"own": of_a_method})[0]["edge_megabytes_up"] is None
+
+
 def test_a_row_tells_how_the_headline_is_spread_over_the_clients():
     rng = np.random.default_rng(0)
     result, accuracy = outcome(clustered=False), rng.random((3, 25)).astype(np.float32)

@@ -362,6 +362,14 @@ def test_rounds_and_seconds_of_a_table_are_those_since_the_run_began():
     np.testing.assert_array_equal(over_rounds(run, "rounds"), [1, 2, 3])
 
 
+def test_megabytes_of_edges_in_a_table_are_those_since_the_run_began():
+    metrics = {"ids": np.zeros((3, 2), int), "client_accuracy": np.zeros((3, 5))}
+    metrics |= {"edge_uplink": np.float32([1000, 0, 4000]), "edge_downlink": np.float32([2000, 0, 4000])}
+    run = SimpleNamespace(metrics=metrics)
+    np.testing.assert_allclose(over_rounds(run, "edge_megabytes_up"), [0.0008, 0.0008, 0.004])
+    np.testing.assert_allclose(over_rounds(run, "edge_megabytes_down"), [0.0016, 0.0016, 0.0048])
+
+
 def test_rounds_megabytes_and_seconds_until_a_target():
     metrics = {
         "accuracy_macro": np.array([0.1, np.nan, 0.5, 0.7]),
@@ -375,6 +383,11 @@ def test_rounds_megabytes_and_seconds_until_a_target():
     assert reached.megabytes_up == pytest.approx(5 * 1000 / 4 / 1e6)  # five uploads of a kilobyte
     assert reached.megabytes_down == pytest.approx(5 * 2000 / 4 / 1e6)
     assert reached.seconds == pytest.approx(3 * 2.0)
+    assert reached.edge_megabytes_up is reached.edge_megabytes_down is None
+    of_edges = {"edge_uplink": np.array([0, 2000, 0, 4000.0]), "edge_downlink": np.array([0, 1000, 3000.0, 9000])}
+    with_edges = fljax.reach(metrics | of_edges, 0.5, n_clients=4)
+    assert with_edges.edge_megabytes_up == pytest.approx(0.002)
+    assert with_edges.edge_megabytes_down == pytest.approx(0.004)
     assert fljax.reach(metrics, 0.8, n_clients=4) is fljax.reach(metrics, 1, n_clients=4) is None
     with pytest.raises(ValueError, match="target=80: accuracy_macro is at most 1; give a share"):
         fljax.reach(metrics, 80, n_clients=4)
