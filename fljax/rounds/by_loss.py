@@ -25,8 +25,9 @@ def power_of_choice(participation: float = 1.0, candidates: float = 2.0, example
     Cho, Wang and Joshi, "Towards understanding biased client selection in federated learning", pi_pow-d, where d is
     ``candidates`` times the participants, rounded up: d candidates are drawn without replacement, each with probability
     ~ n_i, and the participants are those with the largest mean training losses, if equal those with the smallest ids.
-    A candidate that is absent, or not available, sends no loss and does not participate. With candidates=1 and everyone
-    there, it is `by_size`. Averages usually have equal weights (``weighting="uniform"``).
+    One whose loss is NaN is chosen only if no other is left. One that is absent, or not available, sends no loss and
+    does not participate. With candidates=1 and everyone there, it is `by_size`. Averages usually have equal weights
+    (``weighting="uniform"``).
 
     Args:
         participation: share of the clients that participate, in (0, 1].
@@ -48,10 +49,11 @@ def _power_of_choice(participation: float, candidates: float, examples: int | No
         n_candidates = math.ceil(candidates * n - 1e-9)  # products such as 1.1 * 10 are meant as decimals
         ids = ids_by_size(key, size, min(size.shape[0], n_candidates))
         losses = loss(ids, examples)
-        losses = jnp.where(jnp.isnan(losses), jnp.inf, losses)  # a model that gives NaN is the worst
-        priority = jnp.where(size[ids] > 0, losses, -jnp.inf)
+        # Chosen by its loss, a client that computes NaN would participate in all rounds, and its results be left out.
+        known = jnp.where(jnp.isnan(losses), jnp.finfo(jnp.float32).min, losses)
+        priority = jnp.where(size[ids] > 0, known, -jnp.inf)
         chosen = jnp.sort(lax.top_k(whole(priority), n)[1])  # the candidates are in ascending order
-        return ids[chosen], losses[chosen] > -jnp.inf
+        return ids[chosen], losses[chosen] != -jnp.inf
 
     choices = ("participation", participation), ("candidates", candidates), ("examples", examples)
     about = ("sampling", "power_of_choice"), *choices

@@ -96,6 +96,20 @@ def test_a_client_without_a_model_comes_first_and_one_without_examples_last(key,
     assert active.all()
 
 
+@pytest.mark.parametrize("others", [2.0, -5.0])
+def test_a_client_whose_loss_is_nan_comes_after_the_others_that_have_examples(key, others):
+    size = jnp.array([9, 0, 9, 9, 9, 9])
+    losses = jnp.array([others, jnp.inf, jnp.nan, others, -jnp.inf, others])
+    draw = power_of_choice(1.0).draw
+    for n, expected, participate in ((3, [0, 3, 5], [1, 1, 1]), (4, [0, 2, 3, 5], [1, 1, 1, 1])):
+        ids, active = draw(key, jnp.int32(0), size, n, lambda ids, _: losses[ids])
+        np.testing.assert_array_equal(ids, expected)
+        np.testing.assert_array_equal(active, participate)
+    ids, active = draw(key, jnp.int32(0), size, 6, lambda ids, _: losses[ids])
+    np.testing.assert_array_equal(ids, range(6))
+    np.testing.assert_array_equal(active, ids != 4)
+
+
 def test_losses_of_some_examples_are_drawn_for_each_client_in_each_round(key, federation, averaging):
     """Each is the mean over as many examples of the client, all if it has fewer, whoever else is asked."""
     data, n = federation.train, 3
