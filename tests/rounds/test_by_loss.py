@@ -13,6 +13,8 @@ import fljax
 from fljax import tree
 from fljax.data.federation import select
 from fljax.devices.mesh import over_devices
+from fljax.drift import drifting, swap_labels
+from fljax.drift.stages import at
 from fljax.metrics.cost import megabytes_over_rounds, traffic_of_clients
 from fljax.metrics.losses import client_losses
 from fljax.metrics.target import reach
@@ -86,6 +88,9 @@ def test_a_client_without_a_model_comes_first_and_one_without_examples_last(key,
     for i in range(9):
         value = {2: np.nan, 3: np.inf}.get(i, expected[int(table.row[i])][i] if i not in (2, 3) else 0)
         np.testing.assert_allclose(losses[i], value, rtol=1e-5)
+    ids = jnp.array([8, 3, 1, 2])
+    of_some = client_losses(algorithm, HYPER, key, State((), ()), data, ids, asked=select(data, ids))
+    np.testing.assert_allclose(of_some, losses[ids], rtol=1e-6)
     draw = power_of_choice(THIRD, candidates=3).draw
     ids, _ = draw(key, jnp.int32(0), size, 3, lambda ids, examples: jnp.asarray(losses)[ids])
     ranked = np.argsort(-np.where(np.isnan(losses), -np.inf, losses))
@@ -110,32 +115,63 @@ def test_a_client_whose_loss_is_nan_comes_after_the_others_that_have_examples(ke
     np.testing.assert_array_equal(active, ids != 4)
 
 
+def losses_seen(algorithm, federation, key, state, *asked):
+    """A function of the round that returns the losses that a sampling sees if it asks for those of (ids, examples)."""
+    losses = []
+
+    def draw(key, round, size, n_places, loss):
+        losses[:] = [loss(jnp.array(ids), examples=n) for ids, n in asked]
+        return jnp.arange(2), jnp.ones(2, bool)
+
+    sampling = Sampling(draw, lambda n_clients: 2, (("sampling", "own"),), by_loss=True)
+
+    def one_round(r):
+        run_round(algorithm, Draw(sampling, 2), HYPER, federation, key, None, state, r)
+        return losses
+
+    return jax.jit(one_round)
+
+
+def test_the_losses_are_those_of_the_data_that_clients_have_in_the_round(key, federation, averaging):
+    changing = drifting(federation, swap_labels(classes=(0, 1), share=1.0, start=2))
+    state = first_state(averaging.init, key, HYPER, federation.train)
+    seen = losses_seen(averaging, changing, key, state, (range(9), None))
+    expected = [losses_by_numpy(state.server, at(changing, r).train) for r in (1, 2)]
+    for r in (1, 2):
+        np.testing.assert_allclose(seen(jnp.int32(r))[0], expected[r - 1], rtol=1e-5)
+    assert not np.allclose(*expected)
+
+
 def test_losses_of_some_examples_are_drawn_for_each_client_in_each_round(key, federation, averaging):
     """Each is the mean over as many examples of the client, all if it has fewer, whoever else is asked."""
     data, n = federation.train, 3
     data = data._replace(size=data.size.at[4].set(2))
     state = first_state(averaging.init, key, HYPER, data)
-    losses = []
-
-    def draw(key, round, size, n_places, loss):
-        losses[:] = loss(jnp.arange(9), examples=n), loss(jnp.array([6, 2]), examples=n)
-        return jnp.arange(2), jnp.ones(2, bool)
-
-    sampling = Sampling(draw, lambda n_clients: 2, (("sampling", "own"),), by_loss=True)
-
-    @jax.jit
-    def losses_in(r):
-        run_round(averaging, Draw(sampling, 2), HYPER, federation._replace(train=data), key, None, state, r)
-        return tuple(losses)
-
-    of_all, of_two = map(np.asarray, losses_in(jnp.int32(0)))
-    of_each = losses_of_examples(state.server, data)
+    models = jax.vmap(lambda k: averaging.init(k, HYPER, data).server)(jax.random.split(key, 2))
+    row = np.array([0, 1, 0, 1, 1, 0, 1, 0, 1])
+    algorithm = averaging._replace(deploy=lambda *_: ModelTable(models, jnp.asarray(row)))
+    seen = losses_seen(algorithm, federation._replace(train=data), key, state, (range(9), n), ([6, 2], n))
+    of_all, of_two = map(np.asarray, seen(jnp.int32(0)))
+    of_each = [losses_of_examples(tree.row(models, r), data)[i] for i, r in enumerate(row)]
     for loss, some in zip(of_all, of_each, strict=True):
         means = [np.mean(part) for part in itertools.combinations(some, min(n, len(some)))]
         assert np.isclose(means, loss, rtol=1e-5).any()
-    np.testing.assert_array_equal(of_two, of_all[[6, 2]])
-    in_another_round = np.asarray(losses_in(jnp.int32(1))[0])
+    np.testing.assert_allclose(of_two, of_all[[6, 2]], rtol=1e-6)
+    in_another_round = np.asarray(seen(jnp.int32(1))[0])
     assert (abs(in_another_round - of_all) > 1e-6).sum() == 8  # the fifth client has two examples in all
+
+
+@pytest.mark.parametrize(("candidates", "n_asked"), [(1.1, 11), (1.11, 12), (2.0, 20), (5.0, 20)])
+def test_candidates_are_so_many_per_participant_rounded_up_at_most_all(candidates, n_asked):
+    """1.1 times 10 is 11, though as floating-point numbers a little more."""
+    asked = []
+
+    def loss(ids, _):
+        asked.extend(ids.tolist())
+        return jnp.zeros(ids.shape)
+
+    power_of_choice(0.5, candidates).draw(jax.random.key(0), jnp.int32(0), jnp.ones(20, jnp.int32), 10, loss)
+    assert len(set(asked)) == len(asked) == n_asked
 
 
 def test_candidates_may_ask_for_losses_of_some_examples():
@@ -182,6 +218,9 @@ def test_a_candidate_that_drops_out_has_sent_its_loss_alone(run):
     active = np.array([[True, False, True]])
     traffic = traffic_of_clients(metrics | {"active": active}, 9)
     assert traffic.uplink[metrics["ids"][0, 1]] == 4
+    received = metrics | {"active": active, "downlink": np.array([[10.0, 100, 30]])}
+    of_idle = np.setdiff1d(metrics["candidates"], metrics["ids"][active])
+    np.testing.assert_array_equal(traffic_of_clients(received, 9).downlink[of_idle], 4 * 20)  # the others' mean
     nobody = traffic_of_clients(metrics | {"active": np.zeros((1, 3), bool)}, 9)
     np.testing.assert_array_equal(nobody.downlink, 0)
     assert nobody.uplink.sum() == 4 * 5
@@ -242,22 +281,31 @@ def test_who_does_not_answer_sends_no_loss_and_is_not_chosen(key, federation):
 
 
 def test_who_is_not_available_is_missing_if_it_was_chosen_without_its_loss(key, federation):
+    """Twice limited, a client is available with the product of the probabilities."""
+    some_examples = []
+
     def draw(key, round, size, n, loss):
-        loss(jnp.array([0, 1]))
+        loss(jnp.array([0, 1]), examples=7)
         return jnp.array([4, 5]), jnp.ones(2, bool)
 
+    def loss_of(ids, examples):
+        some_examples.append(examples)
+        return losses_given(ids)
+
     own_sampling = Sampling(draw, lambda n_clients: 2, (("sampling", "own"),), by_loss=True)
-    sampling = with_deadline(with_availability(own_sampling, [0.5] * 9), [1] * 9, 1)
+    sampling = with_availability(with_availability(own_sampling, [0.5] * 4 + [1] * 5), [1] * 4 + [0.5] * 5)
+    sampling = with_deadline(sampling, [1] * 9, 1)
 
     @jax.jit
     def cohort(r):
-        drawn = cohort_of(round_keys(key, r).cohort, r, federation, sampling.of(9), None, losses_given)
+        drawn = cohort_of(round_keys(key, r).cohort, r, federation, sampling.of(9), None, loss_of)
         return drawn.active, drawn.n_missing, drawn.candidates
 
     drawn = [cohort(jnp.int32(r)) for r in range(20)]
     assert {int(active.sum()) for active, _, _ in drawn} == {0, 1, 2}
     assert all(n_missing == 2 - active.sum() for active, n_missing, _ in drawn)
     assert {tuple(np.asarray(ids).tolist()) for *_, ids in drawn} == {(0, 1), (0, -1), (-1, 1), (-1, -1)}
+    assert set(some_examples) == {7}
 
 
 def loss_of_each(key, round, size, n, loss):
@@ -268,7 +316,7 @@ def test_who_participates_unasked_sends_no_loss(key, federation, averaging):
     def draw(key, round, size, n, loss):
         loss([2, 3])
         loss(jnp.array([7, -1, 3]))
-        return jnp.array([3, 8]), jnp.ones(2, bool)
+        return jnp.array([8, 3]), jnp.ones(2, bool)
 
     own_sampling = Sampling(draw, lambda n_clients: 2, (("sampling", "own"),), by_loss=True)
     _, metrics = fljax.simulate(averaging, HYPER, federation, key, 1, sampling=own_sampling)
