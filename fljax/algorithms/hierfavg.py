@@ -84,9 +84,11 @@ def hierfavg(
         combine: how an edge combines its clients' models; the cloud averages.
 
     Raises:
-        ValueError: ``edge`` names an edge that does not exist. ``init`` raises it if there are more edges than clients,
-            or if ``edge`` does not have one entry per client.
+        ValueError: ``edge`` is no tuple, or names an edge that does not exist. ``init`` raises it if there are more
+            edges than clients, or if ``edge`` does not have one entry per client.
     """
+    if edge is not None and not np.iterable(edge):
+        raise ValueError(f"edge={edge!r} is not a tuple; give the edge of each client, such as (0, 0, 1)")
     for place in edge or ():
         if not (isinstance(place, Integral) and 0 <= place < n_edges):
             raise ValueError(

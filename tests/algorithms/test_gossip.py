@@ -24,7 +24,7 @@ from fljax.types import Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, simulate
 from tests.algorithms.test_oracles import LR, MOMENTUM, WORK, assert_models, assert_sent, reference, rounds_of, run  # noqa: F401
-from tests.slow import slow
+from tests.slow import slow, slow_rows
 
 weights, gap_of = jax.jit(metropolis), jax.jit(spectral_gap)
 
@@ -188,11 +188,12 @@ def test_clients_draw_their_contacts_independently_and_equally_often(key):
 @pytest.mark.parametrize("mixing", ["after", *slow("replace")])
 def test_dpsgd_by_contacts(key, model, federation, reference, mixing):  # noqa: F811
     """Of the links that the library draws, each of which carries two models."""
-    models, sent = reference.everyone(), []
+    models, sent, gaps = reference.everyone(), [], []
     for number, cohort in enumerate(reference.rounds()):
         ids, n = np.array([i for i, *_ in cohort]), len(cohort)
         round_key = jax.random.fold_in(reference.keys.server, number)
         drawn = np.asarray(contacted(round_key, ids, ~np.eye(n, dtype=bool), np.ones(n, bool), 1))
+        gaps.append(gap_of(weights(drawn, np.ones(n, bool)), np.ones(n, bool)))
         sent.append(dict(zip(ids.tolist(), (130.0 * drawn.sum(axis=1)).tolist(), strict=True)))
         trained = {i: reference.train(models[i], i, k) for i, k, _ in cohort}
         for a, i in enumerate(ids):
@@ -203,7 +204,9 @@ def test_dpsgd_by_contacts(key, model, federation, reference, mixing):  # noqa: 
         dpsgd.Hyper(lr=LR, momentum=MOMENTUM),
     )
     assert_models(run(algorithm, hyper, federation, key)[0], models)
-    assert_sent(rounds_of(algorithm, hyper, federation, key)[1], "uplink", sent)
+    metrics = rounds_of(algorithm, hyper, federation, key)[1]
+    assert_sent(metrics, "uplink", sent)
+    np.testing.assert_allclose(metrics["spectral_gap"], gaps, atol=1e-5)
 
 
 def test_pairs_that_replace_models_swap_them(key, model, federation):
@@ -221,20 +224,24 @@ def test_pairs_that_replace_models_swap_them(key, model, federation):
     np.testing.assert_array_equal(metrics["uplink"], 130)
 
 
-@pytest.mark.parametrize("lam", [0.0, 0.7])
-def test_pgossip_and_its_limit_of_training_alone(key, model, federation, reference, lam):  # noqa: F811
+@pytest.mark.parametrize(("lam", "contacts"), [(0.0, None), (0.7, None), *slow_rows((0.7, 1))])
+def test_pgossip_and_its_limit_of_training_alone(key, model, federation, reference, lam, contacts):  # noqa: F811
     graph, models = graph_of("torus", 8), reference.everyone()
-    for cohort in reference.rounds():
+    for number, cohort in enumerate(reference.rounds()):
         ids, old_models = [i for i, *_ in cohort], [dict(params) for params in models]
-        for i, k, _ in cohort:
-            neighbours = [j for j in ids if graph[i, j]]
+        adjacent = graph[np.ix_(ids, ids)]
+        if contacts is not None:
+            round_key = jax.random.fold_in(reference.keys.server, number)
+            adjacent = np.asarray(contacted(round_key, np.array(ids), adjacent, np.ones(len(ids), bool), contacts))
+        for a, (i, k, _) in enumerate(cohort):
+            neighbours = [ids[b] for b in np.flatnonzero(adjacent[a])]
             m = (
                 oracle.average([old_models[j] for j in neighbours], [1.0] * len(neighbours))
                 if neighbours
                 else old_models[i]
             )
             models[i] = reference.train(old_models[i], i, k, mu=lam, anchor=m)
-    algorithm = pgossip(model, WORK, graph="torus")
+    algorithm = pgossip(model, WORK, graph="torus", contacts=contacts)
     hyper = fljax.pgossip.Hyper(lr=LR, momentum=MOMENTUM, lam=lam)
     assert_models(run(algorithm, hyper, federation, key)[0], models)
 

@@ -66,11 +66,11 @@ def test_hierfavg_in_numpy(key, model, federation, reference, weighting, deploye
             edges, mass = [w] * N_EDGES, np.zeros(N_EDGES)
     assert place != PLACE or seen == [1, 2, 0, 3, 2, 0, 0, 2, 1, 1, 1, 3]  # the premise: some edges had nobody
     method = hierfavg(model, WORK, N_EDGES, edge=place, weighting=weighting, deployed=deployed)
-    models, state = run(method, numbers(cloud_every=2.0), with_only(federation), key)
+    models, state = run(method, numbers(cloud_every=1.6), with_only(federation), key)  # rounded
     assert_models(models, [edges[j] for j in place] if deployed == "edge" else [w] * 8)
     assert_models(state.server.centers, edges)
     np.testing.assert_array_equal(state.server.kept.weight, mass)
-    metrics = rounds_of(method, numbers(cloud_every=2.0), with_only(federation), key)[1]
+    metrics = rounds_of(method, numbers(cloud_every=2.4), with_only(federation), key)[1]
     np.testing.assert_array_equal(metrics["edge_uplink"], sent)
     np.testing.assert_array_equal(metrics["edge_downlink"], received)
     np.testing.assert_array_equal((metrics["uplink"], metrics["downlink"]), P)
@@ -165,6 +165,7 @@ def test_where_clients_are(key):
     assert counted[:2] == [[0, 0, 0, 1, 1, 2, 2], [0, 1, 2, 0, 1, 2, 0]]
     assert counted[2] != counted[0]
     assert sorted(counted[2]) == counted[0]
+    np.testing.assert_array_equal(edges_of(key, 3, 3, "turns"), [0, 1, 2])
     groups = np.asarray(linear_groups(6, 3).group)
     np.testing.assert_array_equal(edges_of(key, 6, 3, "blocks"), groups)
 
@@ -212,6 +213,7 @@ def test_what_is_refused(key, model, work, federation):
             "edge has an entry 3; with n_edges=3 give whole numbers 0 to 2",
         ),
         ({"edge": (0, 1, 0.5)}, "edge has an entry 0.5; with n_edges=2"),
+        ({"edge": 1}, "edge=1 is not a tuple; give the edge of each client, such as"),
         ({"assignment": "nearest"}, "assignment='nearest' is unknown; choose one of 'blocks', 'turns', 'random'"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -15,6 +15,7 @@ from fljax.client.map import AT_ONCE, MANY
 from fljax.data.synthetic import linear_groups
 from fljax.devices.mesh import over_devices
 from fljax.models import cnn, mlp, resnet18
+from fljax.rounds import power_of_choice
 from fljax.rounds.named_samplings import poisson, uniform
 from fljax.run.plan import Probe, Speed, _candidates, _fit, plan, step_flops
 from fljax.run.privacy import with_target
@@ -56,6 +57,15 @@ def test_a_rounds_work_is_that_of_as_many_clients_as_are_drawn_on_average(make_p
     """Places are kept for more."""
     flops_of_quarter, flops_of_all = (make_plan(quick=True, sampling=poisson(share)).flops for share in (0.25, 1.0))
     assert flops_of_quarter == pytest.approx(flops_of_all / 4)
+
+
+@pytest.mark.slow
+def test_rounds_whose_clients_are_asked_for_losses_are_foretold_to_take_longer(make_plan):
+    asked, not_asked = (
+        make_plan(quick=True, sampling=sampling).rounds_per_second
+        for sampling in (power_of_choice(0.25, candidates=4), uniform(0.25))
+    )
+    assert asked < 0.9 * not_asked
 
 
 @pytest.mark.slow
