@@ -161,16 +161,16 @@ def test_losses_of_some_examples_are_drawn_for_each_client_in_each_round(key, fe
     assert (abs(in_another_round - of_all) > 1e-6).sum() == 8  # the fifth client has two examples in all
 
 
-@pytest.mark.parametrize(("candidates", "n_asked"), [(1.1, 11), (1.11, 12), (2.0, 20), (5.0, 20)])
+@pytest.mark.parametrize(("candidates", "n_asked"), [(1.1, 77), (1.11, 78), (2.0, 140), (5.0, 140)])
 def test_candidates_are_so_many_per_participant_rounded_up_at_most_all(candidates, n_asked):
-    """1.1 times 10 is 11, though as floating-point numbers a little more."""
+    """1.1 times 70 is 77, though as floating-point numbers a little more."""
     asked = []
 
     def loss(ids, _):
         asked.extend(ids.tolist())
         return jnp.zeros(ids.shape)
 
-    power_of_choice(0.5, candidates).draw(jax.random.key(0), jnp.int32(0), jnp.ones(20, jnp.int32), 10, loss)
+    power_of_choice(0.5, candidates).draw(jax.random.key(0), jnp.int32(0), jnp.ones(140, jnp.int32), 70, loss)
     assert len(set(asked)) == len(asked) == n_asked
 
 
@@ -281,7 +281,7 @@ def test_who_does_not_answer_sends_no_loss_and_is_not_chosen(key, federation):
 
 
 def test_who_is_not_available_is_missing_if_it_was_chosen_without_its_loss(key, federation):
-    """Twice limited, a client is available with the product of the probabilities."""
+    """Whichever of two limits it does not keep."""
     some_examples = []
 
     def draw(key, round, size, n, loss):
@@ -293,7 +293,7 @@ def test_who_is_not_available_is_missing_if_it_was_chosen_without_its_loss(key, 
         return losses_given(ids)
 
     own_sampling = Sampling(draw, lambda n_clients: 2, (("sampling", "own"),), by_loss=True)
-    sampling = with_availability(with_availability(own_sampling, [0.5] * 4 + [1] * 5), [1] * 4 + [0.5] * 5)
+    sampling = with_availability(with_availability(own_sampling, [0.5] * 5 + [1] * 4), [1] * 5 + [0.5] * 4)
     sampling = with_deadline(sampling, [1] * 9, 1)
 
     @jax.jit
