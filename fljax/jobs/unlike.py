@@ -45,13 +45,18 @@ def these_differ(configs: Mapping[str, Config]) -> list[str]:
     differences = {}
     for key in dict.fromkeys(key for settings in flat_configs.values() for key in settings):
         part = key.partition(".")[0]
-        if part != key and part in differences:  # another partition has other settings
-            continue
-        runs_by_value: dict[str, list[str]] = {}
+        alike: dict[Any, list[str]] = {}  # another partition has other settings: each is compared with its like
         for name, settings in flat_configs.items():
-            runs_by_value.setdefault(" ".join(words_of(settings.get(key))), []).append(name)
-        if len(runs_by_value) > 1:
-            differences[key] = ", ".join(f"{value} ({', '.join(names)})" for value, names in runs_by_value.items())
+            alike.setdefault(settings.get(part) if part != key else None, []).append(name)
+        texts = []
+        for names_alike in alike.values():
+            runs_by_value: dict[str, list[str]] = {}
+            for name in names_alike:
+                runs_by_value.setdefault(" ".join(words_of(flat_configs[name].get(key))), []).append(name)
+            if len(runs_by_value) > 1:
+                texts += [f"{value} ({', '.join(names)})" for value, names in runs_by_value.items()]
+        if texts:
+            differences[key] = ", ".join(texts)
     text = "; ".join(f"{written(key)} {values}" for key, values in differences.items())
     return [f"runs differ in {', '.join(map(written, differences))}: {text}"] if differences else []
 

@@ -758,6 +758,7 @@ def test_methods_are_compared_on_clients_that_never_took_part(comparison, tmp_pa
 
 
 def test_a_partition_of_another_name_is_told_by_its_name():
+    """One of the same name by its settings, whatever else is compared."""
     iid = {"partition": {"name": "iid", "n_clients": 5}, "model": {"name": "mlp", "hidden": [3, 4]}, "rounds": 2}
     skewed = {"partition": {"name": "dirichlet", "n_clients": 6}, "model": {"name": "mlp", "hidden": [3]}}
     assert these_differ({"a": iid, "b": skewed, "c": {}}) == [
@@ -765,6 +766,13 @@ def test_a_partition_of_another_name_is_told_by_its_name():
         "model.hidden 3 4 (a), 3 (b)"
     ]
     assert these_differ({"a": iid, "b": iid | {"seed": 3, "fedavg": {"lr": 3}}}) == these_differ({"a": iid}) == []
+    few, many, some = (
+        {"sampling": {"name": "power_of_choice", **own}} for own in ({"d": 2}, {"d": 3}, {"d": 3, "b": 8})
+    )
+    assert these_differ({"a": {"sampling": {"name": "uniform"}}, "b": few, "c": many, "d": some}) == [
+        "runs differ in sampling, sampling.d, sampling.b: sampling uniform (a), power_of_choice (b, c, d); "
+        "sampling.d 2 (b), 3 (c, d); sampling.b None (b, c), 8 (d)"
+    ]
     later = {"ignored_column": [], "common_test": False}  # off: as it was before there were the settings
     assert these_differ({"a": iid, "b": iid | later}) == []
     even = skewed | {"partition": skewed["partition"] | {"iid_share": 0.0, "unset": []}}
