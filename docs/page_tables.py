@@ -28,7 +28,7 @@ TABLES: Mapping[tuple[str, str], Callable[[], str]] = {
     ("methods", "methods"): methods_table,
     ("methods", "bricks"): partial(written.table_of, "brick"),
     ("choosing", "choosing"): lambda: written.choosing_table(costs.of_methods()),
-    ("hostile_and_slow", "samplings"): partial(written.table_of, "sampling"),
+    ("participation", "samplings"): partial(written.table_of, "sampling"),
     ("own_data", "partitions"): partial(written.table_of, "partition"),
     ("own_data", "models"): partial(written.table_of, "model"),
     ("leaderboards", "pfllib"): boards.pfllib_page,

@@ -120,7 +120,7 @@ def test_the_page_on_own_data_quotes_the_measured_scales():
 def test_the_page_on_attackers_quotes_its_table():
     with (RESULTS / "clients" / "hostile" / "table.csv").open() as file:
         rows = {(row["method"], row["defence"], row["attack"]): float(row["accuracy"]) for row in csv.DictReader(file)}
-    text = " ".join((FOLDER.parent / "docs" / "hostile_and_slow.md").read_text().split())
+    text = " ".join((FOLDER.parent / "docs" / "attacks_and_privacy.md").read_text().split())
     assert f"FedAvg has accuracy {rows['fedavg', 'fools_gold', 'label_flip']:.3f} with it" in text
 
 
@@ -153,7 +153,7 @@ def test_the_page_on_slow_clients_quotes_the_measured_stragglers():
     for line in read(RESULTS / "slow_clients" / "stragglers-synthetic_1_1.csv"):
         if line["metric"] == "accuracy_micro":
             accuracies[line["setting"], line["method"]].append(float(line["value"]))
-    text = (FOLDER.parent / "docs" / "hostile_and_slow.md").read_text()
+    text = (FOLDER.parent / "docs" / "participation.md").read_text()
     methods = list(dict.fromkeys(method for _, method in accuracies))
     assert len(methods) == 4
     for share in ("0", "0.5", "0.9"):
