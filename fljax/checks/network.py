@@ -17,6 +17,7 @@ from fljax.checks.arguments import check_key
 from fljax.checks.state import begun, deployed
 from fljax.data.federation import minibatch
 from fljax.data.labels import are_classes
+from fljax.data.validation import check_common
 from fljax.models.linen import ParamsError
 from fljax.models.scored import check_scores, is_validated
 from fljax.models.task import task_of
@@ -43,6 +44,7 @@ def check_subjects(algorithm: Algorithm, federation: Federation, key: Key) -> No
         )
     check_key(key)
     _check_there(federation)
+    check_common(federation)
     about, x = dict(algorithm.about.model), federation.train.pool.x
     input_shape, shape = about.get("input_shape"), x.shape[1:]
     check_takes(algorithm.about.model, x.dtype)

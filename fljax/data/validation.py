@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jax import Array
 
@@ -40,17 +41,40 @@ def _check_group(group: np.ndarray, n_clients: int) -> None:
         raise ValueError(f"group has {values}; number the groups 0, 1, 2, ..., or leave it out")
 
 
+def check_common(federation: Federation) -> None:
+    """Checks that only the tests have one row of `ClientData.index` for all clients; a method reads a client's own row.
+
+    Raises:
+        ValueError: the training or validation split has, or clients are tested on different numbers of examples.
+    """
+    for name in ("train", "val"):
+        if (data := getattr(federation, name)) is not None and data.is_common:
+            raise ValueError(f"{name}.index has 1 row for {data.n_clients} clients; give one for each")
+    check_common_size("test", federation.test)
+
+
+def check_common_size(name: str, data: ClientData) -> None:
+    """Raises ValueError if clients that share their rows have different numbers of examples; sizes that are traced or
+    on several hosts are not checked."""
+    is_known = not isinstance(data.size, jax.core.Tracer) and getattr(data.size, "is_fully_addressable", True)
+    if not data.is_common or not is_known:
+        return
+    size = np.asarray(data.size)
+    if len(np.unique(size[size > 0])) > 1:
+        raise ValueError(
+            f"{name}.index has one row for all clients, of sizes {size.min()} to {size.max()}; give one size"
+        )
+
+
 def _check_split_of_clients(name: str, data: ClientData, n_clients: int) -> None:
     size = np.asarray(data.size)
     if n_clients == 0 or len(size) != n_clients:
         raise ValueError(f"{name} has {len(size)} clients and train {n_clients}; give all splits the same, at least 1")
     n_rows, is_test = data.index.shape[0], name == "test"
     if n_rows != n_clients and not (is_test and n_rows == 1):
-        raise ValueError(f"{name}.index has {n_rows} rows for {n_clients} clients; give one for each")
-    if data.is_common and len(np.unique(size[size > 0])) > 1:
-        raise ValueError(
-            f"{name}.index has one row for all clients, of sizes {size.min()} to {size.max()}; give one size"
-        )
+        rows = "row" + "s" * (n_rows != 1)
+        raise ValueError(f"{name}.index has {n_rows} {rows} for {n_clients} clients; give one for each")
+    check_common_size(name, data)
     if is_test and not size.any():
         raise ValueError("no client has test examples; give some")
     if name != "test" and (size < 1).any():  # a client without test examples is not tested

@@ -49,13 +49,15 @@ def at_home(federation: Federation, mesh: Mesh, images: Any = None) -> Federatio
 
     Client i lives on device ``i // ceil(clients / devices)`` of the mesh's axis "clients". A host reads only the rows
     of the clients on its own devices; labels and index tables are whole everywhere. A round moves the cohort's examples
-    to the devices that train them, and none if all clients participate.
+    to the devices that train them, and none if all clients participate. A test set that all clients share is whole on
+    every device.
 
     Args:
         federation: as a partition returns it, the same on every host.
         mesh: of all hosts' devices.
         images: source of the pool's ``x``, read row by row, such as ``np.load(path, mmap_mode="r")``; the partition may
-            then have been made with labels and any placeholder for ``x``. None: the pool's own.
+            then have been made with labels and any placeholder for ``x``. None: the pool's own. A test set that all
+            clients share has its own examples.
 
     Raises:
         ValueError: the federation changes over the rounds.
@@ -65,7 +67,9 @@ def at_home(federation: Federation, mesh: Mesh, images: Any = None) -> Federatio
         raise ValueError("the federation changes over the rounds, so its examples cannot stay in place; keep it whole")
 
     def moved(data: ClientData | None) -> ClientData | None:
-        return None if data is None else _at_home(data, mesh, data.pool.x if images is None else images)
+        if data is None or data.is_common:
+            return on_all_devices(data, mesh)
+        return _at_home(data, mesh, data.pool.x if images is None else images)
 
     moved_splits = {name: moved(getattr(federation, name)) for name in ("train", "val", "test")}
     public, group, triggered = on_all_devices((federation.public, federation.group, federation.triggered), mesh)
@@ -73,7 +77,7 @@ def at_home(federation: Federation, mesh: Mesh, images: Any = None) -> Federatio
 
 
 def _at_home(data: ClientData, mesh: Mesh, images: Any) -> ClientData:
-    index, size, labels = (np.asarray(value) for value in (data.with_own_rows().index, data.size, data.pool.y))
+    index, size, labels = (np.asarray(value) for value in (data.index, data.size, data.pool.y))
     n_devices = mesh.shape[CLIENTS]
     share = -(-len(size) // n_devices)
     is_example = np.arange(index.shape[1]) < size[:, None]

@@ -28,14 +28,19 @@ def drifting(federation: Federation, drift: Drift) -> Federation:
         drift: of `DRIFTS`.
 
     Raises:
-        ValueError: ``drift`` is not a `Drift`, the federation changes already, no client would be present, the drift
-            does not fit the data, or its `Timeline` does not fit the federation.
+        ValueError: ``drift`` is not a `Drift`, the federation changes already, its clients share one test set, no
+            client would be present, the drift does not fit the data, or its `Timeline` does not fit the federation.
     """
     check_kind("drift", drift, Drift, "call one of fljax.drift, such as fljax.drift.arrive(share=0.5, start=3)")
     if drift.timeline is None:
         return federation
     if federation.stages is not None:
         raise ValueError("the federation changes over the rounds already; give one drift")
+    if federation.test.is_common:
+        raise ValueError(
+            f"{drift.name}: a drift changes each client's tests, but all clients share one test set; give clients "
+            "with test examples of their own"
+        )
     timeline = _checked(drift, drift.timeline(federation), federation.train.n_clients)
     if not timeline.there.any(axis=1).all():
         raise ValueError(f"{drift.name}: no client would be present; choose a smaller share")

@@ -18,6 +18,7 @@ from fljax.checks.network import check_tested
 from fljax.client.map import check_table
 from fljax.client.measure import Score, client_sums
 from fljax.client.objectives import checked_losses
+from fljax.data.validation import check_common_size
 from fljax.metrics.regression import Predict, evaluate_regression, mean_over
 from fljax.metrics.scoring import client_scores, weighted
 from fljax.models.task import as_targets, check_width, scores_of, task_of
@@ -84,11 +85,13 @@ def _evaluate_classes(predict: Predict, models: ModelTable, data: ClientData, lo
 
 @checked_kinds
 def check_given(models: ModelTable, data: ClientData) -> None:
-    """Raises ValueError if ``models`` are no `ModelTable`, a row number is out of range, or ``data`` is no split.
+    """Raises ValueError if ``models`` are no `ModelTable`, a row number is out of range, or ``data`` is no split or has
+    one row for clients of different sizes.
 
-    Traced row numbers are not checked; -1 means no model.
+    Traced row numbers and sizes are not checked; -1 means no model.
     """
     check_table(models)
+    check_common_size("data", data)
     n_rows = tree.n_rows(models.params)
     if n_rows == 1 or isinstance(models.row, jax.core.Tracer):
         return

@@ -12,6 +12,7 @@ from fljax.client.measure import client_sums
 from fljax.data.common_tests import training_on_tests
 from fljax.data.holdout import clients_of
 from fljax.data.validation import validate
+from fljax.devices.hosts import at_home
 from fljax.devices.mesh import over_devices
 from fljax.drift import drifting
 from fljax.metrics.confusion import confusion_matrices
@@ -77,6 +78,13 @@ def test_a_federation_that_changes_is_refused(federation):
     changing = drifting(federation, fljax.drift.DRIFTS["swap_labels"]())
     with pytest.raises(ValueError, match="the clients of the federation change over the rounds"):
         fljax.with_common_test(changing, EXAMPLES)
+
+
+@pytest.mark.parametrize("name", ["swap_labels", "arrive"])
+def test_a_drift_of_clients_with_one_test_set_is_refused(federation, name):
+    common = fljax.with_common_test(federation, EXAMPLES)
+    with pytest.raises(ValueError, match=f"{name}: a drift changes each client's tests, but all clients share one"):
+        drifting(common, fljax.drift.DRIFTS[name]())
 
 
 def table_of(model, n_models, key):
@@ -197,9 +205,35 @@ def test_clients_train_on_their_own_tests_if_they_are_tested_on_others(federatio
 
 def test_only_tests_may_have_one_row_and_of_one_size(federation):
     train = federation.train._replace(index=federation.train.index[:1])
-    with pytest.raises(ValueError, match=r"train\.index has 1 rows for 9 clients; give one for each"):
+    with pytest.raises(ValueError, match=r"train\.index has 1 row for 9 clients; give one for each"):
         validate(federation._replace(train=train))
     test = fljax.with_common_test(federation, EXAMPLES).test
     sizes = test.size.at[0].set(29)
     with pytest.raises(ValueError, match=r"test\.index has one row for all clients, of sizes 29 to 30; give one size"):
         validate(federation._replace(test=test._replace(size=sizes)))
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_a_run_on_one_row_of_all_is_refused(model, federation, key, split):
+    algorithm, test = fljax.fedavg(model, WORK), fljax.with_common_test(federation, EXAMPLES).test
+    with pytest.raises(ValueError, match=rf"{split}\.index has 1 row for 9 clients; give one for each"):
+        fljax.simulate(algorithm, fljax.fedavg.Hyper(), federation._replace(**{split: test}), key, 1)
+
+
+def test_tests_of_different_sizes_on_one_row_are_refused(model, federation, key):
+    """In a run and outside: each model is tested once, with one size."""
+    algorithm, test = fljax.fedavg(model, WORK), fljax.with_common_test(federation, EXAMPLES).test
+    unequal = test._replace(size=test.size.at[3].set(7))
+    with pytest.raises(ValueError, match=r"test\.index has one row for all clients, of sizes 7 to 30; give one size"):
+        fljax.simulate(algorithm, fljax.fedavg.Hyper(), federation._replace(test=unequal), key, 1)
+    with pytest.raises(ValueError, match=r"data\.index has one row for all clients, of sizes 7 to 30; give one size"):
+        evaluate(algorithm.predict, table_of(model, 3, key), unequal, algorithm.loss)
+
+
+def test_examples_at_home_leave_the_test_set_whole(federation):
+    """It has images of its own, and one row on every device."""
+    common = fljax.with_common_test(federation, EXAMPLES)
+    with over_devices(jax.devices()[:2]) as mesh:
+        test = at_home(common, mesh, np.asarray(common.train.pool.x)).test
+    assert test.is_common
+    chex.assert_trees_all_equal(jax.device_get(test), jax.device_get(common.test))
