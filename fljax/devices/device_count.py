@@ -34,6 +34,7 @@ def enough_devices(
     participation: float = 1.0,
     evaluate_every: int = 1,
     begun: Iterable[int] = (),
+    several_models: float = 1.0,
 ) -> Sequence[Device] | None:
     """The devices for a job's methods: only the first if more are not worthwhile, see `may_use_fewer`; None: all.
 
@@ -45,6 +46,8 @@ def enough_devices(
         participation: share of the clients in a round.
         evaluate_every: rounds from one test to the next.
         begun: numbers of devices with which parts of the job began; the first is used again if there are as many.
+        several_models: share of the methods that do not deploy one model for all. Tests of a single model on examples
+            that all clients share are one device's work, however many there are.
     """
     if not may_use_fewer():
         return None
@@ -54,6 +57,7 @@ def enough_devices(
         return devices[:n_devices_before]
     epochs = [1 if work is None else work.epochs for work in works]
     trained, tested = participation * float(np.mean(epochs)), 1 / evaluate_every
+    tested *= several_models if federation.test.is_common else 1
     seconds = n_rounds * seconds_of_work(model, federation, trained, tested)
     return None if seconds * (1 - 1 / len(devices)) > _SECONDS_OF_A_MESH else devices[:1]
 

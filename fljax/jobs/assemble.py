@@ -179,6 +179,7 @@ def devices_of(
         n_runs: number of runs of each method in one program.
     """
     n_clients, run = len(federation.train.size), job.run
+    kinds = [getattr(find("algorithm", word), "kind", None) for word in job.methods.values()]
     return enough_devices(
         model,
         federation,
@@ -187,6 +188,7 @@ def devices_of(
         participation=make_sampling(job).of(n_clients).size / n_clients,
         evaluate_every=run.evaluate_every,
         begun=[n_devices for n_devices in begun if n_devices],
+        several_models=sum(kind != "one model" for kind in kinds) / len(kinds),
     )
 
 

@@ -8,11 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fljax
 from fljax.cli import main
 from fljax.data.synthetic import linear_groups
 from fljax.devices import device_count, mesh
 from fljax.devices.device_count import enough_devices, seconds_of_work
 from fljax.folder.checkpoint import standing_of
+from fljax.jobs import assemble
+from fljax.jobs.job import read_job
+from fljax.jobs.parts import make_parts
 from fljax.models import logistic_regression
 from fljax.run.sweep.parts import n_devices_of
 from fljax.types import Work
@@ -57,6 +61,28 @@ def test_more_work_takes_more_devices(federation):
     assert n_rounds_of_turn[1] / n_rounds_of_turn[0] == pytest.approx(4, rel=0.2)
     assert devices_for([Work(20, 8), Work(1, 8)], n_rounds_of_turn[0]) == jax.devices()[:1]  # by the methods' mean
     assert devices_for([None], n_rounds_of_turn[2]) is None  # one epoch
+
+
+def test_one_model_s_test_on_one_set_is_not_divided(federation, monkeypatch):
+    """Of several models each device tests some."""
+    monkeypatch.setattr(device_count, "may_use_fewer", lambda: True)
+    tested = []
+    monkeypatch.setattr(device_count, "seconds_of_work", lambda *arguments: tested.append(arguments[3]) or 0.0)
+    common = fljax.with_common_test(federation, federation.test.pool)
+    for clients in (federation, common):
+        for share in (0.0, 0.5, 1.0):
+            enough_devices(MODEL, clients, [Work(1, 8)], 1, evaluate_every=2, several_models=share)
+    assert tested == [0.5, 0.5, 0.5, 0.0, 0.25, 0.5]
+
+
+@pytest.mark.parametrize(("methods", "share"), [("fedavg ifca", 0.5), ("fedavg+median", 0.0), ("standalone", 1.0)])
+def test_methods_with_one_model_are_told(monkeypatch, methods, share):
+    shares = []
+    monkeypatch.setattr(assemble, "enough_devices", lambda *_, several_models, **__: shares.append(several_models))
+    job = read_job(["--algorithm", *methods.split(), "--partition", "iid", "--n-clients", "3", "--common-test"])
+    federation, _ = make_parts(job)
+    assemble.devices_of(job, MODEL, federation)
+    assert shares == [share]
 
 
 @pytest.mark.usefixtures("divided")
