@@ -21,7 +21,7 @@ USAGE = """usage: fljax data list
   prepare   downloads a data set of TensorFlow Datasets; needs the network and the extra 'prepare'
 """
 OWN_DATA = ("data", *OF_OWN_DATA)
-SHOW = {name: RUN[name] for name in ("dataset", "data_folder", *OWN_DATA, "partition", "seed")}
+SHOW = {name: RUN[name] for name in ("dataset", "data_folder", *OWN_DATA, "partition", "common_test", "seed")}
 SHOW["file"] = Parameter((("str",),), "partition.png", "file name of the picture")
 
 
@@ -69,7 +69,8 @@ def draw_partition(job: Job) -> None:
     title = f"{data_name(run)}, {run.partition}, {len(size)} clients, seed {run.seed}"
     draw(federation, Path(file), title)
     groups = "" if federation.group is None else f" in {int(federation.group.max()) + 1} groups"
-    print(f"{len(size)} clients{groups}, {size.min()} to {size.max()} training examples each; drawn in {file}")
+    tests = f", tested on the same {len(federation.test.pool.y)}" if run.common_test else ""
+    print(f"{len(size)} clients{groups}, {size.min()} to {size.max()} training examples each{tests}; drawn in {file}")
 
 
 def prepare_set(arguments: Sequence[str]) -> None:

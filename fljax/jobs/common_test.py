@@ -25,9 +25,11 @@ def check_common_test(job: Job) -> None:
             f"--common-test with --drift {run.drift}: it changes the clients' tests; leave one of them out"
         )
     if run.partition == "natural" or fraction is None:
-        whose = "its users" if run.partition == "natural" else "clients, as it has no test_fraction"
+        names = "data" if run.data is not None else "data set"
+        whose = f"the clients that the {names} names" if run.partition == "natural" else "clients"
+        reason = "" if run.partition == "natural" else ", as it has no test_fraction"
         raise ValueError(
-            f"--common-test with --partition {run.partition}: the test examples go to {whose}; choose a "
+            f"--common-test with --partition {run.partition}: the test examples go to {whose}{reason}; choose a "
             "partition of the training examples alone, such as iid or dirichlet"
         )
     for name, nobody in _UNUSED.items():

@@ -25,7 +25,7 @@ NOT_SWEPT = {
 
 CONDITIONS = (
     *("dataset", "data", "client_column", "label_column", "split_column", "task"),
-    *("partition", "attack", "drift", "clock", "dropout", "stragglers", "least_effort"),
+    *("common_test", "partition", "attack", "drift", "clock", "dropout", "stragglers", "least_effort"),
 )
 """Settings, with those of a partition, an attack, a drift and a clock, of what a method faces: nobody chooses these."""
 

@@ -19,11 +19,15 @@ def notes_of(
     baseline: str,
     brief: bool,
 ) -> list[str]:
-    """Lines under a table: settings in which its runs differ, clusters, results that were left out, methods without
-    pairs, the number of pairs of the others, and differences that are equal on all seeds."""
+    """Lines under a table: what its runs were tested on if not on each client's own examples, settings in which they
+    differ, clusters, results that were left out, methods without pairs, the number of pairs of the others, and
+    differences that are equal on all seeds."""
     from fljax.report.comparison import clusters_found, left_out
 
-    lines = these_differ({name: config_of(group[0]) for name, group in groups.items()})
+    configs = {name: config_of(group[0]) for name, group in groups.items()}
+    are_common = all(config_of(run).get("common_test") for group in groups.values() for run in group)
+    lines = ["all clients are tested on one set (--common-test)"] if are_common else []
+    lines += these_differ(configs)
     if len(groups) > 1:
         methods = {label: next(iter(by_seed.values())).name for label, by_seed in results.items()}
         lines += not_alike({label: _with_nones(config[label].get(name, {})) for label, name in methods.items()})

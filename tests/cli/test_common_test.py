@@ -1,6 +1,7 @@
 """`--common-test`: the partition splits the training images alone, and all clients are tested on the test images."""
 
 import csv
+import re
 import tomllib
 from pathlib import Path
 
@@ -89,6 +90,7 @@ def test_a_folder_keeps_its_tests(fljax, refused):
     assert fljax(*arguments, "--common-test", "--folder", "x")[0] == 0
     assert "tested on the same 360" in fljax("run", "--folder", "x", "--rounds", "3")[1]
     assert len(load_run("x")["fedavg"].metrics["loss"]) == 3
+    assert fljax("show", "x")[1].splitlines()[-1] == "all clients are tested on one set (--common-test)"
     message = refused("run", "--folder", "x", "--common-test", "false")
     assert "x holds results with --common-test true, not false; choose another --folder" in message
 
@@ -103,6 +105,7 @@ def test_show_tells_runs_with_one_test_set_apart(fljax):
     shown = fljax("show", "x", "y")[1]
     assert "runs differ in common-test" in shown
     assert "common-test true\n" in shown  # the head of a table of its own
+    assert shown.count("all clients are tested on one set") == 1
 
 
 @pytest.mark.slow
@@ -120,6 +123,17 @@ def test_all_commands_take_it(fljax):
         scores = [float(row["accuracy_macro"]) * 360 for row in csv.DictReader(file)]
     assert len(set(scores)) == 2
     np.testing.assert_allclose(scores, np.round(scores), atol=1e-3)  # of 360 images, the same for all clients
+    words = ("--algorithm", "fedavg", *SMALL, "--outer.common-test", "true", "false")
+    out = fljax("sweep", *words, "--lr", "0.5", "0.05", "--folder", "both")[1]
+    assert re.findall("best with common_test=(true|false): lr=", out) == ["true", "false"]  # a test is not a choice
+
+
+def test_the_picture_of_a_partition_is_of_the_training_images(fljax, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("fljax.data.draw.draw", lambda federation, *_: drawn.append(federation))
+    out = fljax("data", "show", "--partition", "iid", "--n-clients", "3", "--common-test", "--file", "x.png")[1]
+    assert out == "3 clients, 479 to 479 training examples each, tested on the same 360; drawn in x.png\n"
+    assert drawn[0].test.is_common
 
 
 def test_own_data_is_tested_on_what_its_split_column_says(tmp_path, monkeypatch):
@@ -148,6 +162,7 @@ def test_own_data_is_tested_on_what_its_split_column_says(tmp_path, monkeypatch)
 
 
 OTHER = "choose a partition of the training examples alone, such as iid or dirichlet"
+NAMED = "the clients that the data set names"
 SPLIT = f"the test examples go to clients, as it has no test_fraction; {OTHER}"
 
 
@@ -161,7 +176,7 @@ SPLIT = f"the test examples go to clients, as it has no test_fraction; {OTHER}"
         ),
         (
             "--dataset synthetic_1_1 --partition natural",
-            f"--common-test with --partition natural: the test examples go to its users; {OTHER}",
+            f"--common-test with --partition natural: the test examples go to {NAMED}; {OTHER}",
         ),
         (
             "--partition iid --drift swap_labels",
