@@ -17,7 +17,8 @@ def with_common_test(federation: Federation, examples: Examples, clients: Sequen
     """``federation`` whose clients are tested on all of ``examples``, not on test examples of their own.
 
     `accuracy_macro` is then the mean over clients of the accuracy of the model that a client is tested with. A model
-    that several clients hold is tested once, and the clients share one row of `ClientData.index`.
+    that several clients hold is tested once, and the clients share one row of `ClientData.index`. Test examples of
+    their own are no longer used, unless `fljax.data.common_tests.training_on_tests` adds them to their training before.
 
     Args:
         federation: the clients and their data; it does not change over the rounds.
