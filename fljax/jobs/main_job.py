@@ -14,7 +14,8 @@ MAIN_JOB, MAIN_NUMBERS = (Path(__file__).with_name(name) for name in ("main_job.
 OF_OWN_DATA = (*OF_COLUMNS, "task")
 """Settings that describe the user's own data."""
 OF_PUBLIC_DATA = ("fedtsdp",)
-"""Methods of the main job that need examples at the server, which data that names its clients does not have."""
+"""Methods of the main job that need examples at the server: with data that names its clients, or one test set for all,
+it has none."""
 
 
 def numbers_of_main_job(layers: Sequence[Layer]) -> Layer:
@@ -25,7 +26,8 @@ def numbers_of_main_job(layers: Sequence[Layer]) -> Layer:
 
 
 def own_defaults(layers: Sequence[Layer]) -> list[Layer]:
-    """The changes of the main job for data that names its clients: a data set of users, or the user's own data.
+    """The changes of the main job for data that names its clients, a data set of users or the user's own data, and for
+    one test set for all clients.
 
     Raises:
         ValueError: both a client column and a partition are given, or columns are named without data.
@@ -35,7 +37,11 @@ def own_defaults(layers: Sequence[Layer]) -> list[Layer]:
     if (last(layers, "data") or ["None"]) == ["None"]:
         _check_no_own_columns(layers)
         has_users = (last(layers, "dataset") or [""])[0] in OF_USERS
-        return [[("partition", ["natural"]), without_public]] if has_users else []
+        if has_users:
+            return [[("partition", ["natural"]), without_public]]
+        common_test = last(layers, "common_test")
+        is_common = common_test is not None and RUN["common_test"].read("common_test", common_test)
+        return [[without_public]] if is_common else []
     partition = last(layers[1:], "partition") or ["natural"]
     if partition != ["natural"] and (last(layers, "client_column") or ["None"]) != ["None"]:
         raise ValueError(f"--partition {partition[0]}: --client-column names the clients already; give one of the two")

@@ -49,6 +49,13 @@ def test_the_users_of_a_data_set_are_its_clients_unless_a_partition_is_chosen():
     assert read_job(["--dataset", "mnist"]).run.partition == "rotated_groups"
 
 
+@pytest.mark.parametrize(("words", "has_public"), [("", False), ("true", False), ("false", True)])
+def test_one_test_set_for_all_leaves_out_what_needs_public_examples(words, has_public):
+    job = read_job(["--partition", "iid", "--common-test", *words.split()])
+    assert "fedavg" in job.run.algorithm
+    assert ("fedtsdp" in job.run.algorithm) is has_public
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
