@@ -8,7 +8,7 @@ import pytest
 
 import fljax
 from fljax.client.map import map_clients
-from fljax.client.measure import client_sums
+from fljax.client.measure import client_loss, client_sums
 from fljax.data.common_tests import training_on_tests
 from fljax.data.holdout import clients_of
 from fljax.data.validation import validate
@@ -57,6 +57,7 @@ def test_one_client_is_enough_for_one_model(model, federation, key):
     ("examples", "clients", "message"),
     [
         (EXAMPLES, [9], r"clients=\[9\] are not ids of clients; give some of 0 to 8"),
+        (EXAMPLES, [0, -1], r"clients=\[0, -1\] are not ids"),
         (EXAMPLES, [], r"clients=\[\] are not ids"),
         (EXAMPLES, [True], r"clients=\[True\] are not ids"),
         (
@@ -91,6 +92,12 @@ def table_of(model, n_models, key):
     """Models with different parameters, held in turn."""
     params = jax.vmap(model.init)(jax.random.split(key, n_models))
     return ModelTable(params, jnp.arange(9, dtype=jnp.int32) % n_models)
+
+
+def logits_of(model, models):
+    """(models, examples, classes) in double precision."""
+    apply = jax.jit(jax.vmap(lambda params: model.apply(params, EXAMPLES.x, None)[0]))
+    return np.asarray(apply(models.params), float)
 
 
 @pytest.mark.parametrize("n_models", [3, *slow(1, 9)])
@@ -165,6 +172,28 @@ def test_sums_on_two_devices_and_side_by_side_are_those_of_own_rows(model, feder
         np.testing.assert_allclose(sums, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_what_each_client_has_besides_its_model_counts(model, federation, key):
+    """Then the function is called for each client, however few models there are."""
+    data, models = fljax.with_common_test(federation, EXAMPLES).test, table_of(model, 3, key)
+    offset = np.arange(9, dtype=np.float32)
+
+    def fn(pool, index, size, params, offset):
+        return model.apply(params, pool.x[index], None)[0].sum() + 100 * offset
+
+    sums = jax.jit(lambda models: map_clients(fn, data, models, offset))(models)
+    of_model = logits_of(model, models).sum((1, 2))
+    np.testing.assert_allclose(sums, np.tile(of_model, 3) + 100 * offset, rtol=1e-4, atol=1e-3)
+
+
+def test_a_single_model_is_that_of_all_whatever_their_row_numbers(model, federation, key):
+    data, models = fljax.with_common_test(federation, EXAMPLES).test, table_of(model, 1, key)
+    other_rows = models._replace(row=jnp.arange(9, dtype=jnp.int32) - 1)
+    losses = jax.jit(lambda models: client_loss(model, models, data))(other_rows)
+    (logits,) = logits_of(model, models)
+    expected = (np.log(np.exp(logits).sum(1)) - logits[np.arange(30), EXAMPLES.y]).mean()
+    np.testing.assert_allclose(losses, np.full(9, expected), rtol=1e-5)
+
+
 def test_personal_models_do_not_copy_the_row(key):
     """Of 400 clients with 2,000 examples, copies would be 3.2 MB."""
     pool = fljax.Examples(jnp.zeros((2000, 1)), jnp.zeros(2000, jnp.int32))
@@ -180,6 +209,7 @@ def test_held_out_clients_and_a_trigger_keep_one_row(federation, key):
     common = fljax.with_common_test(federation, EXAMPLES)
     some = clients_of(common, np.array([2, 5, 8]))
     assert (some.test.index.shape, some.test.size.tolist()) == ((1, 30), [30, 30, 30])
+    assert not clients_of(common, np.array([2])).test.is_common  # there is nobody to share with
     attack = fljax.attacks.backdoor(target=1, width=2, share=0.3)
     _, attacked, ids = fljax.attacks.attacked(
         fljax.standalone(fljax.models.mlp((4, 4, 1), (8,), 4), WORK), common, attack
@@ -196,8 +226,11 @@ def test_clients_train_on_their_own_tests_if_they_are_tested_on_others(federatio
     for i in range(9):
         before = [np.asarray(part.index[i, : part.size[i]]) for part in (federation.train, federation.test)]
         np.testing.assert_array_equal(trained.train.index[i, : trained.train.size[i]], np.concatenate(before))
-    with pytest.raises(ValueError, match="test examples are in another pool"):
-        training_on_tests(fljax.with_common_test(federation, EXAMPLES))
+    train, test = federation.train, federation.test
+    one_row = test._replace(index=test.index[:1], size=jnp.full(9, 2, jnp.int32))
+    for other in (one_row, test._replace(pool=fljax.Examples(*train.pool))):
+        with pytest.raises(ValueError, match="test examples are in another pool"):
+            training_on_tests(federation._replace(test=other))
     changing = drifting(federation, fljax.drift.DRIFTS["swap_labels"]())
     with pytest.raises(ValueError, match="the clients of the federation change over the rounds"):
         training_on_tests(changing)
