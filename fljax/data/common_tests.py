@@ -47,13 +47,15 @@ def training_on_tests(federation: Federation) -> Federation:
     """``federation`` whose clients train on their own test examples too, for when they are tested on others.
 
     Raises:
-        ValueError: the test examples are in another pool than the training examples, or the federation changes over the
-            rounds.
+        ValueError: the clients share one test set already, the test examples are in another pool than the training
+            examples, or the federation changes over the rounds.
     """
     train, test = federation.train, federation.test
     if federation.stages is not None:
         raise ValueError("the clients of the federation change over the rounds; give one that stays as it is")
-    if train.pool is not test.pool or test.is_common:
+    if test.is_common:
+        raise ValueError("all clients share one test set; give the federation as it was before with_common_test")
+    if train.pool is not test.pool:
         raise ValueError("the clients' test examples are in another pool than their training examples; give one pool")
     tables = [(np.asarray(split.index), np.asarray(split.size)) for split in (train, test)]
     by_client = [[index[i, : size[i]] for index, size in tables] for i in range(train.n_clients)]

@@ -227,10 +227,10 @@ def test_clients_train_on_their_own_tests_if_they_are_tested_on_others(federatio
         before = [np.asarray(part.index[i, : part.size[i]]) for part in (federation.train, federation.test)]
         np.testing.assert_array_equal(trained.train.index[i, : trained.train.size[i]], np.concatenate(before))
     train, test = federation.train, federation.test
-    one_row = test._replace(index=test.index[:1], size=jnp.full(9, 2, jnp.int32))
-    for other in (one_row, test._replace(pool=fljax.Examples(*train.pool))):
-        with pytest.raises(ValueError, match="test examples are in another pool"):
-            training_on_tests(federation._replace(test=other))
+    with pytest.raises(ValueError, match="share one test set; give the federation as it was before with_common_test"):
+        training_on_tests(fljax.with_common_test(federation, EXAMPLES))
+    with pytest.raises(ValueError, match="test examples are in another pool"):
+        training_on_tests(federation._replace(test=test._replace(pool=fljax.Examples(*train.pool))))
     changing = drifting(federation, fljax.drift.DRIFTS["swap_labels"]())
     with pytest.raises(ValueError, match="the clients of the federation change over the rounds"):
         training_on_tests(changing)
