@@ -119,7 +119,7 @@ def show_results(
     summary.save_table(folder / "clients.csv", clients, read_again=True)
     from fljax.report.figures import save_figures  # already imported in the background, see `run_all`
 
-    save_figures(outcomes, group, folder / "plots")
+    save_figures(outcomes, group, folder / "plots", common_test=job.run.common_test)
     print(f"results in {folder}: config.toml, summary.csv, clients.csv, plots/, one folder per method")
     return rows
 

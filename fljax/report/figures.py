@@ -12,12 +12,17 @@ from fljax.report import plots, summary
 
 
 def save_figures(
-    outcomes: Mapping[str, summary.Outcome], group: np.ndarray | None, folder: Path, *, pdf: bool = False
+    outcomes: Mapping[str, summary.Outcome],
+    group: np.ndarray | None,
+    folder: Path,
+    *,
+    pdf: bool = False,
+    common_test: bool = False,
 ) -> None:
     """Saves learning curves and clients of all methods, and for each method that has them its clusters by group and its
-    map of models."""
+    map of models. With ``common_test`` the axes say that all clients are tested on one set."""
     folder.mkdir(parents=True, exist_ok=True)
-    _save_curves(outcomes, folder, pdf)
+    _save_curves(outcomes, folder, pdf, " on one test set for all" if common_test else "")
     for name, outcome in outcomes.items():
         label = summary.final_label(outcome)
         if label is not None:
@@ -31,24 +36,27 @@ def save_figures(
             plots.save(figure, folder / f"models_{name}.png", pdf=pdf)
 
 
-def _save_curves(outcomes: Mapping[str, summary.Outcome], folder: Path, pdf: bool) -> None:
-    """Saves the figures that show all methods; also over simulated time if clients have a clock."""
+def _save_curves(outcomes: Mapping[str, summary.Outcome], folder: Path, pdf: bool, tests: str) -> None:
+    """Saves the figures that show all methods; also over simulated time if clients have a clock. ``tests`` is what they
+    are tested on, if not on their own examples."""
+    kind = "" if tests else "test "
     metrics = {name: outcome.metrics for name, outcome in outcomes.items()}
     measures = measures_of(next(iter(metrics.values())))
     for name, ylabel, file in (
-        (None, f"test {measures.word}", "learning_curves"),
-        ("test_loss", "test loss", "losses"),
+        (None, f"{kind}{measures.word}{tests}", "learning_curves"),
+        ("test_loss", f"{kind}loss{tests}", "losses"),
     ):
         curves = {method: summary.curve(run, name) for method, run in metrics.items()}
         plots.save(plots.learning_curves(curves, ylabel), folder / f"{file}.png", pdf=pdf)
     with_clock = {name: run for name, run in metrics.items() if "simulated_seconds" in run}
     if with_clock:
         curves = {name: summary.curve(run, seconds=True) for name, run in with_clock.items()}
-        figure = plots.learning_curves(curves, f"test {measures.word}", xlabel="simulated seconds")
+        figure = plots.learning_curves(curves, f"{kind}{measures.word}{tests}", xlabel="simulated seconds")
         plots.save(figure, folder / "simulated_time.png", pdf=pdf)
     client_metric = f"client_{measures.kind}"
     last_tests = {name: np.asarray(run[client_metric][-1]) for name, run in metrics.items()}
-    plots.save(plots.over_clients(last_tests, f"client's test {measures.word}"), folder / "clients.png", pdf=pdf)
+    figure = plots.over_clients(last_tests, f"client's {kind}{measures.word}{tests}")
+    plots.save(figure, folder / "clients.png", pdf=pdf)
 
 
 def model_map(name: str, outcome: summary.Outcome, label: np.ndarray | None, group: np.ndarray | None) -> plots.Figure:

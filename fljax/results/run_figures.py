@@ -22,7 +22,7 @@ def save_figures_of(folder: Path, figures: Path) -> None:
         n_clients = len(next(iter(outcomes.values())).deployed.row)
         n_new = max(len(read_new_tests(result.folder).get("group", ())) for result in run.results.values())
         group = groups_of(folder / "clients.csv", run.client_rows(), n_clients, n_clients + n_new)
-        save_figures(outcomes, group, figures, pdf=True)
+        save_figures(outcomes, group, figures, pdf=True, common_test=bool(run.config.get("common_test")))
 
 
 def groups_of(file: Path, rows: Sequence[dict[str, Any]], n_clients: int, n_all: int) -> Any:

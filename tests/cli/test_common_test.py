@@ -11,6 +11,8 @@ import pytest
 from fljax import load, load_run, remake
 from fljax.jobs.job import read_job
 from fljax.jobs.parts import make_parts
+from fljax.report import plots
+from fljax.results.run_figures import save_figures_of
 
 SMALL = ("--partition", "dirichlet", "--n-clients", "5", "--model", "logistic_regression", "--epochs", "1")
 SMALL += ("--lr", "0.5", "--rounds", "2")
@@ -85,9 +87,17 @@ def check_predictions(fljax, test, run):
         assert share == pytest.approx(run["standalone"].metrics["client_accuracy"][-1, int(client)], abs=1e-6)
 
 
-def test_a_folder_keeps_its_tests(fljax, refused):
-    arguments = ("run", "--algorithm", "fedavg", *SMALL)
+def test_a_folder_keeps_its_tests(fljax, refused, monkeypatch):
+    arguments, labels = ("run", "--algorithm", "fedavg", *SMALL), {}
+    monkeypatch.setattr(
+        plots, "save", lambda figure, file, **_: labels.update({file.stem: figure.axes[0].get_ylabel()})
+    )
     assert fljax(*arguments, "--common-test", "--folder", "x")[0] == 0
+    assert labels == {
+        "learning_curves": "accuracy on one test set for all",
+        "losses": "loss on one test set for all",
+        "clients": "client's accuracy on one test set for all",
+    }
     assert "tested on the same 360" in fljax("run", "--folder", "x", "--rounds", "3")[1]
     assert len(load_run("x")["fedavg"].metrics["loss"]) == 3
     assert fljax("show", "x")[1].splitlines()[-1] == "all clients are tested on one set (--common-test)"
@@ -96,7 +106,7 @@ def test_a_folder_keeps_its_tests(fljax, refused):
 
 
 @pytest.mark.slow
-def test_show_tells_runs_with_one_test_set_apart(fljax):
+def test_show_tells_runs_with_one_test_set_apart(fljax, monkeypatch):
     arguments = ("run", "--algorithm", "fedavg", *SMALL)
     for folder, words in (("x", ("--common-test",)), ("y", ())):
         assert fljax(*arguments, *words, "--folder", folder)[0] == 0
@@ -106,6 +116,11 @@ def test_show_tells_runs_with_one_test_set_apart(fljax):
     assert "runs differ in common-test" in shown
     assert "common-test true\n" in shown  # the head of a table of its own
     assert shown.count("all clients are tested on one set") == 1
+    labels = []
+    monkeypatch.setattr(plots, "save", lambda figure, file, **_: labels.append(figure.axes[0].get_ylabel()))
+    for folder in ("x", "y"):
+        save_figures_of(Path(folder), Path("figures"))
+    assert [label for label in labels if "loss" in label] == ["loss on one test set for all", "test loss"]
 
 
 @pytest.mark.slow
