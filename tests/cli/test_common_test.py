@@ -43,6 +43,15 @@ def test_clients_share_the_training_images_and_the_server_has_none():
     np.testing.assert_array_equal(np.sort(np.concatenate(rows)), np.arange(1437))
 
 
+@pytest.mark.parametrize("partition", ["dirichlet_prior", "few_shot"])
+def test_partitions_of_all_images_get_the_training_images_alone(partition):
+    """Else clients would train on what they are tested on."""
+    federation, _ = make_parts(read_job(["--partition", partition, "--n-clients", "4", "--common-test"]))
+    (train, _), (index, size) = load("digits"), map(np.asarray, federation.train[1:])
+    used = index[np.arange(index.shape[1]) < size[:, None]]
+    assert {x.tobytes() for x in np.asarray(federation.train.pool.x)[used]} <= {x.tobytes() for x in train.x}
+
+
 @pytest.mark.slow
 def test_every_client_is_tested_on_the_test_images_of_which_it_has_none(fljax):
     """Of a global and a personal method, with a validation split, new clients, an attack with a trigger and a score."""

@@ -94,6 +94,18 @@ def table_of(model, n_models, key):
     return ModelTable(params, jnp.arange(9, dtype=jnp.int32) % n_models)
 
 
+def with_one_left_out(models):
+    """Of several models client 7 has none."""
+    row = np.array(models.row)
+    row[7] = -1
+    return models._replace(row=jnp.asarray(row))
+
+
+def untested(n_models):
+    """The clients that are not named for the test of `clients=[0, 1, 2, 4, 7, 8]`, or have no model of several."""
+    return [i in (3, 5, 6) or (i == 7 and n_models > 1) for i in range(9)]
+
+
 def logits_of(model, models):
     """(models, examples, classes) in double precision."""
     apply = jax.jit(jax.vmap(lambda params: model.apply(params, EXAMPLES.x, None)[0]))
@@ -103,27 +115,29 @@ def logits_of(model, models):
 @pytest.mark.parametrize("n_models", [3, *slow(1, 9)])
 def test_one_row_of_all_equals_a_row_for_each_client(model, federation, key, n_models):
     """In every metric and a score, also of clients that are not tested."""
-    scored, models = fljax.scored(model, "auc"), table_of(model, n_models, key)
+    scored, models = fljax.scored(model, "auc"), with_one_left_out(table_of(model, n_models, key))
     algorithm = fljax.fedavg(scored, WORK)
     common = fljax.with_common_test(federation, EXAMPLES, clients=[0, 1, 2, 4, 7, 8]).test
     each = common.with_own_rows()
     assert (common.index.shape, each.index.shape) == ((1, 30), (9, 30))
     tests = [evaluate(algorithm.predict, models, data, algorithm.loss) for data in (common, each)]
-    assert np.isnan(tests[0]["client_auc"]).tolist() == [i in (3, 5, 6) for i in range(9)]
+    assert np.isnan(tests[0]["client_auc"]).tolist() == untested(n_models)
     chex.assert_trees_all_close(*tests, rtol=1e-6)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_models", [1, 3, 9])
 def test_outputs_and_confusion_matrices_on_one_row_are_those_on_a_row_for_each(model, federation, key, n_models):
-    algorithm, models = fljax.fedavg(model, WORK), table_of(model, n_models, key)
+    algorithm, models = fljax.fedavg(model, WORK), with_one_left_out(table_of(model, n_models, key))
     common = fljax.with_common_test(federation, EXAMPLES, clients=[0, 1, 2, 4, 7, 8]).test
     each = common.with_own_rows()
     outputs = [predictions(algorithm.predict, models, data) for data in (common, each)]
-    assert np.isnan(outputs[0]).all((1, 2)).tolist() == [i in (3, 5, 6) for i in range(9)]
+    assert np.isnan(outputs[0]).all((1, 2)).tolist() == untested(n_models)
     chex.assert_trees_all_close(*outputs, rtol=1e-6)
     matrices = [confusion_matrices(algorithm.predict, models, data, 4) for data in (common, each)]
-    assert np.asarray(matrices[0]).sum((1, 2)).tolist() == [30 * (i not in (3, 5, 6)) for i in range(9)]
+    assert np.asarray(matrices[0]).sum((1, 2)).tolist() == [
+        30 * (not is_left_out) for is_left_out in untested(n_models)
+    ]
     np.testing.assert_array_equal(*matrices)
 
 
