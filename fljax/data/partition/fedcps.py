@@ -104,7 +104,8 @@ def dirichlet_prior(
     prior = rng.dirichlet(np.full(len(class_sizes), alpha), size=n_clients)
     size = np.full(n_clients, len(labels) // n_clients)
     if sigma:
-        least = sum(share > 0 for share in split)  # one example for each split
+        # One example for each split; if there are not so many, `build` says so.
+        least = min(sum(share > 0 for share in split), len(labels) // n_clients)
         size = log_normal_sizes(rng, len(labels), n_clients, sigma, least)
     counts = _hand_out(rng, prior, class_sizes, size)
     return build(pool, take(rng, labels, counts), split, seed, stratify=False)
