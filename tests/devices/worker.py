@@ -1,6 +1,7 @@
 """One of several processes of `test_hosts.py`: runs methods over all devices of all hosts and on one, and compares.
 
-python -m tests.devices.worker DEVICES HOSTS HOST PORT METHOD...     prints the largest difference of each method
+python -m tests.devices.worker DEVICES HOSTS HOST PORT METHOD...     prints the largest difference of each method,
+                                                                     "sweep" or "common test"
 python -m tests.devices.worker DEVICES HOSTS HOST PORT --folder X    a long run of FedAvg into a folder
 python -m tests.devices.worker DEVICES HOSTS HOST PORT --search X    a search into a folder, twice
 python -m tests.devices.worker DEVICES HOSTS HOST PORT --plan        prints what a plan foretells and what is compiled
@@ -88,6 +89,14 @@ def compare(name, federation, distributed):
     return max(difference(run.metrics[metric], expected[metric]) for metric in expected)
 
 
+def compare_common_test(federation):
+    """As `compare`, with one test set for all clients, against one device where each client has a row of its own."""
+    common = fljax.with_common_test(federation, Examples(*(part[:20] for part in federation.train.pool)))
+    of_one_device = common._replace(test=common.test.with_own_rows())
+    places = common, at_home(common, device_mesh())
+    return max(compare(name, of_one_device, clients) for name in ("fedavg", "ifca", "standalone") for clients in places)
+
+
 def compare_sweep(federation):
     """As `compare`, for a sweep over groups of two devices, each group's examples spread over its two."""
     algorithm = CASES["fedavg"].make(mlp(input_shape=(4, 4, 1), hidden=(6,), n_classes=4), Work(epochs=2, batch_size=8))
@@ -168,7 +177,8 @@ def main(n_devices, n_hosts, host, port, *arguments):
             os._exit(2)  # a host that waits for the dead to say goodbye would wait for ever
         return
     for name in arguments:
-        largest = compare_sweep(federation) if name == "sweep" else compare(name, federation, distributed)
+        special = {"sweep": compare_sweep, "common test": compare_common_test}.get(name)
+        largest = special(federation) if special else compare(name, federation, distributed)
         print(json.dumps({name: largest}), flush=True)
         jax.clear_caches()  # the programs of all methods for eight devices do not fit into one process's mappings
 
