@@ -10,6 +10,7 @@ from fljax.jobs.sweep import read_sweep
 from fljax.jobs.sweep_settings import as_words
 from fljax.report.summary import Row
 from fljax.results.joined_sweeps import Joined, join_sweeps, save_joined
+from fljax.results.notes import ON_ONE_SET
 from fljax.run.sweep.shown import as_table, count_lines, verdict_lines
 from fljax.run.sweep.table import by_point
 
@@ -29,6 +30,8 @@ def show_sweeps(folders: Sequence[Path], options: Mapping[str, str]) -> None:
     print(as_table(points, joined.metric, joined.split).text)
     for line in count_lines(points, joined.rows):
         print(line)
+    if joined.split == "test" and all(words.get("common_test") == ["true"] for words in joined.settings):
+        print(ON_ONE_SET)
     if "out" in options:
         save_joined(joined, Path(options["out"]))
         print(f"written to {options['out']}")

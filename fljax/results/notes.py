@@ -9,6 +9,8 @@ from fljax.jobs.layers import STEPS
 from fljax.jobs.unlike import in_words, not_alike, these_differ
 from fljax.results.groups import config_of, label_of
 
+ON_ONE_SET = "all clients are tested on one set (--common-test)"
+
 
 def notes_of(
     groups: dict[str, list[Any]],
@@ -26,7 +28,7 @@ def notes_of(
 
     configs = {name: config_of(group[0]) for name, group in groups.items()}
     are_common = all(config_of(run).get("common_test") for group in groups.values() for run in group)
-    lines = ["all clients are tested on one set (--common-test)"] if are_common else []
+    lines = [ON_ONE_SET] if are_common else []
     lines += these_differ(configs)
     if len(groups) > 1:
         methods = {label: next(iter(by_seed.values())).name for label, by_seed in results.items()}

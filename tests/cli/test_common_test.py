@@ -147,9 +147,11 @@ def test_all_commands_take_it(fljax):
         scores = [float(row["accuracy_macro"]) * 360 for row in csv.DictReader(file)]
     assert len(set(scores)) == 2
     np.testing.assert_allclose(scores, np.round(scores), atol=1e-3)  # of 360 images, the same for all clients
+    assert "all clients are tested on one set (--common-test)\n" in fljax("show", "s")[1]
     words = ("--algorithm", "fedavg", *SMALL, "--outer.common-test", "true", "false")
     out = fljax("sweep", *words, "--lr", "0.5", "0.05", "--folder", "both")[1]
     assert re.findall("best with common_test=(true|false): lr=", out) == ["true", "false"]  # a test is not a choice
+    assert "all clients are tested" not in fljax("show", "both")[1]
 
 
 def test_the_picture_of_a_partition_is_of_the_training_images(fljax, monkeypatch):
