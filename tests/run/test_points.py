@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fljax
-from fljax.rounds import sampling
+from fljax.rounds import named_samplings
 from fljax.rounds.uplink.private import AdaptiveClientDPHyper, ClientDPHyper, DPSGDHyper
 from fljax.run.privacy import check_noise, epsilons, with_target
 from fljax.run.sweep import draw, grid, log_spaced, log_uniform, spaced, stack, uniform
@@ -105,14 +105,14 @@ def test_what_is_no_sweep_is_refused(make, message):
 
 @pytest.mark.slow
 def test_each_point_with_a_target_has_the_noise_of_its_own_run():
-    arguments = sampling.poisson(0.5), Work(1, 8), 3
+    arguments = named_samplings.poisson(0.5), Work(1, 8), 3
     points = grid(ClientDPHyper(target_epsilon=8.0), delta=(1e-5, 1e-3))
     expected = [with_target(point(points, i), *arguments).noise_multiplier for i in range(2)]
     np.testing.assert_allclose(with_targets(points, *arguments).noise_multiplier, expected, rtol=1e-6)
 
 
 def test_each_private_point_has_the_epsilon_of_its_own_run():
-    arguments = sampling.poisson(0.5), Work(1, 8), 3
+    arguments = named_samplings.poisson(0.5), Work(1, 8), 3
     points = grid(ClientDPHyper(), noise_multiplier=(1.0, 2.0), delta=(1e-5, 1e-3))
     epsilons_by_point = epsilons_of_points(points, *arguments)
     np.testing.assert_allclose(epsilons_by_point, [epsilons(point(points, i), *arguments) for i in range(4)], rtol=1e-6)
@@ -137,7 +137,9 @@ def test_noise_on_counts_is_more_than_half_of_all_noise():
 def test_a_private_point_is_refused_as_its_run_is(points, message):
     bad_point = point(points, 1)
     with pytest.raises(ValueError, match=message):
-        epsilons(with_target(bad_point, sampling.uniform(), Work(1, 8), 3), sampling.uniform(), Work(1, 8), 3)
+        epsilons(
+            with_target(bad_point, named_samplings.uniform(), Work(1, 8), 3), named_samplings.uniform(), Work(1, 8), 3
+        )
     with pytest.raises(ValueError, match=message):
-        with_targets(points, sampling.uniform(), Work(1, 8), 3)
-    assert with_targets(point(points, 0), sampling.uniform(), Work(1, 8), 3).target_epsilon is None
+        with_targets(points, named_samplings.uniform(), Work(1, 8), 3)
+    assert with_targets(point(points, 0), named_samplings.uniform(), Work(1, 8), 3).target_epsilon is None
