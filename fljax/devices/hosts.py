@@ -84,7 +84,7 @@ def _at_home(data: ClientData, mesh: Mesh, images: Any) -> ClientData:
     homes = [slice(d * share, (d + 1) * share) for d in range(n_devices)]
     rows = [np.unique(index[home][is_example[home]]) for home in homes]
     n_rows = max(max(map(len, rows)), 1)
-    new_index, y = np.zeros_like(index), np.zeros(n_devices * n_rows, np.int32)
+    new_index, y = np.zeros_like(index), np.zeros((n_devices * n_rows, *labels.shape[1:]), labels.dtype)
     for d, home in enumerate(homes):
         positions = np.searchsorted(rows[d], index[home]).clip(0, max(len(rows[d]) - 1, 0)) + d * n_rows
         new_index[home] = np.where(is_example[home], positions, d * n_rows)

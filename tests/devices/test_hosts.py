@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -158,6 +159,16 @@ def test_examples_live_with_their_clients(federation):
     assert reads[0] == needed_rows[0]
     assert reads[1] == needed_rows[1]
     assert at_devices.train.pool.x.addressable_shards[0].data.shape[0] * 2 == x.shape[0]
+
+
+@pytest.mark.parametrize("shape", [(), (3,)], ids=["targets", "several labels"])
+def test_labels_of_every_kind_come_home(federation, shape):
+    y = np.random.default_rng(0).random((len(federation.train.pool.y), *shape), np.float32)
+    data = federation.train._replace(pool=federation.train.pool._replace(y=jnp.asarray(y)))
+    home = at_home(federation._replace(train=data), device_mesh()).train
+    for client, size in enumerate(np.asarray(data.size)):
+        rows, home_rows = (np.asarray(split.index)[client, :size] for split in (data, home))
+        np.testing.assert_array_equal(np.asarray(home.pool.y)[home_rows], y[rows], strict=True)
 
 
 @pytest.mark.parametrize(
