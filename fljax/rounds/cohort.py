@@ -87,9 +87,8 @@ def cohort_of(
     n_missing = None
     if sampling.timing is not None and sampling.timing.deadline is not None:
         # The draw from above, including clients that do not come: the compiler merges the two.
-        ids_sampled, is_sampled = (sampling.ask or sampling.draw)(*given, *_losses(sampling, loss, [], federation))
-        is_sampled = is_sampled if federation.there is None else is_sampled & federation.there[ids_sampled]
-        n_missing = is_sampled.sum(dtype=jnp.int32) - active.sum(dtype=jnp.int32)
+        asking = (sampling.ask or sampling.draw)(*given, *_losses(sampling, loss, [], federation))
+        n_missing = _n_there(federation, *asking) - active.sum(dtype=jnp.int32)
     expected = sampling.expected(n_clients, dropout)
     effort = None if sampling.effort is None else sampling.effort(keys.ids, ids)
     return Cohort(
@@ -105,6 +104,12 @@ def cohort_of(
         effort,
         candidates,
     )
+
+
+def _n_there(federation: Federation, ids: Array, is_sampled: Array) -> Array:
+    """() int32 number of sampled clients that the federation has in this round."""
+    is_sampled = is_sampled if federation.there is None else is_sampled & federation.there[ids]
+    return is_sampled.sum(dtype=jnp.int32)
 
 
 def _losses(sampling: Sampling, loss: Losses | None, asked: list[Array], federation: Federation) -> list[Losses]:
