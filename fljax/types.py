@@ -8,6 +8,8 @@ import numpy as np
 import optax
 from jax import Array, named_scope
 
+from fljax.shown import repr_with_shapes, with_choices
+
 AnyArray = Array | np.ndarray
 """An array of JAX or NumPy: what a function takes that returns JAX's `Array`."""
 Params = Any
@@ -20,16 +22,6 @@ Metrics = dict[str, Array]
 """A flat dict of metrics: ``()`` or ``(cohort,)`` for a round; with a leading axis over rounds for a run."""
 
 
-def _repr_with_shapes(self: Any) -> str:
-    """The repr with arrays as dtype and shape, such as "x=float32[120,6]", without fields that are None."""
-
-    def shown(value: Any) -> str:
-        return f"{value.dtype}{[*value.shape]}".replace(" ", "") if hasattr(value, "dtype") else repr(value)
-
-    fields = (f"{name}={shown(value)}" for name, value in self._asdict().items() if value is not None)
-    return f"{type(self).__name__}({', '.join(fields)})"
-
-
 class _ExampleFields(NamedTuple):
     x: Array  # (examples, ...): uint8 pixels (height, width, channels), float32 features, or int32 tokens
     y: Array  # (examples,) int32 classes; float32 (examples,) or (examples, outputs) regression targets, or 0s and 1s
@@ -39,7 +31,7 @@ class Examples(_ExampleFields):
     """A labelled set: ``Examples(x, y)``, of arrays of JAX or NumPy."""
 
     __slots__ = ()
-    __repr__ = _repr_with_shapes
+    __repr__ = repr_with_shapes
     if TYPE_CHECKING:  # the constructor takes more than the fields' type says
 
         def __new__(cls, x: Array | np.ndarray, y: Array | np.ndarray) -> Self:  # noqa: D102
@@ -53,7 +45,7 @@ class Batch(NamedTuple):
     y: Array  # (batch,) int32, or float32 like the pool's y
     weight: Array  # (batch,) float32, 0 or 1 unless a method weights examples
 
-    __repr__ = _repr_with_shapes
+    __repr__ = repr_with_shapes
 
 
 class ClientData(NamedTuple):
@@ -63,7 +55,7 @@ class ClientData(NamedTuple):
     index: Array  # (clients, capacity) int32 row numbers in the pool, beyond `size` padding; or (1, capacity): of all
     size: Array  # (clients,) int32
 
-    __repr__ = _repr_with_shapes
+    __repr__ = repr_with_shapes
 
     @property
     def n_clients(self) -> int:
@@ -94,7 +86,7 @@ class Federation(NamedTuple):
     there: Array | None = None  # (clients,) bool: who can participate; None: all
     stages: "Stages | None" = None  # changes over the rounds, see `fljax.drift`; the other fields are the first stage
 
-    __repr__ = _repr_with_shapes
+    __repr__ = repr_with_shapes
 
 
 class Rows(NamedTuple):
@@ -103,7 +95,7 @@ class Rows(NamedTuple):
     index: Array  # (stages, clients, capacity) int32
     size: Array  # (stages, clients) int32
 
-    __repr__ = _repr_with_shapes
+    __repr__ = repr_with_shapes
 
 
 class Stages(NamedTuple):
@@ -116,7 +108,7 @@ class Stages(NamedTuple):
     group: Array | None  # (stages, clients) int32
     there: Array  # (stages, clients) bool
 
-    __repr__ = _repr_with_shapes
+    __repr__ = repr_with_shapes
 
 
 class Halves(NamedTuple):
@@ -148,6 +140,11 @@ class Model(NamedTuple):
     loss: ExampleLoss = optax.softmax_cross_entropy_with_integer_labels  # minimised in training, and used in tests
     about: Description = ()  # the network's own choices: its name, sizes and dtype
 
+    def __repr__(self) -> str:
+        choices = dict(self.about)
+        name = choices.pop("network", "Model")
+        return with_choices(str(name), choices or {"layers": self.layers})
+
 
 class Work(NamedTuple):
     """A client's local work in a round; static."""
@@ -166,6 +163,8 @@ class Trained(NamedTuple):
     loss: Array  # (clients,) mean over the processed examples, at the parameters before each step
     ok: Array  # (clients,) bool; False: the result was not finite, `params` is the initial model and must not count
 
+    __repr__ = repr_with_shapes
+
 
 class Cohort(NamedTuple):
     """The participants of one round."""
@@ -182,6 +181,8 @@ class Cohort(NamedTuple):
     effort: Array | None = None  # (cohort,) share of its local work that each client does, in (0, 1]; None: all
     candidates: Array | None = None  # (m,) int32 ids of the clients asked for their loss, -1: absent; None: nobody
 
+    __repr__ = repr_with_shapes
+
     @property
     def n_clients(self) -> int:
         """Number of places: participants, those that dropped out, and empty places."""
@@ -194,6 +195,8 @@ class State(NamedTuple):
     server: Any  # no client axis, unless the paper's server keeps a table of clients
     clients: Any  # every leaf (clients, ...); () if the method keeps nothing per client
 
+    __repr__ = repr_with_shapes
+
 
 class Upload(NamedTuple):
     """The participants' messages in a round, between the clients' and the server's half."""
@@ -202,6 +205,8 @@ class Upload(NamedTuple):
     params: Stacked  # (cohort, ...) that part, trained
     weight: Array  # (cohort,) omega_i; 0: does not count
     rest: Any = ()  # other inputs of the server's half of the round
+
+    __repr__ = repr_with_shapes
 
 
 class Exchange(NamedTuple):
@@ -238,6 +243,8 @@ class ModelTable(NamedTuple):
     params: Stacked  # (rows, ...), or (1, ...) for a leaf that all rows share
     row: Array  # (clients,) int32
 
+    __repr__ = repr_with_shapes
+
     def part(self, name: str) -> "ModelTable":
         """The subtree ``name`` of every client's model."""
         return self._replace(params=self.params[name])
@@ -253,7 +260,7 @@ class About(NamedTuple):
     numbers: tuple[str, ...] = ()  # names of its Hyper's fields; empty: unknown
 
     def __repr__(self) -> str:
-        return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.choices)})"
+        return with_choices(self.name, dict(self.choices))
 
 
 class Algorithm(NamedTuple):

@@ -2,7 +2,8 @@
 
 ::
 
-    {sealed, other_names} <- {ranges, choices, files} <- {static_values, argument_kinds, types, numbers, placement}
+    {sealed, shown, other_names} <- {ranges, choices, files}
+    {ranges, choices, files} <- {static_values, argument_kinds, types, numbers, placement}
     {types, numbers, placement} <- {tree, keys}
     {tree <- matrices, keys, scores} <- {data, models, server}
     {data, models, server} <- client <- rounds <- {algorithms, checks, devices}
@@ -29,6 +30,7 @@ LAYER = {
     "argument_kinds": 1,
     "files": 0,
     "sealed": -1,
+    "shown": -1,
     "other_names": -1,
     "static_values": 1,
     "types": 1,

@@ -23,6 +23,7 @@ from fljax.rounds.combine import Combining, as_combine, mean
 from fljax.rounds.joining import new_client_rounds
 from fljax.rounds.local import Local, local_of
 from fljax.rounds.sharing import GLOBAL_AND_OWN, WHOLE, Sharing
+from fljax.shown import repr_with_shapes
 from fljax.types import (
     Algorithm,
     ClientData,
@@ -48,6 +49,8 @@ class ServerState(NamedTuple):
 
     shared: Params
     memory: Any
+
+    __repr__ = repr_with_shapes
 
 
 class ReceivedModels(NamedTuple):

@@ -28,6 +28,7 @@ from fljax.rounds.joining import join_cluster
 from fljax.rounds.local import Local, local_of
 from fljax.rounds.round_metrics import NOT_A_CLUSTER
 from fljax.server.inherit import inherit
+from fljax.shown import repr_with_shapes
 from fljax.types import (
     Algorithm,
     ClientData,
@@ -52,6 +53,8 @@ class Clusters(NamedTuple):
     label: Array  # (clients,) int32 a, of all clients of the federation; -1: in no cluster
     kept: Any = ()  # the state of a rule
     memory: Any = ()  # (clusters, ...) the state of `combine`
+
+    __repr__ = repr_with_shapes
 
 
 class Sent(NamedTuple):

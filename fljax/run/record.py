@@ -19,6 +19,7 @@ from fljax.metrics.churn import churn_of_rounds
 from fljax.rounds.draw_checks import check_ids
 from fljax.rounds.round_metrics import OF_CLIENT, check_clusters
 from fljax.rounds.timing import Timing
+from fljax.shown import repr_with_shapes
 from fljax.types import State
 
 
@@ -31,6 +32,8 @@ class Run(NamedTuple):
     rounds_per_second: float  # without the first chunk of this call; NaN if there was no other
     compile_seconds: float = float("nan")  # of tracing and compiling, or of reading kept programs; not in ``seconds``
     compiler: Compiler | None = None  # with the level at which the run was compiled
+
+    __repr__ = repr_with_shapes
 
 
 class Record:

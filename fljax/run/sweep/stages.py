@@ -21,6 +21,7 @@ from fljax.run.sweep.halving import Rung, survivors
 from fljax.run.sweep.program import advance, begin
 from fljax.run.sweep.table import AGREEMENT
 from fljax.run.termination import Termination
+from fljax.shown import repr_with_shapes
 from fljax.types import Federation, Metrics
 
 SECONDS_PER_CHUNK = 1.0
@@ -34,6 +35,8 @@ class Found(NamedTuple):
 
     metrics: dict[str, np.ndarray]  # (points, seeds, rounds, ...) as from `sweep`; NaN, 0 or False in rounds not run
     rounds: np.ndarray  # (points,) rounds run
+
+    __repr__ = repr_with_shapes
 
 
 class Stage(NamedTuple):
