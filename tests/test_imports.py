@@ -12,6 +12,8 @@
 """
 
 import ast
+import importlib
+import inspect
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -138,6 +140,28 @@ def test_dir_lists_verbs_nouns_packages_and_methods_and_nothing_else():
     assert {"simulate", "train", "sweep", "Federation", "server", "client", "ifca", "fedcps"} <= set(names)
     assert not [name for name in names if name.startswith("_")]
     assert {name for name in names if name in ALGORITHMS} == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize(
+    "package",
+    [
+        "attacks",
+        "client",
+        "data.partition",
+        "drift",
+        "models",
+        "rounds",
+        "rounds.clock",
+        "rounds.uplink",
+        "scores",
+        "server",
+    ],
+)
+def test_dir_of_a_package_lists_its_public_names_and_no_module_that_they_come_from(package):
+    module = importlib.import_module(f"fljax.{package}")
+    assert dir(module) == sorted(module.__all__)
+    modules = {name for name in dir(module) if inspect.ismodule(getattr(module, name))}
+    assert modules == ({"clock", "uplink"} if package == "rounds" else set())
 
 
 def test_importing_starts_nothing():

@@ -39,3 +39,7 @@ __all__ = [
     "scaled",
     "sign_flip",
 ]
+
+
+def __dir__() -> list[str]:  # without the modules that the names come from
+    return __all__

@@ -17,7 +17,7 @@
 """
 
 from fljax.numbers import LearningRate, LocalHyper, Scalar, hyper, number
-from fljax.rounds import clock
+from fljax.rounds import clock, uplink
 from fljax.rounds.accounting import Weighting, client_weight, in_first_round, not_independent, reported, traffic
 from fljax.rounds.averaging import averaging, two_models
 from fljax.rounds.by_loss import power_of_choice
@@ -120,5 +120,10 @@ __all__ = [
     "tuned",
     "two_models",
     "uniform",
+    "uplink",
     "with_first_upload",
 ]
+
+
+def __dir__() -> list[str]:  # without the modules that the names come from
+    return __all__

@@ -35,3 +35,7 @@ __all__ = [
     "with_availability",
     "with_deadline",
 ]
+
+
+def __dir__() -> list[str]:  # without the modules that the names come from
+    return __all__

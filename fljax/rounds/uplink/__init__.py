@@ -29,3 +29,7 @@ __all__ = [
     "with_downlink",
     "with_uplink",
 ]
+
+
+def __dir__() -> list[str]:  # without the modules that the names come from
+    return __all__
