@@ -193,7 +193,7 @@ federation_from_arrays federation_from_clients own_data read_own from_frame from
 same_shapes
 from_linen from_nnx from_functions normalized regression multi_label scored validated only_trained lora
 load_run load_comparison compare_runs load_sweep frame remake deployed client_model save_models export_models
-predictions confusion_matrices reach after_changes profile
+predictions confusion_matrices reach after_changes profile hypergradient
 compose averaging clustered
 trained_on train_clients client_loss cross_loss training_loss batch_mean proximal hyper number method
 Examples Batch ClientData Federation Model Work Trained Cohort State ModelTable Algorithm LocalHyper Clusters Rule

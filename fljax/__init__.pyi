@@ -155,6 +155,7 @@ from .rounds.combine import Combine as Combine
 from .rounds.local import trained_on as trained_on
 from .rounds.method import method as method
 from .rounds.sharing import Sharing as Sharing
+from .run.hypergradient import hypergradient as hypergradient
 from .run.models_on_disk import client_model as client_model
 from .run.models_on_disk import deployed as deployed
 from .run.models_on_disk import export_models as export_models

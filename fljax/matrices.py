@@ -6,14 +6,32 @@ waits for ever. Work on a single matrix is not divided. So large matrices go to 
 matrices do not use LAPACK.
 """
 
+from collections.abc import Callable
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.custom_batching import sequential_vmap
+from jax.custom_batching import custom_vmap
 
 from fljax.tree import product
 
 SWEEPS = 8
 """Number of sweeps of `one_sided_jacobi`; each about squares the columns' small deviations from orthogonality."""
+
+
+def _one_after_another(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` in a loop under `vmap`, as by JAX's `sequential_vmap`, which however has no forward-mode derivative
+    in several directions at once."""
+    op = custom_vmap(function)
+
+    @op.def_vmap
+    def rule(axis_size: int, is_batched: list[bool], matrix: Array) -> tuple[Any, Any]:
+        # A matrix that is not batched gets here if only its tangents are.
+        out = lax.map(op, matrix) if is_batched[0] else function(matrix)
+        return out, jax.tree.map(lambda _: is_batched[0], out)
+
+    return op
 
 
 def largest_eigenpairs(matrix: Array, n: int | None = None) -> tuple[Array, Array]:
@@ -25,19 +43,19 @@ def largest_eigenpairs(matrix: Array, n: int | None = None) -> tuple[Array, Arra
     return values[::-1][:n], vectors[:, ::-1][:, :n]
 
 
-@sequential_vmap
+@_one_after_another
 def _eigh(matrix: Array) -> tuple[Array, Array]:
     values, vectors = jnp.linalg.eigh(matrix)
     return values, vectors
 
 
-@sequential_vmap
+@_one_after_another
 def eigvalsh(matrix: Array) -> Array:
     """Only the eigenvalues (n,), ascending, of a symmetric matrix; under `vmap` one after another."""
     return jnp.linalg.eigvalsh(matrix)
 
 
-@sequential_vmap
+@_one_after_another
 def svd(matrix: Array) -> tuple[Array, Array, Array]:
     """``u, s, v`` with ``u * s @ v`` the matrix (rows, columns); under `vmap` one after another."""
     u, s, v = jnp.linalg.svd(matrix, full_matrices=False)

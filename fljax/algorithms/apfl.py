@@ -21,6 +21,7 @@ import optax
 from jax import Array
 
 from fljax import tree
+from fljax.client.given_gradients import without_gradient
 from fljax.client.objectives import Loss, training_loss
 from fljax.client.parts import train_parts
 from fljax.numbers import LocalHyper, Scalar, hyper, number
@@ -87,11 +88,11 @@ def mixed(loss: Loss) -> Loss:
     """
 
     def both(held: Params, statistics: Params, batch: Batch, key: Key) -> tuple[Array, Params]:
-        fixed_w = jax.lax.stop_gradient(held["w"])
+        fixed_w = without_gradient(held["w"])
         mixed_params = tree.mixture(held["alpha"], held["own"], fixed_w)
         value, updated = loss(tree.join_statistics(mixed_params, statistics), batch, key)
         copy_loss, _ = loss(tree.join_statistics(held["w"], statistics), batch, key)
-        return value + copy_loss - jax.lax.stop_gradient(copy_loss), updated
+        return value + copy_loss - without_gradient(copy_loss), updated
 
     return both
 

@@ -86,7 +86,7 @@ def gated(model: Model, hyper: FedCPHyper) -> Loss:
         scores = policy_scores(params[POLICY], seen.features * context[None])
         personal = jax.nn.softmax(scores + jax.random.gumbel(key_gate, scores.shape, jnp.float32), axis=1)[:, 0]
         value = batch_mean(model.loss(both_heads(params, head, seen.features, personal), batch.y), batch.weight)
-        mmd = discrepancy(seen.features, jax.lax.stop_gradient(h_received), batch.weight, relative=False)
+        mmd = discrepancy(seen.features, h_received, batch.weight, relative=False)
         return value + hyper.lam * mmd, seen.params
 
     return loss

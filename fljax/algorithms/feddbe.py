@@ -19,6 +19,7 @@ from jax import Array
 
 from fljax import tree
 from fljax.client.features import head_shape, see
+from fljax.client.given_gradients import without_gradient
 from fljax.client.measure import client_sums
 from fljax.client.objectives import Loss, batch_mean
 from fljax.client.parts import train_parts
@@ -118,12 +119,12 @@ def debiased(model: Model, hyper: FedDBEHyper, consensus: Array) -> Loss:
         params = tree.join_statistics(held["model"], statistics)
         seen = see(model, params, batch.x, key, lambda h: h + held[BIAS][None].astype(h.dtype))
         current = jax.vmap(batch_mean, (1, None))(seen.features, batch.weight)
-        previous = jax.lax.stop_gradient(held["running"])
+        previous = without_gradient(held["running"])
         running = (1 - hyper.rate) * previous + hyper.rate * current
         value = batch_mean(model.loss(seen.logits, batch.y), batch.weight)
         value = value + hyper.kappa * jnp.square(running - consensus).mean() / 2
         # A step of length 1 along this gradient sets the running mean to its present value.
-        step_term = jnp.vdot(jax.lax.stop_gradient(previous - running), held["running"] - previous)
+        step_term = jnp.vdot(without_gradient(previous - running), held["running"] - previous)
         return value + step_term, seen.params
 
     return loss

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
 from fljax import tree
 from fljax.client.class_means import others_last
@@ -160,13 +160,14 @@ def mean_embeddings(heads: Array, has: Array) -> Array:
 
 def corrected(heads: Array, has: Array, step: Array) -> Array:
     """The heads (clients, d, classes) after a step against the gradient of their `correction`."""
-    gradient = jax.grad(correction)(tree.at_least_float32(heads), has)
+    wide_heads = tree.at_least_float32(heads)
+    gradient = jax.grad(correction)(wide_heads, has, mean_embeddings(wide_heads, has))
     return tree.as_before(heads - step * gradient, heads)
 
 
-def correction(heads: Array, has: Array) -> Array:
-    """R of the heads (clients, d, classes) of clients that have the classes ``has`` (clients, classes)."""
-    e = lax.stop_gradient(mean_embeddings(heads, has))
+def correction(heads: Array, has: Array, e: Array) -> Array:
+    """R of the heads (clients, d, classes) of clients that have the classes ``has`` (clients, classes), at the mean
+    embeddings e (d, classes), which are held fixed."""
     positive = (heads * e[None]).sum(1)  # (clients, classes) W_ki e_i
     scores = jnp.einsum("zdj,di->zji", heads, e)  # (clients, classes, classes) W_zj e_i
     is_compared = (has[:, :, None] > 0) & (has[:, None, :] == 0)  # client z has class j and does not have class i

@@ -45,7 +45,7 @@ def not_true_distilled(model: Model, hyper: FedNTDHyper) -> Loss:
 
     def loss(params: Params, batch: Batch, key: Key, theta: Params) -> tuple[Array, Params]:
         logits, updated = model.apply(params, batch.x, key)
-        teacher_logits = jax.lax.stop_gradient(model.apply(theta, batch.x, None)[0])
+        teacher_logits = model.apply(theta, batch.x, None)[0]
         is_own = jax.nn.one_hot(batch.y, logits.shape[-1], dtype=bool)
         student, teacher = (not_true(value / hyper.temperature, is_own) for value in (logits, teacher_logits))
         divergence = (jnp.exp(teacher) * (teacher - student)).sum(-1)

@@ -105,7 +105,7 @@ def taught(model: Model, hyper: FedPHPHyper, transfer: str) -> Loss:
     """``(1 - lambda)`` times the training loss plus lambda times the transfer from a model, the client's own row."""
 
     def loss(params: Params, batch: Batch, key: Key, teacher: Params) -> tuple[Array, Params]:
-        seen, taught_by = see(model, params, batch.x, key), jax.lax.stop_gradient(see(model, teacher, batch.x, None))
+        seen, taught_by = see(model, params, batch.x, key), see(model, teacher, batch.x, None)
         if transfer == "kd":
             target = jax.nn.softmax(tree.at_least_float32(taught_by.logits) / TEACHER_TEMPERATURE)
             distance = batch_mean(optax.softmax_cross_entropy(seen.logits, target), batch.weight)

@@ -10,11 +10,11 @@ Differences from the paper: the personal head is linear, not a hypernetwork. It 
 new client's as a copy of the server's.
 """
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
 from fljax.client.features import head_shape, linear, see
+from fljax.client.given_gradients import without_gradient
 from fljax.client.objectives import Loss, batch_mean
 from fljax.data.federation import class_histogram
 from fljax.models.calling import check_free
@@ -68,8 +68,8 @@ def two_heads(model: Model) -> Loss:
     def loss(params: Params, batch: Batch, key: Key, log_count: Array) -> tuple[Array, Params]:
         seen = see(model, params, batch.x, key)
         balanced = model.loss(seen.logits + log_count[None], batch.y)
-        personal_logits = linear(params[PERSONAL], jax.lax.stop_gradient(seen.features))
-        value = balanced + model.loss(jax.lax.stop_gradient(seen.logits) + personal_logits, batch.y)
+        personal_logits = linear(params[PERSONAL], without_gradient(seen.features))
+        value = balanced + model.loss(without_gradient(seen.logits) + personal_logits, batch.y)
         return batch_mean(value, batch.weight), seen.params
 
     return loss

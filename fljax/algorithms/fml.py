@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
+from fljax.client.given_gradients import without_gradient
 from fljax.client.objectives import Loss, batch_mean
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
@@ -58,11 +59,11 @@ def mutual(model: Model, hyper: FMLHyper) -> Loss:
             logits[name], updated[name] = model.apply(network, batch.x, key)
 
         def of(name: str, other: str, share: Scalar) -> Array:
-            distilled = divergence(logits[name], jax.lax.stop_gradient(logits[other]))
+            distilled = divergence(logits[name], without_gradient(logits[other]))
             return batch_mean(share * model.loss(logits[name], batch.y) + (1 - share) * distilled, batch.weight)
 
         value, meme_loss = of("own", "global", hyper.alpha), of("global", "own", hyper.beta)
-        return value + meme_loss - jax.lax.stop_gradient(meme_loss), tree.side_by_side(**updated)
+        return value + meme_loss - without_gradient(meme_loss), tree.side_by_side(**updated)
 
     return loss
 

@@ -53,8 +53,7 @@ def contrasted(model: Model, hyper: MOONHyper) -> Loss:
     def loss(params: Params, batch: Batch, key: Key, theta: Params, last: Params, *own: Any) -> tuple[Array, Params]:
         seen = see(model, params, batch.x, key)
         to_global, to_last = (
-            cosine(seen.features, jax.lax.stop_gradient(see(model, network, batch.x, None).features))
-            for network in (theta, last)
+            cosine(seen.features, see(model, network, batch.x, None).features) for network in (theta, last)
         )
         value = model.loss(seen.logits, batch.y) + hyper.mu * jax.nn.softplus((to_last - to_global) / hyper.temperature)
         return batch_mean(value, batch.weight), seen.params

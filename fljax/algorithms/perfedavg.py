@@ -20,7 +20,8 @@ from jax import Array
 from fljax import tree
 from fljax.choices import Natural
 from fljax.client.finetune import adapt
-from fljax.client.objectives import Loss, training_loss, with_gradient
+from fljax.client.given_gradients import with_gradient
+from fljax.client.objectives import Loss, training_loss
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, averaging, check_not_private, mean, method, train
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelTable, Params, State, Trained, Work
@@ -89,7 +90,6 @@ def after_step(loss: Loss, inner_lr: Array | float, n_parts: int) -> Loss:
         is_alone = parts[1].weight.sum() == 0
         second_part = jax.tree.map(lambda a, b: jnp.where(is_alone, a[: b.shape[0]], b), *parts[:2])
         trainable, statistics = tree.split_statistics(params)
-        point = jax.lax.stop_gradient(trainable)
 
         def value(w: Params, part: Batch) -> tuple[Array, Params]:
             return loss(tree.join_statistics(w, statistics), part, key, *own)
@@ -97,13 +97,16 @@ def after_step(loss: Loss, inner_lr: Array | float, n_parts: int) -> Loss:
         def gradient(w: Params, part: Batch) -> Params:
             return jax.grad(value, has_aux=True)(w, part)[0]
 
-        adapted = jax.tree.map(lambda w, g: w - inner_lr * g, point, gradient(point, parts[0]))
-        (loss_value, updated), direction = jax.value_and_grad(value, has_aux=True)(adapted, second_part)
-        if n_parts == 3:
-            # Reverse over reverse: the models' own gradients have no forward mode.
-            curvature = jax.grad(lambda w: tree.dot(gradient(w, parts[2]), direction))(point)
-            direction = jax.tree.map(lambda g, hg: g - inner_lr * hg, direction, curvature)
-        new_statistics = tree.split_statistics(jax.lax.stop_gradient(updated))[1]
-        return with_gradient(loss_value, trainable, direction), tree.join_statistics(trainable, new_statistics)
+        def step(w: Params) -> tuple[Array, Params, Params]:
+            adapted = jax.tree.map(lambda w, g: w - inner_lr * g, w, gradient(w, parts[0]))
+            (loss_value, updated), direction = jax.value_and_grad(value, has_aux=True)(adapted, second_part)
+            if n_parts == 3:
+                # Reverse over reverse: the models' own gradients have no forward mode.
+                curvature = jax.grad(lambda w: tree.dot(gradient(w, parts[2]), direction))(w)
+                direction = jax.tree.map(lambda g, hg: g - inner_lr * hg, direction, curvature)
+            return loss_value, tree.split_statistics(updated)[1], direction
+
+        loss_value, new_statistics = with_gradient(step, trainable)
+        return loss_value, tree.join_statistics(trainable, new_statistics)
 
     return meta

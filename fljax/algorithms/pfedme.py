@@ -19,7 +19,8 @@ from jax import Array, lax
 
 from fljax import tree
 from fljax.choices import Positive
-from fljax.client.objectives import Loss, training_loss, with_gradient
+from fljax.client.given_gradients import with_gradient
+from fljax.client.objectives import Loss, training_loss
 from fljax.client.parts import train_parts
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, interpolated, mean, method, two_models
@@ -67,20 +68,21 @@ def moreau(loss: Loss, hyper: PFedMeHyper, n_steps: int) -> Loss:
     """
 
     def envelope(pair: Params, statistics: Params, batch: Batch, key: Key) -> tuple[Array, Params]:
-        w, theta = (jax.lax.stop_gradient(pair[name]) for name in ("global", "own"))
-
         def value(theta: Params) -> tuple[Array, Params]:
             return loss(tree.join_statistics(theta, statistics), batch, key)
 
-        def step(_: Array, theta: Params) -> Params:
+        def step(w: Params, theta: Params) -> Params:
             gradient = jax.grad(value, has_aux=True)(theta)[0]
             full_gradient = jax.tree.map(lambda g, t, w: g + hyper.lam * (t - w), gradient, theta, w)
             return tree.as_before(jax.tree.map(lambda t, g: t - hyper.personal_lr * g, theta, full_gradient), theta)
 
-        loss_value, updated = value(theta)
-        fitted = lax.fori_loop(0, n_steps, step, theta)
-        pull = jax.tree.map(lambda w, t: hyper.lam * (w - t), w, fitted)
-        gradients = {"global": pull, "own": tree.subtract(theta, fitted)}
-        return with_gradient(loss_value, pair, gradients), updated
+        def fit(pair: Params) -> tuple[Array, Params, Params]:
+            w, theta = pair["global"], pair["own"]
+            loss_value, updated = value(theta)
+            fitted = lax.fori_loop(0, n_steps, lambda _, theta: step(w, theta), theta)
+            pull = jax.tree.map(lambda w, t: hyper.lam * (w - t), w, fitted)
+            return loss_value, updated, {"global": pull, "own": tree.subtract(theta, fitted)}
+
+        return with_gradient(fit, pair)
 
     return envelope

@@ -1,9 +1,9 @@
 """The maximum mean discrepancy of two models' features of the same examples (Gretton et al., JMLR 2012)."""
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fljax.client.given_gradients import without_gradient
 from fljax.server.distance import pairwise_squared_l2
 
 RELATIVE_WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -27,7 +27,7 @@ def discrepancy(x: Array, y: Array, weight: Array, relative: bool) -> Array:
     widths = jnp.asarray(FIXED_WIDTHS, squared.dtype)
     if relative:
         n_pairs = jnp.maximum(counts.sum() * (counts.sum() - 1), 1.0)
-        mean_distance = jax.lax.stop_gradient(squared.sum()) / n_pairs + 1e-8
+        mean_distance = without_gradient(squared.sum()) / n_pairs + 1e-8
         widths = mean_distance * jnp.asarray(RELATIVE_WIDTHS, squared.dtype)
     kernel = jnp.exp(-squared[None] / widths[:, None, None]).sum(0)
     sign = jnp.concatenate([weight, -weight]) / jnp.maximum(weight.sum(), 1.0)

@@ -8,6 +8,7 @@ import optax
 from jax import Array
 
 from fljax import tree
+from fljax.client.given_gradients import without_gradient
 from fljax.client.objectives import Loss
 from fljax.client.optimizer import Elementwise
 from fljax.types import Batch, Key, Params
@@ -31,7 +32,7 @@ def frozen_loss(loss: Loss, layers: tuple[str, ...]) -> Loss:
 
     def partly(params: Params, batch: Batch, key: Key, *own: Any) -> tuple[Array, Params]:
         tree.check_layers(layers, params)
-        partly_frozen = {name: jax.lax.stop_gradient(leaf) if name in layers else leaf for name, leaf in params.items()}
+        partly_frozen = {name: without_gradient(layer) if name in layers else layer for name, layer in params.items()}
         return loss(partly_frozen, batch, key, *own)
 
     return partly

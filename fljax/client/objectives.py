@@ -4,7 +4,6 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
@@ -71,14 +70,6 @@ def checked_losses(losses: AnyArray, weight: AnyArray) -> Array:
     return jnp.asarray(losses)
 
 
-def with_gradient(value: Array, params: Params, gradient: Params) -> Array:
-    """``value`` (), with ``gradient`` as its gradient with respect to ``params``: for steps not derived from a loss."""
-    fixed = jax.lax.stop_gradient(params)
-    # 0, and its gradient is ``gradient``.
-    linear = tree.dot(jax.lax.stop_gradient(gradient), tree.subtract(params, fixed))
-    return jax.lax.stop_gradient(value) + linear
-
-
 @checked_kinds
 def training_loss(model: Model) -> Loss:
     """The mean of ``model.loss`` over a batch, in training mode; cross-entropy (natural logarithm) by default."""
@@ -124,8 +115,7 @@ def proximal_per_client(loss: Loss, layers: tuple[str, ...] | None = None) -> Lo
 
     def penalised(params: Params, batch: Batch, key: Key, anchor: Params, mu: Array, *own: Any) -> tuple[Array, Params]:
         value, updated = check_result(loss(params, batch, key, *own))
-        fixed_anchor = jax.lax.stop_gradient(part(anchor))
-        return value + mu / 2 * tree.squared_norm(tree.subtract(part(params), fixed_anchor)), updated
+        return value + mu / 2 * tree.squared_norm(tree.subtract(part(params), part(anchor))), updated
 
     return penalised
 

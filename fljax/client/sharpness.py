@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from fljax import tree
-from fljax.client.objectives import Loss, with_gradient
+from fljax.client.given_gradients import with_gradient
+from fljax.client.objectives import Loss
 from fljax.types import Batch, Key, Params
 
 
@@ -20,16 +21,17 @@ def sharpness_aware(loss: Loss, hyper: Any) -> Loss:
 
     def uphill(params: Params, batch: Batch, key: Key, start: Params, *own: Any) -> tuple[Array, Params]:
         trainable, statistics = tree.split_statistics(params)
-        fixed = jax.lax.stop_gradient(trainable)
 
         def value(w: Params) -> tuple[Array, Params]:
             return loss(tree.join_statistics(w, statistics), batch, key, *own)
 
-        (loss_here, updated), gradient = jax.value_and_grad(value, has_aux=True)(fixed)
-        step = hyper.rho * jax.lax.rsqrt(jnp.maximum(tree.squared_norm(gradient), 1e-24))
-        ascended = jax.tree.map(lambda w, g: w + step * g, fixed, gradient)
-        direction = jax.grad(value, has_aux=True)(ascended)[0]
-        new_statistics = tree.split_statistics(jax.lax.stop_gradient(updated))[1]
-        return with_gradient(loss_here, trainable, direction), tree.join_statistics(trainable, new_statistics)
+        def step(w: Params) -> tuple[Array, Params, Params]:
+            (loss_here, updated), gradient = jax.value_and_grad(value, has_aux=True)(w)
+            length = hyper.rho * jax.lax.rsqrt(jnp.maximum(tree.squared_norm(gradient), 1e-24))
+            ascended = jax.tree.map(lambda w, g: w + length * g, w, gradient)
+            return loss_here, tree.split_statistics(updated)[1], jax.grad(value, has_aux=True)(ascended)[0]
+
+        loss_here, new_statistics = with_gradient(step, trainable)
+        return loss_here, tree.join_statistics(trainable, new_statistics)
 
     return uphill

@@ -32,9 +32,11 @@ _as_defined = ContextVar("as_defined", default=False)
 
 @contextlib.contextmanager
 def as_defined() -> Iterator[None]:
-    """A context in which convolutions are traced with the products of their definition: for counting, not for running.
+    """A context in which convolutions are traced with the products of their definition, for counting them and for
+    forward-mode derivatives.
 
-    The forms that run have fewer products (Winograd's) or more (a pooling window's), and differ between devices.
+    The forms that usually run have fewer products (Winograd's) or more (a pooling window's), differ between devices,
+    and are faster, but have reverse-mode derivatives only.
     """
     token = _as_defined.set(True)
     try:

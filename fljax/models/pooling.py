@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from fljax.models.conv import is_as_defined
+
 
 def relu_pool(y: Array, bias: Array, cover: bool = False) -> Array:
     """``max over each 2x2 window of relu(y + bias)``, in one pass over the data forward and one backward.
@@ -21,7 +23,7 @@ def relu_pool(y: Array, bias: Array, cover: bool = False) -> Array:
     """
     if not cover:
         check_poolable(y.shape[1], y.shape[2])
-    return _relu_pool(_even(y, cover), bias)
+    return (_relu_pool_as_defined if is_as_defined() else _relu_pool)(_even(y, cover), bias)
 
 
 def check_poolable(height: int, width: int) -> None:
@@ -54,9 +56,14 @@ def _relu_pool(y: Array, bias: Array) -> Array:
 
 
 def _forward(y: Array, bias: Array) -> tuple[Array, Array]:
+    return first_winner(_parts(y), bias.reshape(1, 1, 1, -1))
+
+
+def _parts(y: Array) -> list[Array]:
+    """The four pixels of each window, (batch, h / 2, w / 2, c) each."""
     b, h, w, c = y.shape
     windows = y.reshape(b, h // 2, 2, w // 2, 2, c)
-    return first_winner([windows[:, :, i, :, j] for i in (0, 1) for j in (0, 1)], bias.reshape(1, 1, 1, -1))
+    return [windows[:, :, i, :, j] for i in (0, 1) for j in (0, 1)]
 
 
 def pool_gradient(winner: Array, g: Array) -> Array:
@@ -72,3 +79,17 @@ def _backward(winner: Array, g: Array) -> tuple[Array, Array]:
 
 
 _relu_pool.defvjp(_forward, _backward)
+
+
+@jax.custom_jvp
+def _relu_pool_as_defined(y: Array, bias: Array) -> Array:
+    """`_relu_pool`, with forward-mode derivatives too."""
+    return _forward(y, bias)[0]
+
+
+@_relu_pool_as_defined.defjvp
+def _slope(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    (out, winner), (d_y, d_bias) = _forward(*primals), tangents
+    slopes = jnp.stack([part + d_bias.reshape(1, 1, 1, -1) for part in _parts(d_y)])
+    is_winner = winner[None] == jnp.arange(4, dtype=winner.dtype).reshape(4, 1, 1, 1, 1)
+    return out, jnp.where(is_winner, slopes, 0).sum(0)

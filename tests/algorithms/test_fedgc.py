@@ -107,13 +107,14 @@ def test_the_correction_of_heads_in_scipy():
     rng = np.random.default_rng(0)
     heads = rng.normal(size=(N_CLIENTS, 5, N_CLASSES))
     has = np.array([[c in own_classes(k) for c in range(N_CLASSES)] for k in range(N_CLIENTS)], np.float32)
-    value, gradient = jax.jit(jax.value_and_grad(correction))(heads.astype(np.float32), has)
-    np.testing.assert_allclose(value, numpy_correction(heads, mean_embeddings(heads)), rtol=1e-5)
     anchors = mean_embeddings(heads)
+    e = np.stack(anchors, 1).astype(np.float32)
+    value, gradient = jax.jit(jax.value_and_grad(correction))(heads.astype(np.float32), has, e)
+    np.testing.assert_allclose(value, numpy_correction(heads, anchors), rtol=1e-5)
     slopes = approx_fprime(heads.ravel(), lambda flat: numpy_correction(flat.reshape(heads.shape), anchors))
     np.testing.assert_allclose(gradient, slopes.reshape(heads.shape), rtol=1e-3, atol=1e-4)
     # Where all have all classes there is nobody to be told apart from, even for embeddings whose product overflows.
-    value, gradient = jax.jit(jax.value_and_grad(correction))(100 * heads.astype(np.float32), np.ones_like(has))
+    value, gradient = jax.jit(jax.value_and_grad(correction))(100 * heads.astype(np.float32), np.ones_like(has), e)
     assert value == 0
     assert not gradient.any()
 

@@ -17,7 +17,8 @@ from jax import Array
 
 from fljax import tree
 from fljax.argument_kinds import checked_kinds
-from fljax.client.objectives import Loss, with_gradient
+from fljax.client.given_gradients import with_gradient
+from fljax.client.objectives import Loss
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds.local import gradient_only
 from fljax.rounds.uplink.chain import Memory, Transform
@@ -157,22 +158,28 @@ def private_gradients(loss: Loss, hyper: Any) -> Loss:
         key_loss, key_noise = jax.random.split(key)
         n = batch.y.shape[0]
 
-        def of_one(x: Array, y: Array, key: Key) -> tuple[Array, Params]:
-            def alone(trainable: Params) -> Array:
-                return loss(trainable, Batch(x[None], y[None], jnp.ones(1, jnp.float32)), key, *own)[0]
+        def step(trainable: Params) -> tuple[Array, None, Params]:
+            def of_one(x: Array, y: Array, key: Key) -> tuple[Array, Params]:
+                def alone(trainable: Params) -> Array:
+                    return loss(trainable, Batch(x[None], y[None], jnp.ones(1, jnp.float32)), key, *own)[0]
 
-            return jax.value_and_grad(alone)(jax.lax.stop_gradient(trainable))
+                return jax.value_and_grad(alone)(trainable)
 
-        values, gradients = jax.vmap(of_one)(batch.x, batch.y, jax.random.split(key_loss, n))
-        flat_gradients = tree.at_least_float32(tree.flatten(gradients))  # squares of float16 are 0 below 2^-12
-        is_counted = (batch.weight > 0) & jnp.isfinite(flat_gradients).all(axis=1)
-        flat_gradients = jnp.where(is_counted[:, None], clipped(flat_gradients, clip), 0.0)
-        noise_vector = _noise_std(noise, clip) * jax.random.normal(key_noise, flat_gradients.shape[1:], jnp.float32)
-        gradient = (flat_gradients.sum(axis=0) + noise_vector) / n
-        weight = jnp.where(jnp.abs(tree.at_least_float32(values)) < _MOST_LOSS, batch.weight, 0.0)
-        value = jnp.vdot(jnp.where(weight > 0, values, 0.0), weight) / jnp.maximum(weight.sum(), 1e-12)
-        flat_params = tree.at_least_float32(tree.flatten(tree.broadcast(trainable, 1))[0])
-        return with_gradient(value, flat_params, gradient), params
+            values, gradients = jax.vmap(of_one)(batch.x, batch.y, jax.random.split(key_loss, n))
+            flat_gradients = tree.at_least_float32(tree.flatten(gradients))  # squares of float16 are 0 below 2^-12
+            is_counted = (batch.weight > 0) & jnp.isfinite(flat_gradients).all(axis=1)
+            flat_gradients = jnp.where(is_counted[:, None], clipped(flat_gradients, clip), 0.0)
+            noise_vector = _noise_std(noise, clip) * jax.random.normal(key_noise, flat_gradients.shape[1:], jnp.float32)
+            gradient = (flat_gradients.sum(axis=0) + noise_vector) / n
+            weight = jnp.where(jnp.abs(tree.at_least_float32(values)) < _MOST_LOSS, batch.weight, 0.0)
+            value = jnp.vdot(jnp.where(weight > 0, values, 0.0), weight) / jnp.maximum(weight.sum(), 1e-12)
+            return value, None, as_params(gradient)
+
+        def flat(trainable: Params) -> Array:
+            return tree.at_least_float32(tree.flatten(tree.broadcast(trainable, 1))[0])
+
+        as_params = lambda vector: jax.linear_transpose(flat, trainable)(vector)[0]  # noqa: E731
+        return with_gradient(step, trainable)[0], params
 
     return private
 

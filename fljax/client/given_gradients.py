@@ -1,0 +1,40 @@
+"""Gradients that a local step is given, in the place of those of its loss.
+
+`jax.lax.stop_gradient` leaves a value out of every derivative. These leave it out of the client's gradient alone: a
+derivative of the whole run with respect to a hyperparameter, see `fljax.hypergradient`, includes it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax import Array
+
+from fljax.types import Params
+
+
+def with_gradient(step: Callable[[Params], tuple[Array, Any, Params]], params: Params) -> tuple[Array, Any]:
+    """``(value (), rest)`` of ``step(params) -> (value, rest, gradient)``: ``gradient`` is the value's gradient."""
+
+    @jax.custom_vjp
+    def valued(params: Params) -> tuple[Array, Any]:
+        return step(params)[:2]
+
+    def forward(params: Params) -> tuple[tuple[Array, Any], Params]:
+        value, rest, gradient = step(params)
+        return (value, rest), gradient
+
+    def backward(gradient: Params, cotangents: tuple[Array, Any]) -> tuple[Params]:
+        return (jax.tree.map(lambda g: (cotangents[0] * g).astype(g.dtype), gradient),)
+
+    valued.defvjp(forward, backward)
+    return valued(params)
+
+
+@jax.custom_vjp
+def without_gradient(values: Any) -> Any:
+    """The pytree ``values`` as it is, with gradient 0."""
+    return values
+
+
+without_gradient.defvjp(lambda values: (values, None), lambda _, cotangents: (None,))
