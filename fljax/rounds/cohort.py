@@ -90,7 +90,7 @@ def cohort_of(
         asking = (sampling.ask or sampling.draw)(*given, *_losses(sampling, loss, [], federation))
         n_missing = _n_there(federation, *asking) - active.sum(dtype=jnp.int32)
     expected = sampling.expected(n_clients, dropout)
-    effort = None if sampling.effort is None else sampling.effort(keys.ids, ids)
+    effort = None if sampling.effort is None else sampling.effort(keys.ids, ids, round)
     return Cohort(
         round,
         ids,

@@ -6,15 +6,17 @@ https://arxiv.org/abs/2007.07481 (FedNova): clients with random numbers of epoch
 """
 
 import math
+from collections.abc import Callable
 from functools import cache
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
 from fljax.argument_kinds import checked_kinds
-from fljax.choices import Positive
+from fljax.choices import Positive, short_repr
 from fljax.keys import descend, uniforms
 from fljax.ranges import real
 from fljax.rounds.per_client import for_each_client, numbers_of_clients
@@ -49,7 +51,7 @@ def stragglers(sampling: Sampling, rate: float, *, least: float = 0.0, epochs: P
 
 @cache
 def _stragglers(sampling: Sampling, rate: float, least: float, epochs: int | None) -> Sampling:
-    def effort(key: Key, ids: Array) -> Array:
+    def effort(key: Key, ids: Array, round: Array) -> Array:
         keys = descend(jax.random.fold_in(key, _EFFORT), ids)  # one per client, whatever their order
         chance, share = uniforms(keys, 2).T
         if epochs is None:
@@ -64,16 +66,26 @@ def _stragglers(sampling: Sampling, rate: float, least: float, epochs: int | Non
 
 
 @checked_kinds
-def partial_work(sampling: Sampling, effort: ArrayLike) -> Sampling:
-    """``sampling`` whose clients always do a fixed share of their local work, as with devices of different speeds.
+def partial_work(sampling: Sampling, effort: ArrayLike | Callable[[Array], Array]) -> Sampling:
+    """``sampling`` whose clients do a fixed share of their local work: each its own, or all that of the round.
 
     Args:
         sampling: which clients participate.
-        effort: (clients,) shares in (0, 1]; the number of steps is rounded up.
+        effort: (clients,) shares in (0, 1], as with devices of different speeds; or ``(round) -> share`` for all
+            clients, both (), the round int32 and counted from 0. The number of steps is rounded up; a share above 1 is
+            1. With ``Work(epochs=10)``, ``lambda round: jnp.where(round < 5, 0.1, 1.0)`` is one epoch in each of the
+            first five rounds, and ten later.
 
     Raises:
         ValueError: a share is out of its range, a run has other clients, or ``sampling`` already sets partial work.
     """
+    if callable(effort):
+        first = np.asarray(effort(jnp.int32(0)))
+        if first.shape != () or not 0 < first <= 1:
+            raise ValueError(
+                f"effort={short_repr(first.tolist())} of round 0; let it return one share, 0 < effort <= 1"
+            )
+        return _work_of_round(_without_effort(sampling), effort)
     shares = numbers_of_clients("effort", effort)
     for i, share in enumerate(shares):
         if not 0 < share <= 1:
@@ -83,10 +95,18 @@ def partial_work(sampling: Sampling, effort: ArrayLike) -> Sampling:
 
 @cache
 def _partial_work(sampling: Sampling, shares: tuple[float, ...]) -> Sampling:
-    def effort(key: Key, ids: Array) -> Array:
+    def effort(key: Key, ids: Array, round: Array) -> Array:
         return jnp.asarray(shares, jnp.float32)[ids]
 
     return for_each_client("effort", shares, sampling._replace(effort=effort))
+
+
+@cache
+def _work_of_round(sampling: Sampling, share: Callable[[Array], Array]) -> Sampling:
+    def effort(key: Key, ids: Array, round: Array) -> Array:
+        return jnp.broadcast_to(jnp.minimum(jnp.asarray(share(round), jnp.float32), 1.0), ids.shape)
+
+    return sampling._replace(effort=effort, about=(*sampling.about, ("effort", share)))
 
 
 def _without_effort(sampling: Sampling) -> Sampling:

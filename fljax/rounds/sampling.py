@@ -38,8 +38,8 @@ class Sampling(NamedTuple):
     """As ``draw``, but including sampled clients that do not come; None: all sampled clients come."""
     cut: Callable[[Array, Array], Array] | None = None
     """``(ids, active) -> active``: which of the present clients that did not drop out count; None: all of them."""
-    effort: Callable[[Key, Array], Array] | None = None
-    """``(key, ids) -> (n,)`` share of its local work that each client does in a round, in (0, 1]; None: all of it."""
+    effort: Callable[[Key, Array, Array], Array] | None = None
+    """``(key, ids, round) -> (n,)`` share of its local work that each client does in a round, in (0, 1]; None: all."""
     by_loss: bool = False
     """Whether ``draw`` and ``ask`` take the function ``loss`` (`Losses`), by which they see the clients' losses."""
 

@@ -1,5 +1,6 @@
 """Participants that do a part of their work: who does how much, and what methods make of it, in closed form."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,7 +28,7 @@ PARTS = np.array([1, 2, 3, 4, 5, 1, 4, 2, 5]) / EPOCHS
 
 
 def effort_of(sampling, n=20_000):
-    return np.asarray(jax.jit(sampling.effort)(jax.random.key(3), jnp.arange(n)))
+    return np.asarray(jax.jit(sampling.effort)(jax.random.key(3), jnp.arange(n), jnp.int32(0)))
 
 
 def test_stragglers_do_whole_epochs_that_are_equally_likely():
@@ -50,7 +51,11 @@ def test_stragglers_are_a_share_and_do_any_part_between_the_least_and_all():
 
 @pytest.mark.slow
 def test_what_a_straggler_does_depends_on_its_id_and_the_round_alone():
-    effort = stragglers(uniform(), 0.5).effort
+    sampling = stragglers(uniform(), 0.5)
+
+    def effort(key, ids):
+        return sampling.effort(key, ids, jnp.int32(0))
+
     ids = jnp.array([7, 2, 5])
     np.testing.assert_array_equal(effort(jax.random.key(0), ids)[::-1], effort(jax.random.key(0), ids[::-1]))
     assert (np.asarray(effort(jax.random.key(0), jnp.arange(50)) != effort(jax.random.key(1), jnp.arange(50)))).any()
@@ -187,7 +192,7 @@ def test_late_clients_come_back_with_what_they_have_made_by_the_deadline(federat
     """By hand: 2 seconds of traffic each, 10 steps; speeds of which one makes all, three a part and one nothing."""
     seconds = [2 + 10 / v for v in (5.0, 2.0, 1.0, 0.7, 0.2)]
     sampling = clock.partial_by_deadline(uniform(), seconds, 6.0, steps=[10] * 5, speed=[5.0, 2.0, 1.0, 0.7, 0.2])
-    np.testing.assert_allclose(sampling.effort(jax.random.key(0), jnp.arange(5)), [1, 0.8, 0.4, 0.2, 1])
+    np.testing.assert_allclose(sampling.effort(jax.random.key(0), jnp.arange(5), 0), [1, 0.8, 0.4, 0.2, 1])
     is_active = sampling.draw(jax.random.key(0), jnp.int32(0), jnp.ones(5, jnp.int32), 5)[1]
     np.testing.assert_array_equal(is_active, [True, True, True, True, False])
     np.testing.assert_allclose(sampling.timing.seconds, [4, 6, 6, 2 + 2 / 0.7, 52])
@@ -196,7 +201,7 @@ def test_late_clients_come_back_with_what_they_have_made_by_the_deadline(federat
 def test_by_name_a_deadline_takes_whole_steps(model, federation):
     arguments = fedavg(model, Work(2, 4)), LocalHyper(), uniform(), clock_of(late="partial"), federation, 3
     sampling = clocked(*arguments)[1]
-    effort = np.asarray(sampling.effort(jax.random.key(0), jnp.arange(N)))
+    effort = np.asarray(sampling.effort(jax.random.key(0), jnp.arange(N), 0))
     assert (effort < 1).any()
     n_full_steps = 2 * -(-np.asarray(federation.train.size) // 4)
     np.testing.assert_allclose(effort * n_full_steps, np.round(effort * n_full_steps), atol=1e-4)  # whole steps
@@ -206,7 +211,26 @@ def clock_of(**options):
     return clock.named.CLOCKS["deadline"](spread=1.0, in_time=0.3, **options)
 
 
+def test_all_clients_do_the_share_of_the_round(key, model, federation):
+    """Half of four epochs are the first two; a share above 1 is all."""
+    sampling = partial_work(uniform(), lambda round: jnp.where(round < 1, 0.5, 2.0))
+    for round, share in ((0, 0.5), (1, 1.0), (7, 1.0)):
+        cohort = draw_cohort(key, np.int32(round), federation, sampling.of(federation.train.n_clients), None)
+        np.testing.assert_array_equal(cohort.effort, np.full(federation.train.n_clients, share))
+    states = [
+        simulate(fedavg(model, work), LocalHyper(lr=0.1), federation, key, 1, sampling=some_sampling)[0]
+        for work, some_sampling in ((Work(4, None), sampling), (Work(2, None), uniform()))
+    ]
+    chex.assert_trees_all_equal(*states)
+    assert sampling is partial_work(uniform(), dict(sampling.about)["effort"])  # one program
+
+
 def test_what_is_no_effort_is_refused(key, model, federation):
+    for share, shown in ((0.0, "0.0"), (1.5, "1.5"), (np.ones(2), r"\[1.0, 1.0\]")):
+        with pytest.raises(
+            ValueError, match=rf"^effort=.*{shown}.* of round 0; let it return one share, 0 < effort <= 1$"
+        ):
+            partial_work(uniform(), lambda round, share=share: share)
     with pytest.raises(ValueError, match=r"rate=1.5 is not a share; choose 0 <= rate <= 1"):
         stragglers(uniform(), 1.5)
     with pytest.raises(ValueError, match=r"least=-1 is not a share"):
