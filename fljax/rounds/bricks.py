@@ -9,6 +9,7 @@ from fljax.numbers import Scalar, hyper, number
 from fljax.rounds import combine
 from fljax.rounds.extrapolation import extrapolated
 from fljax.rounds.local import as_it_is, proximal_to_start
+from fljax.rounds.model_average import ModelAverageHyper, with_model_average
 from fljax.rounds.slots import Brick
 from fljax.rounds.uplink import private
 from fljax.rounds.uplink.named import DOWNLINK, UPLINK
@@ -173,6 +174,13 @@ _BRICKS = (
     Brick("adagrad", "server", _step("adagrad"), "a server with Adagrad (FedAdagrad)", ServerAdagradHyper, *_FEDOPT),
     Brick("adam", "server", _step("adam"), "a server with Adam (FedAdam)", ServerAdaptiveHyper, *_FEDOPT),
     Brick("yogi", "server", _step("yogi"), "a server with Yogi (FedYogi)", ServerAdaptiveHyper, *_FEDOPT),
+    Brick(
+        "ema",
+        "algorithm",
+        with_model_average,
+        "tests are of a moving average of the server's models over the rounds, which training does not see",
+        ModelAverageHyper,
+    ),
 )
 BRICKS: dict[str, Brick] = Named("brick", {brick.name: brick for brick in _BRICKS})
 """Name -> brick."""

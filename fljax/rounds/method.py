@@ -18,17 +18,19 @@ from fljax.client.local import check_work
 from fljax.data.federation import as_inputs
 from fljax.models.calling import check_model
 from fljax.numbers import NO_HYPER, LocalHyper, hyper, is_hyper, joined, numbers_of
+from fljax.rounds.around import surrounded
 from fljax.rounds.documented import documented
 from fljax.rounds.local import checking_terms
 from fljax.rounds.slots import Brick, Slot, check_brick
-from fljax.rounds.uplink.chain import chained, with_uplink
-from fljax.rounds.uplink.downlink import with_downlink
 from fljax.types import About, Algorithm, Model, Params, Work
 
 Kind = Literal["baseline", "one model", "personalised", "clustered"]
 """What clients get from a method: training alone, one global model, personal models, or one model per cluster."""
 
 KINDS: tuple[Kind, ...] = ("baseline", "one model", "personalised", "clustered")
+
+_ONCE = ("loss", "augment", "schedule", "algorithm")
+"""Slots in which a brick that is written twice is a mistake, and would not be noticed otherwise."""
 
 P = ParamSpec("P")  # the arguments of a method's factory: model, work and static choices
 H = TypeVar("H")  # its class of hyperparameters
@@ -120,10 +122,7 @@ class Method(Generic[P, H]):
         algorithm = algorithm._replace(about=about, predict=predict)
         if terms:
             algorithm = checking_terms(algorithm, terms)
-        for slot, link in (("uplink", with_uplink), ("downlink", with_downlink)):
-            if of_slot[slot]:
-                algorithm = link(algorithm, chained([brick.value for brick in of_slot[slot]]))
-        return algorithm._replace(about=about)
+        return surrounded(algorithm, of_slot)._replace(about=about)
 
     def __add__(self, brick: Brick) -> "Method[P, Any]":
         """The method with a brick in its slot.
@@ -156,7 +155,7 @@ class Method(Generic[P, H]):
             raise ValueError(
                 f"{name}: {owner} and {brick.name} both have a hyperparameter {shared[0]!r}; use one of them"
             )
-        if brick.slot in ("loss", "augment") and brick.name in [one.name for one in self.bricks]:
+        if brick.slot in _ONCE and brick.name in [one.name for one in self.bricks]:
             raise ValueError(f"{name}: {brick.name} is there already; leave one out, or give one another name")
         _check_distinct(name, self.static, numbers)
         combining = [one for one in self.bricks if one.slot in ("combine", "server")]
@@ -179,6 +178,8 @@ class Method(Generic[P, H]):
             "downlink": single,
             "combine": combines,
             "server": combines,
+            "schedule": True,
+            "algorithm": True,
         }
         return tuple(slot for slot, does_exist in exists.items() if does_exist)
 

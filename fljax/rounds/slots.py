@@ -9,9 +9,10 @@ from fljax.numbers import NO_HYPER, is_hyper
 from fljax.rounds.combine import Combine
 from fljax.rounds.uplink.chain import LINK
 
-Slot = Literal["loss", "augment", "uplink", "downlink", "combine", "server"]
+Slot = Literal["loss", "augment", "uplink", "downlink", "combine", "server", "schedule", "algorithm"]
 """What a brick changes: the clients' loss, their training examples, their updates on the way to the server, the
-server's model on the way to the clients, the combination of received models, or the server's step towards it."""
+server's model on the way to the clients, the combination of received models, the server's step towards it, the
+hyperparameters from round to round, or the whole algorithm."""
 
 
 class Brick(NamedTuple):
@@ -19,7 +20,8 @@ class Brick(NamedTuple):
 
     name: str
     slot: Slot
-    value: Any  # by slot: a `Term`; an `Augment`; a `Link`; a `Combine` or its short form; a function of a `Combine`
+    value: Any  # by slot: a `Term`; an `Augment`; a `Link`; a `Combine` or its short form; a function of a `Combine`; a
+    # `Schedule`; a function of an `Algorithm`
     summary: str
     Hyper: type[Any] | None = None
     paper: str = ""
@@ -41,6 +43,8 @@ VALUES: dict[Slot, Allowed] = {
     "downlink": LINK,
     "combine": Allowed((Combine,), is_function=True, form="(hyper, shared, received, weight) -> shared"),
     "server": Allowed((), is_function=True, form="(combine) -> combine"),
+    "schedule": Allowed((), is_function=True, form="(hyper, round) -> hyper"),
+    "algorithm": Allowed((), is_function=True, form="(algorithm) -> algorithm"),
 }
 """Slot -> what the value of a brick is."""
 

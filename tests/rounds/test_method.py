@@ -143,7 +143,9 @@ def test_a_method_of_the_user_learns_how_it_gets_a_slot():
     def closed(model, work):
         return fljax.rounds.averaging(model, work)
 
-    with pytest.raises(ValueError, match=r"slots: loss, augment; .* gets it by an argument combine=mean, which it"):
+    with pytest.raises(
+        ValueError, match=r"slots: loss, augment, schedule, algorithm; .* gets it by an argument combine=mean, which it"
+    ):
         fljax.compose(closed, "krum")
     with pytest.raises(ValueError, match=r"no slot 'loss' for prox; its slots: [^;]*$"):
         fljax.compose("fedsgd+prox")
