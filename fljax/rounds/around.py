@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 
 from fljax.choices import check_kind
 from fljax.rounds.schedule import scheduled, scheduled_link
-from fljax.rounds.slots import Brick, Slot
+from fljax.rounds.slots import Brick
 from fljax.rounds.uplink.chain import chained, with_uplink
 from fljax.rounds.uplink.downlink import with_downlink
 from fljax.types import Algorithm
 
 
-def surrounded(algorithm: Algorithm, bricks: Mapping[Slot, Sequence[Brick]]) -> Algorithm:
+def surrounded(algorithm: Algorithm, bricks: Mapping[str, Sequence[Brick]]) -> Algorithm:
     """``algorithm`` with the bricks of the slots "schedule", "algorithm", "uplink" and "downlink".
 
     Schedules reach what links compute, too. A function of the whole algorithm sees it without links if it keeps the two

@@ -72,6 +72,8 @@ class Sampling(NamedTuple):
         places = mean = float(self.n_places(n_clients))
         if about.get("sampling") == "poisson":
             mean = about["participation"] * n_clients
+        elif about.get("sampling") == "shuffled":
+            mean = n_clients / rounds_of_a_pass(about["participation"], n_clients)
         elif about.get("sampling") == "table":
             mean = float(np.mean([len(row) for row in about["rows"]]))
         if "deadline" in about:
@@ -104,6 +106,11 @@ def cohort_size(participation: float, n_clients: int) -> int:
         ValueError: ``participation`` is not in (0, 1].
     """
     return max(1, round(share_of_clients(participation) * n_clients))
+
+
+def rounds_of_a_pass(participation: float, n_clients: int) -> int:
+    """The number of rounds in which `fljax.rounds.shuffled` samples every client once."""
+    return -(-n_clients // cohort_size(participation, n_clients))
 
 
 def share_of_clients(participation: float) -> float:

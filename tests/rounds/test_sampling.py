@@ -13,7 +13,7 @@ import fljax
 from fljax.devices.mesh import over_devices
 from fljax.rounds.clock import over_selection, with_availability, with_deadline
 from fljax.rounds.cohort import CohortKeys, balanced_order, cohort_of, sample_cohort
-from fljax.rounds.named_samplings import SAMPLINGS, by_size, fixed, poisson, sampling_of, table, uniform
+from fljax.rounds.named_samplings import SAMPLINGS, by_size, fixed, poisson, sampling_of, shuffled, table, uniform
 from fljax.rounds.sampling import Sampling, cohort_size
 from fljax.run.one_round import split_key
 from tests.algorithms.round_by_round import jitted, simulate
@@ -241,14 +241,44 @@ def test_a_sampling_that_cannot_be_is_refused(make, message):
         make()
 
 
+@pytest.mark.parametrize(("n_clients", "share", "n_rounds"), [(9, 0.34, 3), (10, 0.4, 3), (7, 1.0, 1), (5, 0.1, 5)])
+def test_in_a_pass_every_client_participates_once(n_clients, share, n_rounds):
+    """By counting; cohorts differ by one at most, and what follows a pass is another order, or the same one."""
+    sampling = shuffled(share, seed=3)
+    n = sampling.n_places(n_clients)
+    size, rounds = jnp.ones(n_clients, jnp.int32), jnp.arange(4 * n_rounds, dtype=jnp.int32)
+
+    @partial(jax.jit, static_argnums=0)
+    def drawn(sampling):
+        return jax.vmap(lambda r: sampling.draw(jax.random.key(0), r, size, n))(rounds)
+
+    ids, is_in = map(np.asarray, drawn(sampling))
+    assert all(len(set(row)) == n and (np.diff(row) > 0).all() for row in ids)
+    counts = is_in.sum(axis=1)
+    assert counts.max() == n <= cohort_size(share, n_clients)
+    assert counts.min() >= n - 1
+    passes = [
+        tuple(tuple(row[there]) for row, there in zip(ids[p:][:n_rounds], is_in[p:], strict=False))
+        for p in range(0, len(ids), n_rounds)
+    ]
+    assert all(sorted(sum(one, ())) == list(range(n_clients)) for one in passes)
+    assert len(set(passes)) > 1 or n_rounds == 1
+    ids_again, is_in_again = map(np.asarray, drawn(shuffled(share, seed=3, reshuffle=False)))
+    np.testing.assert_array_equal(ids_again, np.tile(ids[:n_rounds], (4, 1)))
+    np.testing.assert_array_equal(is_in_again, np.tile(is_in[:n_rounds], (4, 1)))
+    assert (sampling.expected(n_clients) or n) == pytest.approx(counts.mean())
+    assert n_rounds in (1, 5) or (drawn(shuffled(share, seed=4))[0] != ids).any()
+
+
 def test_equal_samplings_are_the_same_so_that_nothing_compiles_twice():
     assert poisson(0.5) is poisson(0.5)
     assert table([[1, 2]]) is table(np.array([[1, 2]]))
+    assert shuffled(0.5, seed=2) is shuffled(np.float64(0.5), seed=np.int64(2)) is not shuffled(0.5)
     assert fixed([1, 2]) is fixed(np.array([1, 2])) is fixed((1, 2))
-    assert set(SAMPLINGS) == {"uniform", "by_size", "power_of_choice", "poisson", "fixed", "table"}
+    assert set(SAMPLINGS) == {"uniform", "by_size", "power_of_choice", "poisson", "shuffled", "fixed", "table"}
 
 
-@pytest.mark.parametrize("make", [uniform, by_size, poisson])
+@pytest.mark.parametrize("make", [uniform, by_size, poisson, shuffled])
 def test_a_share_is_a_number_of_any_kind_and_nothing_else(make):
     assert make(jnp.float32(0.5)) is make(0.5) is make(np.float64(0.5))
     for share, message in (
