@@ -136,6 +136,7 @@ EFFECTS: dict[str, tuple[dict, dict]] = {
     "client_dp": ({}, {}),  # counts all clients alike, so that no number makes it nothing
     "adaptive_client_dp": ({}, {}),
     "error_feedback+top_k": ({"top_share": 1.0}, {"top_share": 0.1}),
+    "rotate+sign": ({}, {}),
     "top_k": ({"top_share": 1.0}, {"top_share": 0.1}),
     "random_k": ({"random_share": 1.0}, {"random_share": 0.2}),
     "quantize": ({"bits": 32.0}, {"bits": 2.0}),

@@ -425,6 +425,13 @@ def test_every_transform_of_a_chain_draws_for_itself(values):
         ("fedavg+error_feedback+adaptive_client_dp", "reveal the noise"),
         ("fedavg+error_feedback+top_k+error_feedback+quantize", "the same error twice"),
         ("clusterfl+clip_update+error_feedback+top_k", "would add it twice"),
+        ("fedavg+rotate", "rotate changes what the bricks after it lose, but no brick comes after it"),
+        (
+            "fedavg+rotate+error_feedback+sign",
+            "error_feedback, which remembers updates, .*; write error_feedback before",
+        ),
+        ("fedavg+rotate+quantize+fools_gold", "rotate comes before quantize, which remembers updates"),
+        ("fedavg+secure_sum+rotate+quantize", "secure_sum comes before rotate, which would change what it has masked"),
         ("fedavg+dp_sgd+sam", "write sam before dp_sgd"),
         ("feddane+dp_sgd", "whole gradients"),
         ("fedproto+dp_sgd", "FedProto send only means of their features, which get no noise"),

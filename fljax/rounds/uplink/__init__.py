@@ -5,6 +5,7 @@ from fljax.rounds.uplink.compression import error_feedback, low_rank, quantize, 
 from fljax.rounds.uplink.downlink import with_downlink
 from fljax.rounds.uplink.limits import clip_update, gaussian_noise, laplace_noise, secure_sum
 from fljax.rounds.uplink.message import Message, Trip, plain_message
+from fljax.rounds.uplink.rotation import rotate
 
 __all__ = [
     "NOTHING",
@@ -23,6 +24,7 @@ __all__ = [
     "plain_message",
     "quantize",
     "random_k",
+    "rotate",
     "secure_sum",
     "sign",
     "top_k",

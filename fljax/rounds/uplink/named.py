@@ -2,7 +2,7 @@
 
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds.slots import Brick
-from fljax.rounds.uplink import compression, limits, private, sybils
+from fljax.rounds.uplink import compression, limits, private, rotation, sybils
 from fljax.rounds.uplink.chain import Transform
 from fljax.rounds.uplink.downlink import renamed
 
@@ -30,6 +30,8 @@ _VOGELS = ("Vogels et al., NeurIPS 2019", "https://arxiv.org/abs/1905.13727")
 _BONAWITZ = ("Bonawitz et al., CCS 2017", "https://eprint.iacr.org/2017/281")
 _FUNG = ("Fung et al., RAID 2020", "https://arxiv.org/abs/1808.04866")
 _MCM = ("Philippenko, Dieuleveut, NeurIPS 2021", "https://arxiv.org/abs/2102.12528")
+_SURESH = ("Suresh et al., ICML 2017", "https://arxiv.org/abs/1611.00429")
+_SPREAD = "later bricks work on a random rotation of an update, of which they lose less if its numbers are uneven"
 _LOST = "clients add what later bricks lose of an update to their next one"
 
 
@@ -60,6 +62,7 @@ UPLINK = (
         _ANDREW,
     ),
     Brick("error_feedback", "uplink", compression.error_feedback, _LOST, None, *_KARIMIREDDY),
+    Brick("rotate", "uplink", rotation.rotate, _SPREAD, None, *_SURESH),
     _up(compression.top_k, "only the largest numbers of an update", compression.TopKHyper, _STICH),
     _up(compression.random_k, "random numbers of an update, drawn in each round", compression.RandomKHyper, _KONECNY),
     _up(compression.quantize, "few bits for each number of an update (QSGD)", compression.QuantizeHyper, _ALISTARH),
