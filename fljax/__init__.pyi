@@ -89,6 +89,7 @@ from .algorithms.ifca import ifca as ifca
 from .algorithms.knnper import knnper as knnper
 from .algorithms.layercfl import layercfl as layercfl
 from .algorithms.lg_fedavg import lg_fedavg as lg_fedavg
+from .algorithms.mime import mime as mime
 from .algorithms.moon import moon as moon
 from .algorithms.pacfl import pacfl as pacfl
 from .algorithms.perfedavg import perfedavg as perfedavg

@@ -155,6 +155,8 @@ CASES = {
     "feddist": _case("feddist", P),
     "feddws": _case("feddws", P),
     "feddane": _case("feddane", 2 * P, numbers={"mu": 0.5}),
+    "mime": _case("mime", 2 * P, 3 * P, numbers={"momentum": 0.5, "step": 0.9}),
+    "mime-lite": _case("mime", 2 * P, P, choices={"variant": "lite"}),
     "scaffold": _case("scaffold", 2 * P, numbers={"step": 0.9}),
     "scaffold-gradient": _case(
         "scaffold", 2 * P, numbers={"momentum": 0.5}, choices={"control": "gradient", "weighting": "size"}

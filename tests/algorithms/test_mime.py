@@ -1,0 +1,76 @@
+"""Mime against NumPy in float64, and what it is in the limit."""
+
+import chex
+import jax
+import numpy as np
+import optax
+import pytest
+
+import fljax
+from fljax.types import Work
+from tests import oracle
+from tests.algorithms.round_by_round import simulate
+from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
+from tests.oracle import examples_of
+
+BETA, STEP = 0.8, 0.7
+
+
+@pytest.mark.parametrize("variant", ["mime", "lite"])
+def test_mime_in_numpy(variant, key, model, federation, reference):  # noqa: F811
+    """Momentum by hand: m stays while clients train, and its update is that of the mean full gradient."""
+    theta = reference.start
+    moment = oracle.combine(np.zeros_like, theta)
+    for cohort in reference.rounds():
+        sizes = [size for *_, size in cohort]
+        full = [oracle.gradient(theta, *examples_of(federation.train, i)) for i, *_ in cohort]
+        c, sent = oracle.average(full, sizes), []
+        for i, client_key, _ in cohort:
+            w = theta
+            for x, y in reference.batches(i, client_key):
+                g = oracle.gradient(w, x, y)
+                if variant == "mime":
+                    g = oracle.combine(lambda g, at_theta, c: g - at_theta + c, g, oracle.gradient(theta, x, y), c)
+                w = oracle.combine(lambda w, g, m: w - LR * (g + BETA * m), w, g, moment)
+            sent.append(w)
+        goal = oracle.average(sent, sizes)
+        theta = oracle.combine(lambda t, goal: t + STEP * (goal - t), theta, goal)
+        moment = oracle.combine(lambda m, c: BETA * m + c, moment, c)
+    hyper = fljax.mime.Hyper(lr=LR, momentum=BETA, step=STEP)
+    deployed, state = run(fljax.mime(model, WORK, variant=variant), hyper, federation, key)
+    assert_models(deployed, [theta] * 8)
+    (kept,) = (part.trace for part in jax.tree.leaves(state.server.moments, is_leaf=_is_trace) if _is_trace(part))
+    chex.assert_trees_all_close(kept, moment, rtol=1e-4, atol=1e-5)
+
+
+def _is_trace(part):
+    return isinstance(part, optax.TraceState)
+
+
+def test_without_moments_the_lite_one_is_fedavg(key, model, federation, reference):  # noqa: F811
+    theta = reference.start
+    for cohort in reference.rounds():
+        sent = [oracle.local_sgd(theta, reference.batches(i, client_key), LR) for i, client_key, _ in cohort]
+        theta = oracle.average(sent, [size for *_, size in cohort])
+    hyper = fljax.mime.Hyper(lr=LR, momentum=0.0, step=1.0)  # the program from above
+    assert_models(run(fljax.mime(model, WORK, variant="lite"), hyper, federation, key)[0], [theta] * 8)
+
+
+def test_one_step_of_everyone_is_a_step_of_the_optimiser_on_all_examples(key, model, federation):
+    """With Adam too: full batches and one epoch make central training of both variants."""
+    work, hyper = Work(1, None, optimizer="adam"), fljax.mime.Hyper(lr=0.02)
+    state, metrics = simulate(fljax.mime(model, work), hyper, federation, key, 3)
+    assert metrics["downlink"][0, 0] == 2 * metrics["uplink"][0, 0]  # theta, c and two moments; the model and c
+    params = simulate(fljax.mime(model, work), hyper.replace(lr=1e-30), federation, key, 1)[0].server.shared
+    theta = oracle.as_float64(params)
+    data = [examples_of(federation.train, i) for i in range(8)]
+    x, y = (np.concatenate(part) for part in zip(*data, strict=True))
+    m = v = oracle.combine(np.zeros_like, theta)
+    for t in range(1, 4):
+        g = oracle.gradient(theta, x, y)
+        m = oracle.combine(lambda m, g: 0.9 * m + 0.1 * g, m, g)
+        v = oracle.combine(lambda v, g: 0.999 * v + 0.001 * g**2, v, g)
+        theta = oracle.combine(
+            lambda w, m, v, t=t: w - 0.02 * m / (1 - 0.9**t) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8), theta, m, v
+        )
+    chex.assert_trees_all_close(state.server.shared, theta, rtol=1e-4, atol=1e-4)
