@@ -102,8 +102,8 @@ def mime(
 def fixed_at(optimizer: optax.GradientTransformation, moments: Any) -> Any:
     """A `Work.optimizer` whose steps are those of ``optimizer`` with the same ``moments`` before each."""
 
-    def update(gradient: Params, state: tuple[()], params: Params = None) -> tuple[Params, tuple[()]]:
-        return optimizer.update(gradient, moments, params)[0], state
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        return optimizer.update(updates, moments, params)[0], state
 
     return lambda lr: optax.GradientTransformation(lambda params: (), update)
 

@@ -14,7 +14,7 @@ from .counting import histograms
 
 SHARING = {"primary_secondary"}  # clients may own the same image
 ALL_TRAIN = {"iid", "dirichlet", "classes_per_client", "log_normal", "shards", "similarity", "dirichlet_sizes"}
-ALL_TRAIN |= {"noisy_features"}
+ALL_TRAIN |= {"noisy_features", "proportional_sizes"}
 ALL_BOTH = {"rotated_groups", "permuted_label_groups", "writers", "natural"}
 GROUPED = {"rotated_groups", "permuted_label_groups", "dominant_label_groups", "writers"}
 

@@ -230,6 +230,33 @@ def test_log_normal_sizes_have_their_sigma(make_examples):
     np.testing.assert_array_equal(np.asarray(equal.train.size) + np.asarray(equal.test.size), 100)
 
 
+def test_proportional_sizes_have_their_proportions(make_examples):
+    """Ends of shares are rounded, so that a size is the real number or its neighbour; given sizes are kept."""
+    for proportions, expected in (
+        (None, 1000 * np.arange(1, 6) / 15),
+        ([0.5, 2.0, 2.0, 0.5, 5.0], [50, 200, 200, 50, 500]),
+        (np.array([10, 500, 2, 8, 480]), [10, 500, 2, 8, 480]),
+        (np.exp(np.arange(5.0)), 1000 * np.exp(np.arange(5)) / np.exp(np.arange(5)).sum()),
+        ([1e300] * 5, [200] * 5),
+    ):
+        federation = partition.proportional_sizes(*make_examples(1000), 5, proportions=proportions, min_size=2)
+        total = np.asarray(federation.train.size) + np.asarray(federation.test.size)
+        assert total.sum() == 1000
+        np.testing.assert_allclose(total, expected, atol=1 - 1e-6)
+    for proportions, expected in (([1, 1, 1e9], [40, 40, 920]), ([1, 20, 20], [40, 480, 480]), ([1] * 25, [40] * 25)):
+        least = partition.proportional_sizes(*make_examples(1000), len(expected), proportions=proportions, min_size=40)
+        total = np.asarray(least.train.size) + np.asarray(least.test.size)
+        np.testing.assert_array_equal(total, expected)
+    for proportions, message in (
+        ([1, 2], r"^proportions: 2 numbers for 3 clients; give one for each client$"),
+        ([1, 0, 2], r"^proportions: 0 of client 1; give numbers above 0$"),
+        ([1, np.inf, 2], r"^proportions: inf of client 1; give"),
+        ([1, "a", 2], r"^proportions: 'a' of client 1; give"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            partition.proportional_sizes(*make_examples(100), 3, proportions=proportions)
+
+
 def test_natural_clients_are_users(make_examples):
     train, test = make_examples(100, 20)
     rng = np.random.default_rng(0)

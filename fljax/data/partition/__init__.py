@@ -9,7 +9,7 @@ from fljax.data.partition.groups import dominant_label_groups, permuted_label_gr
 from fljax.data.partition.noise import noisy_features
 from fljax.data.partition.people import natural, writers
 from fljax.data.partition.skew import classes_per_client, dirichlet, shards, similarity
-from fljax.data.partition.uniform import dirichlet_sizes, iid, log_normal
+from fljax.data.partition.uniform import dirichlet_sizes, iid, log_normal, proportional_sizes
 from fljax.types import Federation
 
 PARTITIONS: dict[str, Callable[..., Federation]] = Named(
@@ -30,6 +30,7 @@ PARTITIONS: dict[str, Callable[..., Federation]] = Named(
             primary_secondary,
             log_normal,
             dirichlet_sizes,
+            proportional_sizes,
             noisy_features,
             natural,
             writers,
