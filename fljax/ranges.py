@@ -175,7 +175,8 @@ def _values(name: str, value: Any, stacked: bool, keep_all: bool) -> list[float]
             raise TypeError
         array = original.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{said(name, value)} is not a number; give a number") from None
+        by_round = "; a function of the round is a brick of the slot 'schedule'" if callable(value) else ""
+        raise ValueError(f"{said(name, value)} is not a number; give a number{by_round}") from None
     if array.ndim and not stacked:
         raise ValueError(f"{said(name, value)} is not one number; give one, or try several with fljax.sweep")
     if keep_all:

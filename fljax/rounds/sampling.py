@@ -120,7 +120,10 @@ def share_of_clients(participation: float) -> float:
         ValueError: it is not in (0, 1].
     """
     if not 0 < real("participation", participation) <= 1:
-        raise ValueError(f"participation={participation} is not a share of the clients; choose 0 < participation <= 1")
+        of_many = f"; {participation:g} of n clients are {participation:g} / n" if participation > 1 else ""
+        raise ValueError(
+            f"participation={participation} is not a share of the clients; choose 0 < participation <= 1{of_many}"
+        )
     return participation
 
 
