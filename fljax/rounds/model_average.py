@@ -1,10 +1,12 @@
 """Clients are tested with a running average of the server's models of all rounds; training does not see it."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.interpreters.partial_eval import dce_jaxpr
 
 from fljax import tree
 from fljax.numbers import Scalar, hyper, number
@@ -41,7 +43,8 @@ def with_model_average(algorithm: Algorithm) -> Algorithm:
     fine-tuning before a test are those of the method.
 
     Raises:
-        ValueError: the method has no single model, or its round is its own.
+        ValueError: the method has no single model, or its round is its own; at the start of a run: its clients are
+            tested with other models.
     """
     exchange = algorithm.round_exchange
     if exchange is None or not exchange.starts_anywhere:
@@ -53,7 +56,11 @@ def with_model_average(algorithm: Algorithm) -> Algorithm:
 
     def init(key: Key, hyper: Any, data: ClientData) -> State:
         state = algorithm.init(key, hyper, data)
-        return State(Averaged(state.server, part(state.server), jnp.float32(0)), state.clients)
+        first = State(Averaged(state.server, part(state.server), jnp.float32(0)), state.clients)
+        _check_tested(
+            algorithm.about.name, lambda average: deploy(key, hyper, _with_average(first, average), data), first
+        )
+        return first
 
     def send(key: Key, hyper: Any, state: State, cohort: Cohort) -> Upload:
         return exchange.send(key, hyper, within_server(state), cohort)
@@ -70,6 +77,20 @@ def with_model_average(algorithm: Algorithm) -> Algorithm:
         return algorithm.deploy(key, hyper, State(server, state.clients), data)
 
     return inside(algorithm, init, within_server, send=send, receive=receive)._replace(deploy=deploy)
+
+
+def _with_average(state: State, average: Params) -> State:
+    return state._replace(server=state.server._replace(average=average))
+
+
+def _check_tested(name: str, deployed: Callable[[Params], ModelTable], state: State) -> None:
+    """Raises ValueError if the models that clients are tested with do not depend on the average."""
+    traced = jax.make_jaxpr(deployed)(state.server.average).jaxpr
+    if not any(dce_jaxpr(traced, [True] * len(traced.outvars))[1]):
+        raise ValueError(
+            f"{name or 'this method'}: clients are tested with models of their own, so an average of the server's "
+            "would have no effect; leave ema out"
+        )
 
 
 def _with_model(server: Any, model: Params) -> Any:

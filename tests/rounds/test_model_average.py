@@ -58,3 +58,9 @@ def test_it_is_that_of_the_servers_model_whatever_else_the_server_keeps(name, mo
 def test_a_method_without_one_model_refuses_it(name, model):
     with pytest.raises(ValueError, match=rf"^{name}\+ema: its clients do not all start from one model, or its round"):
         fljax.compose(f"{name}+ema")(model, WORK)
+
+
+def test_a_method_that_tests_other_models_refuses_it(model, federation, key):
+    method = fljax.compose("ditto+ema")
+    with pytest.raises(ValueError, match=r"^ditto\+ema: clients are tested with models of their own, so an average of"):
+        jax.eval_shape(lambda key: method(model, WORK).init(key, method.Hyper(), federation.train), key)

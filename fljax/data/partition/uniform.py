@@ -148,7 +148,7 @@ def _proportions(n_clients: int, proportions: Sequence[float] | None) -> np.ndar
     if len(row) != n_clients:
         raise ValueError(f"proportions: {len(row)} numbers for {n_clients} clients; give one for each client")
     for i, proportion in enumerate(row):
-        if isinstance(proportion, bool) or not isinstance(proportion, Real) or not 0 < proportion < np.inf:
+        if isinstance(proportion, bool) or not isinstance(proportion, Real) or not 0 < float(proportion) < np.inf:
             raise ValueError(f"proportions: {proportion!r} of client {i}; give numbers above 0")
     return row.astype(np.float64) / max(row)
 
