@@ -131,6 +131,7 @@ def test_every_brick_in_one_chain_is_resumed_and_runs_on_two_devices_while_clien
 
 EFFECTS: dict[str, tuple[dict, dict]] = {
     "clip_update": ({"clip": jnp.inf}, {"clip": 0.01}),
+    "clip_l1": ({"l1_clip": jnp.inf}, {"l1_clip": 0.01}),
     "gaussian_noise": ({"noise_std": 0.0}, {"noise_std": 0.1}),
     "laplace_noise": ({"noise_scale": 0.0}, {"noise_scale": 0.1}),
     "client_dp": ({}, {}),  # counts all clients alike, so that no number makes it nothing

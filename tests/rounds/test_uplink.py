@@ -17,6 +17,7 @@ from fljax.rounds.uplink import (
     Transform,
     Trip,
     chained,
+    clip_l1,
     clip_update,
     error_feedback,
     gaussian_noise,
@@ -186,13 +187,15 @@ def test_what_comes_after_error_feedback_keeps_its_own_memory(values):
     np.testing.assert_array_equal(memory.clients[1], np.full(N, 2))
 
 
-def test_clipping_equals_numpy_and_leaves_short_updates_bit_for_bit(values):
-    values[0] /= 100
-    norms = np.linalg.norm(values.astype(np.float64), axis=1, keepdims=True)
-    actual = transformed(clip_update, values, clip=2.0).values
+@pytest.mark.parametrize(("transform", "number", "order"), [(clip_update, "clip", 2), (clip_l1, "l1_clip", 1)])
+def test_clipping_equals_numpy_and_leaves_short_updates_bit_for_bit(transform, number, order, values):
+    values[0] /= 1000
+    norms = np.linalg.norm(values.astype(np.float64), order, axis=1, keepdims=True)
+    assert (norms > 2).sum() == N - 1
+    actual = transformed(transform, values, **{number: 2.0}).values
     np.testing.assert_allclose(actual, values * np.minimum(1, 2 / norms), rtol=1e-5)
     np.testing.assert_array_equal(actual[0], values[0])
-    np.testing.assert_array_equal(transformed(clip_update, values, clip=np.inf).values, values)
+    np.testing.assert_array_equal(transformed(transform, values, **{number: np.inf}).values, values)
 
 
 def test_quantised_numbers_are_levels_of_their_bucket_with_the_same_mean(values):

@@ -3,7 +3,7 @@
 from fljax.rounds.uplink.chain import NOTHING, Link, Linked, Memory, Transform, chained, with_uplink
 from fljax.rounds.uplink.compression import error_feedback, low_rank, quantize, random_k, sign, top_k
 from fljax.rounds.uplink.downlink import with_downlink
-from fljax.rounds.uplink.limits import clip_update, gaussian_noise, laplace_noise, secure_sum
+from fljax.rounds.uplink.limits import clip_l1, clip_update, gaussian_noise, laplace_noise, secure_sum
 from fljax.rounds.uplink.message import Message, Trip, plain_message
 from fljax.rounds.uplink.rotation import rotate
 
@@ -16,6 +16,7 @@ __all__ = [
     "Transform",
     "Trip",
     "chained",
+    "clip_l1",
     "clip_update",
     "error_feedback",
     "gaussian_noise",

@@ -30,6 +30,28 @@ def clipped(values: Array, limit: Any) -> Array:
     return jnp.where(length > limit, values * (limit / jnp.where(length > limit, length, 1.0)), values)
 
 
+@hyper
+class ClipL1Hyper:
+    l1_clip: Scalar = number(
+        1.0, "largest sum of the absolute values of an update; inf: not clipped", above=0, infinite=True
+    )
+
+
+def _clip_l1(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
+    values, limit = message.values, hyper.l1_clip
+    length = jnp.abs(values).sum(axis=1)[:, None]
+    scaled = values * (limit / jnp.where(length > limit, length, 1.0))
+    return memory, message._replace(values=jnp.where(length > limit, scaled, values))
+
+
+clip_l1 = Transform(_clip_l1, name="clip_l1")
+"""Updates are clipped to the L1 norm ``l1_clip``, for `laplace_noise` of scale b after it.
+
+What one client sends in a round is then ``2 l1_clip / b``-differentially private, whoever looks at it: that is the
+largest L1 distance of two updates, divided by b. Epsilons of several rounds add up.
+"""
+
+
 def norms(values: Array) -> Array:
     """Euclidean length of each row."""
     return jnp.sqrt(jnp.square(values).sum(axis=1))

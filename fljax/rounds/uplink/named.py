@@ -47,6 +47,7 @@ def _down(link: Transform, summary: str, Hyper: type | None = None, **numbers: s
 
 UPLINK = (
     _up(limits.clip_update, "updates are clipped to a norm (norm bounding)", limits.ClipHyper, _SUN),
+    _up(limits.clip_l1, "updates are clipped to an L1 norm, for Laplace noise", limits.ClipL1Hyper),
     _up(limits.gaussian_noise, "clients add normal noise to updates", limits.GaussianHyper),
     _up(limits.laplace_noise, "clients add Laplace noise to updates", limits.LaplaceHyper),
     _up(
