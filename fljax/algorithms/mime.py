@@ -121,8 +121,8 @@ def centred(loss: Loss) -> Loss:
         def at_start(trainable: Params) -> Any:
             return loss(tree.join_statistics(trainable, statistics), batch, key, *own)[0]
 
-        shift = tree.subtract(c, jax.grad(at_start)(jax.lax.stop_gradient(trainable)))
-        return value + tree.dot(jax.lax.stop_gradient(shift), params), updated
+        shift = tree.subtract(c, jax.grad(at_start)(trainable))
+        return value + tree.dot(shift, params), updated
 
     return with_shift
 
