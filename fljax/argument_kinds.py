@@ -23,13 +23,14 @@ REMEDIES = {
     "Model": "make one by fljax.MODELS, fljax.from_linen, from_nnx or from_functions",
     "ModelTable": "give those of fljax.deployed or of fljax.load_run, or fljax.ModelTable(params, row)",
     "Rule": "give fljax.Rule(begin, before, after)",
-    "Sampling": "make one by fljax.rounds: uniform(0.5), by_size, power_of_choice, poisson, shuffled, fixed, table",
+    "Sampling": "make one by fljax.rounds: uniform(0.5), by_size, power_of_choice, poisson, table",
+    "SamplingMemory": "give fljax.rounds.SamplingMemory(init, update)",
     "Sharing": "give one of fljax.rounds, such as fljax.rounds.all_but(layers)",
     "Transform": "give fljax.rounds.uplink.Transform(apply)",
     "Work": "give one, as fljax.Work(epochs=1, batch_size=32)",
 }
 """Type of the library -> how to get one."""
-OF_FUNCTIONS = ("Combine", "Rule", "Sampling", "Sharing", "Transform")
+OF_FUNCTIONS = ("Combine", "Rule", "Sampling", "SamplingMemory", "Sharing", "Transform")
 """Types in `REMEDIES` whose fields are checked too, because they are the functions of a slot."""
 MISPLACED = {
     "Brick": "a brick is added to a method, as fljax.fedavg + brick",

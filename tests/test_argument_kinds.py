@@ -9,7 +9,7 @@ import pytest
 import fljax
 from fljax import attacks, client, drift, rounds
 from fljax.argument_kinds import OF_FUNCTIONS, Allowed, allowed_of, check_allowed
-from fljax.rounds import Brick, Combine, Rule, Sampling, Sharing, uplink
+from fljax.rounds import Brick, Combine, Rule, Sampling, SamplingMemory, Sharing, uplink
 from fljax.rounds.uplink import Transform
 
 OF_RUNS = ("deployed", "evaluate_new_clients", "new_client_models", "profile", "simulate", "sweep", "train")
@@ -110,7 +110,18 @@ def test_the_functions_of_a_rule_are_checked():
         fljax.clustered(rule=Rule(3))
     with pytest.raises(ValueError, match=r"^rule.after is None, not a function; give \(key, hyper, clusters, sent"):
         fljax.clustered(rule=Rule(lambda key, hyper, data: None, after=None))
-    assert {kind.__name__ for kind in (Combine, Rule, Sampling, Sharing, Transform)} == set(OF_FUNCTIONS)
+    kinds = (Combine, Rule, Sampling, SamplingMemory, Sharing, Transform)
+    assert {kind.__name__ for kind in kinds} == set(OF_FUNCTIONS)
+
+
+def test_the_functions_of_a_memory_are_checked():
+    whole = SamplingMemory(len, lambda memory, seen: memory)
+    for memory, message in (
+        (whole._replace(init=3), "sampling.memory.init is 3, not a function; give (n_clients) -> memory"),
+        (whole._replace(update=lambda memory: memory), "sampling.memory.update is called with (memory, seen), but <la"),
+    ):
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+            rounds.stragglers(rounds.uniform()._replace(memory=memory), 0.5)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The mean training losses of clients with the models that they would be tested with."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,7 +14,14 @@ from fljax.types import Algorithm, Batch, ClientData, Key, Params, State
 
 
 def client_losses(
-    algorithm: Algorithm, hyper: Any, key: Key, state: State, data: ClientData, ids: Array, asked: ClientData
+    algorithm: Algorithm,
+    hyper: Any,
+    key: Key,
+    state: State,
+    data: ClientData,
+    ids: Array,
+    asked: ClientData,
+    of: Callable[[Array], Array] | None = None,
 ) -> Array:
     """Mean loss of each of the clients ``ids`` on its examples, with the model deployed to it: ``(ids,)``.
 
@@ -27,12 +35,14 @@ def client_losses(
         data: the training examples of all clients.
         ids: (ids,) int32.
         asked: the examples of these clients that count: all, as `fljax.data.federation.select` returns, or some.
+        of: the function of the examples' losses, (batch,) to (batch,), whose mean is wanted; None: of the losses.
     """
     models = deployed(algorithm.deploy, key, hyper, state, data)
     models, with_model = matched(models._replace(row=models.row[ids]), asked)
 
     def score(params: Params, batch: Batch) -> Array:
-        return checked_losses(algorithm.loss(algorithm.predict(params, batch.x), batch.y), batch.weight)[:, None]
+        losses = checked_losses(algorithm.loss(algorithm.predict(params, batch.x), batch.y), batch.weight)
+        return (losses if of is None else of(losses))[:, None]
 
     sums = client_sums(score, models, with_model)[:, 0]
     without = jnp.where(asked.size > 0, jnp.inf, jnp.nan)

@@ -16,6 +16,7 @@ from fljax.data.own.new_examples import Known, read_new
 from fljax.data.shown import short
 from fljax.data.split import client_data
 from fljax.folder.checkpoint import newest
+from fljax.rounds.memory import remembering, without_memory
 from fljax.run.newcomers import new_client_models
 from fljax.run.one_round import as_traced, shapes_of_state
 from fljax.sealed import naming
@@ -114,10 +115,12 @@ def models_of_joining(run: dict[str, Any], folder: Path, joining: Joining, n_rou
 
 
 def _last_state(run: dict[str, Any], folder: Path) -> State:
-    shapes = shapes_of_state(run["algorithm"].init, run["key"], as_traced(run["hyper"]), run["federation"].train)
+    sampling = run["sampling"]
+    algorithm = remembering(run["algorithm"], None if sampling is None else sampling.memory)
+    shapes = shapes_of_state(algorithm.init, run["key"], as_traced(run["hyper"]), run["federation"].train)
     if (checkpoint := newest(folder, shapes, lambda stored: None)) is None:
         raise ValueError(f"{folder} has no checkpoint, which joining clients need; run again into another folder")
-    return jax.tree.map(jnp.asarray, checkpoint[0].state)
+    return without_memory(jax.tree.map(jnp.asarray, checkpoint[0].state))
 
 
 def models_for(names: Sequence[str], holders: Sequence[Held]) -> ModelTable:

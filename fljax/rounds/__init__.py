@@ -11,8 +11,9 @@
   round: `with_first_upload`
 - before a test: `tuned`, `head_tuned`, `layers_tuned`; new clients: `new_client_rounds`, `join_cluster`
 - privacy: `check_not_private`, `not_independent`
-- participation (`Sampling`): `uniform`, `by_size`, `power_of_choice`, `poisson`, `shuffled`, `fixed`, `table`;
-  speed of clients: `clock`; partial work: `stragglers`, `partial_work`
+- participation (`Sampling`): `uniform`, `by_size`, `power_of_choice`, `poisson`, `fixed`,
+  `table`; for one of your own that remembers: `SamplingMemory`, `Seen`; speed of clients: `clock`; partial work:
+  `stragglers`, `partial_work`
 - a function as a method with a name, a paper and hyperparameters: `method`, `hyper`, `number`
 """
 
@@ -43,6 +44,7 @@ from fljax.rounds.first_models import balanced_draw
 from fljax.rounds.head_tuning import head_tuned, layers_tuned
 from fljax.rounds.joining import join_cluster, new_client_rounds
 from fljax.rounds.local import Local, train, trained_on
+from fljax.rounds.memory import SamplingMemory, Seen
 from fljax.rounds.method import Method, method
 from fljax.rounds.named_samplings import by_size, fixed, poisson, table, uniform
 from fljax.rounds.one_shot import one_shot_clustering
@@ -67,7 +69,9 @@ __all__ = [
     "Method",
     "Rule",
     "Sampling",
+    "SamplingMemory",
     "Scalar",
+    "Seen",
     "Sent",
     "Server",
     "Sharing",

@@ -42,6 +42,7 @@ def cohort_of(
     draw: Draw | int,
     dropout: Array | float | None,
     loss: Losses | None = None,
+    memory: Any = None,
 ) -> Cohort:
     """The participants of a round; each of them drops out with probability ``dropout``.
 
@@ -56,16 +57,19 @@ def cohort_of(
         draw: how participants are sampled; an int: this many, uniformly.
         dropout: () in [0, 1); None: nobody drops out.
         loss: the clients' losses, for a sampling by them; None: there are none.
+        memory: what the sampling has kept so far, if it keeps something; None: there is no memory.
 
     Raises:
-        ValueError: the sampling does not draw a cohort, or there are no losses for it.
+        ValueError: the sampling does not draw a cohort, or there are no losses or no memory for it.
     """
     data = federation.train
     n_clients = data.n_clients
     sampling, size = (uniform(), draw) if isinstance(draw, int) else draw
-    given = keys.ids, round, data.size, size
+    given = keys.ids, round, _sizes(sampling, federation), size
     asked: list[Array] = []
-    ids, active = as_drawn(sampling.draw(*given, *_losses(sampling, loss, asked, federation)), size)
+    ids, active = as_drawn(
+        sampling.draw(*given, *_losses(sampling, loss, asked, federation), *_memories(sampling, memory)), size
+    )
     candidates = jnp.concatenate(asked) if asked else None
     if federation.there is not None:
         active &= federation.there[ids]
@@ -87,7 +91,8 @@ def cohort_of(
     n_missing = None
     if sampling.timing is not None and sampling.timing.deadline is not None:
         # The draw from above, including clients that do not come: the compiler merges the two.
-        asking = (sampling.ask or sampling.draw)(*given, *_losses(sampling, loss, [], federation))
+        further = *_losses(sampling, loss, [], federation), *_memories(sampling, memory)
+        asking = (sampling.ask or sampling.draw)(*given, *further)
         n_missing = _n_there(federation, *asking) - active.sum(dtype=jnp.int32)
     expected = sampling.expected(n_clients, dropout)
     effort = None if sampling.effort is None else sampling.effort(keys.ids, ids, round)
@@ -110,6 +115,23 @@ def _n_there(federation: Federation, ids: Array, is_sampled: Array) -> Array:
     """() int32 number of sampled clients that the federation has in this round."""
     is_sampled = is_sampled if federation.there is None else is_sampled & federation.there[ids]
     return is_sampled.sum(dtype=jnp.int32)
+
+
+def _sizes(sampling: Sampling, federation: Federation) -> Array:
+    """The clients' sizes as the sampling sees them, (clients,)."""
+    size = federation.train.size
+    if sampling.memory is None or federation.there is None:
+        return size
+    return jnp.where(federation.there, size, 0)  # who never comes is never known, and would be tried in all rounds
+
+
+def _memories(sampling: Sampling, memory: Any) -> list[Any]:
+    """The last argument of a draw with a memory."""
+    if sampling.memory is None:
+        return []
+    if memory is None:
+        raise ValueError("the sampling draws from its memory, but there is none; give that of a run's state")
+    return [memory]
 
 
 def _losses(sampling: Sampling, loss: Losses | None, asked: list[Array], federation: Federation) -> list[Losses]:

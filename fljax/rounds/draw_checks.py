@@ -62,18 +62,20 @@ def check_ids(ids: np.ndarray, n_clients: int) -> None:
         raise ValueError(f"the sampling drew client {sorted_ids[..., 1:][is_repeated][0]} twice; give distinct ids")
 
 
-def check_draw(draw: Any, n_clients: int, n_places: int, by_loss: bool) -> None:
+def check_draw(draw: Any, n_clients: int, n_places: int, by_loss: bool, first_memory: Any = None) -> None:
     """Checks what a sampling's ``draw`` draws in round 0 from ``n_clients`` clients of equal size and equal loss.
+
+    ``first_memory(n_clients)`` is its first memory; None: it has none.
 
     Raises:
         ValueError: it is not a cohort of ``n_places``, or its ids are not distinct clients; or ``draw`` takes other
             arguments, or asks for the losses of what are no clients.
     """
-    names = "key, round, size, n, loss" if by_loss else "key, round, size, n"
+    names = ", ".join(["key, round, size, n", *["loss"] * by_loss, *["memory"] * (first_memory is not None)])
     try:
         inspect.signature(draw).bind(*names.split(", "))
     except TypeError:
-        remedy = "" if by_loss else ", or say by_loss=True if it takes losses"
+        remedy = "" if by_loss or first_memory else ", or say by_loss=True if it takes losses"
         raise ValueError(
             f"the sampling's draw cannot be called with ({names}); give it these arguments{remedy}"
         ) from None
@@ -83,5 +85,6 @@ def check_draw(draw: Any, n_clients: int, n_places: int, by_loss: bool) -> None:
 
     with jax.ensure_compile_time_eval():
         given = jax.random.key(0), jnp.int32(0), jnp.ones(n_clients, jnp.int32), n_places
-        ids, _ = as_drawn(draw(*given, *[loss] * by_loss), n_places)
+        memory = () if first_memory is None else (first_memory(n_clients),)
+        ids, _ = as_drawn(draw(*given, *[loss] * by_loss, *memory), n_places)
     check_ids(np.asarray(ids), n_clients)

@@ -1,7 +1,8 @@
 """Sampling: which clients participate in a round.
 
 A `Sampling` is a value: `fljax.rounds.uniform`, `by_size`, `poisson`, `fixed` or `table`. Their draws depend only on
-the run's key and the round, so every method has the same cohorts. Those of `fljax.rounds.by_loss` see the losses.
+the run's key and the round, so every method has the same cohorts. Those of `fljax.rounds.by_loss` see the losses, and
+those with a `SamplingMemory` what the server has seen of earlier rounds.
 """
 
 import math
@@ -16,6 +17,7 @@ from jax import Array, lax
 from fljax.placement import whole
 from fljax.ranges import real
 from fljax.rounds.draw_checks import check_draw
+from fljax.rounds.memory import SamplingMemory
 from fljax.rounds.timing import Timing
 from fljax.types import Description, Key
 
@@ -30,7 +32,8 @@ class Sampling(NamedTuple):
 
     draw: Callable[..., tuple[Array, Array]]
     """``(key, round (), size (clients,), n) -> (n,) distinct ids, and which of them participate``, bool; if
-    ``by_loss``, of ``(key, round, size, n, loss)``."""
+    ``by_loss``, of ``(key, round, size, n, loss)``. With a ``memory``, that is the last argument of all, and ``size``
+    is 0 for clients that are absent or not available, which should not be drawn before others."""
     n_places: Callable[[int], int]  # number of clients -> places in a cohort: the shape of a round
     about: Description = ()  # name and choices
     timing: Timing | None = None  # how long rounds last; None: unknown
@@ -42,6 +45,7 @@ class Sampling(NamedTuple):
     """``(key, ids, round) -> (n,)`` share of its local work that each client does in a round, in (0, 1]; None: all."""
     by_loss: bool = False
     """Whether ``draw`` and ``ask`` take the function ``loss`` (`Losses`), by which they see the clients' losses."""
+    memory: SamplingMemory | None = None  # what it keeps between rounds; None: nothing
 
     def of(self, n_clients: int) -> "Draw":
         """The sampling for a federation of ``n_clients`` clients.
@@ -54,7 +58,8 @@ class Sampling(NamedTuple):
         if self.timing is not None:
             self.timing.check(n_clients)
         if not getattr(self.draw, "__module__", "").startswith("fljax."):
-            check_draw(self.draw, n_clients, n_places, self.by_loss)
+            first_memory = None if self.memory is None else self.memory.init
+            check_draw(self.draw, n_clients, n_places, self.by_loss, first_memory)
         return Draw(self, n_places)
 
     @property

@@ -21,6 +21,7 @@ from fljax.folder.surroundings import continued, surroundings
 from fljax.metrics.best_round import measures_by_validation
 from fljax.metrics.spread import spreads
 from fljax.numbers import check_numbers
+from fljax.rounds.memory import remembering
 from fljax.rounds.named_samplings import sampling_of
 from fljax.rounds.sampling import Draw, Sampling
 from fljax.run.chunk import Numbers, check_traceable, on_devices, shapes_of_metrics
@@ -49,7 +50,7 @@ class Arguments(TypedDict):
 class Call:
     """A run with all its arguments."""
 
-    algorithm: Algorithm
+    algorithm: Algorithm  # whose state holds the sampling's memory, if it has one
     hyper: Any  # with the noise that follows from a target epsilon
     federation: Federation
     key: Key
@@ -107,6 +108,7 @@ def called(
     draw = sampling_of(sampling, participation).of(federation.train.n_clients)
     hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
     with over_devices(devices) as mesh, fields_of(hyper, algorithm):
+        algorithm = remembering(algorithm, draw.sampling.memory)
         yield Call(algorithm, hyper, federation, key, n_rounds, draw, evaluate_every, dropout, mesh)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from fljax.client.local import n_steps
 from fljax.devices.programs import options_of
 from fljax.rounds.clock.named import Clock, ClockedRun
+from fljax.rounds.memory import remembering
 from fljax.rounds.sampling import Sampling
 from fljax.run.one_round import as_traced, run_round, split_key
 from fljax.sealed import naming
@@ -90,6 +91,7 @@ def _traffic(
 ) -> list[tuple[float, float]]:
     """Floats that a participant of the second round receives and sends, on average, with each of the ``hypers``."""
     key, draw = jax.random.key(0), sampling.of(federation.train.n_clients)
+    algorithm = remembering(algorithm, sampling.memory)
 
     def sent(hyper: Any, federation: Federation) -> tuple[jax.Array, jax.Array]:
         state = algorithm.init(split_key(key).init, hyper, federation.train)

@@ -19,6 +19,7 @@ from fljax.files import checksum
 from fljax.models.scored import is_validated
 from fljax.models.task import Task, scores_of
 from fljax.numbers import as_dict
+from fljax.rounds.memory import remembering
 from fljax.rounds.sampling import Draw
 from fljax.run.one_round import as_traced, run_round, test_round
 from fljax.types import Algorithm, Federation, Key, State
@@ -129,6 +130,7 @@ def program(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, 
     Traced for one device, so that they do not depend on the number of devices; nothing is compiled or computed.
     """
     numbers, federation = jax.eval_shape(as_traced, hyper), shapes(federation)
+    algorithm = remembering(algorithm, draw.sampling.memory)
 
     def begin(numbers: Any, federation: Federation) -> State:
         return algorithm.init(key, numbers, federation.train)

@@ -23,8 +23,9 @@ from fljax.models.scored import is_validated
 from fljax.placement import on_device, whole
 from fljax.rounds.check_like import check_like
 from fljax.rounds.cohort import CohortKeys, cohort_of
+from fljax.rounds.memory import Seen, counted, memory_of, seconds_of, updated, with_memory, without_memory
 from fljax.rounds.round_metrics import ROW, checked_metrics
-from fljax.rounds.sampling import Draw
+from fljax.rounds.sampling import Draw, Sampling
 from fljax.server.agreement import adjusted_rand
 from fljax.types import Algorithm, ClientData, Cohort, Federation, Key, Metrics, ModelTable, State
 
@@ -69,16 +70,21 @@ def run_round(
     """
     current_federation = at(federation, round)
     keys = round_keys(key, round)
+    memory, state = memory_of(state), without_memory(state)
+
+    def losses(ids: Array, data: ClientData, of: Callable[[Array], Array] | None = None) -> Array:
+        deploy_key, train = key_for("deploy", key), current_federation.train
+        return client_losses(algorithm, hyper, deploy_key, state, train, ids, data, of)
 
     def loss(ids: Array, examples: int | None) -> Array:
         data = select(current_federation.train, ids)
         if examples is not None:
             drawn_by = descend(jax.random.fold_in(keys.cohort.ids, _EXAMPLES), ids)
             data = fresh_examples(drawn_by, data, examples)
-        return client_losses(algorithm, hyper, key_for("deploy", key), state, current_federation.train, ids, data)
+        return losses(ids, data)
 
     with jax.named_scope("cohort"):  # `fljax.run.profile` finds the parts by these names
-        cohort = cohort_of(keys.cohort, round, current_federation, draw, dropout, loss)
+        cohort = cohort_of(keys.cohort, round, current_federation, draw, dropout, loss, memory)
     rows = tree.take(state.clients, cohort.ids)
     if cohort.effort is not None:
         round_of_cohort = partial(algorithm.round, keys.server, hyper, State(state.server, rows))
@@ -94,6 +100,11 @@ def run_round(
     clients = tree.put(state.clients, cohort.ids, rows)
     next_state = State(tree.as_before(new_state.server, state.server), clients)
     metrics = round_metrics(metrics, cohort, current_federation)
+    sampling = None if isinstance(draw, int) else draw.sampling
+    if sampling is not None and sampling.memory is not None:
+        with jax.named_scope("cohort"):
+            seen = seen_of(sampling, round, metrics, current_federation.train, losses)
+            memory, metrics = updated(sampling.memory, memory, seen), counted(metrics, sampling.memory)
     test_metrics = {}
     if due is not None:
         deploy = key_for("deploy", key)
@@ -102,7 +113,22 @@ def run_round(
         )
     if duplicates := [name for name in metrics if name in test_metrics]:
         raise ValueError(f"a round returned a metric {duplicates[0]!r}, which its test has too; give it another name")
-    return next_state, metrics | test_metrics
+    return next_state if memory is None else with_memory(next_state, memory), metrics | test_metrics
+
+
+def seen_of(sampling: Sampling, round: Array, metrics: Metrics, data: ClientData, losses: Callable[..., Array]) -> Seen:
+    """What the server has seen of a round's participants, from the round's `round_metrics`."""
+    ids = metrics["ids"]
+    participants = select(data, ids)
+    return Seen(
+        round,
+        ids,
+        metrics["active"],
+        participants.size,
+        seconds_of(None if sampling.timing is None else sampling.timing.seconds, ids),
+        metrics["loss"],
+        lambda of: losses(ids, participants, of),
+    )
 
 
 def test_round(

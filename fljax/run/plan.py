@@ -21,6 +21,7 @@ from fljax.devices.program_cost import cost_of
 from fljax.devices.programs import Compile, Compiler, Program, compiler_for, seconds_of
 from fljax.models.conv import as_defined
 from fljax.numbers import check_numbers
+from fljax.rounds.memory import remembering
 from fljax.rounds.named_samplings import sampling_of, uniform
 from fljax.rounds.sampling import Draw, Sampling
 from fljax.run.chunk import most_rounds, round_cost, run_chunk
@@ -211,6 +212,7 @@ class Probe:
         mesh: Mesh | None,
         sampling: Sampling = uniform(),  # noqa: B008 - cached
     ) -> None:
+        algorithm = remembering(algorithm, sampling.memory)
         self.sampling = sampling
         self.algorithm, self.mesh, self.most = algorithm, mesh, most_rounds(federation.train.n_clients)
         self.programs: dict[tuple[int, str], Program] = {}  # by participants and level
@@ -236,8 +238,9 @@ class Probe:
         return self.programs[key]
 
     def _draw(self, cohort: int) -> Draw | int:
-        """A draw of ``cohort`` participants, in the run's way if that computes losses, else uniformly."""
-        return Draw(self.sampling, cohort) if self.sampling.by_loss else cohort
+        """A draw of ``cohort`` participants, in the run's way if that takes time or memory, else uniformly."""
+        is_costly = self.sampling.by_loss or self.sampling.memory is not None
+        return Draw(self.sampling, cohort) if is_costly else cohort
 
     def speed(self, cohort: int, n_rounds: int, compile: Compile) -> "Speed":
         """The speed of rounds with ``cohort`` participants, compiled as in a run of ``n_rounds``."""

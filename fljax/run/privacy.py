@@ -57,7 +57,7 @@ def mechanism(hyper: Any, sampling: Sampling, work: Work | None) -> Mechanism | 
         work: local work in a round.
 
     Raises:
-        ValueError: the method is private, and the sampling chooses clients by their losses.
+        ValueError: the method is private, and the sampling chooses clients by their losses, now or remembered.
     """
     if not isinstance(hyper, PrivacyHyper):
         return None
@@ -65,6 +65,11 @@ def mechanism(hyper: Any, sampling: Sampling, work: Work | None) -> Mechanism | 
         raise ValueError(
             "the sampling asks clients for their losses, which have no noise, so that epsilon would not hold; choose "
             "another sampling, such as poisson, or a method that is not private"
+        )
+    if sampling.memory is not None and sampling.memory.sends:
+        raise ValueError(
+            "the sampling remembers what participants tell of their losses, which has no noise, so that epsilon would "
+            "not hold; choose another sampling, such as poisson, or a method that is not private"
         )
     numbers = as_dict(hyper)
     if "noise_multiplier" in numbers:

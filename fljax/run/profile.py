@@ -79,7 +79,7 @@ def profile(
     args = algorithm, hyper, federation, key, int(n_rounds) + 1, participation, sampling, int(evaluate_every), dropout
     with called(*args, devices) as run:
         check_outputs(algorithm, run.hyper, federation, key)
-        programs = prepared(algorithm, run.draw, run.numbers, compile, None, None)
+        programs = prepared(run.algorithm, run.draw, run.numbers, compile, None, None)
         state = programs.init(*begins_with(run.numbers))
         state, _ = programs.chunk(*run.numbers, state, jnp.int32(0), jnp.int32(1))
         jax.block_until_ready(state)

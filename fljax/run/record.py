@@ -17,6 +17,7 @@ from fljax.folder.rounds import append_rows, joined, read_rounds
 from fljax.metrics.agreement import Truth, ari_of_rounds
 from fljax.metrics.churn import churn_of_rounds
 from fljax.rounds.draw_checks import check_ids
+from fljax.rounds.memory import without_memory
 from fljax.rounds.round_metrics import OF_CLIENT, check_clusters
 from fljax.rounds.timing import Timing
 from fljax.shown import repr_with_shapes
@@ -113,7 +114,7 @@ class Record:
             last = last_of_each_client(metrics)
             if hosts.writes() and (self.parts or not holds(path, last)):  # a finished run may lie on a read-only disk
                 save_arrays(path, last)
-        return Run(state, metrics, self.spent.seconds, rate, self.spent.compile_seconds)
+        return Run(without_memory(state), metrics, self.spent.seconds, rate, self.spent.compile_seconds)
 
 
 class Records:

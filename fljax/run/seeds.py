@@ -18,6 +18,7 @@ from jax import Array, lax
 from fljax import tree
 from fljax.checks.state import begun
 from fljax.placement import whole
+from fljax.rounds.memory import remembering
 from fljax.rounds.sampling import Draw
 from fljax.run.chunk import most_rounds, run_chunk
 from fljax.run.one_round import split_key
@@ -49,7 +50,7 @@ class Setting(NamedTuple):
 
     def method(self, numbers: Any) -> Algorithm:
         """The method of one seed, inside the program."""
-        return self.algorithm if self.make is None else self.make(numbers)
+        return self.algorithm if self.make is None else remembering(self.make(numbers), self.draw.sampling.memory)
 
 
 class Inputs(NamedTuple):

@@ -17,6 +17,7 @@ from fljax.metrics.agreement import ari_of_rounds, truth_of
 from fljax.metrics.churn import churn_of_rounds
 from fljax.numbers import check_numbers
 from fljax.rounds.draw_checks import check_ids
+from fljax.rounds.memory import remembering, without_memory
 from fljax.rounds.named_samplings import sampling_of
 from fljax.rounds.round_metrics import check_clusters
 from fljax.rounds.sampling import Draw, Sampling
@@ -81,7 +82,8 @@ def simulate(
         check_outputs(algorithm, *numbers[:3])
         has_tracers = any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(numbers))
         program = _simulate if has_tracers or compile == "full" else _simulated_at(compile)
-        state, metrics = program(algorithm, draw, int(n_rounds), int(evaluate_every), *numbers)
+        with_memory = remembering(algorithm, draw.sampling.memory)
+        state, metrics = program(with_memory, draw, int(n_rounds), int(evaluate_every), *numbers)
     is_traced = isinstance(metrics["ids"], jax.core.Tracer)
     if not is_traced:
         check_ids(gathered({"ids": metrics["ids"]})["ids"], n_clients)
@@ -96,6 +98,7 @@ def simulate(
         names = [name for name in ("ids", "active", "n_missing") if name in metrics]
         seconds = draw.sampling.timing.of_rounds(0, gathered({name: metrics[name] for name in names}))
         metrics["simulated_seconds"] = jnp.asarray(seconds, jnp.float32)
+    state = without_memory(state)
     return state, metrics if epsilon is None else metrics | {"epsilon": jnp.asarray(epsilon)}
 
 

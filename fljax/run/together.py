@@ -23,6 +23,7 @@ from fljax.folder.surroundings import surroundings
 from fljax.folder.writer import only_run
 from fljax.metrics.agreement import truth_of
 from fljax.numbers import check_numbers
+from fljax.rounds.memory import remembering
 from fljax.rounds.named_samplings import sampling_of
 from fljax.rounds.sampling import Sampling
 from fljax.run.chunk import most_rounds, no_rounds, round_cost, run_chunk
@@ -165,7 +166,8 @@ def as_program(runs: Runs, mesh: Mesh | None) -> tuple[Setting, Inputs, Any]:
     )
     inputs = replicated(jax.tree.map(jnp.asarray, inputs), mesh)
     make = None if runs.varied is None else runs.varied.make
-    return Setting(runs.algorithm, draw, structure, make=make), inputs, hyper
+    algorithm = remembering(runs.algorithm, draw.sampling.memory)
+    return Setting(algorithm, draw, structure, make=make), inputs, hyper
 
 
 def as_arrays(numbers: Any) -> Any:

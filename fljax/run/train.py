@@ -116,11 +116,11 @@ def train(
     with put_off(folder is not None) as termination, called(*arguments, devices) as run, only_run(folder) as writable:
         check_outputs(algorithm, run.hyper, federation, key)
         progress.prepare()
-        check_traceable(algorithm, run.draw, run.numbers, program)
+        check_traceable(run.algorithm, run.draw, run.numbers, program)
         identity = {} if folder is None else run.identity
         if folder is not None:
             check_continues(run, folder, standing_of(folder), compile, force_resume)
-        programs = prepared(algorithm, run.draw, run.numbers, compile, program, folder)
+        programs = prepared(run.algorithm, run.draw, run.numbers, compile, program, folder)
         check_compiled("the first state needs", programs.init)
         state = programs.init(*begins_with(run.numbers))
         check_labels(state)

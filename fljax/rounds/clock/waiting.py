@@ -125,21 +125,27 @@ def _with_availability(sampling: Sampling, available: tuple[float, ...]) -> Samp
         tickets = jax.random.uniform(jax.random.fold_in(key, _ANSWER), (len(available),), jnp.float32)
         return tickets < jnp.asarray(available, jnp.float32)
 
-    def losses_of_those(answers: Array, losses: tuple[Losses, ...]) -> list[Losses]:
-        def one(loss: Losses) -> Losses:
+    def seen_of(answers: Array, size: Array, n: int, *further: Any) -> tuple[Any, ...]:
+        """The arguments of a draw that sees who answers: by the losses, and if it has a memory, by the sizes."""
+
+        def of_those(loss: Losses) -> Losses:
             return lambda ids, examples=None: loss(jnp.where(answers[jnp.asarray(ids)], ids, -1), examples)
 
-        return [one(loss) for loss in losses]
+        if sampling.memory is not None:
+            size = jnp.where(answers, size, 0)
+        losses, memory = further[: int(sampling.by_loss)], further[int(sampling.by_loss) :]
+        return size, n, *map(of_those, losses), *memory
 
-    def draw(key: Key, round: Array, size: Array, n: int, *losses: Losses) -> tuple[Array, Array]:
+    def draw(key: Key, round: Array, *rest: Any) -> tuple[Array, Array]:
         answers = answering(key)
-        ids, is_present = sampling.draw(key, round, size, n, *losses_of_those(answers, losses))
+        ids, is_present = sampling.draw(key, round, *seen_of(answers, *rest))
         return ids, is_present & answers[ids]
 
-    def ask(key: Key, round: Array, size: Array, n: int, *losses: Losses) -> tuple[Array, Array]:
-        return (sampling.ask or sampling.draw)(key, round, size, n, *losses_of_those(answering(key), losses))
+    def ask(key: Key, round: Array, *rest: Any) -> tuple[Array, Array]:
+        return (sampling.ask or sampling.draw)(key, round, *seen_of(answering(key), *rest))
 
-    limited = sampling._replace(draw=draw, ask=ask if sampling.by_loss else sampling.ask or sampling.draw)
+    sees_who_answers = sampling.by_loss or sampling.memory is not None
+    limited = sampling._replace(draw=draw, ask=ask if sees_who_answers else sampling.ask or sampling.draw)
     return for_each_client("available", available, limited)
 
 

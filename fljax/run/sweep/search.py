@@ -20,6 +20,7 @@ from fljax.folder.writer import only_run
 from fljax.metrics.agreement import truth_of
 from fljax.numbers import as_dict
 from fljax.ranges import said
+from fljax.rounds.memory import remembering
 from fljax.rounds.named_samplings import sampling_of
 from fljax.rounds.sampling import Draw, Sampling
 from fljax.run.chunk import most_rounds
@@ -122,7 +123,7 @@ def search(
     ):
         check_outputs(algorithm, point(hypers, 0), federation, key)
         federation, dropout_rate = replicated((federation, as_traced(dropout)), mesh)
-        setting = Setting(algorithm, draw, n_rounds, 1)
+        setting = Setting(remembering(algorithm, draw.sampling.memory), draw, n_rounds, 1)
         check_agreement(metric, shapes_of_metrics(setting, cells, federation, dropout_rate))
         setting = setting._replace(at_once=plan(setting, cells, federation, dropout_rate, at_once, memory).at_once)
         stored_level = parts.level_of(folder) if compile == "auto" and folder is not None else None  # the choice there
@@ -181,7 +182,10 @@ def check_ahead(
     n_devices = len(jax.devices() if devices is None else devices)
     with over_devices(devices, n_devices) as mesh, fields_of(hypers, algorithm):
         sharding = None if mesh is None else NamedSharding(mesh, PartitionSpec())
-        setting, cells = Setting(algorithm, draw, n_rounds, 1), all_cells(hypers, key, n_seeds)
+        setting, cells = (
+            Setting(remembering(algorithm, draw.sampling.memory), draw, n_rounds, 1),
+            all_cells(hypers, key, n_seeds),
+        )
         data = shapes(federation, sharding)
         check_agreement(metric, shapes_of_metrics(setting, cells, data, None))
         plan(setting, cells, data, None, at_once, None)

@@ -16,6 +16,7 @@ from fljax.devices.hosts import gathered
 from fljax.devices.mesh import n_sweep_devices, over_sweep
 from fljax.devices.programs import Compile, Level, options_of
 from fljax.numbers import check_hyper
+from fljax.rounds.memory import remembering
 from fljax.rounds.named_samplings import sampling_of
 from fljax.rounds.round_metrics import check_clusters
 from fljax.rounds.sampling import Sampling
@@ -100,10 +101,10 @@ def coalitions(
 
     From them follows what a client contributes, see `fljax.report.contributions`. A client that is no member of a
     coalition does not participate in its run, but is tested: what coalitions are worth is measured on the same
-    examples. If a round samples some of the clients, non-members are sampled too, and do not come. All coalitions share
-    one compilation and the data, and for each seed the initial model, cohorts and batches. Methods that learn about all
-    clients before the first round, such as PACFL, learn about non-members too. ``attack_success`` and ``ari`` are of
-    members alone.
+    examples. If a round samples some of the clients, non-members are sampled too, and do not come, except by a sampling
+    with a memory, which samples them last. All coalitions share one compilation and the data, and for each seed the
+    initial model, cohorts and batches. Methods that learn about all clients before the first round, such as PACFL,
+    learn about non-members too. ``attack_success`` and ``ari`` are of members alone.
 
     Args:
         algorithm: from `fljax.algorithms`.
@@ -163,7 +164,8 @@ def _swept(
     check_subjects(algorithm, federation, key)
     draw = sampling_of(sampling, participation).of(federation.train.n_clients)
     hypers = with_targets(hypers, draw.sampling, algorithm.about.work, int(n_rounds))
-    setting, dropout_rate = Setting(algorithm, draw, int(n_rounds), 1), as_traced(dropout)
+    with_memory = remembering(algorithm, draw.sampling.memory)
+    setting, dropout_rate = Setting(with_memory, draw, int(n_rounds), 1), as_traced(dropout)
     cells, due = all_cells(hypers, key, n_seeds, there), due_rounds(evaluate_every, n_rounds)
     with fields_of(hypers, algorithm):
         check_outputs(algorithm, tree.row(cells.hyper, jnp.int32(0)), federation, key)
