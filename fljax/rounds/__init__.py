@@ -11,7 +11,7 @@
   round: `with_first_upload`
 - before a test: `tuned`, `head_tuned`, `layers_tuned`; new clients: `new_client_rounds`, `join_cluster`
 - privacy: `check_not_private`, `not_independent`
-- participation (`Sampling`): `uniform`, `by_size`, `power_of_choice`, `poisson`, `fixed`,
+- participation (`Sampling`): `uniform`, `by_size`, `power_of_choice`, `least_recent`, `poisson`, `fixed`,
   `table`; for one of your own that remembers: `SamplingMemory`, `Seen`; speed of clients: `clock`; partial work:
   `stragglers`, `partial_work`
 - a function as a method with a name, a paper and hyperparameters: `method`, `hyper`, `number`
@@ -42,6 +42,7 @@ from fljax.rounds.combine_parts import on_layers
 from fljax.rounds.effort import partial_work, stragglers
 from fljax.rounds.first_models import balanced_draw
 from fljax.rounds.head_tuning import head_tuned, layers_tuned
+from fljax.rounds.in_turn import least_recent
 from fljax.rounds.joining import join_cluster, new_client_rounds
 from fljax.rounds.local import Local, train, trained_on
 from fljax.rounds.memory import SamplingMemory, Seen
@@ -100,6 +101,7 @@ __all__ = [
     "layers_tuned",
     "least_loss_model",
     "least_loss_rule",
+    "least_recent",
     "mean",
     "median",
     "method",

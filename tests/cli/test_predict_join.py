@@ -27,7 +27,8 @@ def held_out_run(tmp_path_factory):
     write(root / "d.csv", patients())
     data = ["--data", str(root / "d.csv"), "--client-column", "hospital", "--label-column", "sick"]
     inputs = ["--feature-column", "age", "ward", "--category-column", "ward", "--new-clients", "0.25"]
-    options = [*data, *inputs, *FEW, "--algorithm", "fedavg", OWN, "--folder", str(root / "r")]
+    sampling = ["--sampling", "least_recent"]  # whose memory is in the checkpoints beside the methods' states
+    options = [*data, *inputs, *FEW, *sampling, "--algorithm", "fedavg", OWN, "--folder", str(root / "r")]
     assert main(["run", *options]) == 0
     (name,) = load_run(root / "r")[OWN].new_clients
     assert main(["predict", str(root / "r"), "--split", "new"]) == 0

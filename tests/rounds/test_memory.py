@@ -16,13 +16,14 @@ from fljax.devices.mesh import over_devices
 from fljax.folder.checkpoint import Checkpoint, pack, read, seal, stored
 from fljax.folder.rounds import Written
 from fljax.metrics.cost import traffic_of_clients
-from fljax.rounds import Sampling, SamplingMemory, uniform
-from fljax.rounds.clock import wait_for_all
+from fljax.rounds import Sampling, SamplingMemory, least_recent, uniform
+from fljax.rounds.clock import wait_for_all, with_availability, with_deadline
 from fljax.rounds.cohort import cohort_of
 from fljax.rounds.memory import memory_of, remembering, without_memory
 from fljax.rounds.sampling import Draw
 from fljax.run.identity import run_identity
 from fljax.run.one_round import as_traced, first_state, round_keys, run_round
+from fljax.run.privacy import mechanism
 from fljax.run.together import Runs, train_together
 from tests.algorithms.table import CASES
 from tests.rounds.test_by_loss import losses_of_examples
@@ -59,7 +60,7 @@ ABOUT = (("sampling", "longest_ago"),)
 OWN = Sampling(
     longest_ago, lambda n_clients: 3, ABOUT, memory=SamplingMemory(nothing_seen, seen_by_a_sampling, sends=2)
 )
-ALL = ()
+ALL = (least_recent(1 / 3),)
 
 
 @pytest.fixture(scope="module")
@@ -188,12 +189,46 @@ def test_another_memory_is_another_run(averaging, federation, key):
     assert "state.server.memory" in identities[0]
 
 
+@pytest.mark.parametrize("sampling", ALL)
+def test_who_is_absent_or_not_available_takes_no_place(federation, sampling):
+    """As long as there are others. A client that never came would otherwise be the first in all rounds."""
+    there = np.arange(9) % 2 == 0
+    some_there = federation._replace(there=jnp.asarray(there))
+    limited = with_deadline(with_availability(sampling, [1.0, 0.5, 0.5] * 3), [1] * 9, 1)
+
+    @jax.jit
+    def cohort(r, memory):
+        drawn = cohort_of(round_keys(jax.random.key(0), r).cohort, r, some_there, limited.of(9), None, memory=memory)
+        return drawn.ids, drawn.active, drawn.n_missing
+
+    n_came, memory = [], sampling.memory.init(9)
+    for r in range(20):
+        ids, active, n_missing = map(np.asarray, cohort(jnp.int32(r), memory))
+        assert there[ids[active]].all()
+        assert n_missing == 0
+        n_came.append(active.sum())
+    assert set(n_came) == {2, 3}  # of five that are there, two are always available
+
+
+@pytest.mark.parametrize("sampling", ALL)
+def test_a_federation_of_clients_without_examples_takes_those_last(key, sampling):
+    size = jnp.array([5, 0, 5, 0, 5, 0])
+    ids, active = sampling.draw(key, jnp.int32(0), size, 4, sampling.memory.init(6))
+    np.testing.assert_array_equal(np.asarray(ids)[np.asarray(active)], [0, 2, 4])
+    assert len(set(ids.tolist())) == 4
+
+
 @pytest.mark.parametrize("private", ["client_dp", "dp_sgd"])
 @pytest.mark.parametrize("sampling", [OWN, *(one for one in ALL if one.memory.sends)])
 def test_epsilon_does_not_hold_for_clients_that_are_chosen_by_what_they_tell(key, federation, model, private, sampling):
     method = fljax.compose(f"fedavg+{private}")
     with pytest.raises(ValueError, match=r"remembers what participants tell of their losses, which has no noise"):
         fljax.simulate(method(model, fljax.Work(1, 8)), method.Hyper(), federation, key, 1, sampling=sampling)
+
+
+def test_epsilon_holds_if_it_remembers_nothing_of_their_data(federation):
+    method = fljax.compose("fedavg+client_dp")
+    assert mechanism(method.Hyper(), least_recent(0.5), fljax.Work(1, 8)).rate == 1
 
 
 def own_with(**fields):
@@ -268,6 +303,19 @@ def test_several_runs_as_one_program_remember_each_for_itself(averaging, federat
         alone = fljax.train(averaging, HYPER, one, key, 4, sampling=sampling, compile="full")
         np.testing.assert_array_equal(trained.metrics["ids"], alone.metrics["ids"])
         chex.assert_trees_all_close(trained.state, alone.state, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_coalitions_fill_their_cohorts_with_members(averaging, federation, key):
+    members = np.arange(9)[None] % 2 == np.arange(2)[:, None]
+    metrics = fljax.coalitions(averaging, HYPER, federation, members, key, 1, 5, sampling=least_recent(1 / 3))
+    assert metrics["active"].all()
+    for i, there in enumerate(members):
+        without = federation._replace(there=jnp.asarray(there))
+        seed = jax.random.fold_in(key, 0)
+        _, alone = fljax.simulate(averaging, HYPER, without, seed, 5, sampling=least_recent(1 / 3))
+        np.testing.assert_array_equal(metrics["ids"][i, 0], alone["ids"])
+        assert there[alone["ids"]].all()
 
 
 @pytest.mark.parametrize("name", ["ditto", *slow("ifca", "scaffold", "fedcps", "dcpfl")])
