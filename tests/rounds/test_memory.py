@@ -16,7 +16,7 @@ from fljax.devices.mesh import over_devices
 from fljax.folder.checkpoint import Checkpoint, pack, read, seal, stored
 from fljax.folder.rounds import Written
 from fljax.metrics.cost import traffic_of_clients
-from fljax.rounds import Sampling, SamplingMemory, least_recent, uniform
+from fljax.rounds import Sampling, SamplingMemory, least_recent, power_of_choice, uniform
 from fljax.rounds.clock import wait_for_all, with_availability, with_deadline
 from fljax.rounds.cohort import cohort_of
 from fljax.rounds.memory import memory_of, remembering, without_memory
@@ -60,7 +60,7 @@ ABOUT = (("sampling", "longest_ago"),)
 OWN = Sampling(
     longest_ago, lambda n_clients: 3, ABOUT, memory=SamplingMemory(nothing_seen, seen_by_a_sampling, sends=2)
 )
-ALL = (least_recent(1 / 3),)
+ALL = (least_recent(1 / 3), power_of_choice(1 / 3, memory=True))
 
 
 @pytest.fixture(scope="module")
@@ -277,6 +277,17 @@ def test_a_sweep_over_seeds_is_the_single_runs(key, federation, averaging, sampl
         _, metrics = fljax.simulate(averaging, HYPER, federation, jax.random.fold_in(key, seed), 5, sampling=sampling)
         for name in ("ids", "active", "uplink"):
             np.testing.assert_array_equal(swept[name][0, seed], metrics[name])
+
+
+@pytest.mark.slow
+def test_a_search_in_a_folder_is_resumed_with_its_memories(key, federation, averaging, tmp_path):
+    hypers, options = fljax.fedavg.Hyper(lr=[0.05, 0.5]), {"sampling": power_of_choice(1 / 3, memory=True)}
+    search = partial(fljax.run.sweep.search, averaging, hypers, federation, key, 2, 5, at_once=2, **options)
+    whole, halved = search(), search(halving=2, folder=tmp_path)
+    kept = halved.rounds == 5
+    assert kept.sum() == 1
+    np.testing.assert_array_equal(halved.metrics["ids"][kept], whole.metrics["ids"][kept])
+    assert (whole.metrics["ids"][kept] != whole.metrics["ids"][~kept]).any()
 
 
 @pytest.mark.slow
