@@ -23,7 +23,7 @@ REMEDIES = {
     "Model": "make one by fljax.MODELS, fljax.from_linen, from_nnx or from_functions",
     "ModelTable": "give those of fljax.deployed or of fljax.load_run, or fljax.ModelTable(params, row)",
     "Rule": "give fljax.Rule(begin, before, after)",
-    "Sampling": "make one by fljax.rounds: uniform(0.5), by_size, power_of_choice, poisson, table",
+    "Sampling": "make one by fljax.rounds: uniform(0.5), by_size, power_of_choice, oort, poisson, table",
     "SamplingMemory": "give fljax.rounds.SamplingMemory(init, update)",
     "Sharing": "give one of fljax.rounds, such as fljax.rounds.all_but(layers)",
     "Transform": "give fljax.rounds.uplink.Transform(apply)",

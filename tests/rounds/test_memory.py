@@ -16,7 +16,7 @@ from fljax.devices.mesh import over_devices
 from fljax.folder.checkpoint import Checkpoint, pack, read, seal, stored
 from fljax.folder.rounds import Written
 from fljax.metrics.cost import traffic_of_clients
-from fljax.rounds import Sampling, SamplingMemory, least_recent, power_of_choice, uniform
+from fljax.rounds import Sampling, SamplingMemory, least_recent, oort, power_of_choice, uniform
 from fljax.rounds.clock import wait_for_all, with_availability, with_deadline
 from fljax.rounds.cohort import cohort_of
 from fljax.rounds.memory import memory_of, remembering, without_memory
@@ -60,7 +60,7 @@ ABOUT = (("sampling", "longest_ago"),)
 OWN = Sampling(
     longest_ago, lambda n_clients: 3, ABOUT, memory=SamplingMemory(nothing_seen, seen_by_a_sampling, sends=2)
 )
-ALL = (least_recent(1 / 3), power_of_choice(1 / 3, memory=True))
+ALL = (least_recent(1 / 3), power_of_choice(1 / 3, memory=True), oort(1 / 3))
 
 
 @pytest.fixture(scope="module")
@@ -308,7 +308,7 @@ def test_over_devices_the_same_clients_are_chosen(key, averaging, sampling):
 def test_several_runs_as_one_program_remember_each_for_itself(averaging, federation, tmp_path):
     other = federation._replace(train=federation.train._replace(size=federation.train.size[::-1]))
     federations, keys = same_shapes([federation, other]), [jax.random.key(0), jax.random.key(1)]
-    folders, sampling = [tmp_path / "a", tmp_path / "b"], OWN
+    folders, sampling = [tmp_path / "a", tmp_path / "b"], oort(1 / 3)
     runs = Runs(averaging, HYPER, federations, keys, 4, folders, sampling, compile="full")
     for trained, one, key in zip(train_together(runs), federations, keys, strict=True):
         alone = fljax.train(averaging, HYPER, one, key, 4, sampling=sampling, compile="full")

@@ -275,7 +275,7 @@ def test_equal_samplings_are_the_same_so_that_nothing_compiles_twice():
     assert table([[1, 2]]) is table(np.array([[1, 2]]))
     assert shuffled(0.5, seed=2) is shuffled(np.float64(0.5), seed=np.int64(2)) is not shuffled(0.5)
     assert fixed([1, 2]) is fixed(np.array([1, 2])) is fixed((1, 2))
-    every_name = {"uniform", "by_size", "power_of_choice", "least_recent", "poisson", "fixed", "table"}
+    every_name = {"uniform", "by_size", "power_of_choice", "oort", "least_recent", "poisson", "fixed", "table"}
     assert set(SAMPLINGS) == every_name
 
 
