@@ -4,7 +4,7 @@ from functools import cache
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from fljax import tree
 from fljax.argument_kinds import checked_kinds
@@ -47,12 +47,14 @@ def _least_recent(participation: float, separation: int | None) -> Sampling:
         return n
 
     def draw(key: Key, round: Array, size: Array, n: int, last: Array) -> tuple[Array, Array]:
-        age = round - last
+        age = (round - last).astype(jnp.float32)  # of which the largest are found faster; exact for 2^24 rounds
         if separation is not None:
-            age = jnp.minimum(age, separation)
-        age = jnp.where(size > 0, age, 0)
-        tie = jax.random.uniform(key, size.shape, jnp.float32)
-        ids = jnp.sort(jnp.lexsort(whole((tie, -age)))[:n]).astype(jnp.int32)
+            age = jnp.minimum(age, float(separation))
+        age = jnp.where(size > 0, age, 0.0)
+        # Without sorting all, as in `uniform`: all that are older than the n-th, and some of its age.
+        least, tie = lax.top_k(whole(age), n)[0][-1], jax.random.uniform(key, size.shape, jnp.float32)
+        priority = jnp.where(age > least, 1.0, jnp.where(age == least, tie, -1.0))
+        ids = jnp.sort(lax.top_k(whole(priority), n)[1]).astype(jnp.int32)
         return ids, size[ids] > 0
 
     def update(last: Array, seen: Seen) -> Array:

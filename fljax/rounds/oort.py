@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from fljax import tree
 from fljax.argument_kinds import checked_kinds
@@ -104,11 +104,13 @@ def _oort(
         # The largest values of log utility + Gumbel noise are a sample in proportion to it (Yellott 1977).
         noise = whole(jax.random.gumbel(key, size.shape, jnp.float32))
         ticket = jnp.where(explored, jnp.log(utility) + noise, noise)
-        admitted = explored & (utility >= cut_off * largest(jnp.where(explored, utility, -jnp.inf), n_exploited))
-        exploited = is_among(jnp.where(admitted, ticket, -jnp.inf), n_exploited) & admitted
+        best = lax.top_k(jnp.where(explored, utility, -jnp.inf), n)[0]
+        admitted = explored & (utility >= cut_off * best[jnp.maximum(n_exploited - 1, 0)])
+        n_new = jnp.minimum(n - n_exploited, unexplored.sum(dtype=jnp.int32))
+        taken = first(ticket, admitted, n, n_exploited) | first(ticket, unexplored, n, n_new)
         # Places that no unexplored client takes go to explored ones, also to those that were not admitted.
-        order = jnp.select([exploited, unexplored, explored], [0, 1, 2], 3)
-        ids = jnp.sort(jnp.lexsort((-ticket, order))[:n]).astype(jnp.int32)
+        priority = jnp.where(taken, jnp.inf, jnp.where(explored, ticket, -jnp.inf))
+        ids = jnp.sort(lax.top_k(priority, n)[1]).astype(jnp.int32)
         return ids, is_there[ids]
 
     names = ("exploration", "exploration_decay", "least_exploration", "cut_off", "clip", "penalty")
@@ -145,7 +147,8 @@ def explore(memory: Explored, seen: Seen) -> Explored:
 def utilities(memory: Explored, explored: Array, number: Array, clip: float, penalty: float) -> Array:
     """(clients,) utility of the clients that are ``explored``, in round ``number`` from 1; 0 of the others."""
     statistical = jnp.minimum(memory.utility, quantile(memory.utility, explored, clip))
-    least, most = quantile(statistical, explored, 0.0), quantile(statistical, explored, 1.0)
+    least = jnp.where(explored, statistical, jnp.inf).min()
+    most = jnp.where(explored, statistical, -jnp.inf).max()
     scaled = jnp.where(explored, statistical - least, 0.0) / jnp.maximum(most - least, 1e-4)
     last = jnp.maximum(memory.last, 1).astype(jnp.float32)
     utility = scaled + jnp.sqrt(0.1 * jnp.log(number.astype(jnp.float32)) / last)
@@ -162,11 +165,8 @@ def quantile(values: Array, among: Array, share: Any) -> Array:
     return jnp.sort(jnp.where(among, values, jnp.inf))[jnp.maximum(position, 0)]
 
 
-def largest(values: Array, n: Array) -> Array:
-    """() the n-th largest of the values (clients,), the largest one for n = 0."""
-    return jnp.sort(values)[::-1][jnp.maximum(n - 1, 0)]
-
-
-def is_among(values: Array, n: Array) -> Array:
-    """(clients,) bool: whether a value is among the n largest; of equal ones the first come first."""
-    return jnp.argsort(jnp.argsort(-values, stable=True), stable=True) < n
+def first(ticket: Array, among: Array, n: int, count: Array) -> Array:
+    """(clients,) bool: which have the ``count`` largest tickets of those that are ``among``, of whom there are as many;
+    at most n."""
+    ids = lax.top_k(jnp.where(among, ticket, -jnp.inf), n)[1]
+    return jnp.zeros(ticket.shape, bool).at[ids].set(jnp.arange(n) < count)
