@@ -367,6 +367,43 @@ def test_a_sampling_that_is_ready(fljax, refused):
     assert fljax("list", "./mine.py:weekly")[0] == 0
 
 
+RAREST = '''
+import jax.numpy as jnp
+from fljax.rounds import Sampling, SamplingMemory
+
+
+def rarest(n: int = 1):
+    """The clients that have come least often.
+
+    Args:
+        n: clients per round.
+    """
+
+    def draw(key, round, size, places, counts):
+        return jnp.argsort(counts, stable=True)[:places], jnp.ones(places, bool)
+
+    memory = SamplingMemory(lambda n_clients: jnp.zeros(n_clients, jnp.int32), update)
+    return Sampling(draw, lambda n_clients: n, memory=memory)
+
+
+def update(counts, seen):
+    return seen.put(counts, counts[seen.ids] + 1)
+'''
+
+
+@pytest.mark.slow
+def test_a_sampling_that_remembers(fljax, refused):
+    Path("mine.py").write_text(RAREST)
+    options = ("--partition", "iid", "--algorithm", "fedavg", "--sampling", "./mine.py:rarest", "--folder", "x")
+    assert "--sampling.n INT" in fljax("list", "./mine.py:rarest")[1]
+    for n_rounds in ("1", "3", "4"):
+        status, _, err = fljax("run", *SMALL, *options, "--rounds", n_rounds)
+        assert (status, err) == (0, "")
+    np.testing.assert_array_equal(read_rounds(Path("x/fedavg"))["ids"], [[0], [1], [2], [0]])
+    Path("mine.py").write_text(RAREST.replace("+ 1", "+ 2"))
+    assert "x/fedavg" in refused("run", *SMALL, *options, "--rounds", "5")
+
+
 WRONG = '''
 import jax
 import jax.numpy as jnp

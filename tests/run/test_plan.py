@@ -15,7 +15,7 @@ from fljax.client.map import AT_ONCE, MANY
 from fljax.data.synthetic import linear_groups
 from fljax.devices.mesh import over_devices
 from fljax.models import cnn, mlp, resnet18
-from fljax.rounds import power_of_choice
+from fljax.rounds import least_recent, power_of_choice
 from fljax.rounds.named_samplings import poisson, uniform
 from fljax.run.plan import Probe, Speed, _candidates, _fit, plan, step_flops
 from fljax.run.privacy import with_target
@@ -66,6 +66,13 @@ def test_rounds_whose_clients_are_asked_for_losses_are_foretold_to_take_longer(m
         for sampling in (power_of_choice(0.25, candidates=4), uniform(0.25))
     )
     assert asked < 0.9 * not_asked
+
+
+def test_what_a_sampling_remembers_is_counted(make_plan, federation):
+    remembered, nothing = (
+        make_plan(quick=True, sampling=sampling).state for sampling in (least_recent(0.25), uniform(0.25))
+    )
+    assert remembered == nothing + 4 * federation.train.n_clients
 
 
 @pytest.mark.slow
