@@ -49,10 +49,11 @@ def oort(
     """Clients with a high utility, and a shrinking share of clients never seen before (Oort: Lai et al., OSDI 2021).
 
     The statistical utility of a client is ``|B| sqrt(mean of the squared losses of its examples)``, with the model that
-    it received when it last participated; it sends this one number. The clients' utilities are limited to their
-    ``clip`` quantile, scaled to [0, 1], and get ``sqrt(0.1 log R / L)`` for uncertainty, where R is this round's number
-    and L that of the client's last. Participants are drawn in proportion to it among the clients above ``cut_off``
-    times the last that would be admitted by rank; the places for exploration go to clients never seen, at random.
+    it would have been tested with at the beginning of its last round; it sends this one number. The clients' utilities
+    are limited to their ``clip`` quantile, scaled to [0, 1], and get ``sqrt(0.1 log R / L)`` for uncertainty, where R
+    is this round's number and L that of the client's last. Participants are drawn in proportion to it among the clients
+    above ``cut_off`` times the last that would be admitted by rank; the places for exploration go to clients never
+    seen, at random.
 
     Under a clock (`fljax.rounds.clock`), the utility of a client whose round takes t seconds is multiplied by ``(T / t)
     ^ penalty`` if t is more than the preferred duration T. T begins with that of the fastest 30 % of the clients, and
