@@ -11,9 +11,9 @@
   round: `with_first_upload`
 - before a test: `tuned`, `head_tuned`, `layers_tuned`; new clients: `new_client_rounds`, `join_cluster`
 - privacy: `check_not_private`, `not_independent`
-- participation (`Sampling`): `uniform`, `by_size`, `power_of_choice`, `oort`, `least_recent`, `poisson`, `fixed`,
-  `table`; for one of your own that remembers: `SamplingMemory`, `Seen`; speed of clients: `clock`; partial work:
-  `stragglers`, `partial_work`
+- participation (`Sampling`): `uniform`, `by_size`, `power_of_choice`, `oort`, `poisson`, `shuffled`, `least_recent`,
+  `fixed`, `table`; for one of your own that remembers: `SamplingMemory`, `Seen`; speed of clients: `clock`; partial
+  work: `stragglers`, `partial_work`
 - a function as a method with a name, a paper and hyperparameters: `method`, `hyper`, `number`
 """
 
@@ -50,6 +50,7 @@ from fljax.rounds.method import Method, method
 from fljax.rounds.named_samplings import by_size, fixed, poisson, table, uniform
 from fljax.rounds.one_shot import one_shot_clustering
 from fljax.rounds.oort import oort
+from fljax.rounds.passes import shuffled
 from fljax.rounds.sampling import Sampling
 from fljax.rounds.sharing import GLOBAL_AND_OWN, NOTHING, WHOLE, Sharing, all_but, all_but_paths, last_layers, only
 from fljax.rounds.slots import Brick

@@ -16,6 +16,7 @@ from fljax.placement import whole
 from fljax.rounds.by_loss import power_of_choice
 from fljax.rounds.in_turn import least_recent
 from fljax.rounds.oort import oort
+from fljax.rounds.passes import shuffled
 from fljax.rounds.sampling import Sampling, cohort_size, ids_by_size, share_of_clients
 from fljax.types import Description, Key
 
@@ -182,9 +183,9 @@ SAMPLINGS: dict[str, Callable[..., Sampling]] = {
     "by_size": by_size,
     "power_of_choice": power_of_choice,
     "oort": oort,
-    "least_recent": least_recent,
     "poisson": poisson,
     "shuffled": shuffled,
+    "least_recent": least_recent,
     "fixed": fixed,
     "table": table,
 }

@@ -14,33 +14,32 @@ from fljax.types import Key
 
 
 @checked_kinds
-def shuffled(participation: float = 1.0, *, reshuffle: bool = True, seed: Seed = 0) -> Sampling:
+def shuffled(participation: float = 1.0, *, seed: Seed = 0) -> Sampling:
     """In passes: every client participates once, in a random order, before any of them participates again.
 
     A pass over n clients, of which ``participation`` is a share of m, has ``ceil(n / m)`` rounds, whose numbers of
-    participants differ by at most one. With ``reshuffle=False`` all passes have the same order (cyclic participation),
-    so that exactly a pass lies between two participations of a client; otherwise each has another one.
+    participants differ by at most one. Each pass has another order; `fljax.rounds.least_recent` keeps about a pass
+    between two participations of a client.
 
     Args:
         participation: share of the clients in a round, at most, in (0, 1].
-        reshuffle: whether each pass has another order.
         seed: of the orders, which do not depend on the run's key: a round knows those of other rounds.
 
     Raises:
         ValueError: ``participation`` is not a number in (0, 1].
     """
-    return _shuffled(float(share_of_clients(participation)), bool(reshuffle), int(seed))
+    return _shuffled(float(share_of_clients(participation)), int(seed))
 
 
 @cache
-def _shuffled(participation: float, reshuffle: bool, seed: int) -> Sampling:
+def _shuffled(participation: float, seed: int) -> Sampling:
     def n_places(n_clients: int) -> int:
         return -(-n_clients // rounds_of_a_pass(participation, n_clients))
 
     def draw(key: Key, round: Array, size: Array, n: int) -> tuple[Array, Array]:
         n_clients = size.shape[0]
         n_rounds = rounds_of_a_pass(participation, n_clients)
-        which, place = (round // n_rounds, round % n_rounds) if reshuffle else (jnp.int32(0), round % n_rounds)
+        which, place = round // n_rounds, round % n_rounds
         order = whole(jax.random.permutation(jax.random.fold_in(jax.random.key(seed), which), n_clients))
         # Round `place` of a pass has those from floor(place n_clients / n_rounds) on, without a product that overflows.
         quotient, remainder = divmod(n_clients, n_rounds)
@@ -51,5 +50,5 @@ def _shuffled(participation: float, reshuffle: bool, seed: int) -> Sampling:
         by_id = jnp.argsort(ids)
         return ids[by_id], is_in_round[by_id]
 
-    about = (("sampling", "shuffled"), ("participation", participation), ("reshuffle", reshuffle), ("seed", seed))
+    about = (("sampling", "shuffled"), ("participation", participation), ("seed", seed))
     return Sampling(draw, n_places, about)
