@@ -1,5 +1,6 @@
 """The client's primitives: local training, its objectives, and losses on the client's data."""
 
+from fljax.client.given_gradients import with_gradient, without_gradient
 from fljax.client.local import train_clients
 from fljax.client.map import map_clients
 from fljax.client.measure import client_loss, client_sums, cross_loss
@@ -18,6 +19,8 @@ __all__ = [
     "proximal",
     "train_clients",
     "training_loss",
+    "with_gradient",
+    "without_gradient",
 ]
 
 
