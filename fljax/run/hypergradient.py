@@ -40,9 +40,9 @@ def hypergradient(
 ) -> tuple[Array, dict[str, Array]]:
     """A metric after the last round, and its derivatives with respect to hyperparameters, through all rounds.
 
-    It takes about as long as a run for the metric and one for each hyperparameter, side by side in one program, which
-    is compiled once for all values. Choices stay as they are: who is sampled, which cluster is nearest, when a phase
-    ends; a hyperparameter that only decides such choices has the derivative 0. After many rounds, or with a large
+    The derivatives are computed side by side with the run, in one program, which is compiled once for all values;
+    together they take as long as a few runs. Choices stay as they are: who is sampled, which cluster is nearest, when a
+    phase ends; a hyperparameter that only decides such choices has the derivative 0. After many rounds, or with a large
     learning rate, derivatives can become very large: they are true for a change that is small enough.
 
     Args:
