@@ -32,7 +32,7 @@ def hypergradient(
     key: Key,
     n_rounds: int,
     *,
-    of: Sequence[str] | None = None,
+    of: str | Sequence[str] | None = None,
     metric: str = "test_loss",
     participation: float = 1.0,
     sampling: Sampling | None = None,
@@ -52,7 +52,7 @@ def hypergradient(
             of the test split.
         key: all randomness comes from it.
         n_rounds: rounds to run.
-        of: names of hyperparameters; None: all that are finite numbers.
+        of: name or names of hyperparameters; None: all that are finite numbers.
         metric: metric of the test after the last round, one number per round, such as "test_loss".
         participation: as in `fljax.simulate`.
         sampling: as in `fljax.simulate`.
@@ -85,7 +85,7 @@ def hypergradient(
         )
 
 
-def _chosen(hyper: Any, of: Sequence[str] | None) -> dict[str, float]:
+def _chosen(hyper: Any, of: str | Sequence[str] | None) -> dict[str, float]:
     """The hyperparameters that are differentiated.
 
     Raises:
@@ -94,12 +94,13 @@ def _chosen(hyper: Any, of: Sequence[str] | None) -> dict[str, float]:
     numbers = {name: float(value) for name, value in as_dict(hyper).items() if value is not None and _is_number(value)}
     if of is None:
         return numbers
-    for name in of:
+    names = [of] if isinstance(of, str) else of
+    for name in names:
         if name not in as_dict(hyper):
             raise ValueError(f"of: {unknown('hyperparameter', name, as_dict(hyper))}")
         if name not in numbers:
             raise ValueError(f"of: {name}={getattr(hyper, name)} has no derivative; give it a finite number")
-    return {name: numbers[name] for name in of}
+    return {name: numbers[name] for name in names}
 
 
 def _is_number(value: Any) -> bool:

@@ -20,7 +20,7 @@ def algorithm(model):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"of": ("mo",)}, "of: no hyperparameter 'mo'; the nearest is 'mu'"),
+        ({"of": "mo"}, "of: no hyperparameter 'mo'; the nearest is 'mu'"),
         ({"of": ("lr_decay",)}, "of: lr_decay=None has no derivative; give it a finite number"),
         ({"metric": "accuracy_macro"}, "metric='accuracy_macro' changes in steps, and its derivative is 0"),
         ({"metric": "test_los"}, "metric: no number per round 'test_los'; the nearest is 'test_loss'"),
