@@ -33,6 +33,7 @@ from fljax.rounds import Combining, Weighting, averaging, in_first_round, mean, 
 from fljax.rounds.averaging import ReceivedModels, shared_part
 from fljax.rounds.uplink.private import check_not_private
 from fljax.rounds.wrapping import halves_of, inside, within_server
+from fljax.server.optimizer import EPS_ROOT
 from fljax.types import (
     Algorithm,
     Batch,
@@ -129,7 +130,7 @@ def fedgen(
 
     def with_trained_generator(key: Key, hyper: FedGenHyper, server: FedGenServer) -> FedGenServer:
         """The server's state after the generator's steps of the round."""
-        adam, head_params = optax.adam(hyper.generator_lr), shared_part(server.own)[head]
+        adam, head_params = optax.adam(hyper.generator_lr, eps_root=EPS_ROOT), shared_part(server.own)[head]
 
         def loss(generator: Params, _: None, key: Key) -> tuple[Array, Params]:
             return on_generated(generator, key, model, head_params, server.prior, n_features), generator

@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 
 from fljax import tree
 from fljax.argument_kinds import checked_kinds
+from fljax.server.optimizer import EPS_ROOT
 from fljax.types import Work
 
 OPTIMIZERS = ("sgd", "adam", "adamw")
@@ -58,9 +59,10 @@ def local_optimizer(hyper: Any, work: Work, round: ArrayLike) -> optax.GradientT
         if momentum is not None:
             raise ValueError(f"momentum is given but optimizer={work.optimizer!r} has none; use momentum=None or 'sgd'")
         if work.optimizer == "adam":
-            optimizer = _after_decay(decay, _widened(optax.adam(lr)))
+            optimizer = _after_decay(decay, _widened(optax.adam(lr, eps_root=EPS_ROOT)))
         else:
-            adamw = optax.adamw(lr, weight_decay=0.0 if decay is None else decay)  # pyright: ignore[reportArgumentType]
+            decay = 0.0 if decay is None else decay
+            adamw = optax.adamw(lr, eps_root=EPS_ROOT, weight_decay=decay)  # pyright: ignore[reportArgumentType]
             optimizer = _widened(adamw)
     elif isinstance(work.optimizer, optax.GradientTransformation):
         raise ValueError(

@@ -10,7 +10,7 @@ from jax import Array
 from fljax.argument_kinds import checked_kinds
 from fljax.checks.arguments import check_run, fields_of
 from fljax.checks.network import check_outputs, check_subjects
-from fljax.choices import unknown
+from fljax.choices import check_kind, unknown
 from fljax.models.conv import as_defined
 from fljax.numbers import as_dict, check_numbers
 from fljax.rounds.named_samplings import sampling_of
@@ -40,10 +40,12 @@ def hypergradient(
 ) -> tuple[Array, dict[str, Array]]:
     """A metric after the last round, and its derivatives with respect to hyperparameters, through all rounds.
 
-    The derivatives are computed side by side with the run, in one program, which is compiled once for all values;
-    together they take as long as a few runs. Choices stay as they are: who is sampled, which cluster is nearest, when a
-    phase ends; a hyperparameter that only decides such choices has the derivative 0. After many rounds, or with a large
-    learning rate, derivatives can become very large: they are true for a change that is small enough.
+    It takes about as long as a run for the metric and one for each hyperparameter, side by side in one program, which
+    is compiled once for all values. Choices stay as they are: who is sampled, which cluster is nearest, when a phase
+    ends; a hyperparameter that only decides such choices has the derivative 0. After many rounds, or with a large
+    learning rate, derivatives can become very large: they are true for a change that is small enough. They are NaN if a
+    step of an optimiser of your own has no derivative: ``optax.adam(lr)`` where all gradients have been 0, but not
+    ``optax.adam(lr, eps_root=1e-37)``, which makes the same steps.
 
     Args:
         algorithm: from `fljax.algorithms`, or your own.
@@ -62,8 +64,8 @@ def hypergradient(
         The metric (), and ``{name: derivative ()}``.
 
     Raises:
-        ValueError: as `fljax.simulate`; a name is not a hyperparameter, or it has no number; the metric is unknown, has
-            more than one number per round, or is an accuracy, whose derivative is 0.
+        ValueError: as `fljax.simulate`; there are no names, one is not a hyperparameter, or it has no number; the
+            metric is unknown, has more than one number per round, or is an accuracy, whose derivative is 0.
     """
     check_run(n_rounds, 1, dropout)
     check_numbers(hyper)
@@ -73,6 +75,7 @@ def hypergradient(
     with fields_of(hyper, algorithm):
         check_outputs(algorithm, as_traced(hyper), federation, key)
     values = {name: jax.numpy.float32(value) for name, value in _chosen(hyper, of).items()}
+    check_kind("metric", metric, str, "give a loss, such as 'test_loss'")
     if metric.startswith(IN_STEPS):
         raise ValueError(
             f"metric={metric!r} changes in steps, and its derivative is 0; give a loss, such as 'test_loss'"
@@ -94,8 +97,9 @@ def _chosen(hyper: Any, of: str | Sequence[str] | None) -> dict[str, float]:
     numbers = {name: float(value) for name, value in as_dict(hyper).items() if value is not None and _is_number(value)}
     if of is None:
         return numbers
-    names = [of] if isinstance(of, str) else of
-    for name in names:
+    if isinstance(of, str) or not len(of):
+        raise ValueError(f"of={of!r} is not a sequence of names; give one such as ('lr',), or None for all")
+    for name in of:
         if name not in as_dict(hyper):
             raise ValueError(f"of: {unknown('hyperparameter', name, as_dict(hyper))}")
         if name not in numbers:

@@ -12,6 +12,10 @@ from fljax.types import Params
 SERVER_OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam", "yogi")
 """Names that `server_optimizer` accepts."""
 
+EPS_ROOT = 1e-37
+"""Adam's ``eps_root``: steps are the same, but the root has a derivative where all gradients have been 0, so that
+`fljax.hypergradient` does not give NaN."""
+
 
 class ServerNumbers(NamedTuple):
     """Hyperparameters of the server's optimiser; each optimiser reads those that it needs.
@@ -54,7 +58,7 @@ def server_optimizer(name: str, numbers: ServerNumbers) -> optax.GradientTransfo
     if name == "adagrad":
         return optax.adagrad(lr, initial_accumulator_value=tau**2, eps=0.0)  # pyright: ignore[reportArgumentType]
     if name == "adam":
-        return optax.adam(lr, b1=beta1, b2=beta2, eps=tau)  # pyright: ignore[reportArgumentType]
+        return optax.adam(lr, b1=beta1, b2=beta2, eps=tau, eps_root=EPS_ROOT)  # pyright: ignore[reportArgumentType]
     return optax.yogi(lr, b1=beta1, b2=beta2, eps=tau)  # pyright: ignore[reportArgumentType]
 
 

@@ -366,6 +366,25 @@ def test_adam_trains_parameters_of_float16(ragged, optimizer):
     assert 0.005 < np.abs(change).max() < 0.5
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_the_derivative_of_adams_step_is_finite_where_the_gradient_is_zero(optimizer):
+    """The step is ``lr g / (|g| + 1e-8)``, whose derivative in g is 0 away from g = 0: a pixel that is always empty."""
+    gradient = np.array([0.0, 2.0], np.float32)
+
+    @jax.jit
+    def slope(lr):
+        def step(lr):
+            adam = local_optimizer(LocalHyper(lr=lr), Work(1, 4, optimizer=optimizer), jnp.int32(0))
+            return adam.update(lr * gradient, adam.init(gradient), np.zeros(2, np.float32))[0]
+
+        return jax.jvp(step, (lr,), (jnp.ones_like(lr),))
+
+    with jax.numpy_dtype_promotion("standard"):  # optax's derivative raises a float to an int count
+        steps, slopes = slope(np.float32(0.1))
+    np.testing.assert_allclose(steps, [0, -0.1], atol=1e-6)
+    np.testing.assert_allclose(slopes, [0, -1], atol=1e-5)
+
+
 def test_running_statistics_of_two_axes_are_left_as_they_lie():
     class Counts(nn.Module):
         @nn.compact
