@@ -61,8 +61,6 @@ def _least_recent(participation: float, separation: int | None) -> Sampling:
         return tree.put(last, seen.ids, jnp.broadcast_to(seen.round, seen.ids.shape))
 
     about = ("sampling", "least_recent"), ("participation", participation), ("separation", separation)
-    memory = SamplingMemory(lambda n_clients: jnp.full(n_clients, _NEVER, jnp.int32), update)
+    # Before the first round all clients have the same age, and none that has been sampled becomes as old.
+    memory = SamplingMemory(lambda n_clients: jnp.full(n_clients, -1, jnp.int32), update)
     return Sampling(draw, n_places, about, memory=memory)
-
-
-_NEVER = -(2**30)

@@ -108,6 +108,9 @@ def test_a_run_is_that_of_the_reference(choices):
             expected = [getattr(reference, name).get(i, 0) for i in range(N)]
             np.testing.assert_allclose(getattr(memory, name), expected, rtol=1e-6)
         np.testing.assert_allclose(memory.share, reference.share, rtol=1e-6)
+        n_in_window = (r + 1) % WINDOW
+        window, before = reference.gains[r + 1 - n_in_window :], reference.gains[: r + 1 - n_in_window][-WINDOW:]
+        np.testing.assert_allclose(memory.gained, [sum(window), sum(before)], rtol=1e-5)
         worth = reference.worth(r + 2, range(N))
         found = utilities_of(memory, memory.last > 0, jnp.int32(r + 2), reference.clip, reference.penalty)
         np.testing.assert_allclose(found, [worth.get(i, 0) for i in range(N)], rtol=2e-5, atol=2e-6)
@@ -139,6 +142,8 @@ def test_without_a_clock_nobody_is_slow_and_with_one_the_slow_are_worth_less():
     plain = np.asarray(utilities_of(memory, last > 0, jnp.int32(4), 1.0, 2.0))
     bonus = math.sqrt(0.1 * math.log(4) / 3)
     np.testing.assert_allclose(plain, np.arange(10) / 9 + bonus, rtol=1e-6)
+    closer = utilities_of(memory._replace(utility=utility / 1024), last > 0, jnp.int32(4), 1.0, 2.0)
+    np.testing.assert_allclose(closer, plain, rtol=1e-6)  # only differences below 1e-4 are not scaled up
     timed = memory._replace(seconds=jnp.arange(1.0, 11.0))
     slowed = np.asarray(utilities_of(timed, last > 0, jnp.int32(4), 1.0, 2.0))
     preferred = 4.0  # of ten clients, three are faster
