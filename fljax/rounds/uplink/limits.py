@@ -26,8 +26,13 @@ clip_update = Transform(_clip, name="clip_update")
 
 def clipped(values: Array, limit: Any) -> Array:
     """Rows ``(n, d)`` clipped to the norm ``limit``; shorter rows stay unchanged, bit for bit."""
-    length = norms(values)[:, None]
-    return jnp.where(length > limit, values * (limit / jnp.where(length > limit, length, 1.0)), values)
+    return _shortened(values, norms(values), limit)
+
+
+def _shortened(values: Array, length: Array, limit: Any) -> Array:
+    """Rows ``(n, d)`` of the ``length`` (n,), those that are longer than ``limit`` scaled to it."""
+    is_longer = (length > limit)[:, None]
+    return jnp.where(is_longer, values * (limit / jnp.where(is_longer, length[:, None], 1.0)), values)
 
 
 @hyper
@@ -38,17 +43,16 @@ class ClipL1Hyper:
 
 
 def _clip_l1(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
-    values, limit = message.values, hyper.l1_clip
-    length = jnp.abs(values).sum(axis=1)[:, None]
-    scaled = values * (limit / jnp.where(length > limit, length, 1.0))
-    return memory, message._replace(values=jnp.where(length > limit, scaled, values))
+    length = jnp.abs(message.values).sum(axis=1)
+    return memory, message._replace(values=_shortened(message.values, length, hyper.l1_clip))
 
 
 clip_l1 = Transform(_clip_l1, name="clip_l1")
-"""Updates are clipped to the L1 norm ``l1_clip``, for `laplace_noise` of scale b after it.
+"""Updates are clipped to the L1 norm ``l1_clip``, for `laplace_noise` of scale b directly after it.
 
 What one client sends in a round is then ``2 l1_clip / b``-differentially private, whoever looks at it: that is the
-largest L1 distance of two updates, divided by b. Epsilons of several rounds add up.
+largest L1 distance of two updates, divided by b. Epsilons of several rounds add up. It does not hold with a brick
+between the two that may lengthen an update in this norm, as `rotate` does.
 """
 
 

@@ -23,7 +23,8 @@ def rotate(rest: Transform) -> Transform:
     A rotation spreads an update's length over all numbers alike, so that ``rotate+quantize`` and ``rotate+sign`` lose
     the same share of any update: signs ``1 - 2/pi``, as they have the scale of least error; times ``pi/2`` (a server's
     learning rate) they preserve the mean. Each client has a rotation of its own in each round, from a seed of 32 bits;
-    all have a common one if the server only sees sums. Clipping and normal noise may come before or after it.
+    all have a common one if the server only sees sums. Clipping to a Euclidean norm and normal noise may come before or
+    after it; an L1 norm changes.
 
     Raises:
         ValueError: nothing follows, or what follows remembers updates from round to round.
