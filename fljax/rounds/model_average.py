@@ -40,7 +40,7 @@ def with_model_average(algorithm: Algorithm) -> Algorithm:
 
     The model after the last round has weight 1, and each one before ``ema_decay`` times the weight of the next. The
     initial model has no weight, so that a short run is not held back by it. Rounds do not change; personal parts and
-    fine-tuning before a test are those of the method.
+    fine-tuning before a test are those of the method. New clients get the average too.
 
     Raises:
         ValueError: the method has no single model, or its round is its own; at the start of a run: its clients are
@@ -73,10 +73,22 @@ def with_model_average(algorithm: Algorithm) -> Algorithm:
         return State(Averaged(new_state.server, average, total), new_state.clients), metrics
 
     def deploy(key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:
-        server = _with_model(state.server.own, state.server.average)
-        return algorithm.deploy(key, hyper, State(server, state.clients), data)
+        return algorithm.deploy(key, hyper, _with_averaged_model(state), data)
 
-    return inside(algorithm, init, within_server, send=send, receive=receive)._replace(deploy=deploy)
+    larger = inside(algorithm, init, within_server, send=send, receive=receive)._replace(deploy=deploy)
+    if algorithm.join is None:
+        return larger
+    join_own = algorithm.join
+
+    def join(key: Key, hyper: Any, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
+        return join_own(key, hyper, _with_averaged_model(state), data, n_rounds)
+
+    return larger._replace(join=join)
+
+
+def _with_averaged_model(state: State) -> State:
+    """The method's state, with the average as the server's model."""
+    return State(_with_model(state.server.own, state.server.average), state.clients)
 
 
 def _with_average(state: State, average: Params) -> State:

@@ -54,6 +54,21 @@ def test_it_is_that_of_the_servers_model_whatever_else_the_server_keeps(name, mo
     chex.assert_trees_all_close(averaged, jax.tree.map(lambda leaf: leaf + 1, latest), rtol=1e-6)
 
 
+def test_new_clients_of_a_method_that_has_its_own_way_to_join_get_the_average_too(model, federation, key):
+    method = fljax.compose("fedrod+ema")
+    algorithm, hyper, plain = method(model, WORK), method.Hyper(lr=0.3), fljax.fedrod(model, WORK)
+
+    def both(key):
+        state = algorithm.init(key, hyper, federation.train)
+        average = jax.tree.map(lambda leaf: leaf + 1, state.server.average)
+        changed = state._replace(server=state.server._replace(average=average))
+        from_average = plain.init(key, hyper, federation.train)._replace(server=average)
+        joining = (federation.train, jax.numpy.int32(0))
+        return algorithm.join(key, hyper, changed, *joining), plain.join(key, hyper, from_average, *joining)
+
+    chex.assert_trees_all_close(*jax.jit(both)(key), rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["ifca", "scaffold", "dpsgd"])
 def test_a_method_without_one_model_refuses_it(name, model):
     with pytest.raises(ValueError, match=rf"^{name}\+ema: its clients do not all start from one model, or its round"):
