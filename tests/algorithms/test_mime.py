@@ -9,6 +9,7 @@ import pytest
 
 import fljax
 from fljax import tree
+from fljax.algorithms.mime import centred
 from fljax.rounds import Sampling
 from fljax.types import Work
 from tests import oracle
@@ -52,6 +53,14 @@ def test_mime_in_numpy(variant, weighting, key, model, federation, reference):  
 
 def _is_trace(part):
     return isinstance(part, optax.TraceState)
+
+
+def test_both_gradients_of_a_step_draw_alike():
+    """At theta the step is by c, whatever dropout or augmentation draws."""
+    noisy = lambda params, batch, key: (params["w"] @ jax.random.normal(key, (3,)), params)  # noqa: E731
+    theta, c = {"w": jnp.ones(3)}, {"w": jnp.arange(3.0)}
+    step = jax.jit(jax.grad(lambda w, key: centred(noisy)(w, None, key, theta, c)[0]))
+    np.testing.assert_allclose(step(theta, jax.random.key(3))["w"], c["w"], atol=1e-6)
 
 
 def test_a_round_of_nobody_changes_neither_the_model_nor_the_moments(key, model, federation):

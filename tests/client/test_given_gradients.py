@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fljax.client.discrepancy import RELATIVE_WIDTHS, discrepancy
+from fljax.client.freeze import frozen_loss
 from fljax.client.given_gradients import with_gradient, without_gradient
 from fljax.client.objectives import proximal
 from fljax.types import Batch
@@ -39,6 +41,40 @@ def test_values_without_gradient_still_depend_on_numbers():
     gradient = lambda a: jax.grad(lambda w: jnp.vdot(without_gradient({"w": a * w})["w"], w))(W)  # noqa: E731
     np.testing.assert_allclose(jax.jit(gradient)(A), A * W)  # of the second factor alone
     np.testing.assert_allclose(in_direction(gradient, A), W)
+
+
+def test_a_frozen_layer_has_no_gradient_and_outer_derivatives_see_it():
+    square = lambda params, batch, key: (jnp.vdot(params["body"], params["head"]) ** 2 / 2, params)  # noqa: E731
+    loss = frozen_loss(square, ("body",))
+
+    def gradient(a):
+        return jax.grad(lambda params: loss(params, None, None)[0])({"body": a * W, "head": W})
+
+    product = A * W @ W
+    found, slope = jax.jit(lambda a: (gradient(a), jax.jvp(gradient, (a,), (jnp.ones_like(a),))[1]))(A)
+    np.testing.assert_array_equal(found["body"], 0)
+    np.testing.assert_allclose(found["head"], product * A * W, rtol=1e-6)
+    np.testing.assert_allclose(slope["head"], 2 * product * W, rtol=1e-6)  # of a^2 (w w) w
+
+
+def test_relative_widths_have_no_gradient():
+    """So the gradient is that with the widths as they are."""
+    x, y, weight = np.array([[0.0], [2.0]], np.float32), np.array([[1.0], [4.0]], np.float32), np.ones(2, np.float32)
+    found = jax.jit(jax.grad(lambda x: discrepancy(x, y, weight, True)))(x)
+    z = np.concatenate([x, y])[:, 0].astype(float)
+    widths = np.square(z[:, None] - z).sum() / 12 * np.array(RELATIVE_WIDTHS)
+
+    def of_first(value):
+        d = np.square(np.subtract.outer(*[np.r_[value, z[1:]]] * 2))
+        return (
+            np.array([1, 1, -1, -1])
+            / 2
+            @ np.exp(-d[None] / widths[:, None, None]).sum(0)
+            @ np.array([1, 1, -1, -1])
+            / 2
+        )
+
+    np.testing.assert_allclose(found[0, 0], (of_first(1e-4) - of_first(-1e-4)) / 2e-4, rtol=1e-4)
 
 
 def test_the_pull_to_an_anchor_sees_where_the_anchor_moves():

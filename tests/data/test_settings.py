@@ -243,7 +243,12 @@ def test_proportional_sizes_have_their_proportions(make_examples):
         total = np.asarray(federation.train.size) + np.asarray(federation.test.size)
         assert total.sum() == 1000
         np.testing.assert_allclose(total, expected, atol=1 - 1e-6)
-    for proportions, expected in (([1, 1, 1e9], [40, 40, 920]), ([1, 20, 20], [40, 480, 480]), ([1] * 25, [40] * 25)):
+    for proportions, expected in (
+        ([1, 1, 1e9], [40, 40, 920]),
+        ([1, 20, 20], [40, 480, 480]),
+        ([1, 41, 958], [40, 40, 920]),  # the second has too few only after the first has got its least
+        ([1] * 25, [40] * 25),
+    ):
         least = partition.proportional_sizes(*make_examples(1000), len(expected), proportions=proportions, min_size=40)
         total = np.asarray(least.train.size) + np.asarray(least.test.size)
         np.testing.assert_array_equal(total, expected)

@@ -14,6 +14,7 @@ from jax import lax
 from fljax.models import conv_forms
 from fljax.models.blocks import Conv, ConvReluPool
 from fljax.models.conv import CLIENT_FORMS, as_defined, conv
+from fljax.models.pooling import relu_pool
 from fljax.models.window import Window
 
 KERNELS = [(1, 1), (3, 3), (5, 5), (2, 4)]
@@ -326,3 +327,20 @@ def test_conv_module_equals_flax(key, strides):
     same_value_and_gradients_of_trees(
         lambda p, x: own_module.apply({"params": p}, x), lambda p, x: flax_module.apply({"params": p}, x), params, x
     )
+
+
+def test_pooling_in_forward_mode_is_the_transpose_of_reverse_mode():
+    rng = np.random.default_rng(0)
+    (y, d_y), (bias, d_bias) = (rng.normal(size=(2, *shape)).astype(np.float32) for shape in ((3, 6, 4, 5), (5,)))
+    cotangent = rng.normal(size=(3, 3, 2, 5)).astype(np.float32)
+
+    @jax.jit
+    def forward(*tangents):
+        with as_defined():
+            return jax.jvp(relu_pool, (y, bias), tangents)
+
+    out, slope = forward(d_y, d_bias)
+    expected, backward = jax.vjp(jax.jit(relu_pool), y, bias)
+    np.testing.assert_array_equal(out, expected)
+    by_y, by_bias = jax.jit(backward)(cotangent)
+    np.testing.assert_allclose(np.vdot(slope, cotangent), np.vdot(by_y, d_y) + np.vdot(by_bias, d_bias), rtol=1e-5)
