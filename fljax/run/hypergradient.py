@@ -71,10 +71,10 @@ def hypergradient(
     check_numbers(hyper)
     check_subjects(algorithm, federation, key)
     draw = sampling_of(sampling, participation).of(federation.train.n_clients)
-    hyper = with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
+    given, hyper = hyper, with_target(hyper, draw.sampling, algorithm.about.work, n_rounds)
     with fields_of(hyper, algorithm):
         check_outputs(algorithm, as_traced(hyper), federation, key)
-    values = {name: jax.numpy.float32(value) for name, value in _chosen(hyper, of).items()}
+    values = {name: jax.numpy.float32(value) for name, value in _chosen(hyper, of, given).items()}
     check_kind("metric", metric, str, "give a loss, such as 'test_loss'")
     if metric.startswith(IN_STEPS):
         raise ValueError(
@@ -88,8 +88,8 @@ def hypergradient(
         )
 
 
-def _chosen(hyper: Any, of: str | Sequence[str] | None) -> dict[str, float]:
-    """The hyperparameters that are differentiated.
+def _chosen(hyper: Any, of: Sequence[str] | None, given: Any) -> dict[str, float]:
+    """The hyperparameters that are differentiated, of ``hyper``, that of the run, which may follow from the ``given``.
 
     Raises:
         ValueError: a name is not a hyperparameter, or it has no number.
@@ -102,6 +102,10 @@ def _chosen(hyper: Any, of: str | Sequence[str] | None) -> dict[str, float]:
     for name in of:
         if name not in as_dict(hyper):
             raise ValueError(f"of: {unknown('hyperparameter', name, as_dict(hyper))}")
+        if name == "target_epsilon" and given.target_epsilon is not None:
+            raise ValueError(
+                f"of: {name} sets the noise before the run; give the noise, which has a derivative, instead"
+            )
         if name not in numbers:
             raise ValueError(f"of: {name}={getattr(hyper, name)} has no derivative; give it a finite number")
     return {name: numbers[name] for name in names}

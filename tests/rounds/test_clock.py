@@ -13,7 +13,7 @@ from fljax import tree
 from fljax.attacks import attacked, label_flip
 from fljax.models import mlp
 from fljax.numbers import joined
-from fljax.rounds import fixed, poisson, table, uniform
+from fljax.rounds import fixed, poisson, power_of_choice, table, uniform
 from fljax.rounds.averaging import ReceivedModels
 from fljax.rounds.clock import (
     BufferHyper,
@@ -293,6 +293,18 @@ def test_a_clock_counts_what_is_sent_each_way_after_the_first_round(averaging, f
     np.testing.assert_allclose(clock_inputs.seconds, seconds, rtol=1e-6)
     np.testing.assert_array_equal(clock_inputs.steps, -(-np.asarray(federation.train.size) // 8))
     assert (clock_inputs.devices, clock_inputs.n_rounds, clock_inputs.seed) == (slow_devices, 5, 3)
+
+
+def test_a_clock_counts_what_a_sampling_with_a_memory_is_sent(averaging, federation):
+    clock = CLOCKS["wait"](up=1e3, spread=1.0)._replace(start=lambda inputs: (averaging, inputs))
+    seconds = [
+        clocked(averaging, fljax.fedavg.Hyper(lr=0.2), sampling, clock, federation, 5)[1].seconds
+        for sampling in (uniform(0.5), power_of_choice(0.5, memory=True))
+    ]
+    devices = drawn_devices(9, up=1e3, spread=1.0)
+    of_a_number = np.subtract(*(devices.seconds(federation.train, Work(1, 8), 0, n) for n in (1, 0)))
+    assert (of_a_number > 0).all()
+    np.testing.assert_allclose(np.subtract(*seconds[::-1]), of_a_number, rtol=1e-3)
 
 
 def test_a_number_that_changes_what_is_sent_changes_the_times_of_a_sweep(averaging, federation):

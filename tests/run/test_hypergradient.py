@@ -38,6 +38,22 @@ def test_what_has_no_derivative_is_refused(key, algorithm, federation, options, 
         fljax.hypergradient(algorithm, fljax.fedprox.Hyper(mu=0.1), federation, key, **arguments)
 
 
+def test_a_target_sets_the_noise_before_the_run(key, model, federation):
+    method = fljax.compose("fedavg+client_dp")
+    arguments = method(model, WORK), method.Hyper(target_epsilon=20.0), federation, key, 1
+    with pytest.raises(ValueError, match=r"^of: target_epsilon sets the noise before the run; give the noise, which"):
+        fljax.hypergradient(*arguments, of=("target_epsilon",))
+
+
+@pytest.mark.slow
+def test_with_a_target_the_noise_that_follows_is_differentiated(key, model, federation):
+    method = fljax.compose("fedavg+client_dp")
+    arguments = method(model, WORK), method.Hyper(target_epsilon=20.0), federation, key, 2
+    loss, slopes = fljax.hypergradient(*arguments, of=("noise_multiplier",))
+    np.testing.assert_allclose(loss, fljax.simulate(*arguments)[1]["test_loss"][-1], rtol=1e-5)
+    assert slopes["noise_multiplier"] != 0
+
+
 def slopes_by_differences(algorithm, hyper, federation, key, *, relative, **options):
     """Central differences of the last test loss by each finite number of ``hyper``, and the loss."""
     simulate = lambda **values: float(  # noqa: E731

@@ -17,6 +17,7 @@ from fljax.devices.mesh import over_devices
 from fljax.models import cnn, mlp, resnet18
 from fljax.rounds import least_recent, power_of_choice
 from fljax.rounds.named_samplings import poisson, uniform
+from fljax.rounds.sampling import Draw
 from fljax.run.plan import Probe, Speed, _candidates, _fit, plan, step_flops
 from fljax.run.privacy import with_target
 from fljax.run.sweep import memory
@@ -73,6 +74,12 @@ def test_what_a_sampling_remembers_is_counted(make_plan, federation):
         make_plan(quick=True, sampling=sampling).state for sampling in (least_recent(0.25), uniform(0.25))
     )
     assert remembered == nothing + 4 * federation.train.n_clients
+
+
+def test_rounds_are_drawn_as_in_a_run_if_that_takes_time(key, model, federation):
+    algorithm, hyper = fedavg(model, Work(2, 4)), fljax.fedavg.Hyper()
+    for sampling, expected in ((least_recent(0.5), Draw(least_recent(0.5), 2)), (uniform(0.5), 2)):
+        assert Probe(algorithm, hyper, federation, key, None, sampling)._draw(2) == expected
 
 
 @pytest.mark.slow
