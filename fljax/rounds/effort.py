@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike
 
-from fljax.argument_kinds import checked_kinds
+from fljax.argument_kinds import Allowed, check_allowed, checked_kinds
 from fljax.choices import Positive, short_repr
 from fljax.keys import descend, uniforms
 from fljax.ranges import real
@@ -72,16 +72,17 @@ def partial_work(sampling: Sampling, effort: ArrayLike | Callable[[Array], Array
     Args:
         sampling: which clients participate.
         effort: (clients,) shares in (0, 1], as with devices of different speeds; or ``(round) -> share`` for all
-            clients, both (), the round int32 and counted from 0. The number of steps is rounded up; a share above 1 is
-            1. With ``Work(epochs=10)``, ``lambda round: jnp.where(round < 5, 0.1, 1.0)`` is one epoch in each of the
-            first five rounds, and ten later.
+            clients, both (), the round int32 and counted from 0. The number of steps is rounded up, at least 1; a share
+            above 1 is 1. With ``Work(epochs=10)``, ``lambda round: jnp.where(round < 5, 0.1, 1.0)`` is one epoch in
+            each of the first five rounds, and ten later.
 
     Raises:
         ValueError: a share is out of its range, a run has other clients, or ``sampling`` already sets partial work.
     """
     if callable(effort):
+        check_allowed("effort", effort, Allowed((), is_function=True, form="(round) -> share"))
         first = np.asarray(effort(jnp.int32(0)))
-        if first.shape != () or not 0 < first <= 1:
+        if first.shape != () or not jnp.issubdtype(first.dtype, jnp.number) or not 0 < first <= 1:
             raise ValueError(
                 f"effort={short_repr(first.tolist())} of round 0; let it return one share, 0 < effort <= 1"
             )

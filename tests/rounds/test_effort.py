@@ -226,7 +226,15 @@ def test_all_clients_do_the_share_of_the_round(key, model, federation):
 
 
 def test_what_is_no_effort_is_refused(key, model, federation):
-    for share, shown in ((0.0, "0.0"), (1.5, "1.5"), (np.ones(2), r"\[1.0, 1.0\]")):
+    with pytest.raises(ValueError, match=r"^effort is called with \(round\), but <lambda> takes \(\)$"):
+        partial_work(uniform(), lambda: 0.5)
+    for share, shown in (
+        (0.0, "0.0"),
+        (1.5, "1.5"),
+        (np.ones(2), r"\[1.0, 1.0\]"),
+        ("a half", "'a half'"),
+        (None, "None"),
+    ):
         with pytest.raises(
             ValueError, match=rf"^effort=.*{shown}.* of round 0; let it return one share, 0 < effort <= 1$"
         ):
