@@ -40,9 +40,9 @@ def hypergradient(
 ) -> tuple[Array, dict[str, Array]]:
     """A metric after the last round, and its derivatives with respect to hyperparameters, through all rounds.
 
-    It takes about as long as a run for the metric and one for each hyperparameter, side by side in one program, which
-    is compiled once for all values. Choices stay as they are: who is sampled, which cluster is nearest, when a phase
-    ends; a hyperparameter that only decides such choices has the derivative 0. After many rounds, or with a large
+    The derivatives are computed side by side with the run, in one program, which is compiled once for all values;
+    together they take as long as a few runs. Choices stay as they are: who is sampled, which cluster is nearest, when a
+    phase ends; a hyperparameter that only decides such choices has the derivative 0. After many rounds, or with a large
     learning rate, derivatives can become very large: they are true for a change that is small enough. They are NaN if a
     step of an optimiser of your own has no derivative: ``optax.adam(lr)`` where all gradients have been 0, but not
     ``optax.adam(lr, eps_root=1e-37)``, which makes the same steps.
@@ -88,7 +88,7 @@ def hypergradient(
         )
 
 
-def _chosen(hyper: Any, of: Sequence[str] | None, given: Any) -> dict[str, float]:
+def _chosen(hyper: Any, of: str | Sequence[str] | None, given: Any) -> dict[str, float]:
     """The hyperparameters that are differentiated, of ``hyper``, that of the run, which may follow from the ``given``.
 
     Raises:
@@ -97,9 +97,10 @@ def _chosen(hyper: Any, of: Sequence[str] | None, given: Any) -> dict[str, float
     numbers = {name: float(value) for name, value in as_dict(hyper).items() if value is not None and _is_number(value)}
     if of is None:
         return numbers
-    if isinstance(of, str) or not len(of):
-        raise ValueError(f"of={of!r} is not a sequence of names; give one such as ('lr',), or None for all")
-    for name in of:
+    names = [of] if isinstance(of, str) else list(of)
+    if not names:
+        raise ValueError(f"of={of!r} has no names; give some, such as ('lr',), or None for all")
+    for name in names:
         if name not in as_dict(hyper):
             raise ValueError(f"of: {unknown('hyperparameter', name, as_dict(hyper))}")
         if name == "target_epsilon" and given.target_epsilon is not None:

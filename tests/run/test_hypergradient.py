@@ -22,8 +22,7 @@ def algorithm(model):
     [
         ({"of": "mo"}, "of: no hyperparameter 'mo'; the nearest is 'mu'"),
         ({"of": ("lr_decay",)}, "of: lr_decay=None has no derivative; give it a finite number"),
-        ({"of": "mu"}, "of='mu' is not a sequence of names; give one such as"),
-        ({"of": ()}, r"of=\(\) is not a sequence of names"),
+        ({"of": ()}, r"of=\(\) has no names; give some, such as \('lr',\)"),
         ({"metric": 3}, "metric is 3, not a str; give a loss, such as 'test_loss'"),
         ({"metric": "accuracy_macro"}, "metric='accuracy_macro' changes in steps, and its derivative is 0"),
         ({"metric": "test_los"}, "metric: no number per round 'test_los'; the nearest is 'test_loss'"),
