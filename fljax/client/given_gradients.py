@@ -10,9 +10,11 @@ from typing import Any
 import jax
 from jax import Array
 
+from fljax.argument_kinds import checked_kinds
 from fljax.types import Params
 
 
+@checked_kinds
 def with_gradient(step: Callable[[Params], tuple[Array, Any, Params]], params: Params) -> tuple[Array, Any]:
     """``(value (), rest)`` of ``step(params) -> (value, rest, gradient)``: ``gradient`` is the value's gradient."""
 
