@@ -79,7 +79,10 @@ def test_the_way_up_has_the_rounds_hyperparameters(key, model, federation):
 def test_attacks_and_bricks_fit_a_scheduled_method(key, model, federation):
     method = fljax.compose("fedavg+top_k+down_quantize+ema", HALVED)
     algorithm, data, _ = attacked(method(model, WORK), federation, ATTACKS["sign_flip"](share=0.2))
-    jax.eval_shape(lambda key: fljax.simulate(algorithm, method.Hyper(lr=0.1), data, key, 2), key)
+    _, metrics = jax.eval_shape(lambda key: fljax.simulate(algorithm, method.Hyper(lr=0.1), data, key, 2), key)
+    assert metrics["client_accuracy"].shape == (2, 9)
+    assert repr(algorithm).startswith("fedavg+top_k+down_quantize+ema+halved(")
+    assert "attack='sign_flip'" in repr(algorithm)
 
 
 @pytest.mark.parametrize(
