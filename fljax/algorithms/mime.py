@@ -78,10 +78,8 @@ def mime(
         start, optimizer = tree.everyone(theta, cohort.n_clients), local_optimizer(hyper, work, cohort.round)
         gradients = client_gradients(cohort.key, start, cohort.data, loss, work.batch_size)
         c = weighted_mean(gradients.params, client_weight(weighting, cohort, gradients.ok))
-        plain, fixed = (
-            hyper.replace(momentum=None, weight_decay=None),
-            work._replace(optimizer=fixed_at(optimizer, moments)),
-        )
+        plain = hyper.replace(momentum=None, weight_decay=None)
+        fixed = work._replace(optimizer=fixed_at(optimizer, moments))
         if variant == "lite":
             trained = train(plain, start, cohort, loss, fixed)
         else:

@@ -10,13 +10,20 @@ from typing import Any
 import jax
 from jax import Array
 
+from fljax import tree
 from fljax.argument_kinds import checked_kinds
 from fljax.types import Params
 
 
 @checked_kinds
 def with_gradient(step: Callable[[Params], tuple[Array, Any, Params]], params: Params) -> tuple[Array, Any]:
-    """``(value (), rest)`` of ``step(params) -> (value, rest, gradient)``: ``gradient`` is the value's gradient."""
+    """``(value (), rest)`` of ``step(params) -> (value, rest, gradient)``: ``gradient`` is the value's gradient.
+
+    Args:
+        step: of the parameters; ``rest`` is any pytree, and ``gradient`` has the structure of the parameters, and gets
+            their dtypes.
+        params: the parameters.
+    """
 
     @jax.custom_vjp
     def valued(params: Params) -> tuple[Array, Any]:
@@ -24,10 +31,10 @@ def with_gradient(step: Callable[[Params], tuple[Array, Any, Params]], params: P
 
     def forward(params: Params) -> tuple[tuple[Array, Any], Params]:
         value, rest, gradient = step(params)
-        return (value, rest), gradient
+        return (value, rest), tree.as_before(gradient, params)
 
     def backward(gradient: Params, cotangents: tuple[Array, Any]) -> tuple[Params]:
-        return (jax.tree.map(lambda g: (cotangents[0] * g).astype(g.dtype), gradient),)
+        return (jax.tree.map(lambda g: cotangents[0].astype(g.dtype) * g, gradient),)
 
     valued.defvjp(forward, backward)
     return valued(params)

@@ -32,6 +32,13 @@ def test_a_given_gradient_takes_the_place_of_the_values():
     np.testing.assert_allclose(doubled, 2 * A**2 * W + jnp.array([1.0, 0, 0]))
 
 
+def test_a_given_gradient_gets_the_dtypes_of_the_parameters():
+    half = W.astype(jnp.bfloat16)
+    gradient = jax.jit(jax.grad(lambda w: with_gradient(lambda w: (jnp.float32(0), None, A / 3 * W), w)[0]))(half)
+    assert gradient.dtype == jnp.bfloat16
+    np.testing.assert_array_equal(gradient, half)
+
+
 def test_a_derivative_of_the_step_sees_how_its_gradient_depends_on_a_number():
     step = lambda a: W - 0.1 * jax.grad(lambda w: of_step(a, w)[0])(W)  # noqa: E731
     np.testing.assert_allclose(in_direction(step, A), -0.1 * 2 * A * W, rtol=1e-6)

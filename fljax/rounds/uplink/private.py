@@ -158,6 +158,12 @@ def private_gradients(loss: Loss, hyper: Any) -> Loss:
         key_loss, key_noise = jax.random.split(key)
         n = batch.y.shape[0]
 
+        def flat(trainable: Params) -> Array:
+            return tree.at_least_float32(tree.flatten(tree.broadcast(trainable, 1))[0])
+
+        def as_params(vector: Array) -> Params:
+            return jax.linear_transpose(flat, trainable)(vector)[0]
+
         def step(trainable: Params) -> tuple[Array, None, Params]:
             def of_one(x: Array, y: Array, key: Key) -> tuple[Array, Params]:
                 def alone(trainable: Params) -> Array:
@@ -175,10 +181,6 @@ def private_gradients(loss: Loss, hyper: Any) -> Loss:
             value = jnp.vdot(jnp.where(weight > 0, values, 0.0), weight) / jnp.maximum(weight.sum(), 1e-12)
             return value, None, as_params(gradient)
 
-        def flat(trainable: Params) -> Array:
-            return tree.at_least_float32(tree.flatten(tree.broadcast(trainable, 1))[0])
-
-        as_params = lambda vector: jax.linear_transpose(flat, trainable)(vector)[0]  # noqa: E731
         return with_gradient(step, trainable)[0], params
 
     return private

@@ -182,10 +182,8 @@ def check_ahead(
     n_devices = len(jax.devices() if devices is None else devices)
     with over_devices(devices, n_devices) as mesh, fields_of(hypers, algorithm):
         sharding = None if mesh is None else NamedSharding(mesh, PartitionSpec())
-        setting, cells = (
-            Setting(remembering(algorithm, draw.sampling.memory), draw, n_rounds, 1),
-            all_cells(hypers, key, n_seeds),
-        )
+        setting = Setting(remembering(algorithm, draw.sampling.memory), draw, n_rounds, 1)
+        cells = all_cells(hypers, key, n_seeds)
         data = shapes(federation, sharding)
         check_agreement(metric, shapes_of_metrics(setting, cells, data, None))
         plan(setting, cells, data, None, at_once, None)
