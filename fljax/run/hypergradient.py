@@ -20,7 +20,10 @@ from fljax.run.privacy import with_target
 from fljax.run.simulate import simulate
 from fljax.types import Algorithm, Federation, Key
 
-IN_STEPS = ("accuracy", "f1", "ari", "attack_success")
+IN_STEPS = (
+    *("accuracy", "f1", "ari", "attack_success"),
+    *("auc", "average_precision", "balanced_accuracy", "top3", "top5"),
+)
 """Beginnings of the names of metrics that count examples or clients: their derivatives are 0 wherever they exist."""
 
 
@@ -65,7 +68,8 @@ def hypergradient(
 
     Raises:
         ValueError: as `fljax.simulate`; there are no names, one is not a hyperparameter, or it has no number; the
-            metric is unknown, has more than one number per round, or is an accuracy, whose derivative is 0.
+            metric is unknown, has more than one number per round, or is an accuracy or another score that counts,
+            whose derivative is 0.
     """
     check_run(n_rounds, 1, dropout)
     check_numbers(hyper)

@@ -6,6 +6,7 @@ import pytest
 
 import fljax
 from fljax.numbers import as_dict
+from fljax.run.hypergradient import IN_STEPS
 from fljax.run.sweep import on_validation
 from fljax.types import Work
 
@@ -25,6 +26,7 @@ def algorithm(model):
         ({"of": ()}, r"of=\(\) has no names; give some, such as \('lr',\)"),
         ({"metric": 3}, "metric is 3, not a str; give a loss, such as 'test_loss'"),
         ({"metric": "accuracy_macro"}, "metric='accuracy_macro' changes in steps, and its derivative is 0"),
+        ({"metric": "top5_micro"}, "metric='top5_micro' changes in steps, and its derivative is 0"),
         ({"metric": "test_los"}, "metric: no number per round 'test_los'; the nearest is 'test_loss'"),
         ({"metric": "client_loss"}, "metric: no number per round 'client_loss'"),
         ({"dropout": 2}, "dropout=2 is not a probability below 1"),
@@ -35,6 +37,19 @@ def test_what_has_no_derivative_is_refused(key, algorithm, federation, options, 
     arguments = {"n_rounds": 1} | options
     with pytest.raises(ValueError, match=message):
         fljax.hypergradient(algorithm, fljax.fedprox.Hyper(mu=0.1), federation, key, **arguments)
+
+
+@pytest.mark.parametrize("score", fljax.SCORES)
+def test_a_score_has_a_derivative_or_is_refused(score):
+    """A counting score's derivative by the outputs is 0, and is not to be had without a word."""
+    rng, is_there = np.random.default_rng(0), np.ones(20, bool)
+    of_all = fljax.SCORES[score].__code__.co_argcount == 3
+    outputs = rng.normal(size=(20, 6) if score != "rmse" else (20, 1)).astype(np.float32)
+    y = rng.integers(0, 2 if score in ("auc", "average_precision") else 6, 20)
+    outputs, y = (outputs[:, :2], y) if y.max() == 1 else (outputs, y)
+    y = y.astype(np.float32)[:, None] if score == "rmse" else y
+    value = lambda outputs: fljax.SCORES[score](outputs, y, *[is_there] * of_all).astype(np.float32).sum()  # noqa: E731
+    assert (not np.any(jax.grad(value)(outputs))) == f"{score}_macro".startswith(IN_STEPS)
 
 
 def test_a_target_sets_the_noise_before_the_run(key, model, federation):
