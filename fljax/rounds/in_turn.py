@@ -22,7 +22,8 @@ def least_recent(participation: float = 1.0, separation: Positive | None = None)
     With m of n clients in a round, each is sampled within the first ceil(n / m) rounds, and again after floor(n / m) to
     ceil(n / m) rounds. With ``separation`` b, all clients that were not sampled in the last b - 1 rounds are equally
     likely: a minimum separation of each client's participations, as private training with correlated noise asks for;
-    b = 1 is `uniform`'s distribution. A client that is sampled and does not come has had its turn.
+    b = 1 is `uniform`'s distribution. If fewer clients have rested, places stay empty; a private method's epsilon then
+    counts a client's participations as one in b rounds. A client that is sampled and does not come has had its turn.
 
     Args:
         participation: share of the clients that participate, in (0, 1].
@@ -37,6 +38,8 @@ def least_recent(participation: float = 1.0, separation: Positive | None = None)
 
 @cache
 def _least_recent(participation: float, separation: int | None) -> Sampling:
+    rest = separation or 1
+
     def n_places(n_clients: int) -> int:
         n = cohort_size(participation, n_clients)
         if separation is not None and separation * n > n_clients:
@@ -55,12 +58,14 @@ def _least_recent(participation: float, separation: int | None) -> Sampling:
         least, tie = lax.top_k(whole(age), n)[0][-1], jax.random.uniform(key, size.shape, jnp.float32)
         priority = jnp.where(age > least, 1.0, jnp.where(age == least, tie, -1.0))
         ids = jnp.sort(lax.top_k(whole(priority), n)[1]).astype(jnp.int32)
-        return ids, size[ids] > 0
+        return ids, age[ids] >= rest
 
     def update(last: Array, seen: Seen) -> Array:
-        return tree.put(last, seen.ids, jnp.broadcast_to(seen.round, seen.ids.shape))
+        # Those that have not rested only filled the cohort's places, and were not sampled.
+        has_rested = seen.round - last[seen.ids] >= rest
+        return tree.put(last, seen.ids, jnp.broadcast_to(seen.round, seen.ids.shape), has_rested)
 
     about = ("sampling", "least_recent"), ("participation", participation), ("separation", separation)
-    # Before the first round all clients have the same age, and none that has been sampled becomes as old.
-    memory = SamplingMemory(lambda n_clients: jnp.full(n_clients, -1, jnp.int32), update)
-    return Sampling(draw, n_places, about, memory=memory)
+    # Before the first round all clients have the same age, have rested, and none that has been sampled becomes as old.
+    memory = SamplingMemory(lambda n_clients: jnp.full(n_clients, -rest, jnp.int32), update)
+    return Sampling(draw, n_places, about, memory=memory, separation=rest)

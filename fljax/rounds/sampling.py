@@ -46,6 +46,8 @@ class Sampling(NamedTuple):
     by_loss: bool = False
     """Whether ``draw`` and ``ask`` take the function ``loss`` (`Losses`), by which they see the clients' losses."""
     memory: SamplingMemory | None = None  # what it keeps between rounds; None: nothing
+    separation: int = 1
+    """Least number of rounds from a client's participation to its next one, whoever is absent; epsilon relies on it."""
 
     def of(self, n_clients: int) -> "Draw":
         """The sampling for a federation of ``n_clients`` clients.

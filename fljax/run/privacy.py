@@ -7,6 +7,7 @@ removing one client (the bricks client_dp and adaptive_client_dp) or one example
   sampling the guarantee is that of participating in every round, for a client that sends its updates or whose place
   stays empty, as if it dropped out: if the number of participants is fixed, or the first few count, a further client
   would take the place of another. An update of zeros is no empty place: adaptive_client_dp counts it as a short one.
+  With a minimum separation (`fljax.rounds.least_recent`) of b rounds, a client participates in one of b rounds at most.
 - Examples: an epoch uses every example once, so it is one Gaussian mechanism, and a client's guarantee is that of
   training in every round. Batches are consecutive parts of a shuffled epoch, which is not Poisson sampling, so small
   batches do not improve the guarantee. It holds for an example whose gradients are there or are zeros, and the number
@@ -42,6 +43,11 @@ class Mechanism(NamedTuple):
     noise: str  # the name of the noise multiplier
     rate: float
     per_round: int
+    separation: int  # a client participates in at most one of so many successive rounds
+
+    def count(self, n_rounds: int) -> int:
+        """The number of Gaussian mechanisms in ``n_rounds`` rounds, at most."""
+        return -(-n_rounds // self.separation) * self.per_round
 
 
 NOISES = ("noise_multiplier", "example_noise")
@@ -74,8 +80,10 @@ def mechanism(hyper: Any, sampling: Sampling, work: Work | None) -> Mechanism | 
     numbers = as_dict(hyper)
     if "noise_multiplier" in numbers:
         rate = drawn_share(dict(sampling.about)["participation"]) if sampling.is_independent else 1.0
-        return Mechanism("noise_multiplier", rate, 1)
-    return Mechanism("example_noise", 1.0, work.epochs if work else 1) if "example_noise" in numbers else None
+        return Mechanism("noise_multiplier", rate, 1, sampling.separation)
+    if "example_noise" in numbers:
+        return Mechanism("example_noise", 1.0, work.epochs if work else 1, sampling.separation)
+    return None
 
 
 def epsilons(hyper: Any, sampling: Sampling, work: Work | None, n_rounds: int) -> np.ndarray | None:
@@ -95,13 +103,11 @@ def epsilons(hyper: Any, sampling: Sampling, work: Work | None, n_rounds: int) -
     from dp_accounting.rdp.rdp_privacy_accountant import compute_epsilon
 
     accountant = _accountant()
-    accountant.compose(_event(round_mechanism, noise), round_mechanism.per_round)
+    accountant.compose(_event(round_mechanism, noise))
     # Divergences add up; composing again would take a tenth of a second per round.
-    divergences = np.asarray(accountant._rdp)
-    epsilon_after_rounds = (
-        compute_epsilon(ORDERS, ((r + 1) * divergences).tolist(), delta)[0] for r in range(n_rounds)
-    )
-    return np.fromiter(epsilon_after_rounds, np.float32, n_rounds)
+    divergences, counts = np.asarray(accountant._rdp), [round_mechanism.count(r + 1) for r in range(n_rounds)]
+    epsilon_of = {count: compute_epsilon(ORDERS, (count * divergences).tolist(), delta)[0] for count in set(counts)}
+    return np.array([epsilon_of[count] for count in counts], np.float32)
 
 
 def with_target(hyper: Any, sampling: Sampling, work: Work | None, n_rounds: int) -> Any:
@@ -117,7 +123,7 @@ def with_target(hyper: Any, sampling: Sampling, work: Work | None, n_rounds: int
     target, delta, accounting = float(hyper.target_epsilon), float(hyper.delta), _accounting()
 
     def event(noise: float) -> Any:
-        return accounting.SelfComposedDpEvent(_event(round_mechanism, noise), n_rounds * round_mechanism.per_round)
+        return accounting.SelfComposedDpEvent(_event(round_mechanism, noise), round_mechanism.count(n_rounds))
 
     def epsilon(noise: float) -> float:
         accountant = _accountant()

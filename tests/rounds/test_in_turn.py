@@ -58,6 +58,27 @@ def test_a_separation_is_kept_and_no_more(n, m, separation):
     assert all(len(set(ids)) == m for ids in rows)
 
 
+def test_a_separation_is_kept_when_few_are_there():
+    """Places stay empty; those who filled them were not sampled, and do not rest."""
+    sampling, rng = least_recent(0.2, separation=4), np.random.default_rng(0)
+    n, last, n_clients = 4, sampling.memory.init(20), 20
+    sampled_in, n_empty = [[] for _ in range(n_clients)], 0
+    for r in range(60):
+        is_there = rng.random(n_clients) < 0.4
+        key, size = jax.random.fold_in(jax.random.key(0), r), jnp.asarray(is_there.astype(np.int32))
+        ids, active = map(np.asarray, draw_of(sampling.draw, key, jnp.int32(r), size, n, last))
+        rested = [i for i in range(n_clients) if is_there[i] and (not sampled_in[i] or r - sampled_in[i][-1] >= 4)]
+        assert set(ids[active]) <= set(rested)
+        assert active.sum() == min(n, len(rested))
+        assert len(set(ids)) == n
+        for i in ids[active]:
+            sampled_in[i].append(r)
+        n_empty += n - active.sum()
+        last = update_of(sampling.memory.update, last, jnp.int32(r), ids, active)
+    assert n_empty > 20
+    assert min(np.diff(rounds).min() for rounds in sampled_in) == sampling.separation
+
+
 def test_all_clients_that_have_rested_are_equally_likely():
     """Six of eight, after a cohort of two: of the 15 pairs each about as often."""
     sampling, size = least_recent(0.25, separation=2), jnp.ones(8, jnp.int32)

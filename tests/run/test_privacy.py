@@ -11,7 +11,7 @@ from scipy import special, stats
 
 import fljax
 from fljax.numbers import replace
-from fljax.rounds import poisson, uniform
+from fljax.rounds import least_recent, poisson, uniform
 from fljax.rounds.clock import over_selection, with_availability, with_deadline
 from fljax.rounds.uplink.private import AdaptiveClientDPHyper, ClientDPHyper, DPSGDHyper
 from fljax.run import privacy
@@ -90,6 +90,23 @@ def test_only_clients_that_take_nobodys_place_are_amplified():
     for sampling in (with_deadline(poisson(0.1), seconds, 5.0), with_availability(poisson(0.1), np.full(10, 0.5))):
         np.testing.assert_array_equal(epsilons(numbers, sampling, WORK, 4), amplified)
     np.testing.assert_array_equal(epsilons(numbers, over_selection(poisson(0.1), seconds, 2), WORK, 4), not_amplified)
+
+
+@pytest.mark.parametrize(
+    ("hyper", "per_round"), [(ClientDPHyper(noise_multiplier=4.0), 1), (DPSGDHyper(example_noise=4.0), 3)]
+)
+def test_rounds_of_rest_cost_nothing(hyper, per_round):
+    sampling = with_availability(least_recent(0.1, separation=4), np.full(10, 0.5))
+    epsilon_by_round = epsilons(hyper, sampling, WORK, 9)
+    for r, participations in enumerate([1, 1, 1, 1, 2, 2, 2, 2, 3]):
+        event = composed(1.0, 4.0, participations * per_round)
+        expected = rdp.RdpAccountant(list(ORDERS)).compose(event).get_epsilon(1e-5)
+        np.testing.assert_allclose(epsilon_by_round[r], expected, rtol=1e-5)
+    np.testing.assert_array_equal(epsilons(hyper, least_recent(0.1), WORK, 9), epsilons(hyper, uniform(0.1), WORK, 9))
+    target = replace(type(hyper)(), target_epsilon=float(epsilon_by_round[-1]))
+    found = with_target(target, sampling, WORK, 9)
+    noise = mechanism(found, sampling, WORK).noise
+    np.testing.assert_allclose(getattr(found, noise), 4.0, rtol=1e-4)
 
 
 def test_an_example_is_met_once_an_epoch():
