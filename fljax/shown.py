@@ -1,17 +1,26 @@
 """How values are shown: arrays by their dtype and shape, methods and networks by their name and choices."""
 
 from collections.abc import Mapping
+from reprlib import Repr
 from typing import Any
 
 import jax
 
 
 def with_choices(name: str, choices: Mapping[str, Any]) -> str:
-    """A method's or a network's name with its static choices: ``ifca(n_clusters=4, weighting='uniform')``."""
+    """The name of a method, a network or a sampling with its static choices: ``ifca(n_clusters=4, weighting='size')``.
+
+    Of a long tuple, such as one number per client, the first few are shown.
+    """
     shown = (
-        f"{field}={value.__name__ if isinstance(value, type) else repr(value)}" for field, value in choices.items()
+        f"{field}={value.__name__ if isinstance(value, type) else _SHORT.repr(value)}"
+        for field, value in choices.items()
     )
     return f"{name}({', '.join(shown)})"
+
+
+_SHORT = Repr()
+_SHORT.maxtuple, _SHORT.maxstring, _SHORT.maxother = 8, 200, 200
 
 
 class _Shape:

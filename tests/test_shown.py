@@ -42,3 +42,12 @@ def test_fields_that_are_none_are_left_out():
 )
 def test_a_network_is_shown_by_its_name_and_choices(model, shown):
     assert repr(model) == shown
+
+
+def test_a_sampling_is_shown_by_its_name_and_choices():
+    assert repr(fljax.rounds.least_recent(0.5, separation=2)) == "least_recent(participation=0.5, separation=2)"
+    timed = fljax.rounds.clock.with_deadline(fljax.rounds.poisson(0.5), [1.5] * 100, 2.0)
+    seconds = ", ".join(["1.5"] * 8)
+    assert repr(timed) == f"poisson(participation=0.5, deadline=2.0, seconds=({seconds}, ...))"
+    own = fljax.rounds.Sampling(lambda key, round, size, n: None, lambda n_clients: 1)
+    assert repr(own) == "Sampling()"

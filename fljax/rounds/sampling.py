@@ -19,6 +19,7 @@ from fljax.ranges import real
 from fljax.rounds.draw_checks import check_draw
 from fljax.rounds.memory import SamplingMemory
 from fljax.rounds.timing import Timing
+from fljax.shown import with_choices
 from fljax.types import Description, Key
 
 Losses = Callable[..., Array]
@@ -48,6 +49,10 @@ class Sampling(NamedTuple):
     memory: SamplingMemory | None = None  # what it keeps between rounds; None: nothing
     separation: int = 1
     """Least number of rounds from a client's participation to its next one, whoever is absent; epsilon relies on it."""
+
+    def __repr__(self) -> str:
+        choices = dict(self.about)
+        return with_choices(choices.pop("sampling", "Sampling"), choices)
 
     def of(self, n_clients: int) -> "Draw":
         """The sampling for a federation of ``n_clients`` clients.
