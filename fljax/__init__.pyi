@@ -112,8 +112,8 @@ from .data.datasets import load as load
 from .data.federation import build as build
 from .data.holdout import hold_out_clients as hold_out_clients
 from .data.own.arrays import federation_from_arrays as federation_from_arrays
-from .data.own.arrays import federation_from_clients as federation_from_clients
 from .data.own.arrays import own_data as own_data
+from .data.own.by_client import federation_from_clients as federation_from_clients
 from .data.own.files import read_own as read_own
 from .data.own.tables import Columns as Columns
 from .data.own.tables import from_frame as from_frame

@@ -12,8 +12,9 @@ from sklearn.preprocessing import OneHotEncoder
 
 import fljax
 from fljax.data.draw import draw
-from fljax.data.own.arrays import federation_from_clients, own_data
+from fljax.data.own.arrays import own_data
 from fljax.data.own.bad_cells import Where
+from fljax.data.own.by_client import federation_from_clients
 from fljax.data.own.columns import features_of, text_of
 from fljax.data.own.file_kinds import is_packed, stem_of
 from fljax.data.own.files import n_bytes_unpacked, read_own
@@ -133,6 +134,60 @@ def test_data_sets_of_items_are_the_same_as_pairs_of_arrays(arrays):
             ):
                 np.testing.assert_array_equal(rows[0], expected_rows[0])
                 np.testing.assert_array_equal(rows[1], expected_rows[1])
+
+
+@pytest.mark.parametrize("parts", [("train", "test"), ("train", "val", "test")])
+def test_clients_with_splits_of_their_own_are_the_same_as_parts(arrays, parts):
+    x, y, client = arrays
+    part = np.array(parts)[np.arange(len(y)) % len(parts)]
+    expected = fljax.federation_from_arrays(x, y, client, part=part)
+    pairs = {
+        name: [(x[rows], y[rows]) for rows in ((client == i) & (part == name) for i in range(3))] for name in parts
+    }
+    data_sets = [Items([(row, int(label)) for row, label in zip(*pair, strict=True)]) for pair in pairs["test"]]
+    named = {name: dict(zip("abc", pairs_of, strict=True)) for name, pairs_of in pairs.items()}
+    for given in (pairs, named, pairs | {"test": data_sets}):
+        federation = federation_from_clients(given["train"], val=given.get("val"), test=given["test"])
+        assert (federation.val is None) == ("val" not in parts)
+        for split in parts:
+            actual, wanted = rows_of(getattr(federation, split)), rows_of(getattr(expected, split))
+            for rows, expected_rows in zip(actual, wanted, strict=True):
+                np.testing.assert_array_equal(rows[0], expected_rows[0])
+                np.testing.assert_array_equal(rows[1], expected_rows[1])
+
+
+def test_a_client_without_test_examples_is_not_tested(arrays):
+    x, y, client = arrays
+    pairs = {name: (x[client == i], y[client == i]) for i, name in enumerate("abc")}
+    for federation in (
+        federation_from_clients(pairs, test={"a": pairs["a"], "c": pairs["c"]}),
+        federation_from_clients([*pairs.values()], test=[pairs["a"], None, pairs["c"]]),
+    ):
+        np.testing.assert_array_equal(federation.train.size, np.bincount(client))
+        np.testing.assert_array_equal(federation.test.size, np.bincount(client) * [1, 0, 1])
+
+
+PAIR = (np.zeros((4, 2), np.float32), np.arange(4) % 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"val": [PAIR, PAIR]}, "val is given, but test is not; give both, or neither and the shares as split"),
+        ({"test": [PAIR, PAIR], "split": (0.5, 0, 0.5)}, r"split=\(0.5, 0, 0.5\) and test are both given; leave one"),
+        ({"test": [PAIR]}, "test has 1 clients and clients 2; give one each, None for none"),
+        ({"test": [PAIR] * 3}, "test has examples of client 2, but clients does not; give them to both"),
+        ({"test": {"a": PAIR}}, "test has examples of client 'a', but clients does not"),
+        ({"test": 3}, "test=3 has no clients; give a pair"),
+        ({"test": [None, None]}, "no clients in test; give a pair"),
+        ({"test": [PAIR, (PAIR[0][:, :1], PAIR[1])]}, r"client 1, test, has examples of shape \(1,\) and"),
+        ({"test": [PAIR, PAIR], "val": [PAIR, 3]}, "client 1, val, has a int; give a pair of arrays"),
+        ({"test": [PAIR, PAIR], "val": [PAIR, None]}, "client '1' has no val examples; add some"),
+    ],
+)
+def test_splits_that_do_not_fit_the_clients_are_refused(given, message):
+    with pytest.raises(ValueError, match=message):
+        federation_from_clients([PAIR, PAIR], **given)
 
 
 def test_two_examples_of_two_features_are_a_pair():

@@ -1,13 +1,13 @@
 """Your own data: examples from arrays, with the client of each, and the federation made of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fljax.choices import Natural, Seed, check_choices
 from fljax.data.federation import as_arrays, build, check_split, on_host
-from fljax.data.items import arrays_of, as_array
+from fljax.data.items import as_array
 from fljax.data.labels import are_classes
 from fljax.data.own.checks import PARTS, check_finite, check_halves, check_lengths, parts_of
 from fljax.data.own.fill import Fill, filled, fills
@@ -15,7 +15,7 @@ from fljax.data.own.numbered import numbered
 from fljax.data.scale import warn_of_scale
 from fljax.data.split import Rows, client_data
 from fljax.data.validation import validate
-from fljax.ranges import real, said
+from fljax.ranges import real
 from fljax.types import Examples, Federation
 
 SPLIT = (0.8, 0.0, 0.2)
@@ -196,55 +196,3 @@ def federation_from_arrays(
         ValueError: as `own_data` and `OwnData.federation`.
     """
     return own_data(x, y, client_ids, part=part).federation(split, seed=seed, min_size=min_size)
-
-
-def federation_from_clients(
-    clients: Mapping[Any, Any] | Sequence[Any],
-    *,
-    split: tuple[float, float, float] = SPLIT,
-    seed: int = 0,
-) -> Federation:
-    """A federation of each client's examples: ``{name: (x, y)}`` or ``[(x, y), ...]``, clients in this order.
-
-    Instead of a pair of arrays, a client may have a data set like PyTorch's: an object with a length whose items
-    ``data[i]`` are examples ``(x_i, y_i)``.
-
-    Raises:
-        ValueError: no clients; a client's examples are neither of these, or of another shape or type than the first
-            client's; or as `own_data`.
-    """
-    if isinstance(clients, str | bytes) or not np.iterable(clients):
-        raise ValueError(f"{said('clients', clients)} has no clients; give a pair of arrays (x, y) for each")
-    examples_of = dict(clients) if isinstance(clients, Mapping) else dict(enumerate(clients))
-    if not examples_of:
-        raise ValueError("no clients; give a pair of arrays (x, y) for each")
-    arrays = {name: arrays_of(examples, f"client {name!r}") for name, examples in examples_of.items()}
-    first, labels = next(iter(arrays.values()))
-    for name, (x, y) in arrays.items():
-        if len(x) != len(y):
-            raise ValueError(f"client {name!r} has {len(x)} examples and {len(y)} labels; give a label for each")
-        if x.shape[1:] != first.shape[1:] or x.dtype != first.dtype:
-            raise ValueError(f"client {name!r} has examples {_kind(x)}, the first client {_kind(first)}; give one kind")
-        if (kind := _kind_of_labels(y)) != (first_kind := _kind_of_labels(labels)):
-            raise ValueError(f"client {name!r} has labels {kind} and the first client {first_kind}; give all the same")
-    xs, ys = zip(*arrays.values(), strict=True)
-    client = np.repeat(np.arange(len(xs)), [len(x) for x in xs])
-    data = own_data(np.concatenate(xs), np.concatenate([_joinable(y) for y in ys]), client)
-    named_data = data._replace(clients=tuple(str(name) for name in arrays))
-    return named_data.federation(split, seed=seed)
-
-
-def _kind(x: np.ndarray) -> str:
-    return f"of shape {x.shape[1:]} and dtype {x.dtype}"
-
-
-def _kind_of_labels(y: np.ndarray) -> str:
-    """The kind of labels, of which only equal kinds are joined: whole or bool, floating-point, or names."""
-    words = {"b": "whole numbers", "i": "whole numbers", "u": "whole numbers", "f": "floating-point numbers"}
-    return f"of shape {y.shape[1:]} that are {words.get(y.dtype.kind, 'names')}"
-
-
-def _joinable(y: np.ndarray) -> np.ndarray:
-    """Whole numbers as int64, because int64 and uint64 would join to floats; larger numbers stay as they are."""
-    fits = y.dtype.kind in "biu" and int(y.max()) <= np.iinfo(np.int64).max
-    return y.astype(np.int64) if fits else y
