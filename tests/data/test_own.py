@@ -161,7 +161,7 @@ def test_a_client_without_test_examples_is_not_tested(arrays):
     pairs = {name: (x[client == i], y[client == i]) for i, name in enumerate("abc")}
     for federation in (
         federation_from_clients(pairs, test={"a": pairs["a"], "c": pairs["c"]}),
-        federation_from_clients([*pairs.values()], test=[pairs["a"], None, pairs["c"]]),
+        federation_from_clients([*pairs.values()], test=(pairs[name] if name != "b" else None for name in "abc")),
     ):
         np.testing.assert_array_equal(federation.train.size, np.bincount(client))
         np.testing.assert_array_equal(federation.test.size, np.bincount(client) * [1, 0, 1])
@@ -175,7 +175,7 @@ PAIR = (np.zeros((4, 2), np.float32), np.arange(4) % 2)
     [
         ({"val": [PAIR, PAIR]}, "val is given, but test is not; give both, or neither and the shares as split"),
         ({"test": [PAIR, PAIR], "split": (0.5, 0, 0.5)}, r"split=\(0.5, 0, 0.5\) and test are both given; leave one"),
-        ({"test": [PAIR]}, "test has 1 clients and clients 2; give one each, None for none"),
+        ({"test": [PAIR]}, "test has 1 clients, clients 2; give one each, None for none"),
         ({"test": [PAIR] * 3}, "test has examples of client 2, but clients does not; give them to both"),
         ({"test": {"a": PAIR}}, "test has examples of client 'a', but clients does not"),
         ({"test": 3}, "test=3 has no clients; give a pair"),

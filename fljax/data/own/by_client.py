@@ -1,6 +1,6 @@
 """Your own data, client by client: arrays or data sets of each one, split already or not."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from fljax.data.own.checks import PARTS
 from fljax.ranges import said
 from fljax.types import Federation
 
-ByClient = Mapping[Any, Any] | Sequence[Any]
+ByClient = Mapping[Any, Any] | Iterable[Any]
 """Each client's examples: ``{name: (x, y)}`` or ``[(x, y), ...]``."""
 
 
@@ -47,21 +47,22 @@ def federation_from_clients(
     if test is not None and tuple(split) != SPLIT:
         raise ValueError(f"split={split} and test are both given; leave one of them out")
     named = {part: _named(what, given) for part, what, given in zip(PARTS, _GIVEN, (clients, val, test), strict=True)}
-    names = list(named["train"])
-    for part in ("val", "test"):
-        _check_clients(part, {"val": val, "test": test}[part], named[part], names)
+    number = {name: i for i, name in enumerate(named["train"])}
+    for part, given in (("val", val), ("test", test)):
+        _check_clients(part, named[part], number, isinstance(given, Mapping))
     arrays = {
         (name, part): arrays_of(examples, _whose(name, part))
         for part, examples_of in named.items()
         for name, examples in examples_of.items()
+        if examples is not None or part == "train"
     }
     _check_alike({_whose(*key): pair for key, pair in arrays.items()})
     xs, ys = zip(*arrays.values(), strict=True)
-    number, sizes = {name: i for i, name in enumerate(names)}, [len(x) for x in xs]
+    sizes = [len(x) for x in xs]
     client = np.repeat([number[name] for name, _ in arrays], sizes)
     part = None if test is None else np.repeat([part for _, part in arrays], sizes)
     data = own_data(np.concatenate(xs), np.concatenate([_joinable(y) for y in ys]), client, part=part)
-    return data._replace(clients=tuple(str(name) for name in names)).federation(split, seed=seed)
+    return data._replace(clients=tuple(map(str, number))).federation(split, seed=seed)
 
 
 _GIVEN = ("clients", "val", "test")
@@ -73,7 +74,7 @@ def _whose(name: Any, part: str) -> str:
 
 
 def _named(what: str, given: Any) -> dict[Any, Any]:
-    """``given`` by the clients' names; their numbers, if it is a sequence. Clients that have None there are left out.
+    """``given`` by the clients' names; their numbers, if it is a sequence. {} if it is None, except for ``clients``.
 
     Raises:
         ValueError: there are no clients.
@@ -84,18 +85,17 @@ def _named(what: str, given: Any) -> dict[Any, Any]:
     if isinstance(given, str | bytes) or not np.iterable(given):
         raise ValueError(f"{said(what, given)} has no clients; give a pair of arrays (x, y) for each")
     examples_of = dict(given) if isinstance(given, Mapping) else dict(enumerate(given))
-    examples_of = {name: one for name, one in examples_of.items() if one is not None or not is_optional}
-    if not examples_of:
+    if not examples_of or (is_optional and all(examples is None for examples in examples_of.values())):
         raise ValueError(f"no clients{f' in {what}' if is_optional else ''}; give a pair of arrays (x, y) for each")
     return examples_of
 
 
-def _check_clients(part: str, given: Any, examples_of: Mapping[Any, Any], names: Sequence[Any]) -> None:
-    """Raises ValueError if the clients of a part are not those that train, or some of them if they are named."""
-    if unknown := [name for name in examples_of if name not in names]:
+def _check_clients(part: str, examples_of: Mapping[Any, Any], trained: Mapping[Any, Any], is_named: bool) -> None:
+    """Raises ValueError if a part has other clients than those ``trained``: all of them, or some if they are named."""
+    if unknown := [name for name in examples_of if name not in trained]:
         raise ValueError(f"{part} has examples of client {unknown[0]!r}, but clients does not; give them to both")
-    if given is not None and not isinstance(given, Mapping) and len(given) < len(names):
-        raise ValueError(f"{part} has {len(given)} clients and clients {len(names)}; give one each, None for none")
+    if examples_of and not is_named and len(examples_of) < len(trained):
+        raise ValueError(f"{part} has {len(examples_of)} clients, clients {len(trained)}; give one each, None for none")
 
 
 def _check_alike(arrays: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
