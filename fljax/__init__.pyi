@@ -36,6 +36,7 @@ from .algorithms.fedavg_ft import fedavg_ft as fedavg_ft
 from .algorithms.fedbabu import fedbabu as fedbabu
 from .algorithms.fedbn import fedbn as fedbn
 from .algorithms.fedcac import fedcac as fedcac
+from .algorithms.fedclust import fedclust as fedclust
 from .algorithms.fedcp import fedcp as fedcp
 from .algorithms.fedcps import fedcps as fedcps
 from .algorithms.fedcr import fedcr as fedcr

@@ -241,6 +241,9 @@ CASES = {
         choices={"pretrain_epochs": 2, "sample_factor": 2},
         by_order=True,  # who forms the groups is drawn by id
     ),
+    # The first round's uplink has the last layer of the model that a client has trained alone.
+    "fedclust": _case("fedclust", P + LAST, P, numbers={"threshold": 0.3}, choices={"alone_epochs": 2}),
+    "fedclust-count": _case("fedclust", 2 * P, P, choices={"n_compared": 2, "linkage": "complete", "n_clusters": 3}),
     "stocfl": _case("stocfl", 3 * P, 2 * P),
     "fedrc": _case("fedrc", 2 * P + 8, choices={"n_clusters": 2}),
     # Everything has settled at once: a cluster is parted in the second round.

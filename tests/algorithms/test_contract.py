@@ -321,6 +321,7 @@ IDLE = {
     "fedtsdp-never": {"eps_outputs"},  # stage 2 alone
     "flhc-distance": {"threshold"},  # cut into so many clusters
     "pacfl-sum": {"threshold"},  # likewise
+    "fedclust-count": {"threshold"},  # likewise
     "cfl": {"eps_share", "eps_ratio"},  # its eps_1 and eps_2 are given
 }
 """The fields of a Hyper that a case's static choices leave unused, as their docstrings say."""

@@ -13,6 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import fljax
 from fljax import tree
+from fljax.algorithms.fedclust import fedclust
 from fljax.algorithms.fedrc import fedrc, label_shares
 from fljax.algorithms.flexcfl import flexcfl, groups, inter_group_mean
 from fljax.algorithms.flhc import flhc
@@ -29,6 +30,7 @@ from fljax.types import ClientData, Examples, State, Work
 from tests import oracle
 from tests.algorithms.normalised import batch_normalised
 from tests.algorithms.round_by_round import jitted
+from tests.algorithms.round_by_round import simulate as rounds
 from tests.algorithms.test_oracles import LR, MOMENTUM, WORK, Reference, assert_models, run
 from tests.oracle import examples_of
 from tests.slow import slow_rows
@@ -61,6 +63,60 @@ def test_flhc_before_there_are_clusters_or_with_one_is_fedavg(key, model, work, 
     expected, _ = simulate(fljax.fedavg(model, work), fljax.fedavg.Hyper(lr=0.1), federation, key, 2, evaluate_every=2)
     actual = tree.take(state.server.centers, jnp.int32(0))
     chex.assert_trees_all_close(actual, expected.server, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("linkage", "n_clusters"), [("average", None), *slow_rows(("complete", 3))])
+def test_fedclusts_clusters_are_scipys_of_last_layers_and_go_on_from_the_initial_model(
+    key, model, federation, linkage, n_clusters
+):
+    """All clients train alone for three epochs, the threshold is between two heights; then three rounds of FedAvg."""
+    reference = Reference(key, model, federation)
+    theta, key_alone = reference.start, jax.random.fold_in(reference.keys.init, 1)
+    alone = [
+        oracle.local_sgd(theta, reference.batches(i, jax.random.fold_in(key_alone, i), 3), LR, MOMENTUM)
+        for i in range(8)
+    ]
+    last = np.stack([np.concatenate([w["fc2"]["kernel"].ravel(), w["fc2"]["bias"]]) for w in alone])
+    merges = scipy.cluster.hierarchy.linkage(last, linkage)
+    threshold = merges[4:6, 2].mean()
+    criterion = (threshold, "distance") if n_clusters is None else (n_clusters, "maxclust")
+    found = scipy.cluster.hierarchy.fcluster(merges, *criterion)
+    centers = dict.fromkeys(set(found.tolist()), theta)
+    assert len(centers) == 3
+    for cohort in reference.rounds():
+        sent = {i: (reference.train(centers[found[i]], i, k), size) for i, k, size in cohort}
+        for cluster in centers:
+            if members := [sent[i] for i in sent if found[i] == cluster]:
+                centers[cluster] = oracle.average(*map(list, zip(*members, strict=True)))
+    algorithm = fedclust(model, WORK, alone_epochs=3, linkage=linkage, n_clusters=n_clusters)
+    hyper = fedclust.Hyper(lr=LR, momentum=MOMENTUM, threshold=threshold)
+    models, state = run(algorithm, hyper, federation, key)
+    assert_models(models, [centers[cluster] for cluster in found])
+    means = [last[found == found[i]].mean(0) for i in range(8)]
+    of_own_cluster = jax.tree.map(lambda leaf: np.asarray(leaf)[state.server.label], state.server.kept.means)["fc2"]
+    actual = np.concatenate([of_own_cluster["kernel"].reshape(8, -1), of_own_cluster["bias"]], axis=1)
+    np.testing.assert_allclose(actual, means, rtol=1e-5, atol=1e-5)
+
+
+def test_fedclust_of_one_cluster_is_fedavg_whatever_clients_have_trained_alone(key, model, work, federation):
+    algorithm, hyper = fedclust(model, work, n_clusters=1), fedclust.Hyper(lr=0.1)
+    state, _ = rounds(algorithm, hyper, federation, key, 2, participation=0.5)
+    expected, _ = rounds(fljax.fedavg(model, work), fljax.fedavg.Hyper(lr=0.1), federation, key, 2, participation=0.5)
+    chex.assert_trees_all_close(tree.first(state.server.centers), expected.server, rtol=1e-5, atol=1e-6)
+
+
+def test_a_client_that_fails_alone_joins_the_largest_of_fedclusts_clusters(key, model, federation):
+    """One of NaN, which agglomeration does not see, and one without examples."""
+    data = federation.train
+    x = np.array(data.pool.x)
+    x[np.asarray(data.index)[7, : int(data.size[7])]] = np.nan
+    broken = data._replace(pool=data.pool._replace(x=x), size=np.asarray(data.size).copy())
+    broken.size[6] = 0
+    server = jitted(fedclust(model, WORK, n_clusters=3).init)(key, as_traced(fedclust.Hyper(lr=LR)), broken).server
+    label = np.asarray(server.label)
+    assert set(label[:6].tolist()) == {0, 1, 2}
+    np.testing.assert_array_equal(label[6:], np.bincount(label[:6]).argmax())
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(server.kept.means))
 
 
 def test_pacfls_angles_are_scipys():

@@ -82,6 +82,18 @@ def of_ditto(server, clients, x, y):
     return trained_by_full_batches(jax.tree.map(np.float64, server), x, y, mu=0.7)
 
 
+def of_fedclust(server, clients, x, y):
+    """The cluster whose mean last layer is nearest to that of the model which it trains alone."""
+    last = trained_by_full_batches(jax.tree.map(np.float64, server.kept.initial), x, y, 2)["fc2"]
+    means, clusters = server.kept.means, sorted(set(np.asarray(server.label).tolist()))
+    assert len(clusters) > 1
+    return float64_row(server.centers, min(clusters, key=lambda k: l2(float64_row(means, k)["fc2"], last)))
+
+
+def l2(a, b):
+    return sum(np.square(a[name] - b[name]).sum() for name in a)
+
+
 WAYS = {
     "ditto": (of_ditto, {}, {"lam": 0.7}),
     "fedsoft": (of_fedsoft, {}, {"lam": 0.5}),
@@ -89,10 +101,11 @@ WAYS = {
     "fedtsdp": (of_fedtsdp, {"public_batch": 10}, {"threshold": -1.0, "psi": 0.75, "eps_outputs": 0.01}),
     "fedpac": (of_fedpac, {"head_epochs": 2}, {}),
     "apple": (of_apple, {}, {}),
+    "fedclust": (of_fedclust, {"alone_epochs": 2}, {"threshold": 0.3}),
 }
 
 
-@pytest.mark.parametrize("name", ["ditto", *slow("fedtsdp", "fedsoft", "clusterfl", "fedpac", "apple")])
+@pytest.mark.parametrize("name", ["ditto", "fedclust", *slow("fedtsdp", "fedsoft", "clusterfl", "fedpac", "apple")])
 def test_newcomers_in_numpy(key, model, federation, name):
     (expected, choices, numbers), method = WAYS[name], fljax.ALGORITHMS[name]
     algorithm, hyper = method(model, Work(1, 64), **choices), method.Hyper(lr=LR, **numbers)
