@@ -79,6 +79,7 @@ from .algorithms.fesem_ma import fesem_ma as fesem_ma
 from .algorithms.flc import flc as flc
 from .algorithms.flexcfl import flexcfl as flexcfl
 from .algorithms.flhc import flhc as flhc
+from .algorithms.flis import flis as flis
 from .algorithms.fml import fml as fml
 from .algorithms.gpfl import gpfl as gpfl
 from .algorithms.group_pfl import group_pfl as group_pfl

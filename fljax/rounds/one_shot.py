@@ -1,7 +1,7 @@
 """The rule of methods that group clients once: FedAvg for some rounds, then groups by the last updates sent."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,10 +11,17 @@ from fljax import tree
 from fljax.argument_kinds import checked_kinds
 from fljax.choices import Positive
 from fljax.rounds.clustered import After, Clusters, Rule, Sent, as_labels, one_cluster
-from fljax.types import ClientData, Cohort, Key, Model, Stacked
+from fljax.types import ClientData, Cohort, Key, Model, Params, Stacked
 
 Find = Callable[[Key, Any, Stacked, Array], Array]
 """``find(key, hyper, updates, has_sent) -> (clients,) labels``; an update is 0 where ``has_sent`` (clients,) is not."""
+
+
+class Evidence(NamedTuple):
+    """What the server keeps of a client's last upload, by which it is compared; never all 0."""
+
+    none: Callable[[Params], Any]  # (initial model) -> zeros, those of one client that has sent nothing
+    of: Callable[[Stacked, Stacked, Cohort], Any]  # (sent models, models they started from, cohort) -> (cohort, ...)
 
 
 @checked_kinds
@@ -38,14 +45,24 @@ def one_shot_clustering(
         ValueError: as a run starts: ``hyper`` has no ``warmup``, or ``find`` does not return a whole number per client.
     """
 
+    def none(theta: Params) -> Params:
+        return jax.tree.map(lambda leaf: jnp.zeros_like(tree.at_least_float32(leaf)), tree.trainable(theta))
+
+    def update(sent: Stacked, start: Stacked, cohort: Cohort) -> Stacked:
+        return measure(tree.subtract(sent, start))
+
+    return clustering_once(model, find, n_clusters, Evidence(none, update))
+
+
+def clustering_once(model: Model, find: Find, n_clusters: int | None, evidence: Evidence) -> Rule:
+    """`one_shot_clustering` by other ``evidence`` than updates, which ``find`` gets in their place."""
+
     def begin(key: Key, hyper: Any, data: ClientData) -> Clusters:
         if not hasattr(hyper, "warmup"):
             raise ValueError(f"{type(hyper).__name__} has no field warmup, the rounds before groups form; add it")
         theta = model.init(key)
-        # `kept` has the last uploaded updates, (clients, ...); 0: none yet.
-        update = jax.tree.map(tree.at_least_float32, tree.trainable(theta))
-        no_updates = jax.tree.map(lambda leaf: jnp.zeros((data.n_clients, *leaf.shape), leaf.dtype), update)
-        return one_cluster(theta, data.n_clients, n_clusters, kept=no_updates)
+        # `kept` has the evidence of the last uploads, (clients, ...); 0: none yet.
+        return one_cluster(theta, data.n_clients, n_clusters, tree.broadcast(evidence.none(theta), data.n_clients))
 
     def before(hyper: Any, clusters: Clusters, cohort: Cohort) -> Clusters:
         # Until the groups form, all clients are in the first cluster, and the other clusters copy its model.
@@ -55,7 +72,7 @@ def one_shot_clustering(
         return clusters._replace(centers=centers, memory=memory)
 
     def after(key: Key, hyper: Any, clusters: Clusters, sent: Sent, cohort: Cohort) -> After:
-        measured = measure(tree.subtract(sent.params, tree.take(clusters.centers, sent.label)))
+        measured = evidence.of(sent.params, tree.take(clusters.centers, sent.label), cohort)
         update = tree.put(clusters.kept, cohort.ids, measured, sent.weight > 0)
         round = cohort.round.astype(jnp.float32)
         forms = (round < hyper.warmup) & (round + 1 >= hyper.warmup)

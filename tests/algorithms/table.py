@@ -231,6 +231,11 @@ CASES = {
     "flhc-distance": _case(
         "flhc", P, numbers={"warmup": 2.0}, choices={"distance": "l2", "linkage": "complete", "n_clusters": 2}
     ),
+    "flhc-predictions": _case(
+        "flhc", P, numbers={"warmup": 2.0, "threshold": 0.2}, choices={"distance": "predictions", "n_public": 12}
+    ),
+    # In the first round there is one model to choose.
+    "flis": _case("flis", P, numbers={"threshold": 0.8}),
     # The first round's uplink has three directions of 16 features; the models of FlexCFL are sent twice in it.
     "pacfl": _case("pacfl", P + 48, P),
     "pacfl-sum": _case("pacfl", P + 48, P, choices={"angle": "sum", "n_clusters": 3}),

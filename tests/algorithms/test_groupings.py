@@ -38,17 +38,22 @@ from tests.slow import slow_rows
 
 @pytest.mark.parametrize(
     ("distance", "linkage", "n_clusters"),
-    [("l2", "complete", 3), *slow_rows(("cosine", "average", None), ("l2", "complete", 5))],
+    [
+        ("l2", "complete", 3),
+        ("predictions", "average", None),
+        *slow_rows(("cosine", "average", None), ("l2", "complete", 5)),
+    ],
 )
 def test_flhc_cuts_scipys_tree(key, model, work, federation, distance, linkage, n_clusters):
-    """Of the updates that it kept in the second round, the last before there are clusters."""
+    """Of the updates, or predictions, that it kept in the second round, the last before there are clusters."""
     algorithm = flhc(model, work, distance=distance, linkage=linkage, n_clusters=n_clusters)
     hyper = flhc.Hyper(lr=0.1, warmup=2.0, threshold=0.5)
     state, _ = simulate(algorithm, hyper, federation, key, 2, evaluate_every=2)
     update, metric = (
         np.asarray(tree.flatten(state.server.kept), np.float64),
-        {"l2": "euclidean"}.get(distance, distance),
+        {"l2": "euclidean", "predictions": "hamming"}.get(distance, distance),
     )
+    update = update[:, update.any(axis=0)]  # no predictions of examples past the last
     merges = scipy.cluster.hierarchy.linkage(update, linkage, metric=metric)
     criterion = (0.5, "distance") if n_clusters is None else (n_clusters, "maxclust")
     expected = scipy.cluster.hierarchy.fcluster(merges, *criterion)

@@ -28,11 +28,11 @@ from fljax.algorithms.fedtsdp.public_batch import Growth, draw_batch, increased_
 from fljax.choices import Positive
 from fljax.client.objectives import predictor, training_loss
 from fljax.client.outputs import client_outputs
-from fljax.models.task import task_of
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.placement import whole
 from fljax.rounds import Combining, client_weight, mean, method, reported, train
 from fljax.rounds.combine import as_combine, members_of, memory_of
+from fljax.rounds.inference import check_classifies
 from fljax.rounds.joining import held_with_least_loss, train_new_clients
 from fljax.server.inherit import inherit
 from fljax.server.layers import Boundary, select_layers, shared_size
@@ -110,8 +110,7 @@ def fedtsdp(
             "literal" (the paper's: normalised before they grow) or "uniform" (constant).
         boundary: which part of the layer where a fractional depth ends is shared; see `fljax.server.layers`.
     """
-    if (task := task_of(model.loss)) != "classification":
-        raise ValueError(f"fedtsdp: the model's loss is of {task}; give a model of classification, or another method")
+    check_classifies(model, "fedtsdp")
     combining = as_combine(combine)
 
     def init(key: Key, hyper: FedTSDPHyper, data: ClientData) -> State:

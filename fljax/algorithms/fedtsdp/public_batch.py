@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from fljax.rounds.inference import public_examples
 from fljax.types import Examples, Key
 
 Growth = Literal["raw", "literal", "uniform"]
@@ -18,12 +19,7 @@ def public_images(public: Examples | None, n_public: int, batch: int) -> Example
     Raises:
         ValueError: the federation has no public images, or fewer than a batch.
     """
-    if public is None:
-        raise ValueError(
-            "public is None but fedtsdp compares clients on public data; give the federation public data, or choose "
-            "another method"
-        )
-    images = Examples(public.x[:n_public], public.y[:n_public])
+    images = public_examples(public, n_public, "fedtsdp")
     if images.y.shape[0] < batch:
         raise ValueError(f"public has {images.y.shape[0]} images; choose public_batch at most that, not {batch}")
     return images
