@@ -27,7 +27,7 @@ from fljax.data.federation import present
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds import check_not_private, client_weight, method, traffic, train
 from fljax.rounds.accounting import memberships
-from fljax.rounds.first_models import DrawHyper, balanced_draw
+from fljax.rounds.first_models import DrawHyper, first_models, with_first_models
 from fljax.rounds.joining import train_new_clients
 from fljax.server.aggregate import mix
 from fljax.server.assign import example_shares, soft_weights
@@ -71,6 +71,7 @@ def fedsoft(
     measure_every: Positive = 2,
     n_selected: Positive | None = None,
     start: Literal["own", "center"] = "own",
+    alone_epochs: Positive | None = None,
 ) -> Algorithm:
     """FedSoft: ``w_i = argmin F_i(w) + lambda/2 sum_s u_is |w - c_s|^2``; ``c_s <- mean of its clients' w_i``.
 
@@ -81,11 +82,14 @@ def fedsoft(
             train. None: all participants, weighted by importance and size. A participant that is not drawn reports the
             mean loss of the others.
         start: clients train from their "own" last model, or from the "center": the mean of the centers by importance.
+        alone_epochs: epochs that each client trains one model alone; the initial centers are K of these, the next
+            always that of the client with the largest loss under those before. None: random ones.
     """
     check_not_private(work, "clients of FedSoft send the shares of their examples by center, which get no noise")
+    begin = first_models(model, work, n_clusters, alone_epochs)
 
     def init(key: Key, hyper: FedSoftHyper, data: ClientData) -> State:
-        centers, n_clients = balanced_draw(key, model, n_clusters, hyper.min_share, data), data.n_clients
+        centers, n_clients = begin(key, hyper, data), data.n_clients
         models = tree.broadcast(tree.first(centers), n_clients)
         return State(centers, FedSoftClients(models, jnp.full((n_clients, n_clusters), 1 / n_clusters, jnp.float32)))
 
@@ -123,16 +127,17 @@ def fedsoft(
         weight = soft_weights(importance, upload.weight)
         centers = tree.where(weight.sum(axis=1) > 0, mix(weight, models), centers)
         metrics = {"loss": reported_losses(trained, takes_part, cohort), "ok": trained.ok, **memberships(share, cohort)}
-        return State(centers, FedSoftClients(own_models, share)), metrics | sent(centers, due, takes_part)
+        return State(centers, FedSoftClients(own_models, share)), metrics | sent(centers, due, takes_part, cohort)
 
-    def sent(centers: Stacked, due: Array, takes_part: Array) -> Metrics:
+    def sent(centers: Stacked, due: Array, takes_part: Array, cohort: Cohort) -> Metrics:
         """The model up and all centers down; importances up when measured, for which all centers are needed too."""
         n_parameters = tree.row_size(centers)
         trains = jnp.float32(1) if n_selected is None else takes_part.astype(jnp.float32)
         measures = due.astype(jnp.float32)
-        return traffic(
+        usual = traffic(
             trains * n_parameters + measures * n_clusters, jnp.maximum(trains, measures) * n_clusters * n_parameters
         )
+        return with_first_models(usual, cohort, n_parameters, n_clusters, alone_epochs is not None)
 
     def deploy(key: Key, hyper: FedSoftHyper, state: State, data: ClientData) -> ModelTable:
         return tree.own(state.clients.model)

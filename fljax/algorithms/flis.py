@@ -47,7 +47,7 @@ class Models(NamedTuple):
     asked: Array  # () how many a participant has received in this round, to choose from
 
 
-@method(FLISHyper, "Morafah et al., 2022", "https://arxiv.org/abs/2208.09754", kind="clustered")
+@method(FLISHyper, "Morafah et al., 2022", "https://arxiv.org/abs/2208.09754", kind="clustered", sends=True)
 def flis(model: Model, work: Work, *, n_public: Positive = 2500, weighting: Weighting = "size") -> Algorithm:
     """FLIS DC: ``a_i = argmin_k F_i(theta_k)``; ``theta_k <- mean of w_i over i with S_ki >= threshold``.
 

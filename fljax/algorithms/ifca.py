@@ -24,7 +24,7 @@ from fljax.client.objectives import training_loss
 from fljax.rounds import Combining, Rule, Weighting, client_weight, clustered, mean, method, traffic
 from fljax.rounds.choosing import least_loss_model, least_loss_rule
 from fljax.rounds.combine_parts import over_everybody
-from fljax.rounds.first_models import DrawHyper
+from fljax.rounds.first_models import DrawHyper, first_models, with_first_models
 from fljax.rounds.local import Local
 from fljax.rounds.sharing import compose, n_floats, split
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, Trained, Work
@@ -39,6 +39,7 @@ def ifca(
     weighting: Weighting = "uniform",
     averaging: Literal["model", "gradient"] = "model",
     n_shared: int = 0,
+    alone_epochs: Positive | None = None,
     combine: Combining = mean,
 ) -> Algorithm:
     """IFCA: ``a_i = argmin_j F_i(theta_j)``; ``theta_j <- mean of LocalTrain(theta_j) over a_i = j``.
@@ -46,6 +47,8 @@ def ifca(
     Args:
         averaging: "model": members send trained models; "gradient": one full gradient, and epochs must be 1.
         n_shared: number of first layers that all clusters share: the mean over all participants.
+        alone_epochs: epochs that each client trains one model alone; the initial models are K of these, the next always
+            that of the client with the largest loss under those before, as in FedJAX's HypCluster. None: random ones.
         combine: how the server combines a cluster's models, and all participants' shared layers.
 
     Raises:
@@ -56,15 +59,17 @@ def ifca(
             f"n_shared={n_shared} of {len(model.layers)} layers; choose 0 <= n_shared < {len(model.layers)}"
         )
     common = model.layers[:n_shared]
+    begin = first_models(model, work, n_clusters, alone_epochs)
 
     def sends(center: Params, cohort: Cohort) -> Metrics:
         n_parameters, n_common = tree.size(center), n_floats(center, common)
-        return traffic(n_parameters + 1, n_common + n_clusters * (n_parameters - n_common))
+        usual = traffic(n_parameters + 1, n_common + n_clusters * (n_parameters - n_common))
+        return with_first_models(usual, cohort, n_parameters, n_clusters, alone_epochs is not None)
 
     return clustered(
         model,
         work if averaging == "model" else _gradient_step(model, work, n_clusters, weighting, common),
-        _with_common_layers(least_loss_rule(model, n_clusters), common),
+        _with_common_layers(least_loss_rule(model, n_clusters, begin), common),
         combine=over_everybody(combine, common) if common else combine,
         weighting=weighting,
         sends=sends,

@@ -207,6 +207,10 @@ CASES = {
     "hypcluster-momentum": _case(
         "hypcluster", P + 1, 2 * P, numbers={"server_lr": 0.5}, choices={"server_optimizer": "momentum"}
     ),
+    # The first round has a model that a client trains alone, and two losses; down, where it begins and two centers.
+    "hypcluster-alone": _case(
+        "hypcluster", 2 * P + 3, 6 * P, choices={"n_clusters": 3, "alone_epochs": 2}, by_order=True
+    ),
     # The first round's uplink is a solution and a model.
     "robust_cfl": _case("robust_cfl", 2 * P, P, choices={"n_clusters": 3, "solve_epochs": 2, "n_init": 2}),
     "clusterfl": _case("clusterfl", P, numbers={"alpha": 0.2, "beta": 0.1, "every": 2.0}, choices={"n_clusters": 3}),

@@ -9,15 +9,21 @@ import pytest
 
 import fljax
 from fljax.algorithms import ALGORITHMS
+from fljax.data.synthetic import linear_groups
 from fljax.numbers import LocalHyper, hyper, number, numbers_of
-from fljax.rounds import by_optimizer, mean, median, regrouped
+from fljax.rounds import by_optimizer, mean, median, regrouped, traffic
 from fljax.rounds.bricks import BRICKS
 from fljax.rounds.clustered import Clusters
 from fljax.rounds.cohort import sample_cohort
 from fljax.rounds.combine_parts import over_everybody
+from fljax.rounds.first_models import with_first_models
 from fljax.run.one_round import as_traced
 from fljax.types import Work
-from tests.slow import slow_rows
+from tests import oracle
+from tests.algorithms.round_by_round import jitted
+from tests.algorithms.test_oracles import LR, WORK, Reference, assert_models
+from tests.oracle import examples_of
+from tests.slow import slow, slow_rows
 
 METHODS = {
     "ifca": {"n_shared": 1},
@@ -148,3 +154,51 @@ def test_k_first_models_that_would_be_equal_are_refused(key, federation, name):
         key, method.Hyper(), federation.train
     )
     assert len(np.unique(jax.tree.leaves(state.server)[0].reshape(-1))) > 3
+    if name != "fedcps":  # clients' data tell models apart that they have trained alone
+        trained_alone = method(constant_model, work, n_clusters=3, alone_epochs=1)
+        jax.eval_shape(trained_alone.init, key, method.Hyper(), federation.train)
+
+
+@pytest.mark.parametrize("name", ["hypcluster", *slow("ifca", "fedsoft")])
+def test_first_models_of_clients_alone_are_farthest_by_loss(key, model, federation, name):
+    """The first is a random client's, the next that of the client with the largest loss under those before.
+
+    One without examples and one of NaN, whom chance favours, are not chosen.
+    """
+    ticket = np.asarray(jax.random.uniform(jax.random.fold_in(key, 2), 8))
+    empty, broken, *others = np.argsort(-ticket).tolist()
+    x, size = np.array(federation.train.pool.x), np.asarray(federation.train.size).copy()
+    x[np.asarray(federation.train.index)[broken, : size[broken]]] = np.nan
+    size[empty] = 0
+    data = federation.train._replace(pool=federation.train.pool._replace(x=x), size=size)
+    reference = Reference(key, model, federation._replace(train=data))
+    theta, keys = model.init(key), [jax.random.fold_in(jax.random.fold_in(key, 1), i) for i in range(8)]
+    theta = jax.tree.map(np.float64, theta)
+    trained = {i: oracle.local_sgd(theta, reference.batches(i, keys[i], 3), LR) for i in others}
+    chosen = others[:1]
+    while len(chosen) < 4:
+        least = {
+            i: min(oracle.training_loss(trained[j], *examples_of(data, i)) for j in chosen)
+            for i in trained.keys() - set(chosen)
+        }
+        chosen.append(max(least, key=lambda i: least[i]))
+    method = ALGORITHMS[name]
+    algorithm = method(model, WORK, 4, alone_epochs=3)
+    server = jitted(algorithm.init)(key, method.Hyper(lr=LR), data).server
+    assert_models(getattr(server, "centers", server), [trained[i] for i in chosen])
+
+
+def test_first_models_of_clients_alone_are_sent_in_the_first_round(cohort):
+    """A model and two losses up; the initial model and the first two of three down."""
+    for round, expected in ((0, {"uplink": 11 + 10 + 2, "downlink": 30 + 30}), (1, {"uplink": 11, "downlink": 30})):
+        metrics = with_first_models(traffic(11, 30), cohort._replace(round=np.int32(round)), 10, 3, alone=True)
+        assert jax.tree.map(int, metrics) == expected
+
+
+@pytest.mark.slow
+def test_more_first_models_than_clients_that_trained_repeat(key, model, work):
+    federation = linear_groups(2, 2, examples=24)
+    method = ALGORITHMS["ifca"]
+    server = jitted(method(model, work, 4, alone_epochs=1).init)(key, method.Hyper(lr=LR), federation.train).server
+    kernels = np.asarray(server.centers["fc2"]["kernel"])
+    assert len(np.unique(kernels.reshape(4, -1), axis=0)) == 2

@@ -314,6 +314,7 @@ def test_new_numbers_do_not_recompile_and_do_matter(key, case, padded_federation
 IDLE = {
     "hypcluster": {"beta1", "beta2", "tau"},  # of optimisers other than its "sgd"
     "hypcluster-momentum": {"beta2", "tau"},
+    "hypcluster-alone": {"beta1", "beta2", "tau", "min_share"},  # its initial models are not drawn
     "fedopt-momentum": {"beta2", "tau"},
     "dcpfl": {"fixed"},  # the threshold without dynamic clusters
     "dcpfl-fixed": {"pause", "step"},  # after a rejected trial and for the next one, of which there are none then

@@ -461,6 +461,7 @@ def test_every_transform_of_a_chain_draws_for_itself(values):
         ("fesem+dp_sgd", "also train before the first round"),
         ("fesem_ma+dp_sgd", "also train before the first round"),
         ("flexcfl+dp_sgd", "also train before the first round"),
+        ("fedclust+dp_sgd", "clients of FedClust also train before the first round"),
         ("stocfl+dp_sgd", "train the anchor and then two models"),
         ("dcpfl+dp_sgd", "train twice in a trial round"),
         ("fedcps+dp_sgd", "lambda_mode='adaptive' lambda depends"),
@@ -469,6 +470,7 @@ def test_every_transform_of_a_chain_draws_for_itself(values):
         ("fedavg+secure_sum+top_k+client_dp", "would change what it has masked"),
         ("fedavg+secure_sum+krum", "single updates"),
         ("fesem+secure_sum", "single updates"),
+        ("flis+secure_sum", "single updates"),
     ],
 )
 def test_chains_that_make_no_sense_are_refused(name, reason):
