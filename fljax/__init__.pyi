@@ -24,6 +24,7 @@ from .algorithms.apfl import apfl as apfl
 from .algorithms.apple import apple as apple
 from .algorithms.centralized import centralized as centralized
 from .algorithms.cfl import cfl as cfl
+from .algorithms.cgpfl import cgpfl as cgpfl
 from .algorithms.clusterfl import clusterfl as clusterfl
 from .algorithms.dcpfl import dcpfl as dcpfl
 from .algorithms.ditto import ditto as ditto

@@ -62,6 +62,7 @@ LAYER = {
     "cli": 10,
 }
 BUILDS_ON = {
+    "cgpfl": {"pfedme"},
     "fedavg_ft": {"fedavg"},
     "feddws": {"feddist"},
     "fedsr_ft": {"fedsr"},

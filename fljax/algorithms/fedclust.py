@@ -7,8 +7,9 @@ by agglomeration of the distances between these layers, and each cluster then ru
 model. A new client does the same, and joins the cluster whose mean last layer is nearest to its own.
 
 FL+HC with ``warmup=1`` clusters whole updates, of the first round's participants only, and goes on from their models;
-here all clients are asked, and what they trained is not used again. Chosen here: average linkage; the mean stands for a
-cluster when a client joins; a client whose training failed joins the largest cluster.
+here all clients are asked, and what they trained is not used again. This has not been compared with the paper's
+pseudo-code. Chosen here: average linkage; the mean stands for a cluster when a client joins; a client whose training
+failed, or that has no examples, joins the largest cluster.
 """
 
 from typing import Literal, NamedTuple

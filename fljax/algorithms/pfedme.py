@@ -23,7 +23,7 @@ from fljax.client.given_gradients import with_gradient
 from fljax.client.objectives import Loss, training_loss
 from fljax.client.parts import train_parts
 from fljax.numbers import LocalHyper, Scalar, hyper, number
-from fljax.rounds import Combining, Weighting, interpolated, mean, method, two_models
+from fljax.rounds import Combining, Local, Weighting, interpolated, mean, method, two_models
 from fljax.types import Algorithm, Batch, Cohort, Key, Model, ModelTable, Params, Trained, Work
 
 
@@ -50,15 +50,26 @@ def pfedme(
         personal_steps: K, steps of the personal model per batch.
     """
 
+    train_near_global = near_global(model, work, personal_steps)
+
     def local(hyper: PFedMeHyper, start: ModelTable, cohort: Cohort) -> Trained:
-        # A round's personal models start at w. Their moves are passed as gradients, applied by steps of length 1.
-        initial = start._replace(params=start.params | {"own": start.params["global"]})
-        envelope = moreau(training_loss(model), hyper, personal_steps)
-        trained = train_parts(hyper, initial, cohort, envelope, work, "global", own=optax.sgd(1.0))
+        trained = train_near_global(hyper, start, cohort)
         own = tree.where(trained.ok, trained.params["own"], start.params["own"])  # a diverged client keeps its last one
         return trained._replace(params=trained.params | {"own": own})
 
     return two_models(model, local, "own", combine=interpolated(combine), weighting=weighting)
+
+
+def near_global(model: Model, work: Work, personal_steps: int) -> Local:
+    """The clients' part of a round: the copy of the model "global", and "own", the personal model near it."""
+
+    def local(hyper: PFedMeHyper, start: ModelTable, cohort: Cohort) -> Trained:
+        # A round's personal models start at w. Their moves are passed as gradients, applied by steps of length 1.
+        initial = start._replace(params=start.params | {"own": start.params["global"]})
+        envelope = moreau(training_loss(model), hyper, personal_steps)
+        return train_parts(hyper, initial, cohort, envelope, work, "global", own=optax.sgd(1.0))
+
+    return local
 
 
 def moreau(loss: Loss, hyper: PFedMeHyper, n_steps: int) -> Loss:

@@ -104,6 +104,7 @@ CASES = {
         by_order=True,
     ),
     "pfedme": _case("pfedme", P, numbers={"step": 0.9}, choices={"personal_steps": 2}),
+    "cgpfl": _case("cgpfl", 2 * P, P, numbers={"step": 0.9}, choices={"personal_steps": 2, "n_clusters": 2}),
     "fml": _case("fml", P, numbers={"alpha": 0.3, "beta": 0.6}),
     "apple": _case("apple", P, 7 * P, numbers={"p_lr": 0.05}),
     "apfl": _case("apfl", P, numbers={"alpha_lr": 0.2}),

@@ -90,6 +90,15 @@ def of_fedclust(server, clients, x, y):
     return float64_row(server.centers, min(clusters, key=lambda k: l2(float64_row(means, k)["fc2"], last)))
 
 
+def of_cgpfl(server, clients, x, y):
+    """Three steps from the context of least loss, held near it: each round begins there anew."""
+    theta = context = of_least_loss(server.centers["global"], server.label, x, y)
+    for _ in range(3):
+        g = oracle.gradient(theta, x, y)
+        theta = oracle.combine(lambda t, g, c: t - 0.1 * (g + 2.0 * (t - c)), theta, g, context)
+    return theta
+
+
 def l2(a, b):
     return sum(np.square(a[name] - b[name]).sum() for name in a)
 
@@ -101,11 +110,14 @@ WAYS = {
     "fedtsdp": (of_fedtsdp, {"public_batch": 10}, {"threshold": -1.0, "psi": 0.75, "eps_outputs": 0.01}),
     "fedpac": (of_fedpac, {"head_epochs": 2}, {}),
     "apple": (of_apple, {}, {}),
+    "cgpfl": (of_cgpfl, {"personal_steps": 3}, {"lam": 2.0, "personal_lr": 0.1}),
     "fedclust": (of_fedclust, {"alone_epochs": 2}, {"threshold": 0.3}),
 }
 
 
-@pytest.mark.parametrize("name", ["ditto", "fedclust", *slow("fedtsdp", "fedsoft", "clusterfl", "fedpac", "apple")])
+@pytest.mark.parametrize(
+    "name", ["ditto", "cgpfl", "fedclust", *slow("fedtsdp", "fedsoft", "clusterfl", "fedpac", "apple")]
+)
 def test_newcomers_in_numpy(key, model, federation, name):
     (expected, choices, numbers), method = WAYS[name], fljax.ALGORITHMS[name]
     algorithm, hyper = method(model, Work(1, 64), **choices), method.Hyper(lr=LR, **numbers)

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from flax import linen as nn
 from scipy.special import softmax
+from sklearn.cluster import KMeans
 
 import fljax
 from fljax import tree
 from fljax.algorithms.apfl import apfl, mixed
 from fljax.algorithms.apple import apple
+from fljax.algorithms.cgpfl import cgpfl
 from fljax.algorithms.fedala import fedala, mixture_fit
 from fljax.algorithms.fml import fml, mutual
 from fljax.algorithms.pfedme import pfedme
@@ -20,7 +22,7 @@ from fljax.data.synthetic import linear_groups
 from fljax.run.one_round import as_traced, split_key
 from fljax.types import Batch, Work
 from tests import oracle
-from tests.algorithms.round_by_round import simulate
+from tests.algorithms.round_by_round import jitted, one_round, simulate
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
 from tests.oracle import as_float64
 from tests.slow import slow
@@ -62,6 +64,94 @@ def test_pfedme_in_numpy(key, model, federation, reference):  # noqa: F811
     deployed, state = run(algorithm, pfedme.Hyper(lr=LR, lam=lam, personal_lr=rate, step=beta), federation, key)
     assert_models(deployed, personal_models)
     chex.assert_trees_all_close(state.server, w, rtol=1e-5, atol=1e-5)
+
+
+def test_cgpfl_in_numpy(key, model, federation, reference):  # noqa: F811
+    """Contexts by scikit-learn's k-means on the personal models that the server has seen; the largest for others."""
+    contexts, label, lam, rate, beta = [reference.start] * 3, np.zeros(8, int), 2.0, 0.1, 0.6
+    personal_models, known, n_found = reference.everyone(), set(), []
+    for cohort in reference.rounds():
+        sent = {}
+        for i, k, size in cohort:
+            copy = theta = contexts[label[i]]
+            for x, y in reference.batches(i, k):
+                for _ in range(2):
+                    g = oracle.gradient(theta, x, y)
+                    theta = oracle.combine(lambda t, g, c: t - rate * (g + lam * (t - c)), theta, g, copy)
+                copy = oracle.combine(lambda c, t: c - LR * lam * (c - t), copy, theta)
+            personal_models[i], sent[i] = theta, (copy, size)
+        known |= sent.keys()
+        seen = sorted(known)
+        points = [np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(personal_models[i])]) for i in seen]
+        found = KMeans(3, n_init=50, random_state=0).fit_predict(np.stack(points))
+        order = list(dict.fromkeys(found.tolist()))  # the cluster of the first client is the first one
+        new_label = np.full(8, np.bincount([order.index(k) for k in found]).argmax())
+        new_label[seen] = [order.index(k) for k in found]
+        contexts = [contexts[label[np.flatnonzero(new_label == k)[0]]] for k in range(3)]
+        label = new_label
+        for k in range(3):
+            if members := [sent[i] for i in sent if label[i] == k]:
+                goal = oracle.average(*map(list, zip(*members, strict=True)))
+                contexts[k] = oracle.combine(lambda w, to: w + beta * (to - w), contexts[k], goal)
+        n_found.append(len(known))
+    assert n_found[0] < 8  # the premise: at first some are unknown
+    algorithm = cgpfl(model, WORK, 3, personal_steps=2)
+    deployed, state = run(algorithm, cgpfl.Hyper(lr=LR, lam=lam, personal_lr=rate, step=beta), federation, key)
+    assert_models(deployed, personal_models)
+    assert_models(state.server.kept.models, personal_models)
+    np.testing.assert_array_equal(canonical(state.server.label), canonical(label))
+    of_clients = jax.tree.map(lambda leaf: np.asarray(leaf)[state.server.label], state.server.centers["global"])
+    assert_models(of_clients, [contexts[k] for k in label])
+
+
+def test_a_client_that_fails_keeps_its_personal_model_and_the_server_compares_the_others(key, model, federation):
+    """Whatever the server has of it from before, here NaN."""
+    data = federation.train
+    x = np.array(data.pool.x)
+    x[np.asarray(data.index)[3, : int(data.size[3])]] = np.nan
+    broken = federation._replace(train=data._replace(pool=data.pool._replace(x=x)))
+    algorithm, hyper = cgpfl(model, WORK, 3, personal_steps=2), cgpfl.Hyper(lr=LR, lam=2.0, personal_lr=0.1)
+    begun = jax.device_get(jitted(algorithm.init)(key, hyper, data))
+    own = jax.tree.map(
+        lambda leaf: leaf + np.arange(8, dtype=np.float32).reshape(8, *[1] * leaf[0].ndim), begun.clients
+    )
+    begun = begun._replace(clients=own)
+    state = one_round(algorithm, hyper, broken, key, begun, 0)[0]
+    assert algorithm.deploy(key, hyper, state, data).params is state.clients
+    np.testing.assert_array_equal(state.server.kept.is_known, np.arange(8) != 3)
+    with_nan = begun.server.kept._replace(
+        models=jax.tree.map(
+            lambda leaf: np.where(np.arange(8).reshape(8, *[1] * leaf[0].ndim) == 3, np.nan, leaf), own
+        ),
+        is_known=np.ones(8, bool),
+    )
+    after_nan = one_round(
+        algorithm, hyper, broken, key, begun._replace(server=begun.server._replace(kept=with_nan)), 0
+    )[0]
+    for some in (state, after_nan):
+        for actual, expected in zip(jax.tree.leaves(some.clients), jax.tree.leaves(own), strict=True):
+            np.testing.assert_array_equal(actual[3], expected[3])
+            assert not np.allclose(actual[4], expected[4], atol=0.1)
+        assert len(set(np.asarray(some.server.label).tolist())) == 3
+    np.testing.assert_array_equal(state.server.label, after_nan.server.label)
+
+
+def canonical(label):
+    """Numbered in the order of their first clients."""
+    order = list(dict.fromkeys(np.asarray(label).tolist()))
+    return [order.index(k) for k in np.asarray(label).tolist()]
+
+
+def test_cgpfl_of_one_context_is_pfedme(key, model, federation):
+    numbers = {"lr": LR, "lam": 2.0, "personal_lr": 0.1, "step": 0.6}
+    actual = final(cgpfl(model, WORK, 1, personal_steps=2), cgpfl.Hyper(**numbers), federation, key)
+    expected = final(pfedme(model, WORK, personal_steps=2), pfedme.Hyper(**numbers), federation, key)
+    chex.assert_trees_all_close(
+        (tree.first(actual.server.centers["global"]), actual.clients),
+        (expected.server, expected.clients),
+        rtol=1e-6,
+        atol=1e-6,
+    )
 
 
 @pytest.mark.parametrize("alpha_lr", [None, *slow(0.5)])
