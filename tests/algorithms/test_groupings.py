@@ -61,6 +61,27 @@ def test_flhc_cuts_scipys_tree(key, model, work, federation, distance, linkage, 
     assert len(set(expected)) > 1
 
 
+@pytest.mark.parametrize("distance", ["cosine", "predictions"])
+def test_flhc_knows_the_updates_of_the_last_rounds_or_what_they_predict(key, model, federation, distance):
+    """Those of absent clients stay as they were; the first ten of the server's examples are used."""
+    reference = Reference(key, model, federation)
+    public, theta = np.asarray(federation.public.x, np.float64)[:10], reference.start
+    known = [np.zeros(130 if distance == "cosine" else 10)] * 8
+    for cohort in reference.rounds():
+        sent = {i: reference.train(theta, i, k) for i, k, _ in cohort}
+        for i, w in sent.items():
+            update = np.concatenate([(a - b).ravel() for a, b in zip(*map(jax.tree.leaves, (w, theta)), strict=True)])
+            known[i] = update if distance == "cosine" else oracle.forward(w, public)[0].argmax(1) + 1
+        theta = oracle.average(list(sent.values()), [size for *_, size in cohort])
+    algorithm = flhc(model, WORK, distance=distance, n_public=10)
+    hyper = flhc.Hyper(lr=LR, momentum=MOMENTUM, warmup=np.inf)
+    begun = jitted(algorithm.init)(reference.keys.init, hyper, federation.train).server
+    assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(begun.kept))
+    _, state = run(algorithm, hyper, federation, key)
+    actual = np.concatenate([np.asarray(leaf).reshape(8, -1) for leaf in jax.tree.leaves(state.server.kept)], axis=1)
+    np.testing.assert_allclose(actual, known, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("numbers", [{"warmup": np.inf}, {"warmup": 1.0, "threshold": np.inf}])
 def test_flhc_before_there_are_clusters_or_with_one_is_fedavg(key, model, work, federation, numbers):
