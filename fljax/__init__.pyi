@@ -29,6 +29,7 @@ from .algorithms.clusterfl import clusterfl as clusterfl
 from .algorithms.dcpfl import dcpfl as dcpfl
 from .algorithms.ditto import ditto as ditto
 from .algorithms.dpsgd import dpsgd as dpsgd
+from .algorithms.fedadmm import fedadmm as fedadmm
 from .algorithms.fedala import fedala as fedala
 from .algorithms.fedamp import fedamp as fedamp
 from .algorithms.fedas import fedas as fedas

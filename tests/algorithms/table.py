@@ -163,6 +163,13 @@ CASES = {
         "scaffold", 2 * P, numbers={"momentum": 0.5}, choices={"control": "gradient", "weighting": "size"}
     ),
     "feddyn": _case("feddyn", P),
+    "fedadmm": _case("fedadmm", P, numbers={"rho": 0.3}),
+    "fedadmm-global": _case(
+        "fedadmm",
+        P,
+        numbers={"rho": 0.3, "step": 0.75, "momentum": 0.5},
+        choices={"start": "global", "weighting": "size"},
+    ),
     "fedlc": _case("fedlc", P),
     "fedrs": _case("fedrs", P, numbers={"alpha": 0.3}),
     "fednova": _case("fednova", P),

@@ -10,6 +10,7 @@ import pytest
 
 import fljax
 from fljax import rounds, tree
+from fljax.algorithms.fedadmm import fedadmm
 from fljax.algorithms.feddyn import feddyn
 from fljax.algorithms.fednova import fednova, step_mass
 from fljax.algorithms.scaffold import scaffold
@@ -74,7 +75,9 @@ FULL_BATCHES = Work(8, 24)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("participation", [0.5, *slow(1.0)])
-@pytest.mark.parametrize(("make", "numbers"), [(scaffold, {}), *slow_rows((feddyn, {"alpha": 0.5}))])
+@pytest.mark.parametrize(
+    ("make", "numbers"), [(scaffold, {}), *slow_rows((feddyn, {"alpha": 0.5}), (fedadmm, {"rho": 0.5}))]
+)
 def test_drift_is_taken_out_on_quadratics(key, quadratics, make, numbers, participation):
     error_of_fedavg = error(
         fljax.fedavg(quadratic(), FULL_BATCHES, weighting="uniform"), fljax.fedavg.Hyper(lr=0.1), quadratics, key, 300
@@ -227,6 +230,61 @@ def test_feddyn_in_numpy(key, model, federation, reference, rule):  # noqa: F811
     deployed, state = run(feddyn(model, WORK, combine=combine), feddyn.Hyper(lr=LR, alpha=alpha), federation, key)
     assert_models(deployed, [theta] * 8)
     assert_models(state.clients, g)
+
+
+@pytest.mark.parametrize(("start", "weighting"), [("own", "size"), *slow_rows(("global", "uniform"))])
+@pytest.mark.parametrize("eta", [0.6, *slow(None)])
+def test_fedadmm_in_numpy(key, model, federation, reference, start, weighting, eta):  # noqa: F811
+    """Unequal steps and half of the clients a round; absent clients keep their models and dual variables."""
+    rho, zero = 0.3, oracle.combine(np.zeros_like, reference.start)
+    theta, w, y = reference.start, [reference.start] * 8, [zero] * 8
+    augmented = lambda i: oracle.combine(lambda w, y: w + y / rho, w[i], y[i])  # noqa: E731
+    for cohort in reference.rounds():
+        changes = []
+        for i, k, _ in cohort:
+            before, new = augmented(i), w[i] if start == "own" else theta
+            for x, labels in reference.batches(i, k):
+                slope = oracle.combine(
+                    lambda g, y, w, t: g + y + rho * (w - t), oracle.gradient(new, x, labels), y[i], new, theta
+                )
+                new = oracle.combine(lambda w, g: w - LR * g, new, slope)
+            w[i], y[i] = new, oracle.combine(lambda y, w, t: y + rho * (w - t), y[i], new, theta)
+            changes.append(oracle.combine(np.subtract, augmented(i), before))
+        weights = [n if weighting == "size" else 1.0 for *_, n in cohort]
+        total = reference.size.sum() if weighting == "size" else 8
+        step = eta or sum(weights) / total
+        theta = oracle.combine(lambda t, change, step=step: t + step * change, theta, oracle.average(changes, weights))
+    hyper = fedadmm.Hyper(lr=LR, rho=rho, step=eta)
+    deployed, state = run(fedadmm(model, WORK, start=start, weighting=weighting), hyper, federation, key)
+    chex.assert_trees_all_close(tree.take(deployed, 0), theta, rtol=1e-5, atol=1e-5)
+    assert_models(state.clients["w"], w)
+    assert_models(state.clients["y"], y)
+
+
+def test_fedadmm_of_everyone_is_feddyn(key, model, federation):
+    """In full rounds the server's model is the mean of all w_i + y_i / rho, which is FedDyn's mean minus h / alpha."""
+    (admm, _), (dyn, _) = (
+        simulate(algorithm, hyper, federation, key, 3)
+        for algorithm, hyper in (
+            (fedadmm(model, WORK, start="global"), fedadmm.Hyper(lr=LR, rho=0.3)),
+            (feddyn(model, WORK), feddyn.Hyper(lr=LR, alpha=0.3)),
+        )
+    )
+    chex.assert_trees_all_close(admm.server, dyn.server.shared, rtol=1e-5, atol=1e-6)
+    chex.assert_trees_all_close(admm.clients["y"], jax.tree.map(np.negative, dyn.clients), rtol=1e-5, atol=1e-6)
+
+
+def test_fedadmm_leaves_clients_that_fail_or_have_no_examples_as_they_were(key, quadratics):
+    """With half of the clients a round, theta is still the mean of all clients' w_i + y_i / rho."""
+    data, rho = quadratics.federation.train, 0.5
+    data = data._replace(size=data.size.at[1].set(0), pool=data.pool._replace(x=data.pool.x.at[12].set(jnp.nan)))
+    assert 12 in rows_of(data, 2)
+    federation, hyper = quadratics.federation._replace(train=data), fedadmm.Hyper(lr=0.1, rho=rho)
+    state, _ = simulate(fedadmm(quadratic(), FULL_BATCHES), hyper, federation, key, 6, participation=0.5)
+    w, y = (np.asarray(state.clients[name]["fc"]["w"]) for name in ("w", "y"))
+    assert (w[[0, 3]] != 0).all()
+    np.testing.assert_array_equal([w[1:3], y[1:3]], np.zeros((2, 2, DIMENSION)))
+    np.testing.assert_allclose(state.server["fc"]["w"], (w + y / rho).mean(0), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("momentum", [0.5, *slow(None)])
