@@ -7,6 +7,7 @@ from fljax.client import augment
 from fljax.client.sharpness import sharpness_aware
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds import combine
+from fljax.rounds.common_descent import common_descent
 from fljax.rounds.extrapolation import extrapolated
 from fljax.rounds.local import as_it_is, proximal_to_start
 from fljax.rounds.model_average import ModelAverageHyper, with_model_average
@@ -85,6 +86,17 @@ class CutoutHyper:
 @hyper
 class ExtrapolationHyper:
     epsilon: Scalar = number(1e-3, "added to the mean update's squared norm; if large, the step is the mean", above=0)
+
+
+@hyper
+class CommonDescentHyper:
+    mgda_epsilon: Scalar = number(
+        0.1,
+        "largest distance of a participant's weight from its usual one; 0: the mean of the directions, 1: free weights",
+        least=0,
+        most=1,
+    )
+    mgda_step: Scalar = number(1.0, "eta: length of the server's step if all updates have one direction", above=0)
 
 
 _FEDOPT = ("Reddi et al., ICLR 2021", "https://arxiv.org/abs/2003.00295")
@@ -169,6 +181,15 @@ _BRICKS = (
         None,
         "Pillutla et al., IEEE TSP 2022",
         "https://arxiv.org/abs/1912.13445",
+    ),
+    Brick(
+        "mgda",
+        "combine",
+        common_descent,
+        "a step along the participants' update directions, weighted so that no loss need rise (FedMGDA+)",
+        CommonDescentHyper,
+        "Hu et al., TNSE 2022",
+        "https://arxiv.org/abs/2006.11489",
     ),
     Brick("momentum", "server", _step("momentum"), "a server with momentum (FedAvgM)", ServerMomentumHyper, *_FEDOPT),
     Brick("adagrad", "server", _step("adagrad"), "a server with Adagrad (FedAdagrad)", ServerAdagradHyper, *_FEDOPT),

@@ -1,30 +1,16 @@
 """Weights of other clients' estimates: for each row, the convex combination of all rows with the least error."""
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 from optax.projections import projection_simplex
 
 from fljax import tree
 from fljax.placement import whole
 from fljax.server.checks import check_axes, check_one, check_vector, everyone
 from fljax.server.entry import compiled
+from fljax.server.projected_gradient import projected_gradient
 from fljax.types import AnyArray
-
-MOST_STEPS = 5000
-"""Maximum number of projected gradient steps; rows with similar points and variances need a few hundred."""
-
-
-class _Walk(NamedTuple):
-    """State of the accelerated projected gradient method."""
-
-    weights: Array  # (n, n)
-    ahead: Array  # (n, n) where the next gradient is computed
-    inertia: Array  # (n, 1)
-    gap: Array  # (n,) upper bound on the value above the minimum
-    n_steps: Array  # ()
 
 
 @compiled
@@ -49,8 +35,8 @@ def simplex_weights(
     Raises:
         ValueError: shapes do not match.
 
-    Source: Xu, Tong, Huang, ICLR 2023 (FedPAC); solved by FISTA with restarts (Beck, Teboulle 2009; O'Donoghue, Candes
-    2015), for all rows with one matrix product per step, until each row's Frank-Wolfe gap is small.
+    Source: Xu, Tong, Huang, ICLR 2023 (FedPAC); solved by `projected_gradient`, for all rows with one matrix product
+    per step, until each row's Frank-Wolfe gap is small.
     """
     n = check_axes("points", points, "rows", "d")[0]
     check_vector("variance", variance, n, "points")
@@ -80,22 +66,7 @@ def simplex_weights(
         g = slope(weights)
         return 2 * ((g * weights).sum(1) - jnp.where(is_allowed[None], g, jnp.inf).min(1))
 
-    def goes_on(walk: _Walk) -> Array:
-        return (walk.gap > tolerance * scale).any() & (walk.n_steps < MOST_STEPS)
-
-    def further(walk: _Walk) -> _Walk:
-        # A converged row stays, so that its weights do not depend on how long other rows take.
-        is_open = (walk.gap > tolerance * scale)[:, None]
-        weights = jnp.where(is_open, projected(walk.ahead - step * slope(walk.ahead)), walk.weights)
-        move = weights - walk.weights
-        is_uphill = ((walk.ahead - weights) * move).sum(1, keepdims=True) > 0
-        inertia = jnp.where(is_uphill, 1.0, (1 + jnp.sqrt(1 + 4 * jnp.square(walk.inertia))) / 2)
-        ahead = weights + jnp.where(is_uphill, 0.0, (walk.inertia - 1) / inertia) * move
-        row_gap = jnp.where(is_open[:, 0], gap(weights), walk.gap)
-        return _Walk(weights, ahead, inertia, row_gap, walk.n_steps + 1)
-
     single_value = (v + jnp.diagonal(product))[None] - 2 * target  # the value of each single row, minus |h_i|^2
     begin = jax.nn.one_hot(jnp.argmin(jnp.where(is_allowed[None], single_value, jnp.inf), axis=1), n, dtype=jnp.float32)
-    start = _Walk(begin, begin, jnp.ones((n, 1), jnp.float32), gap(begin), jnp.int32(0))
-    result = lax.while_loop(goes_on, further, start)
-    return jnp.where(is_allowed.any(), result.weights, jnp.eye(n, dtype=jnp.float32))
+    weights = projected_gradient(begin, slope, projected, gap, step, tolerance * scale)
+    return jnp.where(is_allowed.any(), weights, jnp.eye(n, dtype=jnp.float32))

@@ -272,6 +272,7 @@ CASES = {
     "fedavg+krum": _case("fedavg+krum", P),
     "fedavg+median+adam": _case("fedavg+median+adam", P),
     "fedavg+exp": _case("fedavg+exp", P),
+    "fedavg+mgda": _case("fedavg+mgda", P),
     "fedavg+sam": _case("fedavg+sam", P),
     "fedper+prox": _case("fedper+prox", P - LAST, numbers={"mu": 0.5}),
     "fedavg+crop+flip+cutout": _case(
