@@ -105,6 +105,7 @@ from .algorithms.robust_cfl import robust_cfl as robust_cfl
 from .algorithms.scaffold import scaffold as scaffold
 from .algorithms.standalone import standalone as standalone
 from .algorithms.stocfl import stocfl as stocfl
+from .algorithms.superfed import superfed as superfed
 from .client import batch_mean as batch_mean
 from .client import client_loss as client_loss
 from .client import cross_loss as cross_loss

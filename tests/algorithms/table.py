@@ -108,6 +108,11 @@ CASES = {
     "fml": _case("fml", P, numbers={"alpha": 0.3, "beta": 0.6}),
     "apple": _case("apple", P, 7 * P, numbers={"p_lr": 0.05}),
     "apfl": _case("apfl", P, numbers={"alpha_lr": 0.2}),
+    # Local models begin with weights that are drawn by id.
+    "superfed": _case("superfed", P, numbers={"warmup": 1.0, "mu": 0.3}, by_order=True),
+    "superfed-layers": _case(
+        "superfed", P, numbers={"warmup": 0.0, "lam": 0.7}, choices={"mixing": "layers"}, by_order=True
+    ),
     "fedala": _case("fedala", P, choices={"max_epochs": 12}, by_order=True),
     "fedproto": _case("fedproto"),
     # What a client sends of prototypes follows its classes.

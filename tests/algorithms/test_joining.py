@@ -150,13 +150,14 @@ def test_newcomers_meet_other_batches_in_every_round_at_rates_that_fall(key, mod
 
 OWN_PARTS = {
     "apfl": (lambda held: held, lambda server: server),
+    "superfed": (lambda held: held, lambda server: server),
     "fedrod": (lambda held: held["personal"], lambda server: server["fc2"]),
     "fedcp": (lambda held: held["fc2"], lambda server: server["global_head"]),
 }
 """What a new client holds -> its own part; the server's model -> that part's counterpart."""
 
 
-@pytest.mark.parametrize("name", ["apfl", *slow("fedrod", "fedcp")])
+@pytest.mark.parametrize("name", ["apfl", *slow("fedrod", "fedcp", "superfed")])
 def test_own_parts_of_newcomers_begin_as_those_of_the_server(key, model, federation, name):
     """Which has been trained since, not as before the first round."""
     (own, counterpart), method = OWN_PARTS[name], fljax.ALGORITHMS[name]

@@ -17,6 +17,7 @@ from fljax.algorithms.cgpfl import cgpfl
 from fljax.algorithms.fedala import fedala, mixture_fit
 from fljax.algorithms.fml import fml, mutual
 from fljax.algorithms.pfedme import pfedme
+from fljax.algorithms.superfed import SHARE, superfed
 from fljax.client.local import shuffled
 from fljax.data.synthetic import linear_groups
 from fljax.run.one_round import as_traced, split_key
@@ -196,6 +197,85 @@ def test_apfls_loss_is_of_the_mixture_and_each_part_has_its_own_gradient():
     np.testing.assert_allclose(value, 0.5 * at_mixture @ at_mixture, rtol=1e-6)
     expected = {"w": {"fc": w - goal}, "own": {"fc": 0.25 * at_mixture}, "alpha": (v - w) @ at_mixture}
     chex.assert_trees_all_close(gradient, expected, rtol=1e-6)
+
+
+def shares_of_step(key, epoch, step, w, by_layer):
+    """SuPerFed's share of the local model in each parameter, from the draw of a client's step."""
+    step_key = jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, epoch), 1), step)
+    draws = np.asarray(jax.random.uniform(jax.random.fold_in(step_key, SHARE), (len(w),)), np.float64)
+    return {layer: dict.fromkeys(w[layer], draws[i if by_layer else 0]) for i, layer in enumerate(sorted(w))}
+
+
+def slopes_of_mixture(w, v, theta, share, x, y, mu, nu):
+    """Gradients of SuPerFed's objective by the copy w and by the local model v, that of the cosine written out."""
+    inner = lambda p, q: sum(jax.tree.leaves(oracle.combine(lambda p, q: (p * q).sum(), p, q)))  # noqa: E731
+    dot, squares = inner(w, v), (inner(w, w), inner(v, v))
+    turn = lambda p, q, square: 2 * nu * dot / np.prod(squares) * (q - dot / square * p)  # noqa: E731
+    g = oracle.gradient(oracle.combine(lambda s, v, w: s * v + (1 - s) * w, share, v, w), x, y)
+    return (
+        oracle.combine(
+            lambda g, s, w, v, t: (1 - s) * g + mu * (w - t) + turn(w, v, squares[0]), g, share, w, v, theta
+        ),
+        oracle.combine(lambda g, s, w, v: s * g + turn(v, w, squares[1]), g, share, w, v),
+    )
+
+
+@pytest.mark.parametrize("by_layer", [False, True])
+def test_superfed_in_numpy(key, model, federation, reference, by_layer):  # noqa: F811
+    """A round of FedProx, then two of mixtures."""
+    mu, lam, theta = 0.3, 0.6, reference.start
+    own = [oracle.as_float64(model.init(own_key)) for own_key in jax.random.split(reference.keys.init, 8)]
+    is_trained = np.zeros(8)
+    for r, cohort in enumerate(reference.rounds()):
+        sent, nu = [], 0.7 * (r > 0)
+        for i, k, _ in cohort:
+            w, v, batches = theta, own[i], reference.batches(i, k)
+            for position, (x, y) in enumerate(batches):
+                share = shares_of_step(k, *divmod(position, len(batches) // WORK.epochs), w, by_layer)
+                share = jax.tree.map(lambda s, r=r: s * (r > 0), share)
+                slopes = slopes_of_mixture(w, v, theta, share, x, y, mu, nu)
+                w, v = (oracle.combine(lambda p, g: p - LR * g, p, g) for p, g in zip((w, v), slopes, strict=True))
+            sent.append(w)
+            own[i], is_trained[i] = v, max(is_trained[i], r > 0)
+        theta = oracle.average(sent, [size for *_, size in cohort])
+    hyper = superfed.Hyper(lr=LR, warmup=1, mu=mu, nu=0.7, lam=lam)
+    algorithm = superfed(model, WORK, mixing="layers" if by_layer else "model")
+    deployed, state = run(algorithm, hyper, federation, key)
+    chex.assert_trees_all_close(state.server, theta, rtol=1e-5, atol=1e-5)
+    assert_models(state.clients["own"], own)
+    np.testing.assert_array_equal(state.clients["is_trained"], is_trained)
+    shares = lam * is_trained
+    tested = [oracle.combine(lambda v, w, s=s: s * v + (1 - s) * w, v, theta) for s, v in zip(shares, own, strict=True)]
+    assert_models(deployed, tested)
+
+
+def test_superfed_that_never_mixes_is_fedprox(key, model, federation):
+    """Bit for bit; local models rest, also under weight decay, and clients are tested with the server's model."""
+    numbers = {"lr": LR, "momentum": 0.5, "weight_decay": 0.1, "mu": 0.3}
+    algorithm, hyper = superfed(model, WORK), superfed.Hyper(warmup=np.inf, **numbers)
+    state = final(algorithm, hyper, federation, key)
+    prox = final(fljax.fedprox(model, WORK), fljax.fedprox.Hyper(**numbers), federation, key)
+    first = jitted(algorithm.init)(split_key(key).init, hyper, federation.train)
+    chex.assert_trees_all_equal((state.server, state.clients), (prox.server, first.clients))
+    deployed = jitted(algorithm.deploy)(key, hyper, state, federation.train)
+    chex.assert_trees_all_equal(deployed.params, jax.device_get(tree.broadcast(prox.server, 8)))
+
+
+def test_superfeds_clients_that_fail_and_new_ones_have_the_servers_model(key, model, federation):
+    """Until they have trained a local model: new clients' begin as the server's, and train from their first round."""
+    nan_rows = federation.train.index[2, :1]
+    pool = federation.train.pool._replace(x=federation.train.pool.x.at[nan_rows].set(jnp.nan))
+    failing = federation._replace(train=federation.train._replace(pool=pool))
+    algorithm, hyper = superfed(model, WORK), as_traced(superfed.Hyper(lr=1e-3, warmup=0, lam=1))
+    state = jitted(algorithm.init)(key, hyper, federation.train)
+    for is_trained, some_federation in ((np.arange(8) != 2, failing), (1, federation), (1, failing)):
+        state, _ = one_round(algorithm, hyper, some_federation, key, state, 1)
+        np.testing.assert_array_equal(state.clients["is_trained"], is_trained)
+    join = jax.jit(lambda hyper, n_rounds: tree.stacked(algorithm.join(key, hyper, state, federation.train, n_rounds)))
+    of_none, of_one = (jax.device_get(join(as_traced(hyper.replace(warmup=5.0)), np.int32(n))) for n in (0, 1))
+    chex.assert_trees_all_equal(of_none, jax.device_get(tree.broadcast(state.server, 8)))
+    for new, old in zip(jax.tree.leaves(of_one), jax.tree.leaves(of_none), strict=True):
+        assert 0 < np.abs(new - old).max() < 0.02
 
 
 def test_apple_in_numpy(key, model, federation, reference):  # noqa: F811
