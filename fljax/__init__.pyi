@@ -22,6 +22,7 @@ from .algorithms import compose as compose
 from .algorithms.adacfl import adacfl as adacfl
 from .algorithms.apfl import apfl as apfl
 from .algorithms.apple import apple as apple
+from .algorithms.ccvr import ccvr as ccvr
 from .algorithms.centralized import centralized as centralized
 from .algorithms.cfl import cfl as cfl
 from .algorithms.cgpfl import cgpfl as cgpfl

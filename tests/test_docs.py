@@ -145,7 +145,7 @@ def test_methods_of_other_libraries_have_theirs_here_or_are_missing():
     missing = {
         name for one in paragraphs for name in re.findall(r"[\w-]+", re.sub(r"\(.*?\)", "", one, flags=re.DOTALL))
     }
-    assert {"FedPCL", "CCVR"} <= missing
+    assert {"FedPCL", "FedFed"} <= missing
     assert missing & {method.title.partition(":")[0] for method in fljax.ALGORITHMS.values()} == set()
 
 

@@ -1,6 +1,7 @@
 """Values of a function for each example with its client's model, laid out like the clients' index."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -18,7 +19,7 @@ def of_each_example(
     data: ClientData,
     fill: float,
     batch_size: int = BATCH_SIZE,
-    then: Callable[[Array, Array, Array], Array] | None = None,
+    then: Callable[[Array, Array, Array], Any] | None = None,
 ) -> Array:
     """``f(params, batch) -> (batch, ...)`` of each client's examples, with the client's model.
 

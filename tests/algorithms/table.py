@@ -95,6 +95,8 @@ CASES = {
     "lg_fedavg": _case("lg_fedavg", LAST),
     "fedbabu": _case("fedbabu", P - LAST, choices={"ft_epochs": 1}),
     "fedavg_ft": _case("fedavg_ft", P, numbers={"ft_lr": 0.2}, choices={"ft_epochs": 1}),
+    # What is drawn for an example follows its place.
+    "ccvr": _case("ccvr", P, numbers={"ft_lr": 0.2}, choices={"n_virtual": 5, "ft_epochs": 2}, by_order=True),
     "perfedavg": _case("perfedavg", P, numbers={"inner_lr": 0.1}, by_order=True),
     "perfedavg-hessian": _case(
         "perfedavg",

@@ -172,7 +172,7 @@ GONE = jax.random.key(77), 0.5
 """A key and a rate of dropout with which client BAD is out of all rounds, and everybody else is in one of them."""
 
 
-@EACH
+@of(QUICK, [name for name in FIRST if name != "ccvr"])  # which asks all clients before a test
 def test_what_one_that_drops_out_has_moves_nobody(case, federation):
     """Of a client that drops out from some round on: with other examples from then on nothing else differs."""
     is_other, start = np.arange(8) != BAD, run(case, federation, GONE[0])[0]
