@@ -34,7 +34,7 @@ def shortest(x, least, most):
 
 
 def factors(updates, weight, epsilon):
-    """What the paper's Algorithm 2 multiplies each update by."""
+    """What the server of FedMGDA+ multiplies each update by."""
     norm, p = np.linalg.norm(updates, axis=1), weight / weight.sum()
     return STEP * shortest(updates / norm[:, None], np.maximum(p - epsilon, 0), np.minimum(p + epsilon, 1)) / norm
 
