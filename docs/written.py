@@ -18,6 +18,7 @@ FLJAX = Path(fljax.__file__).parent
 K_NAMES = ("n_clusters", "n_groups", "n_learners", "n_edges")
 """Static choices that say how many models the server has."""
 ALSO_TOLD = {
+    "ccvr": "for each class of a client, the mean and the covariance of its features, before a test",
     "centralized": "all examples of the participants",
     "fedas": "the sum of the squares of a participant's gradients",
     "fedcac": "which of a participant's parameters are critical",
