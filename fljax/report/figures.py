@@ -10,6 +10,9 @@ from fljax.metrics.agreement import cross_table
 from fljax.metrics.headline import measures_of
 from fljax.report import plots, summary
 
+ON_ONE_SET = " on one test set for all"
+"""End of an axis's label if all clients are tested on one set."""
+
 
 def save_figures(
     outcomes: Mapping[str, summary.Outcome],
@@ -22,7 +25,7 @@ def save_figures(
     """Saves learning curves and clients of all methods, and for each method that has them its clusters by group and its
     map of models. With ``common_test`` the axes say that all clients are tested on one set."""
     folder.mkdir(parents=True, exist_ok=True)
-    _save_curves(outcomes, folder, pdf, " on one test set for all" if common_test else "")
+    _save_curves(outcomes, folder, pdf, ON_ONE_SET if common_test else "")
     for name, outcome in outcomes.items():
         label = summary.final_label(outcome)
         if label is not None:

@@ -123,7 +123,8 @@ def save_plots(compared: Comparison, folder: Path) -> None:
 def _save_plots(part: Part, measure: str, folder: Path, ending: str) -> None:
     import numpy as np
 
-    from fljax.report import plots
+    from fljax.report import figures, plots
+    from fljax.results.notes import ON_ONE_SET
 
     # Rounds in which all seeds were tested: a seed that stopped keeps its last value in every later round.
     tested = {method: np.isfinite(curves).all(axis=0) for method, curves in part.curves.items()}
@@ -132,9 +133,10 @@ def _save_plots(part: Part, measure: str, folder: Path, ending: str) -> None:
         m: (curves[:, tested[m]].min(axis=0), curves[:, tested[m]].max(axis=0)) for m, curves in part.curves.items()
     }
     bands = ranges if len(lines) <= 5 else None  # more bands hide each other
-    figure = plots.learning_curves(lines, measure.replace("_", " "), spread=bands)
+    kind, tests = ("", figures.ON_ONE_SET) if ON_ONE_SET in part.notes else ("test ", "")
+    figure = plots.learning_curves(lines, f"{measure.replace('_', ' ')}{tests}", spread=bands)
     plots.save(figure, folder / f"learning_curves{ending}.png", pdf=True)
-    figure = plots.over_clients(part.clients, f"client's test {part.of_clients}")
+    figure = plots.over_clients(part.clients, f"client's {kind}{part.of_clients}{tests}")
     plots.save(figure, folder / f"clients{ending}.png", pdf=True)
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fljax import load, load_run, remake
+from fljax import compare_runs, load, load_run, remake
 from fljax.jobs.job import read_job
 from fljax.jobs.parts import make_parts
 from fljax.report import plots
+from fljax.results.comparison import save_plots
 from fljax.results.run_figures import save_figures_of
 
 SMALL = ("--partition", "dirichlet", "--n-clients", "5", "--model", "logistic_regression", "--epochs", "1")
@@ -133,9 +134,9 @@ def test_show_tells_runs_with_one_test_set_apart(fljax, monkeypatch):
 
 
 @pytest.mark.slow
-def test_all_commands_take_it(fljax):
+def test_all_commands_take_it(fljax, monkeypatch):
     """A comparison's seeds are single runs; a sweep judges by it; a plan tells it."""
-    words = ("--algorithm", "fedavg", *SMALL, "--common-test")
+    words, labels = ("--algorithm", "fedavg", *SMALL, "--common-test"), {}
     assert "tested on the same 360" in fljax("compare", *words, "--seeds", "2", "--folder", "c")[1]
     assert fljax("run", *words, "--seed", "1", "--folder", "x")[0] == 0
     of_compare, of_run = (load_run(folder)["fedavg"].metrics for folder in ("c/seed_1", "x"))
@@ -152,6 +153,14 @@ def test_all_commands_take_it(fljax):
     out = fljax("sweep", *words, "--lr", "0.5", "0.05", "--folder", "both")[1]
     assert re.findall("best with common_test=(true|false): lr=", out) == ["true", "false"]  # a test is not a choice
     assert "all clients are tested" not in fljax("show", "both")[1]
+    monkeypatch.setattr(
+        plots, "save", lambda figure, file, **_: labels.update({file.stem: figure.axes[0].get_ylabel()})
+    )
+    save_plots(compare_runs("c"), Path("figures"))
+    assert labels == {
+        "learning_curves": "accuracy macro on one test set for all",
+        "clients": "client's accuracy on one test set for all",
+    }
 
 
 def test_the_picture_of_a_partition_is_of_the_training_images(fljax, monkeypatch):
