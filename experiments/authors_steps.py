@@ -32,6 +32,7 @@ from authors import (
     fedsoft,
     fesem,
     flexcfl,
+    flis,
     heterofl,
     ifca,
     knn_per,
@@ -42,9 +43,10 @@ from authors.case import Case
 from outcomes import RESULTS, described, keep
 from same_steps import lines, pytorch, small_network
 
-CLUSTERED = (cfl, ifca, pacfl, flexcfl, stocfl, feddrift, fesem, clusterfl)
+CLUSTERED = (cfl, ifca, pacfl, flis, flexcfl, stocfl, feddrift, fesem, clusterfl)
+OTHERS = (fedem, fedrc, fedsoft, fedcr, fedma, fednova, knn_per, apple, heterofl)
 CASES: dict[str, Case] = {}
-for repository in (*CLUSTERED, fedem, fedrc, fedsoft, fedcr, fedma, fednova, knn_per, apple, heterofl):
+for repository in CLUSTERED + OTHERS:
     CASES |= repository.CASES
 
 

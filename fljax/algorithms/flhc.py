@@ -12,8 +12,10 @@ size. A client that has not participated before joins the largest cluster.
 With ``distance="predictions"`` and ``warmup=1`` this is FLIS HC (Morafah, Vahidian, Wang, Lin: FLIS: Clustered
 Federated Learning via Inference Similarity for Non-IID Data Distribution, 2022, https://arxiv.org/abs/2208.09754):
 clients are compared by what their models predict for the server's own examples (`Federation.public`). In its official
-code, https://github.com/MMorafah/FLIS, all clients train for that before the first round, clusters overlap (a client
-and all those near it, without agglomeration), and a cluster's model is the mean of what its members trained last.
+code, https://github.com/MMorafah/FLIS, all clients train for that before the first round, and clusters overlap (a
+client and all those near it, without agglomeration). One participant after the other averages what its cluster's
+members, present or not, hold by then: those before it have trained it in the same round. The script sets its threshold
+of similarity to 5 after reading it, which leaves another of its rules: from 0.96 on clients are near.
 """
 
 from typing import Literal
@@ -37,8 +39,8 @@ class FLHCHyper(LocalHyper):
     warmup: Scalar = number(5.0, "rounds of FedAvg, in the last of which clusters form", least=1, infinite=True)
     threshold: Scalar = number(
         0.9,
-        "clusters merge up to this distance (cosine: 0 to 2; predictions: 0 to 1, in FLIS's code 0.55); inf is FedAvg; "
-        "unused with n_clusters",
+        "clusters merge up to this distance (cosine: 0 to 2; predictions: 0 to 1, by FLIS's command 0.55); inf is "
+        "FedAvg; unused with n_clusters",
         least=0,
         infinite=True,
     )
