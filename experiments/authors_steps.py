@@ -23,6 +23,7 @@ from authors import (
     apple,
     cfl,
     clusterfl,
+    fedadmm,
     fedcr,
     feddrift,
     fedem,
@@ -44,7 +45,7 @@ from outcomes import RESULTS, described, keep
 from same_steps import lines, pytorch, small_network
 
 CLUSTERED = (cfl, ifca, pacfl, flis, flexcfl, stocfl, feddrift, fesem, clusterfl)
-OTHERS = (fedem, fedrc, fedsoft, fedcr, fedma, fednova, knn_per, apple, heterofl)
+OTHERS = (fedem, fedrc, fedsoft, fedcr, fedma, fednova, knn_per, apple, heterofl, fedadmm)
 CASES: dict[str, Case] = {}
 for repository in CLUSTERED + OTHERS:
     CASES |= repository.CASES
