@@ -39,13 +39,14 @@ from authors import (
     knn_per,
     pacfl,
     stocfl,
+    superfed,
 )
 from authors.case import Case
 from outcomes import RESULTS, described, keep
 from same_steps import lines, pytorch, small_network
 
 CLUSTERED = (cfl, ifca, pacfl, flis, flexcfl, stocfl, feddrift, fesem, clusterfl)
-OTHERS = (fedem, fedrc, fedsoft, fedcr, fedma, fednova, knn_per, apple, heterofl, fedadmm)
+OTHERS = (fedem, fedrc, fedsoft, fedcr, fedma, fednova, knn_per, apple, superfed, heterofl, fedadmm)
 CASES: dict[str, Case] = {}
 for repository in CLUSTERED + OTHERS:
     CASES |= repository.CASES

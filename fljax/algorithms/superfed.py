@@ -7,9 +7,10 @@ local model v_i, so that all mixtures between the two come to have low losses. A
 begins with random weights of its own.
 
 Differences from the code: the proximal term is half the squared distance; in the code, the sum of the distances of all
-arrays. Clients are tested with one mixture; the code tests eleven and reports the best on the test examples. A client
-that has not yet trained its local model is tested with the global model alone. A new client's local model begins as the
-global one, and trains in mixtures from its first round on.
+arrays, and the cosine's inner product has 1e-6 added to each of its terms. Clients are tested with one mixture; the
+code tests eleven and reports the best on the test examples. A client that has not yet trained its local model is tested
+with the global model alone. A new client's local model begins as the global one, and trains in mixtures from its first
+round on.
 """
 
 from typing import Any, Literal
