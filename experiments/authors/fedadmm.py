@@ -86,7 +86,8 @@ OWN = Case(
     partial(theirs, FROM_OWN, 0.5),
     lambda: uneven(clients(6, n_groups=2)),
     ROUNDS,
-    "half of the clients a round, given ones; they go on from their last models, from theta there; eta is 1/2",
+    "half of the clients a round, given ones; they go on from their own last models, and send changes of these, of "
+    "theta there; eta is 1/2",
     outputs={"sampling": fljax.rounds.table(PRESENT)},
 )
 
@@ -96,6 +97,7 @@ CASES = {
         make=lambda model: fljax.fedadmm(model, fljax.Work(EPOCHS, 1000), start="global"),
         hyper=fljax.fedadmm.Hyper(lr=LR, momentum=MOMENTUM, rho=RHO, step=ETA),
         theirs=partial(theirs, FROM_THETA, ETA),
-        but=f"half of the clients a round, given ones; changes of their own last models, there of theta; eta is {ETA}",
+        but="half of the clients a round, given ones; they send changes of their own last models, of theta there; "
+        f"eta is {ETA}",
     ),
 }
