@@ -74,8 +74,8 @@ def with_stragglers(job: Job, sampling: Sampling, work: Work) -> Sampling:
     return sampling
 
 
-def make_algorithm(name: str, job: Job, model: Model) -> Made:
-    """A method, by its section's name, its Hyper, and the job's sampling.
+def make_algorithm(name: str, job: Job, model: Model, n_clients: int) -> Made:
+    """A method, by its section's name, its Hyper, and the job's sampling of ``n_clients`` clients.
 
     Raises:
         ValueError: the method rejects its settings, or its optimiser does not use one of its hyperparameters.
@@ -83,7 +83,7 @@ def make_algorithm(name: str, job: Job, model: Model) -> Made:
     work, hyper, static = split_section(name, job)
     algorithm = find("algorithm", job.methods[name])(model, work, **static)
     sampling = with_stragglers(job, make_sampling(job), work)
-    hyper = with_target(hyper, sampling, work, job.run.rounds)
+    hyper = with_target(hyper, sampling.of(n_clients).sampling, work, job.run.rounds)
     if hasattr(hyper, "lr_of") and work.optimizer != "sgd":
         jax.eval_shape(lambda: (local_optimizer(hyper, work, jnp.int32(0)), jnp.int32(0))[1])
     return Made(algorithm, hyper, sampling)
@@ -150,7 +150,7 @@ def make_methods(job: Job, model: Model, federation: Federation) -> tuple[Method
     methods: Methods = {}
     for name in job.methods:
         with method_named(name, job.methods):
-            methods[name] = make_algorithm(name, job, model)
+            methods[name] = make_algorithm(name, job, model, len(federation.train.size))
     return as_clients_are(job, methods, federation)
 
 

@@ -134,14 +134,14 @@ def _varied(name: str, first: Seed, scales: Sequence[Scaling]) -> dict[str, Any]
     """The differences between the seeds' methods, whose networks scale by each seed's own training examples."""
     job, federation = first.job, first.federation
     fields = [field for field in ("inputs", "targets") if isinstance(getattr(scales[0], field), tuple)]
-    plain = plain_model(job, federation)
+    plain, n_clients = plain_model(job, federation), len(federation.train.size)
 
     def make(numbers: dict[str, Any]) -> Algorithm:
         model = scaled(plain, scales[0]._replace(**{field: tuple(pair) for field, pair in numbers.items()}))
         with jax.ensure_compile_time_eval():  # a factory may compute constants
-            return make_algorithm(name, job, model).algorithm
+            return make_algorithm(name, job, model, n_clients).algorithm
 
-    text = kept_as(program_text(name, job, federation), make_algorithm(name, job, plain).algorithm)
+    text = kept_as(program_text(name, job, federation), make_algorithm(name, job, plain, n_clients).algorithm)
     program = None if text is None else f"{text} {scales[0].task} by each seed's own {' and '.join(fields)}"
     numbers = [{field: getattr(scale, field) for field in fields} for scale in scales]
     return {"varied": Varied(make, numbers), "program": program}

@@ -46,7 +46,7 @@ def ready_for(sweep: SweepJob, setting: dict[str, Any]) -> Ready:
     if sweep.own.judge == "val":
         with naming("--judge val"):
             federation = on_validation(federation)
-    method = make_algorithm(sweep.name, job, model)
+    method = make_algorithm(sweep.name, job, model, len(federation.train.size))
     _check_clock(sweep, job, method, federation)
     methods, federation = as_clients_are(job, {sweep.name: method}, federation)
     return Ready(job, federation, model, methods[sweep.name])
@@ -87,7 +87,8 @@ def _check_clock(sweep: SweepJob, job: Job, method: Made, federation: Federation
         """The Hyper with the least and the greatest value of a hyperparameter."""
         values = np.asarray(getattr(hypers, name))
         ends = [replace(hyper, **{name: float(end)}) for end in (values.min(), values.max())]
-        return [with_target(end_hyper, sampling, algorithm.about.work, job.run.rounds) for end_hyper in ends]
+        known = sampling.of(len(federation.train.size)).sampling
+        return [with_target(end_hyper, known, algorithm.about.work, job.run.rounds) for end_hyper in ends]
 
     clock = find("clock", job.run.clock)(**job.settings["clock"])
     check_alike(algorithm, {name: with_ends(name) for name in sweep.axes}, sampling, clock, federation)

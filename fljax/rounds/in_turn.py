@@ -68,4 +68,4 @@ def _least_recent(participation: float, separation: int | None) -> Sampling:
     about = ("sampling", "least_recent"), ("participation", participation), ("separation", separation)
     # Before the first round all clients have the same age, have rested, and none that has been sampled becomes as old.
     memory = SamplingMemory(lambda n_clients: jnp.full(n_clients, -rest, jnp.int32), update)
-    return Sampling(draw, n_places, about, memory=memory, separation=rest)
+    return Sampling(draw, n_places, about, memory=memory, once_in=rest)

@@ -1,6 +1,6 @@
 """Sampling in passes: every client participates once before any participates again."""
 
-from functools import cache
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ def shuffled(participation: float = 1.0, *, seed: Seed = 0) -> Sampling:
 
     A pass over n clients, of which ``participation`` is a share of m, has ``ceil(n / m)`` rounds, whose numbers of
     participants differ by at most one. Each pass has another order; `fljax.rounds.least_recent` keeps about a pass
-    between two participations of a client.
+    between two participations of a client. A private method's epsilon counts one participation in a pass.
 
     Args:
         participation: share of the clients in a round, at most, in (0, 1].
@@ -51,4 +51,4 @@ def _shuffled(participation: float, seed: int) -> Sampling:
         return ids[by_id], is_in_round[by_id]
 
     about = (("sampling", "shuffled"), ("participation", participation), ("seed", seed))
-    return Sampling(draw, n_places, about)
+    return Sampling(draw, n_places, about, once_in=partial(rounds_of_a_pass, participation))

@@ -47,8 +47,9 @@ class Sampling(NamedTuple):
     by_loss: bool = False
     """Whether ``draw`` and ``ask`` take the function ``loss`` (`Losses`), by which they see the clients' losses."""
     memory: SamplingMemory | None = None  # what it keeps between rounds; None: nothing
-    separation: int = 1
-    """Least number of rounds from a client's participation to its next one, whoever is absent; epsilon relies on it."""
+    once_in: int | Callable[[int], int] = 1
+    """b, or a function of the number of clients: a client participates in at most ceil(r / b) of the first r rounds,
+    whoever is absent. Epsilon relies on it."""
 
     def __repr__(self) -> str:
         choices = dict(self.about)
@@ -67,7 +68,8 @@ class Sampling(NamedTuple):
         if not getattr(self.draw, "__module__", "").startswith("fljax."):
             first_memory = None if self.memory is None else self.memory.init
             check_draw(self.draw, n_clients, n_places, self.by_loss, first_memory)
-        return Draw(self, n_places)
+        known = self._replace(once_in=self.once_in(n_clients)) if callable(self.once_in) else self
+        return Draw(known, n_places)
 
     @property
     def is_independent(self) -> bool:

@@ -7,7 +7,8 @@ removing one client (the bricks client_dp and adaptive_client_dp) or one example
   sampling the guarantee is that of participating in every round, for a client that sends its updates or whose place
   stays empty, as if it dropped out: if the number of participants is fixed, or the first few count, a further client
   would take the place of another. An update of zeros is no empty place: adaptive_client_dp counts it as a short one.
-  With a minimum separation (`fljax.rounds.least_recent`) of b rounds, a client participates in one of b rounds at most.
+  With a minimum separation of b rounds (`fljax.rounds.least_recent`), or in passes of b rounds
+  (`fljax.rounds.shuffled`), a client participates in at most ceil(r / b) of the first r rounds.
 - Examples: an epoch uses every example once, so it is one Gaussian mechanism, and a client's guarantee is that of
   training in every round. Batches are consecutive parts of a shuffled epoch, which is not Poisson sampling, so small
   batches do not improve the guarantee. It holds for an example whose gradients are there or are zeros, and the number
@@ -43,11 +44,11 @@ class Mechanism(NamedTuple):
     noise: str  # the name of the noise multiplier
     rate: float
     per_round: int
-    separation: int  # a client participates in at most one of so many successive rounds
+    once_in: int  # a client participates in at most ceil(r / once_in) of the first r rounds
 
     def count(self, n_rounds: int) -> int:
-        """The number of Gaussian mechanisms in ``n_rounds`` rounds, at most."""
-        return -(-n_rounds // self.separation) * self.per_round
+        """The number of Gaussian mechanisms in the first ``n_rounds`` rounds, at most."""
+        return -(-n_rounds // self.once_in) * self.per_round
 
 
 NOISES = ("noise_multiplier", "example_noise")
@@ -59,7 +60,7 @@ def mechanism(hyper: Any, sampling: Sampling, work: Work | None) -> Mechanism | 
 
     Args:
         hyper: the hyperparameters.
-        sampling: the sampling of clients.
+        sampling: the sampling of clients, as `Sampling.of` a federation has it.
         work: local work in a round.
 
     Raises:
@@ -78,11 +79,12 @@ def mechanism(hyper: Any, sampling: Sampling, work: Work | None) -> Mechanism | 
             "not hold; choose another sampling, such as poisson, or a method that is not private"
         )
     numbers = as_dict(hyper)
+    once_in = 1 if callable(sampling.once_in) else sampling.once_in  # how many rounds, for an unknown number of clients
     if "noise_multiplier" in numbers:
         rate = drawn_share(dict(sampling.about)["participation"]) if sampling.is_independent else 1.0
-        return Mechanism("noise_multiplier", rate, 1, sampling.separation)
+        return Mechanism("noise_multiplier", rate, 1, once_in)
     if "example_noise" in numbers:
-        return Mechanism("example_noise", 1.0, work.epochs if work else 1, sampling.separation)
+        return Mechanism("example_noise", 1.0, work.epochs if work else 1, once_in)
     return None
 
 

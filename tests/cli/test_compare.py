@@ -152,7 +152,7 @@ def test_a_seed_is_given_what_the_run_of_that_seed_is(comparison):
     job = read_job(["--algorithm", "fedavg", "standalone", *FEW, "--seed", "2"], RUN)
     federation, model = make_federation(job), make_model(job, make_federation(job))
     for runs, name in zip(all_runs, ("fedavg", "standalone"), strict=True):
-        assembled = make_algorithm(name, job, model)
+        assembled = make_algorithm(name, job, model, len(federation.train.size))
         assert (runs.algorithm, runs.hyper) == (assembled.algorithm, assembled.hyper)
         assert runs.folders[2] == folder / "seed_2" / name
         np.testing.assert_array_equal(jax.random.key_data(runs.keys[2]), jax.random.key_data(jax.random.key(2)))

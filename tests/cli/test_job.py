@@ -16,8 +16,10 @@ from fljax.jobs.job import read_job
 from fljax.jobs.parts import make_model, make_parts
 from fljax.jobs.remarks import slips
 from fljax.jobs.unlike import not_alike
-from fljax.models import lenet, resnet18, variational_cnn
+from fljax.models import lenet, mlp, resnet18, variational_cnn
 from fljax.numbers import check_numbers, numbers_of
+from fljax.rounds import uniform
+from fljax.run.privacy import epsilons
 from fljax.types import Work
 
 HUGE = "99999999999"
@@ -233,7 +235,7 @@ def test_every_number_of_a_method_can_be_set_and_its_defaults_make_it(name):
     defaults = {field: parameter.default for field, parameter in job.schema[name].items()} | {"epochs": 1}
     networks = {"fedbn": resnet18, "fedsr": variational_cnn, "fedsr_ft": variational_cnn, "fedcr": variational_cnn}
     model = networks.get(name, lenet)((32, 32, 3), 10)
-    algorithm, hyper, _ = make_algorithm(name, job._replace(settings=job.settings | {name: defaults}), model)
+    algorithm, hyper, _ = make_algorithm(name, job._replace(settings=job.settings | {name: defaults}), model, 12)
     assert hyper == compose(name).Hyper()
     assert algorithm.about.name == name
     check_numbers(hyper)
@@ -364,3 +366,12 @@ def test_a_body_that_has_all_epochs_leaves_none_for_the_head():
     assert slips_of("--epochs", "1", "--batch-size", "8") == [
         "fedrep: with --body-epochs equal to --epochs, heads are trained only before tests"
     ]
+
+
+def test_noise_for_a_target_follows_from_the_clients_number():
+    """A pass of a third of ten clients has four rounds."""
+    words = ["--algorithm", "fedavg+client_dp", "--target-epsilon", "5", "--delta", "1e-3", "--rounds", "8"]
+    job = read_job([*words, "--sampling", "shuffled", "--participation", "0.33"])
+    _, hyper, sampling = make_algorithm("fedavg+client_dp", job, mlp((8, 8, 1), (4,), 10), 10)
+    np.testing.assert_allclose(epsilons(hyper, sampling.of(10).sampling, None, 8)[-1], 5, rtol=1e-4)
+    assert epsilons(hyper, uniform(0.33), None, 8)[-1] > 8

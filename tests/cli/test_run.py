@@ -204,11 +204,11 @@ def test_every_none_of_the_command_line_is_read_again(tmp_path):
 def test_what_an_algorithm_says_of_itself_is_in_the_config(tmp_path):
     job = read_job(["--algorithm", "fedper+prox", "--n-personal", "0", "--lr", "0.3", "--optimizer", "adamw"])
     federation, _ = make_parts(job)
-    algorithm, hyper, _ = make_algorithm("fedper+prox", job, make_model(job, federation))
+    algorithm, hyper, _ = make_algorithm("fedper+prox", job, make_model(job, federation), 12)
     path = tmp_path / "x.toml"
     path.write_text(tomli_w.dumps(as_toml(job)))
     job_read_back = read_job(["--config", str(path)])
-    repeated, numbers, _ = make_algorithm("fedper+prox", job_read_back, make_model(job_read_back, federation))
+    repeated, numbers, _ = make_algorithm("fedper+prox", job_read_back, make_model(job_read_back, federation), 12)
     assert (repeated.about, numbers) == (algorithm.about, hyper)
     assert algorithm.about.name == "fedper+prox"
     stored = tomllib.loads(path.read_text())["fedper+prox"]

@@ -43,7 +43,7 @@ def main_job():
 @pytest.mark.parametrize("name", MOST_EQUATIONS)
 def test_a_round_is_no_longer_than_it_was(name, main_job):
     job, federation, model = main_job
-    algorithm, hyper, _ = make_algorithm(name, job, model)
+    algorithm, hyper, _ = make_algorithm(name, job, model, len(federation.train.size))
     arguments = on_devices(None, hyper, federation, jax.random.key(0), None, 1, 3)
     hyper, federation, key = arguments[:3]
     state = jax.eval_shape(algorithm.init, split_key(key).init, hyper, federation.train)

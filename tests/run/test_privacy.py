@@ -11,7 +11,7 @@ from scipy import special, stats
 
 import fljax
 from fljax.numbers import replace
-from fljax.rounds import least_recent, poisson, uniform
+from fljax.rounds import least_recent, poisson, shuffled, uniform
 from fljax.rounds.clock import over_selection, with_availability, with_deadline
 from fljax.rounds.uplink.private import AdaptiveClientDPHyper, ClientDPHyper, DPSGDHyper
 from fljax.run import privacy
@@ -107,6 +107,24 @@ def test_rounds_of_rest_cost_nothing(hyper, per_round):
     found = with_target(target, sampling, WORK, 9)
     noise = mechanism(found, sampling, WORK).noise
     np.testing.assert_allclose(getattr(found, noise), 4.0, rtol=1e-4)
+
+
+def test_a_pass_costs_one_participation(key, federation, model):
+    """In passes of three rounds, as a run knows it, whose number of clients decides how long a pass is."""
+    hyper, sampling = ClientDPHyper(noise_multiplier=4.0), shuffled(1 / 3)
+    in_passes = epsilons(hyper, sampling.of(9).sampling, WORK, 7)
+    np.testing.assert_array_equal(in_passes, epsilons(hyper, least_recent(0.1, separation=3), WORK, 7))
+    for n_clients, participation, length in [(10, 0.25, 5), (7, 0.5, 2), (3, 1.0, 1)]:
+        assert mechanism(hyper, shuffled(participation).of(n_clients).sampling, WORK).once_in == length
+    # Without a number of clients, the guarantee is that of each round.
+    np.testing.assert_array_equal(epsilons(hyper, sampling, WORK, 7), epsilons(hyper, uniform(), WORK, 7))
+    method = fljax.compose("fedavg+client_dp")
+    arguments = method(model, WORK), method.Hyper(target_epsilon=20.0), federation, key, 4
+    _, metrics = fljax.simulate(*arguments, sampling=with_availability(sampling, np.full(9, 0.9)))
+    epsilon = metrics["epsilon"]
+    np.testing.assert_array_equal(epsilon[:3], np.full(3, epsilon[0]))
+    assert epsilon[0] < epsilon[3] <= 20.0
+    np.testing.assert_allclose(epsilon[3], 20.0, rtol=1e-3)
 
 
 def test_an_example_is_met_once_an_epoch():
