@@ -30,8 +30,12 @@ def final(name, model, work, federation, key, **numbers):
 
 
 def first_leaves(method_state, state):
-    """The leaves of ``state`` that ``method_state`` has too: what a brick remembers is further inside."""
-    paths = dict(jax.tree_util.tree_leaves_with_path(method_state))
+    """The leaves of ``state`` that ``method_state`` has too: what a brick remembers is further inside.
+
+    Without Mime's moments, which are the state of the clients' optimiser: `clip_gradient` makes it a chain of two.
+    """
+    leaves_with_path = jax.tree_util.tree_leaves_with_path(method_state)
+    paths = {path: leaf for path, leaf in leaves_with_path if ".moments" not in jax.tree_util.keystr(path)}
     leaves_by_name = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
     names = {jax.tree_util.keystr(path): leaf for path, leaf in paths.items()}
     shared = {
