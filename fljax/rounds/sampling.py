@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array, lax
 
 from fljax.placement import whole
-from fljax.ranges import real
+from fljax.ranges import real, said
 from fljax.rounds.draw_checks import check_draw
 from fljax.rounds.memory import SamplingMemory
 from fljax.rounds.timing import Timing
@@ -60,7 +60,8 @@ class Sampling(NamedTuple):
 
         Raises:
             ValueError: the sampling names clients that the federation does not have, or has numbers for other clients;
-                or a user's own sampling does not draw a cohort, or draws a client twice, in round 0.
+                or a user's own sampling does not draw a cohort, or draws a client twice, in round 0, or its ``once_in``
+                is not a number of rounds.
         """
         n_places = self.n_places(n_clients)
         if self.timing is not None:
@@ -68,8 +69,10 @@ class Sampling(NamedTuple):
         if not getattr(self.draw, "__module__", "").startswith("fljax."):
             first_memory = None if self.memory is None else self.memory.init
             check_draw(self.draw, n_clients, n_places, self.by_loss, first_memory)
-        known = self._replace(once_in=self.once_in(n_clients)) if callable(self.once_in) else self
-        return Draw(known, n_places)
+        once_in = self.once_in(n_clients) if callable(self.once_in) else self.once_in
+        if not isinstance(once_in, int | np.integer) or once_in < 1:
+            raise ValueError(f"{said('once_in', once_in)} is not a number of rounds; give a whole number of at least 1")
+        return Draw(self._replace(once_in=int(once_in)) if callable(self.once_in) else self, n_places)
 
     @property
     def is_independent(self) -> bool:

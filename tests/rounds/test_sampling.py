@@ -234,6 +234,8 @@ def test_dropout_is_among_those_who_are_there(key, federation):
         (lambda: by_size(2.0).of(9), "participation=2.0"),
         (lambda: sampling_of(poisson(0.5), 0.5), "participation=0.5 beside sampling=poisson"),
         (lambda: sampling_of(None, 0.0), "participation=0.0 is not a share"),
+        (lambda: uniform()._replace(once_in=0).of(9), "once_in=0 is not a number of rounds; give a whole number of at"),
+        (lambda: uniform()._replace(once_in=lambda n_clients: n_clients / 2).of(9), "once_in=4.5 is not a number of"),
     ],
 )
 def test_a_sampling_that_cannot_be_is_refused(make, message):
