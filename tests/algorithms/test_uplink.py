@@ -23,8 +23,8 @@ LINKS = [brick for brick in BRICKS.values() if brick.slot == "uplink"]
 DOWN = [brick for brick in BRICKS.values() if brick.slot == "downlink"]
 SENDING = [name for name in ALGORITHMS if "uplink" in ALGORITHMS[name].slots]
 HEARING = [name for name in ALGORITHMS if "downlink" in ALGORITHMS[name].slots and name in CASES]
-MANY = ("cgpfl", "fedcps", "fedcr", "feddyn", "fedem", "fedma", "scaffold")
-"""Their clients are sent more than one model, parts of several, or not all the same."""
+MANY = ("cgpfl", "fedcps", "fedcr", "feddyn", "fedem", "fedma", "mime", "scaffold")
+"""Their clients are sent more than one model, parts of several, or not all the same; or the mean gradient too: Mime."""
 CHAIN = "clip_update+gaussian_noise+laplace_noise+error_feedback+top_k+quantize"
 NEUTRAL = {"clip": jnp.inf, "noise_std": 0.0, "noise_scale": 0.0, "top_share": 1.0, "bits": 32.0}
 SOME = {"clip": 0.1, "noise_std": 1e-3, "noise_scale": 1e-3}
