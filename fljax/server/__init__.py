@@ -92,6 +92,7 @@ this page has one in its own docstring. The examples share four clients with a m
 - Average per cluster (IFCA, FeSEM, CFL): `cluster_mean`
 - Any row-stochastic matrix (personalised, decentralised, attentive): `mix`; one per layer: `mix_layers`
 - The convex combination of estimates with the least bias and variance for each client (FedPAC): `simplex_weights`
+- The shortest convex combination, with bounds on each weight (FedMGDA+): `min_norm_weights`
 - Base and personal layers (FedPer), also fractions of layers (FedTSDP): `select_layers`, `shared_mask`, `shared_size`
 - Layers aggregated at their own intervals (DC-PFL): `due_layers`, `where_layers`
 - Matched averaging of units, by the Hungarian method (FedMA, FeSEM-MA): `matched_mean`, `matched_squared_l2`; the
@@ -111,6 +112,8 @@ this page has one in its own docstring. The examples share four clients with a m
   [[2.]] [[1.]]
   >>> print(simplex_weights(x, jnp.ones(4))[0])
   [0.64 0.32 0.04 0.  ]
+  >>> print(min_norm_weights(jnp.array([[1.0, 0.0], [0.0, 4.0]]), jnp.zeros(2), jnp.ones(2)))
+  [0.8 0.2]
   >>> print(select_layers(layers, 1.0, models, jax.tree.map(jnp.zeros_like, models))["fc2"].ravel())
   [0. 0. 0. 0.]
   >>> print(shared_mask(layers, 1.0, centers), shared_size(layers, 1.0, centers))
@@ -194,6 +197,7 @@ from fljax.server.labels import canonical, noise_to_singletons
 from fljax.server.layers import due_layers, select_layers, shared_mask, shared_size, where_layers
 from fljax.server.linkage import linkage
 from fljax.server.matching import match, match_units, matched_mean, matched_members, matched_squared_l2, permute_units
+from fljax.server.min_norm import min_norm_weights
 from fljax.server.optimizer import ServerNumbers, server_optimizer, server_step
 from fljax.server.rewards import gaussian_rewards, row_affinity
 from fljax.server.robust import clip_norm, coordinate_median, trimmed_mean
@@ -246,6 +250,7 @@ __all__ = [
     "matched_mean",
     "matched_members",
     "matched_squared_l2",
+    "min_norm_weights",
     "mix",
     "mix_layers",
     "mixture_weights",
