@@ -43,13 +43,7 @@ def test_the_page_names_nothing_else():
 
 
 def test_every_module_is_reached_from_the_page():
-    private = {
-        "blocks",
-        "checks",
-        "entry",
-        "gram",
-        "order_statistics",
-        "projected_gradient",
-    }  # what the other modules are made of
+    # What the other modules are made of.
+    private = {"blocks", "checks", "entry", "gram", "order_statistics", "projected_gradient"}
     modules = {path.stem for path in Path(server.__file__).parent.glob("*.py")} - private - {"__init__"}
     assert {inspect.getmodule(getattr(server, name)).__name__.split(".")[-1] for name in FUNCTIONS} == modules
