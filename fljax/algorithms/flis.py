@@ -33,8 +33,7 @@ from fljax.types import Algorithm, ClientData, Cohort, Key, Model, ModelTable, S
 class FLISHyper(LocalHyper):
     threshold: Scalar = number(
         0.4,
-        "least share of the server's examples that two clients predict alike, to be averaged; 0 is FedAvg; the code "
-        "has 0.4",
+        "least share of the server's examples that two clients predict alike, to be averaged; 0 is FedAvg",
         least=0,
         most=1,
     )

@@ -20,7 +20,7 @@ def of_each_example(
     fill: float,
     batch_size: int = BATCH_SIZE,
     then: Callable[[Array, Array, Array], Any] | None = None,
-) -> Array:
+) -> Any:
     """``f(params, batch) -> (batch, ...)`` of each client's examples, with the client's model.
 
     Models and examples are not copied, and clients with few examples do not wait for clients with many.
@@ -32,7 +32,7 @@ def of_each_example(
         fill: value past a client's size.
         batch_size: examples per batch.
         then: ``(values (capacity, ...), y (capacity, ...), is_there (capacity,)) -> result`` reduces a client's values,
-            so that the values of all clients are never kept; None: the values are the result.
+            so that the values of all clients are never kept, to arrays; None: the values are the result.
 
     Returns:
         (clients, capacity, ...), at least float32: ``[i, j]`` is the value for example ``data.index[i, j]``, and
@@ -41,7 +41,7 @@ def of_each_example(
     batches, capacity = batching(f, models, data, batch_size), data.index.shape[1]
     shape, dtype = batches.result.shape[1:], jnp.promote_types(batches.result.dtype, jnp.float32)
 
-    def one(pool: Examples, index: Array, size: Array, params: Params) -> Array:
+    def one(pool: Examples, index: Array, size: Array, params: Params) -> Any:
         def step(i: Array, values: Array) -> Array:
             rows, weight = batch_rows(index, size, i, batches.size)
             value = f(params, minibatch(pool, rows, weight)).astype(dtype)
