@@ -82,6 +82,12 @@ def test_every_method_of_the_tables_is_made_with_numbers_that_it_takes():
     assert len({len(entry.candidates) for entry in leaderboard.ENTRIES.values()}) == 1  # the same budget for each
 
 
+def test_every_clustered_method_is_on_the_board():
+    clustered = {name for name, factory in fljax.ALGORITHMS.items() if factory.kind == "clustered"}
+    others = {"feddrift", "hierfavg"}  # for clients that change; clusters by edge servers, which are given
+    assert clustered - {entry.name for entry in leaderboard.ENTRIES.values()} == others
+
+
 def test_steps_beside_pfllibs_code_begin_alike_and_go_on():
     """The side of `pfllib_steps.py` that is ours; PFLlib's needs its clone, and PyTorch."""
     model, federation = same_steps.small_network(), same_steps.clients(pfllib_cases.N_CLIENTS)
