@@ -1,5 +1,6 @@
 """The progress of a run: a bar with rounds per second and the latest accuracy, or nothing."""
 
+import sys
 import time
 from typing import Protocol
 
@@ -13,7 +14,7 @@ from rich.text import Text
 from fljax.metrics.headline import measures_of
 
 SECONDS_A_LINE = 60.0
-"""Least time between two lines if the console is not a terminal."""
+"""Least time between two lines where no bar can be drawn."""
 
 
 class Progress(Protocol):
@@ -68,7 +69,10 @@ class SilentProgress:
 
 
 class BarProgress:
-    """A live bar with a ``title``; on a console that is no terminal, one line per minute and one at the end."""
+    """A live bar with a ``title``; where none can be drawn, as in a file, one line per minute and one at the end.
+
+    ``FORCE_COLOR``, which CI services and notebooks set, means colours alone: it draws no bar into a file or a pipe.
+    """
 
     def __init__(self, title: str, console: Console | None = None) -> None:
         columns = (
@@ -78,6 +82,7 @@ class BarProgress:
             _State(Column(no_wrap=True)),
             TimeRemainingColumn(),
         )
+        console = console or Console(force_interactive=None if sys.stdout.isatty() else False)
         self.title, self.bar = title, RichProgress(*columns, console=console)
         self.task = self.bar.add_task(title, total=None, state=COMPILING, accuracy="")
         self.printed_at = time.monotonic()
@@ -116,10 +121,12 @@ class BarProgress:
 
     def _print_line(self, done: int, fields: dict[str, str]) -> None:
         """Prints a line if no bar can be drawn, as in a job's log file."""
-        if not self.bar.console.is_terminal and time.monotonic() - self.printed_at >= SECONDS_A_LINE:
+        console = self.bar.console
+        is_drawn = console.is_jupyter or console.is_interactive
+        if not is_drawn and time.monotonic() - self.printed_at >= SECONDS_A_LINE:
             self.printed_at, n_rounds = time.monotonic(), self.bar.tasks[self.task].total
             line = ", ".join([f"{self.title}: {done} of {n_rounds:g} rounds", *fields.values()])
-            self.bar.console.print(line, markup=False)
+            console.print(line, markup=False)
 
     def stop(self) -> None:
         """Leaves the finished bar on the screen."""

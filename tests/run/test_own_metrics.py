@@ -116,6 +116,20 @@ def test_a_log_has_a_line_a_minute(monkeypatch):
     assert output.getvalue() == "own: 4 of 8 rounds, 1.5 rounds/s, accuracy 0.2500\n"
 
 
+def test_colours_that_are_forced_draw_no_bar_into_a_pipe(monkeypatch, capsys):
+    """FORCE_COLOR stands in the environment of CI services and notebooks."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    bar = BarProgress("own")
+    bar.prepare()
+    bar.start(0, 2)
+    for _ in range(3):
+        bar.bar.refresh()
+    bar.stop()
+    output = capsys.readouterr().out
+    assert output.count("own") == 1
+    assert "\x1b[32m" in output  # in colours
+
+
 def test_a_rule_may_give_one_loss_and_not_one_value_a_cluster(key, model, federation):
     def first_clusters(key, hyper, data):
         return Clusters(jax.vmap(model.init)(jax.random.split(key, 2)), jnp.arange(N) % 2)
