@@ -45,7 +45,7 @@ class Point(NamedTuple):
 def points(entry: Entry) -> Iterable[Point]:
     """What to run of a method: nothing of one that is told neither."""
     middle = entry.candidates[len(entry.candidates) // 2]
-    count_name = next((name for name in ("n_clusters", "n_learners") if name in entry.choices), None)
+    count_name = next((name for name in ("n_clusters", "n_learners", "n_groups") if name in entry.choices), None)
     if count_name is not None:
         for count in COUNTS:
             yield Point(CLUSTERS, count, entry._replace(choices={**entry.choices, count_name: count}), middle)
