@@ -86,7 +86,7 @@ ENTRIES: Mapping[str, Entry] = {
     "FedGWC": Entry("fedgwc", {}, {"beta": 1.0}, "eps", (0.03, 0.01, 0.003)),
     "Robust CFL": Entry("robust_cfl", {**K, "solve_epochs": 5, "n_init": 3}),
     "Group-PFL": Entry("group_pfl", {}, {}, "gamma", (0.5, 1.0, 3.0)),
-    "Group-PFL, later": Entry("group_pfl_dynamic", {"n_groups": N_GROUPS}, {}, "one_group_rounds", (3.0, 5.0, 10.0)),
+    "Group-PFL (later)": Entry("group_pfl_dynamic", {"n_groups": N_GROUPS}, {}, "one_group_rounds", (3.0, 5.0, 10.0)),
     "FedTSDP": Entry("fedtsdp", {}, {}, "eps_outputs", (0.02, 0.05, 0.1)),
     "DC-PFL": Entry("dcpfl", {}, {"momentum": None}, "step", (0.1, 0.2, 0.4)),
     "FedCPS": Entry("fedcps", K),

@@ -254,6 +254,8 @@ def test_leaderboards_say_what_is_run_and_what_is_not(module, tmp_path, monkeypa
     for seed, accuracy in enumerate((80.0, 90.0)):
         settings = outcomes.described(True, 40, 40)
         lines.append(outcomes.Outcome("IFCA", "rotation", seed, "accuracy", accuracy, None, 40, 1.0, settings))
+        for method, metric, value in (("FeSEM", "accuracy", 88.0), ("FeSEM", "ARI", 1.0), ("FLC", "ARI", 1.0 - seed)):
+            lines.append(outcomes.Outcome(method, "rotation", seed, metric, value, None, 40, 1.0, settings))
     outcomes.keep(tmp_path, "leaderboard", "table", "MNIST", lines)
     settings = outcomes.described(True, 30, 2000)
     cells = {("FedPer", "2 labels"): 99.0, ("FedPer", "Dirichlet 0.1"): 97.0, ("FedRoD", "2 labels"): 99.5}
@@ -280,7 +282,9 @@ def test_leaderboards_say_what_is_run_and_what_is_not(module, tmp_path, monkeypa
     monkeypatch.setattr(outcomes, "versions", lambda: "jax 0.11.2, numpy 2.5.2, NVIDIA H200")
     outcomes.keep(tmp_path, "PFLlib", "table", "FMNIST", [line for line in pfllib_lines if line.method == "FedRoD"])
     clustered, pfllib = boards.clustered_page(tmp_path), boards.pfllib_page(tmp_path)
-    assert "**1 of " in clustered
+    assert "**3 of " in clustered
+    assert "with every seed (ARI 1): FeSEM.\n" in clustered
+    assert clustered.index("| FeSEM | 88.00") < clustered.index("| IFCA | 85.00")  # the most accurate first
     assert "| IFCA | 85.00 ± 63.53 | none |" in clustered  # Student's t of one degree: 12.706 * 7.071 / sqrt(2)
     assert "| FedGWC | not run |" in clustered
     assert "| FedPer | 99.47 | 99.00 | 99.00 | -0.47 | 30 of 2000 | 1 | 99.00 |" in pfllib

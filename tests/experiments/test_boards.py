@@ -245,7 +245,7 @@ def test_points_of_sensitivity_are_counts_of_clusters_or_thresholds_in_their_ran
     points_of = {method: list(sensitivity.points(entry)) for method, entry in leaderboard.ENTRIES.items()}
     assert [point.entry.choices["n_clusters"] for point in points_of["IFCA"]] == list(sensitivity.COUNTS)
     assert [point.entry.choices["n_learners"] for point in points_of["FedEM"]] == list(sensitivity.COUNTS)
-    assert [point.entry.choices["n_groups"] for point in points_of["Group-PFL, later"]] == list(sensitivity.COUNTS)
+    assert [point.entry.choices["n_groups"] for point in points_of["Group-PFL (later)"]] == list(sensitivity.COUNTS)
     assert [point.value for point in points_of["FL+HC"]] == pytest.approx([0.225, 0.45, 0.9, 1.8, 3.6])
     assert max(point.value for point in points_of["CFL"]) <= 1 < max(sensitivity.FACTORS) * 0.6  # a share
     assert not any(points_of[method] for method in ("FedAvg", "Ditto", "FedAvg-FT", "standalone"))
