@@ -21,9 +21,10 @@ def least_recent(participation: float = 1.0, separation: Positive | None = None)
 
     With m of n clients in a round, each is sampled within the first ceil(n / m) rounds, and again after floor(n / m) to
     ceil(n / m) rounds. With ``separation`` b, all clients that were not sampled in the last b - 1 rounds are equally
-    likely: a minimum separation of each client's participations, as private training with correlated noise asks for;
-    b = 1 is `uniform`'s distribution. If fewer clients have rested, places stay empty; a private method's epsilon then
-    counts a client's participations as one in b rounds. A client that is sampled and does not come has had its turn.
+    likely: a minimum separation of each client's participations, as private training with correlated noise asks for
+    (the brick banded_client_dp); b = 1 is `uniform`'s distribution. If fewer clients have rested, places stay empty; a
+    private method's epsilon then counts a client's participations as one in b rounds. A client that is sampled and does
+    not come has had its turn.
 
     Args:
         participation: share of the clients that participate, in (0, 1].
@@ -68,4 +69,4 @@ def _least_recent(participation: float, separation: int | None) -> Sampling:
     about = ("sampling", "least_recent"), ("participation", participation), ("separation", separation)
     # Before the first round all clients have the same age, have rested, and none that has been sampled becomes as old.
     memory = SamplingMemory(lambda n_clients: jnp.full(n_clients, -rest, jnp.int32), update)
-    return Sampling(draw, n_places, about, memory=memory, once_in=rest)
+    return Sampling(draw, n_places, about, memory=memory, once_in=rest, separation=rest)

@@ -50,6 +50,9 @@ class Sampling(NamedTuple):
     once_in: int | Callable[[int], int] = 1
     """b, or a function of the number of clients: a client participates in at most ceil(r / b) of the first r rounds,
     whoever is absent. Epsilon relies on it."""
+    separation: int | Callable[[int], int] = 1
+    """b, or a function of the number of clients: a client participates at most once in any b consecutive rounds,
+    whoever is absent, so that ``once_in`` is at least b. Noise that is correlated over b rounds relies on it."""
 
     def __repr__(self) -> str:
         choices = dict(self.about)
@@ -61,7 +64,7 @@ class Sampling(NamedTuple):
         Raises:
             ValueError: the sampling names clients that the federation does not have, or has numbers for other clients;
                 or a user's own sampling does not draw a cohort, or draws a client twice, in round 0, or its ``once_in``
-                is not a number of rounds.
+                or ``separation`` is not a number of rounds.
         """
         n_places = self.n_places(n_clients)
         if self.timing is not None:
@@ -69,10 +72,9 @@ class Sampling(NamedTuple):
         if not getattr(self.draw, "__module__", "").startswith("fljax."):
             first_memory = None if self.memory is None else self.memory.init
             check_draw(self.draw, n_clients, n_places, self.by_loss, first_memory)
-        once_in = self.once_in(n_clients) if callable(self.once_in) else self.once_in
-        if not isinstance(once_in, int | np.integer) or once_in < 1:
-            raise ValueError(f"{said('once_in', once_in)} is not a number of rounds; give a whole number of at least 1")
-        return Draw(self._replace(once_in=int(once_in)) if callable(self.once_in) else self, n_places)
+        lengths = {name: _n_rounds(name, getattr(self, name), n_clients) for name in ("once_in", "separation")}
+        known = {name: length for name, length in lengths.items() if callable(getattr(self, name))}
+        return Draw(self._replace(**known) if known else self, n_places)
 
     @property
     def is_independent(self) -> bool:
@@ -114,6 +116,13 @@ class Draw(NamedTuple):
 
     sampling: Sampling
     size: int
+
+
+def _n_rounds(name: str, value: Any, n_clients: int) -> int:
+    length = value(n_clients) if callable(value) else value
+    if not isinstance(length, int | np.integer) or length < 1:
+        raise ValueError(f"{said(name, length)} is not a number of rounds; give a whole number of at least 1")
+    return int(length)
 
 
 def cohort_size(participation: float, n_clients: int) -> int:

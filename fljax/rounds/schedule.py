@@ -20,7 +20,7 @@ Schedule = Callable[[Any, Array], Any]
 """``(hyper, round) -> hyper``: the hyperparameters of a round () int32, counted from 0, from those of the run. The
 numbers are unknown before the run, so their ranges are not checked."""
 
-_ACCOUNTED = ("noise_multiplier", "example_noise", "count_noise", "delta", "target_epsilon")
+_ACCOUNTED = ("noise_multiplier", "example_noise", "count_noise", "bands", "delta", "target_epsilon")
 """Hyperparameters for which epsilon is computed once for all rounds."""
 
 

@@ -1,7 +1,7 @@
 """Privacy accounting: epsilon after each round, and the noise that follows from a target epsilon.
 
 Computed with Renyi differential privacy by Google's ``dp-accounting`` (``pip install 'fljax[privacy]'``), for adding or
-removing one client (the bricks client_dp and adaptive_client_dp) or one example (dp_sgd).
+removing one client (the bricks client_dp, adaptive_client_dp and banded_client_dp) or one example (dp_sgd).
 
 - Clients: with Poisson sampling a round is a Gaussian mechanism on a random share of the clients. With any other
   sampling the guarantee is that of participating in every round, for a client that sends its updates or whose place
@@ -9,6 +9,9 @@ removing one client (the bricks client_dp and adaptive_client_dp) or one example
   would take the place of another. An update of zeros is no empty place: adaptive_client_dp counts it as a short one.
   With a minimum separation of b rounds (`fljax.rounds.least_recent`), or in passes of b rounds
   (`fljax.rounds.shuffled`), a client participates in at most ceil(r / b) of the first r rounds.
+- Correlated noise: with banded_client_dp a round is a Gaussian mechanism only if no client participates twice in
+  ``bands`` consecutive rounds, so samplings that do not assure it are refused, also if no epsilon is asked for. Poisson
+  sampling is one of them.
 - Examples: an epoch uses every example once, so it is one Gaussian mechanism, and a client's guarantee is that of
   training in every round. Batches are consecutive parts of a shuffled epoch, which is not Poisson sampling, so small
   batches do not improve the guarantee. It holds for an example whose gradients are there or are zeros, and the number
@@ -26,8 +29,10 @@ import jax
 import numpy as np
 
 from fljax.numbers import as_dict, numbers_of, replace
+from fljax.ranges import check_number
 from fljax.rounds.named_samplings import drawn_share
 from fljax.rounds.sampling import Sampling
+from fljax.rounds.uplink.correlated import BandedClientDPHyper
 from fljax.rounds.uplink.private import PrivacyHyper
 from fljax.types import Work
 
@@ -64,7 +69,8 @@ def mechanism(hyper: Any, sampling: Sampling, work: Work | None) -> Mechanism | 
         work: local work in a round.
 
     Raises:
-        ValueError: the method is private, and the sampling chooses clients by their losses, now or remembered.
+        ValueError: the method is private, and the sampling chooses clients by their losses, now or remembered; or its
+            noise is correlated over more rounds than the sampling separates a client's rounds by.
     """
     if not isinstance(hyper, PrivacyHyper):
         return None
@@ -79,13 +85,33 @@ def mechanism(hyper: Any, sampling: Sampling, work: Work | None) -> Mechanism | 
             "not hold; choose another sampling, such as poisson, or a method that is not private"
         )
     numbers = as_dict(hyper)
-    once_in = 1 if callable(sampling.once_in) else sampling.once_in  # how many rounds, for an unknown number of clients
+    # A function of the number of clients promises nothing until that is known.
+    once_in, separation = (1 if callable(rounds) else rounds for rounds in (sampling.once_in, sampling.separation))
+    once_in = max(once_in, separation)
+    if isinstance(hyper, BandedClientDPHyper):
+        _check_separation(hyper, separation, dict(sampling.about).get("sampling", "one of your own"))
     if "noise_multiplier" in numbers:
         rate = drawn_share(dict(sampling.about)["participation"]) if sampling.is_independent else 1.0
         return Mechanism("noise_multiplier", rate, 1, once_in)
     if "example_noise" in numbers:
         return Mechanism("example_noise", 1.0, work.epochs if work else 1, once_in)
     return None
+
+
+def _check_separation(hyper: Any, separation: int, sampling: str) -> None:
+    """Raises ValueError if noise is correlated over more rounds than a client's are apart, or ``bands`` is out of its
+    range; tracers pass."""
+    bands = hyper.bands
+    check_number("bands", bands, numbers_of(type(hyper))["bands"], stacked=True)
+    if isinstance(bands, jax.core.Tracer):
+        return
+    most = np.max(np.asarray(bands, np.float32))  # of the points of a sweep
+    if most > separation:
+        raise ValueError(
+            f"bands={most:g}: epsilon would hold only if no client participates twice in {most:g} consecutive rounds, "
+            f"but the sampling {sampling} assures {separation}; choose least_recent with separation={most:g} or more, "
+            f"or bands={separation}"
+        )
 
 
 def epsilons(hyper: Any, sampling: Sampling, work: Work | None, n_rounds: int) -> np.ndarray | None:

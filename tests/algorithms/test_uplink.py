@@ -30,7 +30,8 @@ NEUTRAL = {"clip": jnp.inf, "noise_std": 0.0, "noise_scale": 0.0, "top_share": 1
 SOME = {"clip": 0.1, "noise_std": 1e-3, "noise_scale": 1e-3}
 BEFORE = ("clip_update", "gaussian_noise", "laplace_noise", "low_rank", "random_k")
 AFTER = ("top_k", "quantize", "sign")
-LAST = {"mean": ("secure_sum", "adaptive_client_dp"), "sum": ("secure_sum",), "each": ("fools_gold",)}
+PRIVATE = ("adaptive_client_dp", "banded_client_dp")
+LAST = {"mean": ("secure_sum", *PRIVATE), "sum": ("secure_sum",), "each": ("fools_gold",)}
 """What the server sees -> the last bricks of chains of all that can be in one, those that tell it least. Low rank
 comes early: it leaves rounding errors where numbers were 0, and of those a sign is the sign of a rounding error."""
 ROUNDS, COHORT = 3, 6
@@ -101,7 +102,7 @@ def chain_with(last_brick, exchange):
     return "+".join(brick for brick in bricks if exchange.sees != "each" or brick not in ("random_k", "top_k", "sign"))
 
 
-OTHERS = [(QUICK, "adaptive_client_dp"), *((name, "each") for name in SENDING if name != QUICK)]
+OTHERS = [*((QUICK, brick) for brick in PRIVATE), *((name, "each") for name in SENDING if name != QUICK)]
 
 
 @pytest.mark.slow
@@ -136,6 +137,7 @@ EFFECTS: dict[str, tuple[dict, dict]] = {
     "laplace_noise": ({"noise_scale": 0.0}, {"noise_scale": 0.1}),
     "client_dp": ({}, {}),  # counts all clients alike, so that no number makes it nothing
     "adaptive_client_dp": ({}, {}),
+    "banded_client_dp": ({}, {}),
     "error_feedback+top_k": ({"top_share": 1.0}, {"top_share": 0.1}),
     "rotate+sign": ({}, {}),
     "top_k": ({"top_share": 1.0}, {"top_share": 0.1}),

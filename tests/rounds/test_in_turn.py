@@ -76,7 +76,7 @@ def test_a_separation_is_kept_when_few_are_there():
         n_empty += n - active.sum()
         last = update_of(sampling.memory.update, last, jnp.int32(r), ids, active)
     assert n_empty > 20
-    assert min(np.diff(rounds).min() for rounds in sampled_in) == sampling.once_in
+    assert min(np.diff(rounds).min() for rounds in sampled_in) == sampling.once_in == sampling.separation
 
 
 def test_all_clients_that_have_rested_are_equally_likely():

@@ -235,6 +235,10 @@ def test_dropout_is_among_those_who_are_there(key, federation):
         (lambda: sampling_of(poisson(0.5), 0.5), "participation=0.5 beside sampling=poisson"),
         (lambda: sampling_of(None, 0.0), "participation=0.0 is not a share"),
         (lambda: uniform()._replace(once_in=0).of(9), "once_in=0 is not a number of rounds; give a whole number of at"),
+        (
+            lambda: uniform()._replace(separation=-1).of(9),
+            "separation=-1 is not a number of rounds; give",
+        ),
         (lambda: uniform()._replace(once_in=lambda n_clients: n_clients / 2).of(9), "once_in=4.5 is not a number of"),
     ],
 )

@@ -108,6 +108,11 @@ def test_attacks_and_bricks_fit_a_scheduled_method(key, model, federation):
             lambda hyper, round: hyper.replace(noise_multiplier=hyper.noise_multiplier / 2),
             r"^schedule mine: it changes noise_multiplier, but epsilon is computed for one value; leave it as it is",
         ),
+        (
+            "fedavg+banded_client_dp",
+            lambda hyper, round: hyper.replace(bands=hyper.bands - 1),
+            r"^schedule mine: it changes bands, but epsilon is computed for one value; leave it as it is",
+        ),
         ("fedavg+dp_sgd", lambda hyper, round: hyper.replace(delta=hyper.delta), None),
         ("fedavg+client_dp", lambda hyper, round: hyper.replace(dp_clip=hyper.dp_clip / 2), None),  # noise follows it
     ],

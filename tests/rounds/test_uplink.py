@@ -426,6 +426,7 @@ def test_every_transform_of_a_chain_draws_for_itself(values):
         ("fedavg+error_feedback+top_k+random_k", "divides"),
         ("fedavg+error_feedback+top_k+client_dp", "reveal the noise"),
         ("fedavg+error_feedback+adaptive_client_dp", "reveal the noise"),
+        ("fedavg+error_feedback+banded_client_dp", "reveal the noise"),
         ("fedavg+error_feedback+top_k+error_feedback+quantize", "the same error twice"),
         ("clusterfl+clip_update+error_feedback+top_k", "would add it twice"),
         ("fedavg+rotate", "rotate changes what the bricks after it lose, but no brick comes after it"),

@@ -118,6 +118,6 @@ secure_sum = Transform(_secure_sum, needs="sum", name="secure_sum", masks=True)
 Clients send integers of 32 bits, updates rounded to ``2^-fraction_bits``, with masks that cancel in the sum. Every
 number is masked, so sparse updates save nothing. Numbers are clipped to the absolute value ``2^(31 - fraction_bits) /
 n``, with n places in the cohort, so that a sum fits the ring if weights sum to 1. The keys and shares that clients
-exchange for their masks are not counted in ``uplink``. Only `client_dp` and its adaptive form may come after it, as
+exchange for their masks are not counted in ``uplink``. Only `client_dp` and its other forms may come after it, as
 clients do their clipping. Methods whose server needs single updates reject it.
 """

@@ -2,7 +2,7 @@
 
 from fljax.numbers import Scalar, hyper, number
 from fljax.rounds.slots import Brick
-from fljax.rounds.uplink import compression, limits, private, rotation, sybils
+from fljax.rounds.uplink import compression, correlated, limits, private, rotation, sybils
 from fljax.rounds.uplink.chain import Transform
 from fljax.rounds.uplink.downlink import renamed
 
@@ -21,6 +21,7 @@ class QuantizeDownHyper:
 
 _SUN = ("Sun et al., 2019", "https://arxiv.org/abs/1911.07963")
 _MCMAHAN = ("McMahan et al., ICLR 2018", "https://arxiv.org/abs/1710.06963")
+_CHOQUETTE_CHOO = ("Choquette-Choo et al., NeurIPS 2023", "https://arxiv.org/abs/2306.08153")
 _ANDREW = ("Andrew et al., NeurIPS 2021", "https://arxiv.org/abs/1905.03871")
 _KARIMIREDDY = ("Karimireddy et al., ICML 2019", "https://arxiv.org/abs/1901.09847")
 _STICH = ("Stich et al., NeurIPS 2018", "https://arxiv.org/abs/1809.07599")
@@ -61,6 +62,12 @@ UPLINK = (
         "client_dp whose clip follows a quantile of the updates' norms",
         private.AdaptiveClientDPHyper,
         _ANDREW,
+    ),
+    _up(
+        correlated.banded_client_dp,
+        "client_dp whose noise is correlated over the rounds (DP-FTRL by banded matrix factorisation)",
+        correlated.BandedClientDPHyper,
+        _CHOQUETTE_CHOO,
     ),
     Brick("error_feedback", "uplink", compression.error_feedback, _LOST, None, *_KARIMIREDDY),
     Brick("rotate", "uplink", rotation.rotate, _SPREAD, None, *_SURESH),

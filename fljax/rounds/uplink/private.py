@@ -73,11 +73,13 @@ class DPSGDHyper(PrivacyHyper):
 
 
 def _client_dp(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
-    return memory, _noisy_mean(message, trip, hyper.dp_clip, known_noise(hyper, "noise_multiplier"))
+    std = noise_std(known_noise(hyper, "noise_multiplier"), hyper.dp_clip)
+    return memory, noisy_mean(message, trip, hyper.dp_clip, std * standard_normal(message, trip))
 
 
-_SECRET = "the next update would reveal the noise of differential privacy, which stays at the server; leave one out"
-client_dp = Transform(_client_dp, needs="mean", is_last=True, not_fed_back=_SECRET, name="client_dp", follows_mask=True)
+SECRET = "the next update would reveal the noise of differential privacy, which stays at the server; leave one out"
+"""Why a client must not add to its next update what a private brick loses of one."""
+client_dp = Transform(_client_dp, needs="mean", is_last=True, not_fed_back=SECRET, name="client_dp", follows_mask=True)
 """``theta <- theta + (sum_i clip(Delta_i) + N(0, (noise_multiplier dp_clip)^2)) / q n`` (DP-FedAvg).
 
 Clients have equal weights, whatever their size; ``q n`` is the mean number of participants of a round, so that one
@@ -89,7 +91,7 @@ def _adaptive_client_dp(hyper: Any, memory: Memory, message: Message, trip: Trip
     clip, total = memory.server, known_noise(hyper, "noise_multiplier")
     # z_Delta = (z^-2 - (2 sigma_b)^-2)^-1/2
     noise = total / jnp.sqrt(1 - jnp.square(total / (2 * hyper.count_noise)))
-    released = _noisy_mean(message, trip, clip, noise)
+    released = noisy_mean(message, trip, clip, noise_std(noise, clip) * standard_normal(message, trip))
     # b_i - 1/2, otherwise one more client would change the count by 1, not by the 1/2 that z_Delta assumes.
     within = jnp.where(message.weight > 0, (norms(message.values) <= clip).astype(jnp.float32) - 0.5, 0.0).sum()
     count = within + hyper.count_noise * jax.random.normal(jax.random.fold_in(trip.server_key, 1), (), jnp.float32)
@@ -103,25 +105,29 @@ adaptive_client_dp = Transform(
     lambda hyper, n_clients, shapes: Memory(jnp.asarray(hyper.first_clip, jnp.float32)),
     needs="mean",
     is_last=True,
-    not_fed_back=_SECRET,
+    not_fed_back=SECRET,
     name="adaptive_client_dp",
     follows_mask=True,
 )
 """`client_dp` whose clip follows a quantile of the updates' norms, which is estimated with noise."""
 
 
-def _noisy_mean(message: Message, trip: Trip, clip: Any, noise: Any) -> Message:
-    """Messages whose plain mean is the noisy sum over the expected number of participants."""
-    n, d = message.values.shape
+def noisy_mean(message: Message, trip: Trip, clip: Any, noise: Array) -> Message:
+    """Messages whose plain mean is the sum of clipped updates and ``noise`` (d,), over the expected participants."""
+    n = message.values.shape[0]
     is_received = ((message.weight > 0) & jnp.isfinite(message.values).all(axis=1))[:, None]
     values = jnp.where(is_received, clipped(message.values, clip), 0.0)
-    noise_vector = _noise_std(noise, clip) * jax.random.normal(trip.server_key, (d,), jnp.float32)
     is_first = (jnp.arange(n) == 0)[:, None]
-    values = (values + jnp.where(is_first, noise_vector[None, :], 0.0)) * (n / trip.expected)
+    values = (values + jnp.where(is_first, noise[None, :], 0.0)) * (n / trip.expected)
     return message._replace(values=values, weight=jnp.ones_like(message.weight))
 
 
-def _noise_std(noise: Any, clip: Any) -> Array:
+def standard_normal(message: Message, trip: Trip) -> Array:
+    """(d,) independent standard normal numbers of this round."""
+    return jax.random.normal(trip.server_key, message.values.shape[1:], jnp.float32)
+
+
+def noise_std(noise: Any, clip: Any) -> Array:
     """Standard deviation of the noise; 0 without noise, whatever the clip."""
     return jnp.where(noise > 0, noise * jnp.where(noise > 0, clip, 0.0), 0.0)
 
@@ -175,7 +181,7 @@ def private_gradients(loss: Loss, hyper: Any) -> Loss:
             flat_gradients = tree.at_least_float32(tree.flatten(gradients))  # squares of float16 are 0 below 2^-12
             is_counted = (batch.weight > 0) & jnp.isfinite(flat_gradients).all(axis=1)
             flat_gradients = jnp.where(is_counted[:, None], clipped(flat_gradients, clip), 0.0)
-            noise_vector = _noise_std(noise, clip) * jax.random.normal(key_noise, flat_gradients.shape[1:], jnp.float32)
+            noise_vector = noise_std(noise, clip) * jax.random.normal(key_noise, flat_gradients.shape[1:], jnp.float32)
             gradient = (flat_gradients.sum(axis=0) + noise_vector) / n
             weight = jnp.where(jnp.abs(tree.at_least_float32(values)) < _MOST_LOSS, batch.weight, 0.0)
             value = jnp.vdot(jnp.where(weight > 0, values, 0.0), weight) / jnp.maximum(weight.sum(), 1e-12)
