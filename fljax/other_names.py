@@ -7,6 +7,7 @@ OTHER_NAMES = {
         "differentialprivacyclientsidefixedclipping": "fedavg+client_dp",
         "differentialprivacyserversideadaptiveclipping": "fedavg+adaptive_client_dp",
         "differentialprivacyserversidefixedclipping": "fedavg+client_dp",
+        "dpftrl": "fedavg+banded_client_dp",
         "drive": "fedavg --uplink rotate sign",
         "faulttolerantfedavg": "fedavg",
         "fd": "feddistill",
