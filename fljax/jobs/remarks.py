@@ -17,7 +17,9 @@ from fljax.jobs.job import Job
 from fljax.jobs.own_data import read_data
 from fljax.jobs.parts import data_name
 from fljax.jobs.unlike import not_alike
-from fljax.run.privacy import mechanism
+from fljax.numbers import as_dict
+from fljax.rounds.uplink.private import PrivacyHyper
+from fljax.run.privacy import NOISES
 from fljax.types import Federation, Model
 
 
@@ -56,11 +58,11 @@ def noises(job: Job, runs: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """A line for each method with a target epsilon, with the noise that follows from it."""
     lines = []
     for name, run in runs.items():
-        target, hyper = job.settings[name].get("target_epsilon"), run["hyper"]
-        privacy = mechanism(hyper, run["sampling"], run["algorithm"].about.work)
-        if target is not None and privacy is not None:
-            noise = float(getattr(hyper, privacy.noise))
-            lines.append(f"{name}: --{written(privacy.noise)} {noise:.6g} follows from --target-epsilon {target:g}")
+        target, numbers = job.settings[name].get("target_epsilon"), as_dict(run["hyper"])
+        if target is not None and isinstance(run["hyper"], PrivacyHyper):
+            for noise in (noise for noise in NOISES if noise in numbers):
+                value = float(numbers[noise])
+                lines.append(f"{name}: --{written(noise)} {value:.6g} follows from --target-epsilon {target:g}")
     return lines
 
 

@@ -18,7 +18,7 @@ from fljax.run.clocked import check_alike
 from fljax.run.privacy import with_target
 from fljax.run.sweep.halving import rungs
 from fljax.run.sweep.parts import n_devices_of
-from fljax.run.sweep.points import count_points
+from fljax.run.sweep.points import count_points, point
 from fljax.run.sweep.search import check_ahead, on_validation
 from fljax.run.sweep.table import metric_of
 from fljax.sealed import naming
@@ -46,7 +46,7 @@ def ready_for(sweep: SweepJob, setting: dict[str, Any]) -> Ready:
     if sweep.own.judge == "val":
         with naming("--judge val"):
             federation = on_validation(federation)
-    method = make_algorithm(sweep.name, job, model, len(federation.train.size))
+    method = make_algorithm(sweep.name, sweep.at_first_point(job), model, len(federation.train.size))
     _check_clock(sweep, job, method, federation)
     methods, federation = as_clients_are(job, {sweep.name: method}, federation)
     return Ready(job, federation, model, methods[sweep.name])
@@ -81,12 +81,13 @@ def _check_clock(sweep: SweepJob, job: Job, method: Made, federation: Federation
     """Raises ValueError if rounds under a clock do not take the same time at all points of the search."""
     if job.run.clock == "none":
         return
-    (algorithm, hyper, sampling), hypers = method, sweep.hypers(job)
+    (algorithm, _, sampling), hypers = method, sweep.hypers(job)
+    first = point(hypers, 0)
 
     def with_ends(name: str) -> list[Any]:
         """The Hyper with the least and the greatest value of a hyperparameter."""
         values = np.asarray(getattr(hypers, name))
-        ends = [replace(hyper, **{name: float(end)}) for end in (values.min(), values.max())]
+        ends = [replace(first, **{name: float(end)}) for end in (values.min(), values.max())]
         known = sampling.of(len(federation.train.size)).sampling
         return [with_target(end_hyper, known, algorithm.about.work, job.run.rounds) for end_hyper in ends]
 

@@ -104,6 +104,15 @@ class SweepJob(NamedTuple):
             hyper = draw(jax.random.key(job.run.seed), hyper, self.own.draws or 1, **drawn)
         return grid(hyper, **{name: axis.values for name, axis in self.axes.items() if name not in drawn})
 
+    def at_first_point(self, job: Job) -> Job:
+        """The job with the numbers of the first point in place of the defaults, with which it may be impossible."""
+        from fljax.run.sweep.points import point
+
+        first = point(self.hypers(job), 0)
+        for name in self.axes:
+            job = job.with_setting(f"{self.name}.{name}", getattr(first, name))
+        return job
+
 
 def folder_of(setting: dict[str, Any]) -> str:
     """The name of the folder of one static setting's runs, inside the sweep's folder; the setting is by label."""

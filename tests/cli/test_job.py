@@ -14,7 +14,7 @@ from fljax.cli import correctable
 from fljax.jobs.assemble import make_algorithm, make_sampling, split_section
 from fljax.jobs.job import read_job
 from fljax.jobs.parts import make_model, make_parts
-from fljax.jobs.remarks import slips
+from fljax.jobs.remarks import noises, slips
 from fljax.jobs.unlike import not_alike
 from fljax.models import lenet, mlp, resnet18, variational_cnn
 from fljax.numbers import check_numbers, numbers_of
@@ -375,3 +375,35 @@ def test_noise_for_a_target_follows_from_the_clients_number():
     _, hyper, sampling = make_algorithm("fedavg+client_dp", job, mlp((8, 8, 1), (4,), 10), 10)
     np.testing.assert_allclose(epsilons(hyper, sampling.of(10).sampling, None, 8)[-1], 5, rtol=1e-4)
     assert epsilons(hyper, uniform(0.33), None, 8)[-1] > 8
+
+
+IN_TURN = """
+import jax.numpy as jnp
+from fljax.rounds import Sampling
+
+def in_turn(n: int = 2):
+    def draw(key, round, size, places):
+        return (round * places + jnp.arange(places)) % size.shape[0], jnp.ones(places, bool)
+
+    return Sampling(draw, lambda n_clients: n, separation=lambda n_clients: n_clients // n)
+"""
+
+
+def test_correlated_noise_needs_clients_that_rest(refused, tmp_path, monkeypatch):
+    """In the library's sentence; how long they rest may follow from their number."""
+    monkeypatch.chdir(tmp_path)
+    private = ["--algorithm", "fedavg+banded_client_dp", "--rounds", "8", "--target-epsilon", "5", "--bands"]
+    sentence = (
+        "if no client participates twice in 6 consecutive rounds, but the sampling uniform assures 1; choose least_"
+    )
+    assert sentence in refused("run", *private, "6", "--participation", "0.1")
+    (tmp_path / "mine.py").write_text(IN_TURN)
+    model, own = mlp((8, 8, 1), (4,), 10), ["--sampling", "./mine.py:in_turn"]
+    job = read_job([*private, "6", *own])
+    algorithm, hyper, sampling = make_algorithm("fedavg+banded_client_dp", job, model, 12)
+    run = {"algorithm": algorithm, "hyper": hyper, "sampling": sampling}
+    assert noises(job, {"fedavg+banded_client_dp": run}) == [
+        f"fedavg+banded_client_dp: --noise-multiplier {hyper.noise_multiplier:.6g} follows from --target-epsilon 5"
+    ]
+    with pytest.raises(ValueError, match=r"^bands=6: .* the sampling one of your own assures 5; choose"):
+        make_algorithm("fedavg+banded_client_dp", job, model, 10)

@@ -12,6 +12,7 @@ import pytest
 from fljax import load_sweep
 from fljax.cli.sweep import HELP
 from fljax.jobs.job import read_job
+from fljax.jobs.static_setting import checked, ready_for
 from fljax.jobs.sweep import read_sweep
 from fljax.jobs.sweep_settings import as_words, may_grow
 from fljax.jobs.sweep_values import BRICKS, OF_THE_WHOLE, check_different
@@ -38,6 +39,19 @@ def test_words_become_points():
     assert len(np.unique(draws.lr)) == 5
     np.testing.assert_allclose(draws.momentum, [0, 0.9] * 5, rtol=1e-6)
     assert points("--seeds", "2").lr == 0.1  # the main job's
+
+
+def test_the_points_must_be_possible_and_not_the_defaults():
+    """Eight bands need a longer separation; a count_noise of 5 is too little for this epsilon's noise."""
+    resting = ("--sampling", "least_recent", "--sampling.separation", "4", "--participation", "0.25")
+    banded = (*SMALL, "--algorithm", "fedavg+banded_client_dp", *resting, "--bands")
+    assert ready_for(read_sweep([*banded, "1", "4"]), {}).made.hyper.bands == 1
+    with pytest.raises(ValueError, match=r"bands=5: .* the sampling least_recent assures 4; choose"):
+        checked(read_sweep([*banded, "1", "5"]), {})
+    adaptive = (*SMALL, "--algorithm", "fedavg+adaptive_client_dp", "--target-epsilon", "0.5", "--count-noise")
+    assert ready_for(read_sweep([*adaptive, "50", "60"]), {}).made.hyper.count_noise == 50
+    with pytest.raises(ValueError, match="count_noise=5 is too little"):
+        ready_for(read_sweep([*adaptive, "5", "60"]), {})
 
 
 def test_the_outer_loop_has_whole_values():
