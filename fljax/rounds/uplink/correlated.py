@@ -53,8 +53,8 @@ def band_coefficients(bands: Scalar) -> Array:
 
 def _banded_client_dp(hyper: Any, memory: Memory, message: Message, trip: Trip) -> tuple[Memory, Message]:
     c = band_coefficients(hyper.bands)
-    # y_t = z_t - sum_j c_j y_(t-j), of unit variance before the clip scales it: so a clip that changes from round to
-    # round (the slot "schedule") scales a round's clipped updates and its noise alike, which epsilon allows.
+    # y_t = z_t - sum_j c_j y_(t-j) with z_t ~ N(0, 1), and the clip scales it afterwards: so a clip that changes from
+    # round to round (the slot "schedule") scales a round's clipped updates and its noise alike, and epsilon holds.
     fresh, correlated = standard_normal(message, trip), tree.product(c[None, 1:], memory.server)[0]
     std = noise_std(known_noise(hyper, "noise_multiplier"), hyper.dp_clip) * jnp.linalg.norm(c)
     past = jnp.concatenate([(fresh - correlated)[None], memory.server[:-1]])
