@@ -154,6 +154,7 @@ class Work(NamedTuple):
     at_once: int | None = None  # clients trained side by side; None: the best number for the device
     optimizer: str | Callable[..., optax.GradientTransformation] = "sgd"  # see `fljax.client.optimizer`
     terms: tuple[Callable[..., Any], ...] = ()  # bricks' terms on the loss, see `fljax.rounds.local`
+    drop_last: bool = False  # an epoch leaves out a last, smaller batch; clients without a whole batch take no step
 
 
 class Trained(NamedTuple):

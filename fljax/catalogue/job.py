@@ -124,12 +124,15 @@ class WorkSettings(NamedTuple):
     at_once: number of clients trained side by side; None: the best for the device.
     optimizer: optimiser of the clients; only sgd has momentum. optax.NAME is one of optax (optax.lion), ./mine.py:name
         your own.
+    drop_last: an epoch leaves out its last batch if that is smaller, as PyTorch's DataLoader with drop_last=True;
+        clients with fewer examples than a batch take no step.
     """
 
     epochs: Positive = 5
     batch_size: Positive | None = 32
     at_once: Positive | None = None
     optimizer: Literal["sgd", "adam", "adamw"] | str = "sgd"
+    drop_last: bool = False
 
 
 class SweepSettings(NamedTuple):

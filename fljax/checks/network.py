@@ -22,12 +22,18 @@ from fljax.models.linen import ParamsError
 from fljax.models.scored import check_scores, is_validated
 from fljax.models.task import task_of
 from fljax.ranges import said
-from fljax.types import Algorithm, ClientData, ExampleLoss, Examples, Federation, Key, ModelTable, Params
+from fljax.types import Algorithm, ClientData, ExampleLoss, Examples, Federation, Key, ModelTable, Params, Work
 
 
 @checked_kinds
-def check_subjects(algorithm: Algorithm, federation: Federation, key: Key) -> None:
+def check_subjects(algorithm: Algorithm, federation: Federation, key: Key, *, must_train: bool = True) -> None:
     """Checks that a run's method, clients and key are of the right types, and that its labels suit its loss.
+
+    Args:
+        algorithm: the method.
+        federation: the clients.
+        key: of the run.
+        must_train: whether a client must have a batch to train on.
 
     Raises:
         ValueError: they are not; the message has what they are and what to give.
@@ -53,6 +59,21 @@ def check_subjects(algorithm: Algorithm, federation: Federation, key: Key) -> No
     if "input_dtype" in about and (vocabulary := about.get("vocabulary")) is not None:
         _check_tokens(vocabulary, federation)
     check_labels(algorithm, federation)
+    if must_train:
+        _check_batches(algorithm.about.work, federation.train)
+
+
+def _check_batches(work: Work | None, data: ClientData) -> None:
+    """Raises ValueError if no client has a batch, as small batches are left out."""
+    is_known = getattr(data.size, "is_fully_addressable", True) and not isinstance(data.size, jax.core.Tracer)
+    if work is None or not work.drop_last or work.batch_size is None or not is_known:
+        return
+    largest = int(np.asarray(data.size).max())
+    if largest < work.batch_size:
+        raise ValueError(
+            f"drop_last=True leaves no client a batch of batch_size={work.batch_size}: the largest has {largest} "
+            f"examples; choose batch_size <= {largest}, or leave drop_last out"
+        )
 
 
 def _check_there(federation: Federation) -> None:

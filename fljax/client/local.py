@@ -40,8 +40,9 @@ def train_clients(
     """Trains every client from its initial model on its own data.
 
     Client i takes ``work.epochs * ceil(size[i] / work.batch_size)`` steps, independently of the others: each epoch uses
-    a new permutation of its examples; the last batch is averaged over the real examples in it. A client of size 0 takes
-    no step. Outside `jax.jit`, each call compiles again.
+    a new permutation of its examples; the last batch is averaged over the real examples in it, or left out with
+    ``work.drop_last``. A client without a batch, as one of size 0, takes no step. Outside `jax.jit`, each call compiles
+    again.
 
     Args:
         key: (clients,) one key per client; a client's result does not depend on other clients.
@@ -102,6 +103,13 @@ def check_work(work: Work) -> None:
             raise ValueError(f"{name}={value!r} is not a positive whole number; choose {name} >= 1{or_none}")
         if value > np.iinfo(np.int32).max:
             raise ValueError(f"{said(name, value)} is too large; choose {name} <= {np.iinfo(np.int32).max}")
+    if not isinstance(work.drop_last, bool | np.bool_):
+        raise ValueError(f"{said('drop_last', work.drop_last)} of work is neither True nor False; choose one of them")
+    if work.drop_last and work.batch_size is None:
+        raise ValueError(
+            "drop_last=True has no effect with batch_size=None, where all examples of a client are one batch; give a "
+            "batch_size, or leave drop_last out"
+        )
 
 
 def n_batches(size: Sizes, batch_size: int | None) -> Sizes:
@@ -109,9 +117,15 @@ def n_batches(size: Sizes, batch_size: int | None) -> Sizes:
     return size.clip(0, 1) if batch_size is None else -(-size // batch_size)
 
 
+def batches_per_epoch(size: Sizes, work: Work) -> Sizes:
+    """Number of local steps of a client with ``size`` examples in an epoch: `n_batches`, or whole batches only."""
+    whole_size = work.batch_size if work.drop_last else None
+    return n_batches(size, work.batch_size) if whole_size is None else size // whole_size
+
+
 def n_steps(size: Sizes, work: Work) -> Sizes:
-    """Number of local steps of a client with ``size`` examples: epochs * batches per pass."""
-    return work.epochs * n_batches(size, work.batch_size)
+    """Number of local steps of a client with ``size`` examples: epochs * batches per epoch."""
+    return work.epochs * batches_per_epoch(size, work)
 
 
 def _check_effort(effort: AnyArray | None) -> None:
@@ -223,17 +237,18 @@ def _passes(
     epoch: Callable[[Array, tuple, Array], tuple], carry: tuple, size: Array, work: Work, effort: Array | None
 ) -> tuple[tuple, Array]:
     """``carry`` after all epochs, or the share ``effort`` of the steps, and the number of examples processed, ()."""
-    per_pass = n_batches(size, work.batch_size)
+    per_pass = batches_per_epoch(size, work)
+    in_pass = per_pass * work.batch_size if work.drop_last and work.batch_size is not None else size  # examples
     if effort is None:
         carry, _ = lax.scan(lambda c, i: (epoch(i, c, per_pass), None), carry, jnp.arange(work.epochs))
-        return carry, work.epochs * size
+        return carry, work.epochs * in_pass
     steps, divisor = steps_taken(size, work, effort), jnp.maximum(per_pass, 1)
 
     def part(number: Array, carry: tuple) -> tuple:
         return epoch(number, carry, jnp.minimum(per_pass, steps - number * divisor))
 
     # A truncated pass has full batches.
-    n_processed = steps // divisor * size + steps % divisor * (work.batch_size or 0)
+    n_processed = steps // divisor * in_pass + steps % divisor * (work.batch_size or 0)
     return lax.fori_loop(0, -(-steps // divisor), part, carry), n_processed
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh
 
-from fljax.client.local import n_batches
+from fljax.client.local import batches_per_epoch, n_batches
 from fljax.devices.memory import check_fits, check_traced, n_bytes, n_host_devices
 from fljax.devices.mesh import replicated, shapes, to_copy
 from fljax.devices.program_cost import Cost, cost_of
@@ -192,7 +192,8 @@ def _first_shapes(algorithm: Algorithm, numbers: Numbers) -> Any:
 def round_cost(jaxpr: Any, algorithm: Algorithm, size: Array) -> Cost:
     """The cost of one round of a traced `run_chunk` on one device, for clients of ``size`` (clients,) examples."""
     work = algorithm.about.work
-    trips = float(n_batches(np.asarray(size), 32 if work is None else work.batch_size).mean())
+    batches = n_batches(np.asarray(size), 32) if work is None else batches_per_epoch(np.asarray(size), work)
+    trips = float(batches.mean())
     cost = cost_of(jaxpr, max(trips, 1.0))
     # The loop over rounds is not one over batches.
     return Cost(cost.equations, *(part / max(trips, 1.0) for part in cost[1:]))

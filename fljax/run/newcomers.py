@@ -65,7 +65,7 @@ def new_client_models(
             or ``state`` does not belong to the method, or the method has models only for its own clients.
     """
     check_count("n_rounds", n_rounds, least=0)
-    check_subjects(algorithm, newcomers, key)
+    check_subjects(algorithm, newcomers, key, must_train=False)
     if newcomers.stages is not None:
         raise ValueError(
             "newcomers change over the rounds, and only their first stage would be used; give them as they are in the "

@@ -70,13 +70,15 @@ def batches_of_client(key, data, i, work):
         for step in range(-(-int(size) // work.batch_size)):
             rows, weight = rows_of(order, size, np.int32(step), work.batch_size)
             rows = np.asarray(rows)[np.asarray(weight) > 0]
+            if work.drop_last and len(rows) < work.batch_size:
+                continue
             batches.append((np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.y)[rows]))
     return batches
 
 
-@pytest.mark.parametrize("momentum", [None, 0.9])
-def test_equals_numpy(key, model, ragged, momentum):
-    work, keys = Work(epochs=3, batch_size=4), keys_of(key)
+@pytest.mark.parametrize(("momentum", "drop_last"), [(None, False), (0.9, False), (None, True)])
+def test_equals_numpy(key, model, ragged, momentum, drop_last):
+    work, keys = Work(epochs=3, batch_size=4, drop_last=drop_last), keys_of(key)
     trained = trainer(model, work, momentum=momentum)(keys, start_params(model, key), ragged)
     for i in range(5):
         batches = batches_of_client(keys[i], ragged, i, work)
@@ -110,14 +112,15 @@ def test_proximal_equals_numpy(key, model, ragged):
         chex.assert_trees_all_close(row(trained.params, i), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_reported_loss_is_the_mean_over_examples(key, model, ragged):
-    work, keys = Work(epochs=1, batch_size=4), keys_of(key)
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_reported_loss_is_the_mean_over_examples(key, model, ragged, drop_last):
+    work, keys = Work(epochs=1, batch_size=4, drop_last=drop_last), keys_of(key)
     trained = trainer(model, work)(keys, start_params(model, key), ragged)
     params, total = as_float64(start_params(model, key)), 0.0
     for x, y in batches_of_client(keys[0], ragged, 0, work):
         total += oracle.training_loss(params, x, y) * len(y)
         params = oracle.local_sgd(params, [(x, y)], 0.1)
-    np.testing.assert_allclose(trained.loss[0], total / 7, rtol=1e-5)
+    np.testing.assert_allclose(trained.loss[0], total / (4 if drop_last else 7), rtol=1e-5)
 
 
 @pytest.mark.parametrize(("at_once", "n_devices"), [(3, 2), (5, 1), *slow_rows((1, 2), (3, 1), (None, 2))])
@@ -151,6 +154,29 @@ def test_steps_are_the_clients_own():
     sizes = jnp.asarray([0, 1, 4, 5, 20])
     np.testing.assert_array_equal(n_steps(sizes, Work(epochs=3, batch_size=4)), [0, 3, 3, 6, 15])
     np.testing.assert_array_equal(n_steps(sizes, Work(epochs=3, batch_size=None)), [0, 3, 3, 3, 3])
+    np.testing.assert_array_equal(n_steps(sizes, Work(epochs=3, batch_size=4, drop_last=True)), [0, 0, 3, 3, 15])
+
+
+def test_a_part_of_the_work_is_of_whole_batches_if_others_are_dropped(key, model, ragged):
+    """Half of two epochs is the first one, whose loss is the mean over the examples of its whole batches."""
+    half = jnp.full(5, 0.5)
+    loss, optimizer = training_loss(model), optax.sgd(0.1)
+    start = tree.everyone(start_params(model, key), 5)
+
+    @partial(jax.jit, static_argnums=0)
+    def train(work, keys, effort):
+        return train_clients(keys, start, ragged, loss, optimizer, work, effort=effort)
+
+    part = train(Work(2, 4, drop_last=True), keys_of(key), half)
+    for i in np.flatnonzero(np.asarray(ragged.size) >= 4):
+        first_epoch = batches_of_client(keys_of(key)[i], ragged, i, Work(2, 4, drop_last=True))
+        first_epoch = first_epoch[: len(first_epoch) // 2]
+        params, total = as_float64(start_params(model, key)), 0.0
+        for x, y in first_epoch:
+            total += oracle.training_loss(params, x, y) * len(y)
+            params = oracle.local_sgd(params, [(x, y)], 0.1)
+        chex.assert_trees_all_close(row(part.params, i), params, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(part.loss[i], total / (4 * len(first_epoch)), rtol=1e-5)
 
 
 @pytest.mark.parametrize("n_devices", [1, 2])
@@ -308,6 +334,26 @@ def test_work_out_of_range_is_refused(key, model, ragged, field, value):
         train_clients(
             keys_of(key), tree.everyone(start_params(model, key), 5), ragged, training_loss(model), optax.sgd(0.1), work
         )
+
+
+@pytest.mark.parametrize(
+    ("work", "message"),
+    [
+        (Work(1, 4, drop_last=1), "drop_last=1 of work is neither True nor False"),
+        (Work(1, None, drop_last=True), "drop_last=True has no effect with batch_size=None"),
+    ],
+)
+def test_a_last_batch_is_dropped_or_not(model, work, message):
+    with pytest.raises(ValueError, match=message):
+        fedavg(model, work)
+
+
+def test_clients_that_all_lack_a_batch_are_refused(model):
+    federation = PARTITIONS["iid"](*load("digits"), n_clients=90, seed=0)
+    algorithm, hyper = fedavg(mlp((8, 8, 1), (4,), 10), Work(1, 64, drop_last=True)), LocalHyper(lr=0.1)
+    largest = int(federation.train.size.max())
+    with pytest.raises(ValueError, match=f"no client a batch of batch_size=64: the largest has {largest} examples"):
+        fljax.simulate(algorithm, hyper, federation, jax.random.key(0), 1)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -58,6 +58,13 @@ def differing(a, b):
     return {name for name in a.keys() | b.keys() if a.get(name) != b.get(name)}
 
 
+def test_dropped_batches_are_told_if_chosen_as_older_runs_lack_them(identity):
+    model = mlp((4, 4, 1), (6,), 4)
+    dropped = identity(model, work=WORK._replace(drop_last=True))
+    assert differing(identity(model), dropped) == {"work.drop_last"}
+    assert "work.drop_last" not in identity(model)
+
+
 def test_equal_runs_have_one_identity(identity, federation):
     copied = jax.tree.map(lambda leaf: jnp.asarray(np.array(leaf)), federation)
     assert differing(identity(mlp((4, 4, 1), (6,), 4)), identity(mlp((4, 4, 1), (6,), 4), copied)) == set()
