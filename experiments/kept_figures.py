@@ -1,0 +1,41 @@
+"""Figures that are kept beside the lines of the results: what they are called, what stands above them, how large.
+
+``results/<paper>/<figure>-<dataset>.png`` and ``...-smoke.png``: named as the lines, see `outcomes.file_of`.
+"""
+
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from outcomes import file_of
+from PIL import Image
+
+from fljax.report.plots import save
+
+Place = tuple[str, str, str]
+"""Paper, figure or table, and data set: what files of the results are named by."""
+
+N_COLORS = 64
+"""Of a kept file. Smoothed edges have a thousand; with so few it is a third as large and looks the same."""
+
+
+def headed(figure: Figure, title: str, about: str = "") -> None:
+    """Writes above the figure what it shows and, in a second line, of what: data, clients, rounds, seeds."""
+    figure.suptitle(f"{title}\n{about}" if about else title, x=0.01, ha="left", fontsize=9)
+
+
+def keep_figure(folder: Path, place: Place, small: bool, figure: Figure) -> Path:
+    """Writes the figure beside the lines of that place; its file.
+
+    Args:
+        folder: `outcomes.RESULTS`, or another one.
+        place: paper, figure and data set.
+        small: whether it is of smoke scale.
+        figure: to be kept.
+    """
+    file = file_of(folder, *place, small, ending="png")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    save(figure, file)
+    with Image.open(file) as image:
+        few_colors = image.convert("RGB").quantize(N_COLORS, dither=Image.Dither.NONE)
+    few_colors.save(file, optimize=True)
+    return file
