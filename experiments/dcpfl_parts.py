@@ -27,7 +27,7 @@ from fljax.data.divergence import mean_kld, symmetric_kld
 from fljax.data.federation import class_histogram
 from fljax.data.partition import PARTITIONS
 from fljax.data.partition.dcpfl import draw_shares, share_table
-from fljax.report.plots import learning_curves, new_figure
+from fljax.report.plots import COLORS, learning_curves, new_figure
 from fljax.run.train import train
 from fljax.server import label_kld, layer_discrepancy, pairwise_correlation
 from fljax.types import Work
@@ -150,7 +150,13 @@ def correlation(scale: Scale) -> None:
         if seed == 0:
             pairs = np.triu_indices(n_clients, 1)
             name = f"{setting}: correlation {value:.2f}"
-            axes.scatter(np.asarray(divergence)[pairs], np.asarray(discrepancy)[pairs], s=12, label=name)
+            axes.scatter(
+                np.asarray(divergence)[pairs],
+                np.asarray(discrepancy)[pairs],
+                s=12,
+                color=COLORS[list(settings).index(setting)],
+                label=name,
+            )
     axes.set(xlabel="divergence of label distributions (KLD)", ylabel="model discrepancy of the first five rounds")
     figure.legend(frameon=False, loc="outside lower center", ncols=len(settings), markerscale=2)
     place, stated_cells = ("DC-PFL", "text", "CIFAR10"), {(CLIENTS, VERSUS, "correlation"): stated}

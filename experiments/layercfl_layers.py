@@ -30,7 +30,7 @@ from layercfl_methods import (
 )
 from lines import keep_numbers
 from reporting import Result, Scale, main
-from table_figures import against
+from table_figures import against, bars
 from tables import Row, beside, published, show, spread
 
 from fljax import tree
@@ -126,17 +126,18 @@ def amount(scale: Scale) -> None:
         ours, theirs = (np.stack(first_rounds[measure]) for measure in ("cos_update_part", "cos_update_full"))
         percent_saved[kind] = 100 * (1 - ours / theirs).mean(0)
         saved_rows.append({"setting": kind, "method": VERSUS, "fewer rounds, %": spread(percent_saved[kind])})
-        about = f"{n_clients} clients in 4 groups, {n_rounds} rounds, {scale.n_seeds} seeds; bands: least to most"
-        by_quantity = (first_rounds, steadiness, {m: gap for m, gap in gaps_seen.items() if m[:3] == "cos"})
-        labels = (f"first round of gap > 0, {n_rounds + 1}: none", "share of rounds of gap > 0")
-        for stem, label, values in zip(
-            ("first-round", "share-of-rounds", "amount"),
-            (*labels, f"separation gap in round {round_seen}"),
-            by_quantity,
-            strict=True,
-        ):
-            figure = against(size_points(values, sizes, label), "training images a client", by="measure", value=label)
-            stem, kind_rows = f"{stem}-{kind.replace(' ', '-')}", [row for row in rows if row["setting"] == kind]
+        drawn = (
+            ("first-round", f"first round of gap > 0, {n_rounds + 1}: none", first_rounds, bars),
+            ("share-of-rounds", "share of rounds of gap > 0", steadiness, bars),
+            ("amount", f"separation gap in round {round_seen}", cosines_of(gaps_seen), against),
+        )
+        kind_rows = [row for row in rows if row["setting"] == kind]
+        about = (
+            f"{n_clients} clients in 4 groups, {n_rounds} rounds, {scale.n_seeds} seeds; bands, lines: least to most"
+        )
+        for stem, label, by_measure, draw in drawn:
+            figure = draw(size_points(by_measure, sizes, label), "training images a client", by="measure", value=label)
+            stem = f"{stem}-{kind.replace(' ', '-')}"
             place, title = place_of(stem, name), f"LayerCFL: five measures by images a client, {kind}"
             show(scale, stem, title, kind_rows, figure, place, f"{place[2]}, {about}")
     keep_numbers(scale, ("LayerCFL", "amount", DATA[scale.paper]), numbers, rounds, images=" ".join(map(str, sizes)))
@@ -145,6 +146,11 @@ def amount(scale: Scale) -> None:
     )
     stated = stated_for("comm_rounds_reduction_pct")
     show(scale, "rounds", "Rounds to separate that LayerCFL saves", beside(saved_rows, "fewer rounds, %", stated))
+
+
+def cosines_of(by_measure: Mapping[str, Any]) -> dict[str, Any]:
+    """The measures that are cosines, whose gaps are on one scale."""
+    return {measure: value for measure, value in by_measure.items() if measure.startswith("cos")}
 
 
 def size_points(by_measure: Mapping[str, Sequence[np.ndarray]], sizes: Sequence[int], label: str) -> list[Row]:

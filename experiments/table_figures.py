@@ -1,4 +1,4 @@
-"""Figures of tables and runs: a number for each pair of names, one against another, curves over seeds, and maps."""
+"""Figures of tables and runs: a number for each pair of names, curves and bars over seeds, and maps of matrices."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from reporting import Result
 from tables import Row, Spread
 
-from fljax.report.plots import learning_curves, new_figure
+from fljax.report.plots import COLORS, learning_curves, new_figure
 
 
 def number(cell: Any) -> float:
@@ -111,4 +111,26 @@ def maps(
         figure.colorbar(axes.imshow(shown, cmap=colors, aspect="auto"), ax=axes, label=label)
         axes.set_title(title, fontsize=9)
         axes.set(ylabel=names[0], xlabel=names[1])
+    return figure
+
+
+def bars(rows: Sequence[Row], x: str, by: str, value: str) -> Figure:
+    """``value`` as bars side by side: a group for each name in the column ``x``, in it a bar for each in ``by``.
+
+    Where it is a spread over several seeds, a line goes from the least to the most.
+    """
+    groups, names = (list(dict.fromkeys(str(row[column]) for row in rows)) for column in (x, by))
+    figure, axes = new_figure(6.4, 4.0)
+    width = 0.8 / len(names)
+    for i, name in enumerate(names):
+        bars_of_name = [row for row in rows if str(row[by]) == name]
+        places = [groups.index(str(row[x])) + (i - (len(names) - 1) / 2) * width for row in bars_of_name]
+        axes.bar(places, [number(row[value]) for row in bars_of_name], width, color=COLORS[i], label=name)
+        for place, row in zip(places, bars_of_name, strict=True):
+            axes.plot([place, place], ends(row[value]), color="#5A5A5A", linewidth=1)
+    axes.set_xticks(range(len(groups)), groups)
+    axes.set(xlabel=x, ylabel=value)
+    axes.grid(axis="y", color="#E6E6E6")
+    axes.set_axisbelow(True)
+    figure.legend(loc="outside right upper", frameon=False)
     return figure
