@@ -127,9 +127,9 @@ def amount(scale: Scale) -> None:
         percent_saved[kind] = 100 * (1 - ours / theirs).mean(0)
         saved_rows.append({"setting": kind, "method": VERSUS, "fewer rounds, %": spread(percent_saved[kind])})
         drawn = (
-            ("first-round", f"first round of gap > 0, {n_rounds + 1}: none", first_rounds, bars),
-            ("share-of-rounds", "share of rounds of gap > 0", steadiness, bars),
-            ("amount", f"separation gap in round {round_seen}", cosines_of(gaps_seen), against),
+            ("amount-first-round", f"first round of gap > 0, {n_rounds + 1}: none", first_rounds, bars),
+            ("amount-share-of-rounds", "share of rounds of gap > 0", steadiness, bars),
+            ("amount-gap", f"separation gap in round {round_seen}", cosines_of(gaps_seen), against),
         )
         kind_rows = [row for row in rows if row["setting"] == kind]
         about = (
