@@ -103,7 +103,8 @@ def maps(
     """
     n_columns = n_columns or len(panels)
     n_rows = -(-len(panels) // n_columns)
-    figure = Figure(figsize=(2.9 * n_columns, 2.7 * n_rows + 0.5), layout="constrained", dpi=100)
+    size, dpi = (2.9 * n_columns, 2.7 * n_rows + 0.5), 150 if n_columns < 4 else 100
+    figure = Figure(figsize=size, layout="constrained", dpi=dpi)
     axes_of_panels = figure.subplots(n_rows, n_columns, squeeze=False)
     colors = colormaps["Blues"].with_extremes(bad="#DDDDDD")
     for axes, (title, values), label in zip(axes_of_panels.flat, panels.items(), labels, strict=True):
