@@ -165,7 +165,7 @@ def correlation(scale: Scale) -> None:
     )
     about = f"CIFAR10, pairs of {n_clients} clients, 5 rounds, seed 0"
     title = "DC-PFL: model discrepancy and label divergence"
-    show(scale, "correlation", title, rows, figure, ("DC-PFL", "correlation", "CIFAR10"), about)
+    show(scale, "correlation", title, rows, figure, ("DC-PFL", "text-correlation", "CIFAR10"), about)
 
 
 def layers(scale: Scale) -> None:
