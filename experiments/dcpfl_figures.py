@@ -96,7 +96,15 @@ def discrepancy(scale: Scale) -> None:
         f"seed 0; correlation {correlation:.2f}"
     )
     title = "DC-PFL: model discrepancy and label divergence of pairs of clients"
-    show(scale, "discrepancy", title, rows, maps(matrices, ("L1 of scaled models", "symmetric KLD")), place, about)
+    show(
+        scale,
+        "discrepancy",
+        title,
+        rows,
+        maps(list(matrices.items()), ("L1 of scaled models", "symmetric KLD")),
+        place,
+        about,
+    )
 
 
 def thresholds(scale: Scale) -> None:

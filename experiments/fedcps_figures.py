@@ -139,7 +139,9 @@ def labels(scale: Scale) -> None:
         numbers |= {("partition", name, 0, metric): float(value) for metric, value in values.items()}
     place, n_clients = ("FedCPS", "labels", PUBLISHED_DATA), next(iter(panels.values())).shape[1]
     keep_numbers(scale, place, numbers, (0,), clients=n_clients)
-    figure = maps(panels, ("training images", "training images"), ("class", "client"), without_diagonal=False)
+    figure = maps(
+        list(panels.items()), ("training images", "training images"), ("class", "client"), without_diagonal=False
+    )
     about = f"{PUBLISHED_DATA}, {n_clients} clients, seed 0"
     show(scale, "labels", "Images of each class that each client has", rows, figure, place, about)
 

@@ -106,7 +106,7 @@ def figure3(scale: Scale) -> None:
     not described beyond this, so that its distances are not to be compared with ours.
     """
     model, local_work, sgd = network(scale.paper), work(scale), optimizer(scale)
-    rows, ratios, panels = [], {}, {}
+    rows, ratios, panels = [], {}, []
     for seed in range(scale.n_seeds):
         start = model.init(jax.random.key(seed))
         federation = two_kinds(scale, seed)
@@ -129,7 +129,7 @@ def figure3(scale: Scale) -> None:
             rows.append({"seed": seed, "distance": name, "within": within, "across": across, "ratio": across / within})
             ratios[name, "two kinds", seed, "across / within"] = across / within
             if seed == 0:
-                panels[f"{name}: across / within {across / within:.1f}"] = distance
+                panels.append((f"{name}: across / within {across / within:.1f}", distance))
     data = scale.pick("digits", "cifar10")
     place = ("FedTSDP", "Fig3", data)
     keep_numbers(scale, place, ratios, (1, 1), clients=6)

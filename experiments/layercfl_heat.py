@@ -34,7 +34,7 @@ def heat(scale: Scale) -> None:
     model, by_kind = network(scale, data), settings(scale, data, scale.pick(300, 1000), 10, 2)
     for kind in scale.chosen(KINDS):
         federation = by_kind[kind][0]
-        group, rows, panels, kept = np.asarray(federation.group), [], {}, {}
+        group, rows, panels, kept = np.asarray(federation.group), [], [], {}
         is_same_group, is_other_client = np.equal.outer(group, group), ~np.eye(len(group), dtype=bool)
         trained, updates = last_round(scale, model, federation, kind, n_rounds)
         for layer in dict.fromkeys(rule_layers(model, any_kind)[0] for any_kind in KINDS):
@@ -42,7 +42,7 @@ def heat(scale: Scale) -> None:
                 alpha = np.asarray(similarity(measure, trained, updates, (layer,)))
                 gap = float(separation_gap(jnp.asarray(alpha), jnp.asarray(group)))
                 compared_layers = "all layers" if measure.endswith("full") else layer
-                panels[f"{measure}\n{compared_layers}, gap {gap:.2f}"] = alpha
+                panels.append((f"{measure}\n{compared_layers}, gap {gap:.2f}", alpha))
                 row: Row = {"setting": kind, "layer": layer, "measure": measure}
                 row |= {"mean within": round(float(alpha[is_same_group & is_other_client].mean()), 4)}
                 row |= {"mean across": round(float(alpha[~is_same_group].mean()), 4)}

@@ -1,6 +1,6 @@
 """Figures of tables and runs: a number for each pair of names, curves and bars over seeds, and maps of matrices."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -86,7 +86,7 @@ def over_rounds(results: Sequence[Result], name: str, ylabel: str, by_setting: b
 
 
 def maps(
-    panels: Mapping[str, np.ndarray],
+    panels: Sequence[tuple[str, np.ndarray]],
     labels: Sequence[str],
     names: tuple[str, str] = ("client", "client"),
     n_columns: int | None = None,
@@ -95,7 +95,7 @@ def maps(
     """Matrices side by side, each on a scale of its own.
 
     Args:
-        panels: title -> (rows, columns) values.
+        panels: titles, and (rows, columns) values.
         labels: what the values of each panel are.
         names: of the rows and the columns.
         n_columns: panels in a row; None: all.
@@ -107,7 +107,7 @@ def maps(
     figure = Figure(figsize=size, layout="constrained", dpi=dpi)
     axes_of_panels = figure.subplots(n_rows, n_columns, squeeze=False)
     colors = colormaps["Blues"].with_extremes(bad="#DDDDDD")
-    for axes, (title, values), label in zip(axes_of_panels.flat, panels.items(), labels, strict=True):
+    for axes, (title, values), label in zip(axes_of_panels.flat, panels, labels, strict=True):
         shown = np.where(np.eye(*values.shape, dtype=bool), np.nan, values) if without_diagonal else values
         figure.colorbar(axes.imshow(shown, cmap=colors, aspect="auto"), ax=axes, label=label)
         axes.set_title(title, fontsize=9)

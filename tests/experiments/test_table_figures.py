@@ -50,9 +50,9 @@ def test_a_curve_is_the_mean_over_seeds_where_all_were_tested():
 
 def test_a_map_leaves_out_the_diagonal_and_has_a_scale_of_its_own():
     values = np.arange(9.0).reshape(3, 3)
-    figure = maps({"a": values, "b": 10 * values}, ["L2", "KLD"])
+    figure = maps([("a", values), ("a", 10 * values)], ["L2", "KLD"])
     shown = [np.ma.filled(axes.images[0].get_array(), np.nan) for axes in figure.axes[:2]]
     np.testing.assert_array_equal(np.isnan(shown[0]), np.eye(3, dtype=bool))
     assert [axes.images[0].get_clim() for axes in figure.axes[:2]] == [(1, 7), (10, 70)]
-    whole = maps({"a": values}, ["L2"], without_diagonal=False).axes[0].images[0].get_array()
+    whole = maps([("a", values)], ["L2"], without_diagonal=False).axes[0].images[0].get_array()
     np.testing.assert_array_equal(whole, values)
