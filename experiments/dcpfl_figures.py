@@ -126,10 +126,12 @@ def by_threshold(rows: list[Row]) -> Figure:
     """Accuracy against the threshold of fixed groups, and the method, which has none, as a level."""
     name, points = "threshold of the cut, 1 is one group", []
     for row in rows:
-        cuts = [CUTS[row["method"]]] if row["method"] in CUTS else [min(CUTS.values()), max(CUTS.values())]
-        method = "fixed" if row["method"] in CUTS else row["method"]
         accuracy: Spread = row["final_acc"]
-        points += [{"method": f"{row['setting']}, {method}", name: cut, "accuracy": accuracy} for cut in cuts]
+        if row["method"] in CUTS:
+            points.append({"method": f"{row['setting']}, fixed", name: CUTS[row["method"]], "accuracy": accuracy})
+        else:
+            curve = f"{row['setting']}, {row['method']}"
+            points += [{"method": curve, name: f(CUTS.values()), "accuracy": accuracy.mean} for f in (min, max)]
     return against(points, name)
 
 

@@ -14,7 +14,7 @@ from fljax.report.plots import save
 Place = tuple[str, str, str]
 """Paper, figure or table, and data set: what files of the results are named by."""
 
-N_COLORS = 64
+N_COLORS = 128
 """Of a kept file. Smoothed edges have a thousand; with so few it is a third as large and looks the same."""
 
 
