@@ -48,8 +48,9 @@ def hands(scale: Scale) -> None:
     place, small_scale = ("FeSEM", "hands", "MNIST-writers"), scale._replace(paper=False)
     keep_runs(small_scale, place, results, columns, 15, clients=n_clients, proxy="MNIST rewritten")
     rows = sorted(table(results, columns), key=lambda row: row["setting"])
-    points = [row | {"K": int(row["method"][6:-1])} for row in rows]
-    figure = against(points, "K", by="setting", value="accuracy_micro")
+    ylabel = "test accuracy, by test size"
+    points = [row | {"K": int(row["method"][6:-1]), ylabel: row["accuracy_micro"]} for row in rows]
+    figure = against(points, "K", by="setting", value=ylabel)
     about = f"{place[2]} (proxy), {n_clients} clients, {n_rounds} rounds, {scale.n_seeds} seeds; bands: least to most"
     show(small_scale, "hands", "FeSEM: K and the number of hidden hands", rows, figure, place, about)
 
