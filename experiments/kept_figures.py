@@ -15,8 +15,10 @@ Place = tuple[str, str, str]
 """Paper, figure or table, and data set: what files of the results are named by."""
 
 N_COLORS = 256
-"""Of a kept file. Smoothed edges have a thousand; with so few it is a third as large, and no colour is off by more than
-six of 255 levels where the palette covers the range (by 30 where it has the commonest colours)."""
+"""Of a kept file. Smoothed edges have a thousand; with so few a file is a third as large.
+
+The palette covers the range of colours: one of the commonest colours leaves steps in maps.
+"""
 
 
 def headed(figure: Figure, title: str, about: str = "") -> None:
