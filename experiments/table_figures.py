@@ -133,5 +133,5 @@ def bars(rows: Sequence[Row], x: str, by: str, value: str) -> Figure:
     axes.set(xlabel=x, ylabel=value)
     axes.grid(axis="y", color="#E6E6E6")
     axes.set_axisbelow(True)
-    figure.legend(loc="outside right upper", frameon=False)
+    figure.legend(loc="outside right center", frameon=False)
     return figure
