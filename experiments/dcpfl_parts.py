@@ -157,7 +157,7 @@ def correlation(scale: Scale) -> None:
                 color=COLORS[list(settings).index(setting)],
                 label=name,
             )
-    axes.set(xlabel="divergence of label distributions (KLD)", ylabel="model discrepancy of the first five rounds")
+    axes.set(xlabel="divergence of label distributions (KLD)", ylabel="model discrepancy of five rounds")
     figure.legend(frameon=False, loc="outside lower center", ncols=len(settings), markerscale=2)
     place, stated_cells = ("DC-PFL", "text", "CIFAR10"), {(CLIENTS, VERSUS, "correlation"): stated}
     keep_numbers(
