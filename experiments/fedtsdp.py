@@ -44,7 +44,8 @@ def accuracy(scale: Scale, name: str, title: str, settings: tuple[str, ...], sta
     figure = over_rounds(last_results, "accuracy_micro", "test accuracy, by test size")
     about = f"{data}, {settings[-1]}, 20 clients, {scale.rounds or n_rounds(scale)} rounds, {scale.n_seeds} seeds; "
     about += "bands: least to most"
-    show(scale, name, title, beside(rows, "accuracy_micro", stated, unit=100), figure, place, about)
+    rows = beside(rows, "accuracy_micro", stated, unit=100)
+    show(scale, name, f"FedTSDP, {title}", rows, figure, place, about)
 
 
 PUBLISHED = {
