@@ -85,7 +85,7 @@ def strength(scale: Scale) -> None:
     figure = learning_curves(curves, f"lambda, median of {SMOOTHED} rounds")
     about = (
         f"{place[2]}, {few_shot_federations[0].train.n_clients} clients, 30 % of them few-shot, {n_rounds} rounds, "
-        f"mean of {scale.n_seeds} seeds; tau^2 is the spread or noise named"
+        f"mean of {scale.n_seeds} seeds; tau^2 is the spread or the noise that is named"
     )
     show(scale, "strength", "FedCPS: lambda of few-shot and of regular clients", rows, figure, place, about)
 

@@ -3,6 +3,7 @@
 ``results/<paper>/<figure>-<dataset>.png`` and ``...-smoke.png``: named as the lines, see `outcomes.file_of`.
 """
 
+import textwrap
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -20,10 +21,14 @@ N_COLORS = 256
 The palette covers the range of colours: one of the commonest colours leaves steps in maps.
 """
 
+LETTERS_AN_INCH = 15
+"""Of the heading, at its size."""
+
 
 def headed(figure: Figure, title: str, about: str = "") -> None:
-    """Writes above the figure what it shows and, in a second line, of what: data, clients, rounds, seeds."""
-    figure.suptitle(f"{title}\n{about}" if about else title, x=0.01, ha="left", fontsize=9)
+    """Writes above the figure what it shows and, in lines below, of what: data, clients, rounds, seeds."""
+    lines = [title, *textwrap.wrap(about, int(LETTERS_AN_INCH * figure.get_size_inches()[0]))]
+    figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=9)
 
 
 def keep_figure(folder: Path, place: Place, small: bool, figure: Figure) -> Path:

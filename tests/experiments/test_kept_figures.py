@@ -39,6 +39,14 @@ def test_a_figure_of_a_part_is_drawn_but_not_kept(part, is_kept, figure, tmp_pat
     assert figure.get_suptitle() == "Curves\n3 seeds"
 
 
+def test_a_long_heading_has_as_many_lines_as_it_needs(figure):
+    headed(figure, "a title", "many words " * 20)
+    title, *lines = figure.get_suptitle().splitlines()
+    assert title == "a title"
+    assert len(lines) == 3
+    assert " ".join(lines) == ("many words " * 20).strip()
+
+
 FIGURES = sorted(file for file in RESULTS.glob("*/*.png"))
 
 
