@@ -154,6 +154,13 @@ HOLDS = {
         > m["dcpfl_layers"]["share of a model sent"]["Mid", "low 0.7"]
         > 0.9
     ),
+    "Standalone, ClusterFL and Per-FedAvg are ahead of both here": lambda m: all(
+        min(m[table]["after 40"][band, name] for name in ("Standalone", "ClusterFL", "Per-FedAvg"))
+        > m[table]["after 40"][band, "DC-PFL"]
+        > m[table]["after 40"][band, "FedAvg"]
+        and m[table]["after 5"][band, "DC-PFL"] == m[table]["after 5"][band, "FedAvg"]
+        for table, band in (("dcpfl_mid", "Mid"), ("dcpfl_high", "High"))
+    ),
     "it rises for both in the mean": lambda m: (
         all(m["fedcps_lambda"]["regular"]["gamma=30%", f"spread of the {what}"] > 0 for what in ("cluster", "client"))
         and min(m["fedcps_lambda"]["few-shot"].values()) > 0 > m["fedcps_lambda"]["regular"][NOISE]
