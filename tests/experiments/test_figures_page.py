@@ -6,7 +6,7 @@ from collections import defaultdict
 from statistics import fmean
 
 import pytest
-from outcomes import RESULTS
+from outcomes import RESULTS, read
 
 from .conftest import FOLDER
 from .test_quotes import DECIMAL, PAPERS, is_known, published_by
@@ -97,6 +97,15 @@ HOLDS = {
         > m["fedtsdp_fig11"]["after 30"]["Dirichlet 0.5", "FedTSDP"]
         > m["fedtsdp_fig11"]["after 30"]["Dirichlet 0.2", "FedTSDP"]
         > m["fedtsdp_fig11"]["after 30"]["2 classes", "FedTSDP"]
+    ),
+    "All five measures show two blocks": lambda m: all(
+        len(m[table]["gap"]) == 10 and min(m[table]["gap"].values()) > 0
+        for table in ("layercfl_heat_rotation", "layercfl_heat_label")
+    ),
+    "Under label skew the dense layers lead": lambda m: (
+        (gap := m["layercfl_layers"]["in round 10"])
+        and min(gap["dominant label", name] for name in ("fc1", "fc2"))
+        > max(gap["dominant label", name] for name in ("conv1", "conv2"))
     ),
     "under rotation, where the rule is a convolution, the dense layer does too": lambda m: all(
         m[table]["gap"][setting, "fc1, cos_update_part"] > 1.2 * m[table]["gap"][setting, "conv2, cos_update_part"] > 0
@@ -241,3 +250,12 @@ HOLDS = {
 def test_what_the_page_says_holds_in_the_lines(sentence, means):
     assert sentence in PROSE
     assert HOLDS[sentence](means)
+
+
+def test_lambda_rises_for_few_shot_clients_and_falls_for_the_others_on_every_seed():
+    lines = [line for line in read(RESULTS / "fedcps" / "lambda-FMNIST-smoke.csv") if line["method"] == NOISE[1]]
+    changes = {(line["metric"], line["seed"]): float(line["value"]) for line in lines}
+    seeds = {seed for _, seed in changes}
+    assert len(seeds) == 3
+    for seed in seeds:
+        assert changes["lambda_change_few-shot", seed] > 0 > changes["lambda_change_regular", seed]
