@@ -133,7 +133,7 @@ def figure3(scale: Scale) -> None:
     data = scale.pick("digits", "cifar10")
     place = ("FedTSDP", "Fig3", data)
     keep_numbers(scale, place, ratios, (1, 1), clients=6)
-    about = f"{data}, clients 0 to 2: classes 1, 2, 3; clients 3 to 5: classes 8, 9, 0; round 1, seed 0"
+    about = f"{data}, clients 0-2: classes 1, 2, 3; 3-5: classes 8, 9, 0; round 1, seed 0"
     title = "FedTSDP, Figure 3: distances of two kinds of clients"
     show(scale, "figure3", title, rows, maps(panels, ["distance"] * len(panels)), place, about)
 
