@@ -10,6 +10,7 @@ from pathlib import Path
 
 import boards
 import costs
+import figure_tables
 import marked
 import written
 
@@ -39,6 +40,7 @@ TABLES: Mapping[tuple[str, str], Callable[[], str]] = {
     ("results", "claims"): partial(copied, "experiments/results/claims.md"),
     ("results", "commands"): partial(copied, "experiments/results/commands.md"),
     ("results", "peers"): partial(copied, "benchmarks/results/peers.md"),
+    **{("figures", name): partial(figure_tables.figure_table, name) for name in figure_tables.FIGURES},
 }
 """(page, table) -> what writes it."""
 

@@ -33,8 +33,10 @@ from dcpfl_methods import (
     uplink_share,
 )
 from derived import RATIO
+from lines import keep_curves
 from outcomes import Outcome, keep, outcomes
 from reporting import Methods, Result, Scale, compare, main
+from table_figures import over_rounds
 from tables import beside, last, published, show, table
 
 import fljax
@@ -43,7 +45,6 @@ from fljax.algorithms.dcpfl import dcpfl
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.perfedavg import perfedavg
 from fljax.algorithms.standalone import standalone
-from fljax.report.plots import learning_curves
 from fljax.types import Federation, Model
 
 VALIDATED = "DC-PFL, validation loss"
@@ -137,12 +138,20 @@ def comparison(name: str, number: str, dataset: str, scale: Scale) -> None:
     for metric in shown_quantities:
         cells = {(s, m): value for (s, m, named), value in stated.items() if named == metric}
         rows = beside(rows, metric, cells, name=metric)
-    curves = {
-        f"{r.setting}, {r.method}": (np.arange(len(r.metrics["accuracy_macro"])) + 1, r.metrics["accuracy_macro"])
-        for r in results
-        if r.seed == 0
-    }
-    show(scale, name, f"{dataset}: accuracy, rounds and seconds", rows, learning_curves(curves))
+    draw_curves(scale, number, dataset, results, planned)
+    show(scale, name, f"{dataset}: accuracy, rounds and seconds", rows)
+
+
+def draw_curves(scale: Scale, number: str, dataset: str, results: list[Result], planned: int) -> None:
+    """Accuracy over the rounds, a figure for each band."""
+    for setting in dict.fromkeys(result.setting for result in results):
+        band_results = [result for result in results if result.setting == setting]
+        place = ("DC-PFL", f"{number}-{setting}-curves", PUBLISHED_NAME[dataset])
+        keep_curves(scale, place, band_results, ["accuracy_macro"], planned, clients=scale.pick(12, 50))
+        figure = over_rounds(band_results, "accuracy_macro", "test accuracy")
+        about = f"{place[2]}, {scale.pick(12, 50)} clients, {scale.n_seeds} seeds; bands: least to most"
+        rows = table(band_results, {"accuracy": last("accuracy_macro")})
+        show(scale, place[1], f"DC-PFL and rivals: accuracy over the rounds, {setting}", rows, figure, place, about)
 
 
 def groups(result: Result) -> float:

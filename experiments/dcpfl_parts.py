@@ -5,17 +5,18 @@
 FLJAX_DATA names the folder with fashion_mnist and cifar10. The published correlation is that of 30 clients which the
 paper does not describe; two kinds of clients are tried here. The noise of training decides how well discrepancy shows
 labels, and the paper states neither learning rate nor momentum. The published uplink of 0.37 of a model needs fc1 and
-fc2 to wait, whose discrepancy must then be below a tenth of the layers' mean.
+fc2 to wait, whose discrepancy must then be below a tenth of the layers' mean. Lines and figures are in results/dc-pfl/.
 """
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from dcpfl_methods import LR, MOMENTUM, bands, data, effort, network
-from lines import keep_numbers
+from dcpfl_methods import LR, MOMENTUM, PUBLISHED_NAME, bands, data, effort, network
+from lines import keep_numbers, keep_runs
 from reporting import Scale, compare, main, same_shapes
 from scipy.cluster.hierarchy import average
 from scipy.spatial.distance import squareform
+from table_figures import against
 from tables import Row, last, published, show, table
 
 import fljax
@@ -26,7 +27,7 @@ from fljax.data.divergence import mean_kld, symmetric_kld
 from fljax.data.federation import class_histogram
 from fljax.data.partition import PARTITIONS
 from fljax.data.partition.dcpfl import draw_shares, share_table
-from fljax.report.plots import learning_curves, new_figure
+from fljax.report.plots import COLORS, learning_curves, new_figure
 from fljax.run.train import train
 from fljax.server import label_kld, layer_discrepancy, pairwise_correlation
 from fljax.types import Work
@@ -67,9 +68,17 @@ def motivation(scale: Scale) -> None:
     }
     numbers = fljax.group_pfl.Hyper(lr=LR, momentum=MOMENTUM)
     methods = {name: (group_pfl(model, work, n_groups=n), numbers) for name, n in numbers_of_groups(scale).items()}
-    results = compare(scale.chosen(methods), scale.chosen(settings), scale.rounds or scale.pick(15, 200))
-    rows = table(results, {"accuracy": last("accuracy_macro")})
-    show(scale, "motivation", f"group-based PFL, {dataset}, by the number of groups", rows)
+    planned, place = scale.pick(15, 200), ("DC-PFL", "motivation", PUBLISHED_NAME[dataset])
+    n_rounds = scale.rounds or planned
+    results = compare(scale.chosen(methods), scale.chosen(settings), n_rounds)
+    columns = {"accuracy": last("accuracy_macro")}
+    keep_runs(scale, place, results, columns, planned, clients=n_clients)
+    rows = table(results, columns)
+    n_groups = numbers_of_groups(scale)
+    points = [row | {"groups": n_groups[row["method"]]} for row in rows]
+    about = f"{place[2]}, {n_clients} clients, {n_rounds} rounds, {scale.n_seeds} seeds; bands: least to most"
+    figure = against(points, "groups", by="setting")
+    show(scale, "motivation", "DC-PFL, Section II: fixed groups by their number", rows, figure, place, about)
 
 
 def divergences(scale: Scale) -> None:
@@ -140,14 +149,23 @@ def correlation(scale: Scale) -> None:
         rows.append(row | {"published": stated, "difference": round(value - stated, 3)})
         if seed == 0:
             pairs = np.triu_indices(n_clients, 1)
-            axes.scatter(np.asarray(divergence)[pairs], np.asarray(discrepancy)[pairs], s=12, label=setting)
-    axes.set(xlabel="divergence of label distributions (KLD)", ylabel="model discrepancy of the first five rounds")
-    axes.legend(frameon=False)
+            name = f"{setting}: correlation {value:.2f}"
+            axes.scatter(
+                np.asarray(divergence)[pairs],
+                np.asarray(discrepancy)[pairs],
+                s=12,
+                color=COLORS[list(settings).index(setting)],
+                label=name,
+            )
+    axes.set(xlabel="divergence of label distributions (KLD)", ylabel="model discrepancy of five rounds")
+    figure.legend(frameon=False, loc="outside lower center", ncols=len(settings), markerscale=2)
     place, stated_cells = ("DC-PFL", "text", "CIFAR10"), {(CLIENTS, VERSUS, "correlation"): stated}
     keep_numbers(
         scale, place, numbers, (5, 5), stated_cells, clients=n_clients, lr=0.003, momentum=0, epochs=5, batch=32
     )
-    show(scale, "correlation", "model discrepancy and label KLD, CIFAR-10", rows, figure)
+    about = f"CIFAR10, pairs of {n_clients} clients, 5 rounds, seed 0"
+    title = "DC-PFL: model discrepancy and label divergence"
+    show(scale, "correlation", title, rows, figure, ("DC-PFL", "text-correlation", "CIFAR10"), about)
 
 
 def layers(scale: Scale) -> None:
@@ -158,7 +176,8 @@ def layers(scale: Scale) -> None:
     model, work = network("cifar10", scale), effort(scale)
     mid = scale._replace(only=("Mid",))
     federation = bands("cifar10", mid, scale.pick(10, 50), scale.pick(160, 1000))["Mid"][0]
-    algorithm, n_rounds, rows, curves = dcpfl(model, work), scale.rounds or scale.pick(15, 60), [], {}
+    planned, place = scale.pick(15, 60), ("DC-PFL", "layers", "CIFAR10")
+    algorithm, n_rounds, rows, curves, at_end = dcpfl(model, work), scale.rounds or planned, [], {}, {}
     for low in (0.1, 0.7):
         hyper = fljax.dcpfl.Hyper(lr=LR, step=0.0, low=low)  # one group: the mechanism alone
         state, metrics, *_ = train(algorithm, hyper, federation, jax.random.key(0), n_rounds, evaluate_every=n_rounds)
@@ -167,6 +186,7 @@ def layers(scale: Scale) -> None:
         row: dict = {"low": low} | {name: int(t) for name, t in zip(LAYERS, interval, strict=True)}
         rows.append(row | {"share sent, last six rounds": round(float(uplink[-6:].mean() / uplink[0]), 4)})
         curves[f"low {low}"] = (np.arange(n_rounds) + 1, uplink / uplink[0])
+        at_end[f"low {low}", "Mid", 0, "uplink_share_last_six"] = float(uplink[-6:].mean() / uplink[0])
     for rounds in (1, fljax.dcpfl.Hyper().warmup):  # while everything is averaged
         state = train(algorithm, fljax.dcpfl.Hyper(lr=LR, step=0.0), federation, jax.random.key(0), int(rounds)).state
         label = jnp.zeros(len(federation.train.size), jnp.int32)
@@ -174,8 +194,11 @@ def layers(scale: Scale) -> None:
         shares = {name: round(float(value), 2) for name, value in zip(LAYERS, by_layer / by_layer.mean(), strict=True)}
         rows.append({"low": f"D_kl / D_k, round {rounds:.0f}"} | shares)
     curves["published"] = (np.array([1, n_rounds]), np.array([0.3734, 0.3734]))
+    n_clients = len(federation.train.size)
+    keep_numbers(scale, place, at_end, (n_rounds, planned), clients=n_clients)
+    about = f"CIFAR10, {n_clients} clients of the Mid band in one group, seed 0"
     figure = learning_curves(curves, "share of a model sent")
-    show(scale, "layers", "rounds between two averages of a layer, one group, CIFAR-10", rows, figure)
+    show(scale, "layers", "DC-PFL: layers that wait", rows, figure, place, about)
 
 
 if __name__ == "__main__":

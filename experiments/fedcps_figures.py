@@ -4,7 +4,8 @@
 
 Settings are those of fedcps_methods.py. The paper speaks of malicious clients without saying what they do; here their
 training labels are c -> 9 - c, and accuracy is that of the honest clients. Its t-SNE figures are of representations of
-networks that are not described; here they are of the outputs of each client's model on its own test images.
+networks that are not described; here they are of the outputs of each client's model on its own test images. Lines and
+figures are in results/fedcps/.
 """
 
 import jax
@@ -16,6 +17,7 @@ from matplotlib.figure import Figure
 from reporting import Result, Scale, main, same_shapes
 from sklearn.manifold import TSNE
 from sklearn.metrics import silhouette_score
+from table_figures import against, maps
 from tables import Row, show, spread
 
 from fljax.data.federation import class_histogram
@@ -24,11 +26,12 @@ from fljax.run.one_round import split_key
 from fljax.run.simulate import simulate
 from fljax.types import Examples, Federation
 
-DATASET = "fashion_mnist"
+DATASET, PUBLISHED_DATA = "fashion_mnist", "FMNIST"
 SHARES = {f"{round(100 * share)}% wrong": share for share in (0.0, 0.2, 0.4)}
 """Of clients with wrong labels."""
 
 COMPARED = ("FedAVG", "FedPer", "Ditto", "FedCPS")
+HONEST = "accuracy of the honest, %"
 
 
 def with_wrong_labels(federation: Federation, share: float, seed: int) -> tuple[Federation, np.ndarray]:
@@ -61,9 +64,17 @@ def hostile(scale: Scale) -> None:
         numbers[result.method, result.setting, result.seed, "honest_acc_pct"] = honest_accuracy(result, hostile_masks)
     for method, setting in dict.fromkeys((r.method, r.setting) for r in results):
         values = [v for (m, s, _, _), v in numbers.items() if (m, s) == (method, setting)]
-        rows.append({"method": method, "setting": setting, "accuracy of the honest, %": spread(values)})
-    keep_numbers(scale, ("FedCPS", "hostile", "FMNIST"), numbers, (scale.rounds or planned, planned), labels="9 - c")
-    show(scale, "hostile", "Clients with wrong labels", rows)
+        share = {"clients with wrong labels, %": 100 * SHARES[setting]}
+        rows.append({"method": method, "setting": setting} | share | {HONEST: spread(values)})
+    n_rounds, place = scale.rounds or planned, ("FedCPS", "hostile", PUBLISHED_DATA)
+    keep_numbers(scale, place, numbers, (n_rounds, planned), labels="9 - c")
+    figure = against(rows, "clients with wrong labels, %", value=HONEST)
+    n_clients = clean_federations[0].train.n_clients
+    about = (
+        f"{PUBLISHED_DATA}, non-iid_1, {n_clients} clients, {n_rounds} rounds, {scale.n_seeds} seeds; "
+        "bands: least to most"
+    )
+    show(scale, "hostile", "FedCPS and rivals: clients with wrong labels", rows, figure, place, about)
 
 
 def honest_accuracy(result: Result, hostile_masks: dict[tuple[str, int], np.ndarray]) -> float:
@@ -77,9 +88,10 @@ def outputs(scale: Scale) -> None:
     federation, planned = federations(DATASET, scale, "few_shot")[0], scale.pick(16, 250)
     n_rounds, key, rows, numbers = scale.rounds or planned, jax.random.key(0), [], {}
     figure = Figure(figsize=(8.4, 3.8), layout="constrained")
+    participation = scale.pick(0.5, 0.1)
     for i, (name, (algorithm, hyper)) in enumerate(contenders(DATASET, scale, "FedAVG", "FedCPS").items()):
         state, _ = simulate(
-            algorithm, hyper, federation, key, n_rounds, evaluate_every=n_rounds, participation=scale.pick(0.5, 0.1)
+            algorithm, hyper, federation, key, n_rounds, evaluate_every=n_rounds, participation=participation
         )
         models = algorithm.deploy(split_key(key).deploy, hyper, state, federation.train)
         client_outputs, classes = logits(models, federation, scale)
@@ -88,10 +100,16 @@ def outputs(scale: Scale) -> None:
         rows.append({"method": name, "images": len(classes), "silhouette of the outputs": round(score, 3)})
         numbers[name, "non-iid_1", 0, "silhouette"] = score
         axes = figure.add_subplot(1, 2, i + 1)
-        axes.scatter(*points.T, s=8, c=[COLORS[int(c) % len(COLORS)] for c in classes])
-        axes.set(title=name, xticks=[], yticks=[])
-    keep_numbers(scale, ("FedCPS", "outputs", "FMNIST"), numbers, (n_rounds, planned))
-    show(scale, "outputs", "Outputs on clients' test images", rows, figure)
+        for label in np.unique(classes):
+            axes.scatter(*points[classes == label].T, s=8, color=COLORS[int(label) % len(COLORS)], label=str(label))
+        axes.set(xticks=[], yticks=[])
+        axes.set_title(f"{name}: silhouette of the outputs {score:.2f}", fontsize=9)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right center", title="class", frameon=False)
+    place = ("FedCPS", "outputs", PUBLISHED_DATA)
+    keep_numbers(scale, place, numbers, (n_rounds, planned))
+    about = f"{PUBLISHED_DATA}, non-iid_1, test images of 10 of {federation.train.n_clients} clients, "
+    about += f"{n_rounds} rounds, seed 0"
+    show(scale, "outputs", "t-SNE of the outputs of clients' models", rows, figure, place, about)
 
 
 def logits(models, federation: Federation, scale: Scale) -> tuple[np.ndarray, np.ndarray]:
@@ -108,16 +126,24 @@ def logits(models, federation: Federation, scale: Scale) -> tuple[np.ndarray, np
 
 def labels(scale: Scale) -> None:
     """Images of each class that each client has, in the paper's two settings."""
-    figure = Figure(figsize=(9.0, 3.4), layout="constrained")
     rows: list[Row] = []
-    for i, (name, partition) in enumerate((("non-iid_1", "few_shot"), ("non-iid_2", "dirichlet_prior"))):
+    panels, numbers = {}, {}
+    for name, partition in (("non-iid_1", "few_shot"), ("non-iid_2", "dirichlet_prior")):
         counts = np.asarray(class_histogram(federations(DATASET, scale, partition)[0].train, 10))
-        axes = figure.add_subplot(1, 2, i + 1)
-        figure.colorbar(axes.imshow(counts.T, cmap="Blues", aspect="auto"), ax=axes)
-        axes.set(title=name, xlabel="client", ylabel="class")
+        panels[name] = counts.T
         row: Row = {"setting": name, "classes of a client, mean": float((counts > 0).sum(1).mean())}
         rows.append(row | {"images, least": int(counts.sum(1).min()), "most": int(counts.sum(1).max())})
-    show(scale, "labels", "Who has what", rows, figure)
+        largest_four = np.sort(counts, axis=1)[:, -4:].sum(1) / counts.sum(1)
+        values = {"classes_mean": (counts > 0).sum(1).mean(), "share_of_four_classes_pct": 100 * largest_four.mean()}
+        values |= {"images_least": counts.sum(1).min(), "images_most": counts.sum(1).max()}
+        numbers |= {("partition", name, 0, metric): float(value) for metric, value in values.items()}
+    place, n_clients = ("FedCPS", "labels", PUBLISHED_DATA), next(iter(panels.values())).shape[1]
+    keep_numbers(scale, place, numbers, (0,), clients=n_clients)
+    figure = maps(
+        list(panels.items()), ("training images", "training images"), ("class", "client"), without_diagonal=False
+    )
+    about = f"{PUBLISHED_DATA}, {n_clients} clients, seed 0"
+    show(scale, "labels", "Images of each class that each client has", rows, figure, place, about)
 
 
 if __name__ == "__main__":

@@ -7,17 +7,17 @@ the others. In lambda = sigma^2 / (n^2 tau^2) n is fixed and tau^2 is one number
 clients can part only through sigma^2, the noise of their own gradients. The paper does not say how tau^2 is estimated:
 as the spread of the cluster's models or of the client's own, both kinds rise; as the cluster's mean of sigma^2 / n^2,
 few-shot clients rise and the others fall. Beside lambda stands its value over the mean of the round's participants
-("relative"). The figure is drawn beside the lines of results.
+("relative"). Lines and figures are in results/fedcps/.
 """
 
 import numpy as np
 from fedcps_methods import cps, federations, networks, run
-from lines import keep_numbers, keep_runs
-from outcomes import file_of
+from lines import keep_curves, keep_numbers, keep_runs
 from reporting import Result, Scale, main
+from table_figures import over_rounds
 from tables import beside, last, published, show, table
 
-from fljax.report.plots import learning_curves, save
+from fljax.report.plots import learning_curves
 
 SPREADS = {
     "spread of the cluster": ("adaptive", 0.01),
@@ -83,8 +83,11 @@ def strength(scale: Scale) -> None:
         name: (np.arange(2, n_rounds + 1), np.nanmean(values, axis=0)[1:]) for name, values in seed_curves.items()
     }
     figure = learning_curves(curves, f"lambda, median of {SMOOTHED} rounds")
-    save(figure, file_of(scale.results, *place, not scale.paper).with_suffix(".png"))
-    show(scale, "strength", "median lambda", rows, figure)
+    about = (
+        f"{place[2]}, {few_shot_federations[0].train.n_clients} clients, 30 % of them few-shot, {n_rounds} rounds, "
+        f"mean of {scale.n_seeds} seeds; tau^2 is the spread or the noise that is named"
+    )
+    show(scale, "strength", "FedCPS: lambda of few-shot and of regular clients", rows, figure, place, about)
 
 
 def smooth(curve: np.ndarray) -> np.ndarray:
@@ -125,15 +128,25 @@ def personal(scale: Scale) -> None:
         (NON_IID, method): published("FedCPS", "CIFAR10", setting, "FedCPS", "convergence_round") / 5
         for method, setting in names.items()
     }
-    show(scale, "personal", f"{dataset}, roles of layers", beside(rows, "% of the run", stated))
+    figure, place = over_rounds(results, "accuracy_macro", "test accuracy"), personal_place(scale)
+    about = f"{place[2]}, non-iid_1, {settings[NON_IID][0].train.n_clients} clients, {scale.n_seeds} seeds; "
+    about += "bands: least to most"
+    rows = beside(rows, "% of the run", stated)
+    show(scale, "personal", "FedCPS: personal layers or none", rows, figure, place, about)
+
+
+def personal_place(scale: Scale) -> tuple[str, str, str]:
+    """Where `personal`'s lines and figure are."""
+    return "FedCPS", "personal", scale.pick("FMNIST", "CIFAR10")
 
 
 def keep_personal(scale: Scale, results: list[Result]) -> None:
     """Accuracy of each, and the published rounds of convergence as a line of 500 rounds each."""
     names = {"shared_base": "no personal layers", "personal_layers": "personal layers L_p=2"}
-    planned, dataset = scale.pick(16, 500), scale.pick("FMNIST", "CIFAR10")
+    planned, place = scale.pick(16, 500), personal_place(scale)
     columns = {"accuracy_macro": last("accuracy_macro"), "arrived": round_near_best}
-    keep_runs(scale, ("FedCPS", "personal", dataset), results, columns, planned)
+    keep_runs(scale, place, results, columns, planned)
+    keep_curves(scale, place, results, ["accuracy_macro"], planned)
     if scale.paper:
         renamed = [r._replace(setting=names[r.method], method="FedCPS") for r in results if r.method in names]
         metric = "convergence_round"

@@ -9,8 +9,8 @@ Smoke: the digits (8x8), 20 clients of about 58 training images, an MLP 64-32-10
 the server's public images are the digits' test split. Its layers are two, so a depth of 2 here is 4 in the paper.
 
 Accuracy is the paper's: weighted by the clients' test sizes (``accuracy_micro``); the mean over clients stands beside
-it. Lines are in results/fedtsdp/, curves over the rounds (the paper's Figures 7 and 8) in the folder of the run. Rival
-methods may be ahead: results/claims.md says which claims hold.
+it. Lines are in results/fedtsdp/, and curves over the rounds of a table's last setting (the paper's Figures 7 and 8).
+Rival methods may be ahead: results/claims.md says which claims hold.
 
 Of the paper's tables those on CIFAR-10 want a GPU (``--scale paper``; CIFAR-10 is here a copy recompressed with loss),
 CIFAR-100 and SVHN the data; Table 4's numbers and Table 6 are not in its text.
@@ -21,11 +21,10 @@ from typing import Any
 
 import numpy as np
 from fedtsdp_methods import RESNET, n_rounds, runs, systems
-from lines import keep_numbers, keep_runs
+from lines import keep_curves, keep_numbers, keep_runs
 from reporting import Result, Scale, main
-from tables import beside, last, mean_curve, published, show, table
-
-from fljax.report.plots import learning_curves
+from table_figures import over_rounds
+from tables import beside, last, published, show, table
 
 
 def accuracy(scale: Scale, name: str, title: str, settings: tuple[str, ...], stated: Mapping[Any, float]) -> None:
@@ -39,12 +38,14 @@ def accuracy(scale: Scale, name: str, title: str, settings: tuple[str, ...], sta
     results = [result for setting in settings for result in runs(scale, setting)]
     keep_lines(scale, name.replace("table", "T"), results)
     rows = table(results, columns)
-    curves = {
-        f"{r.method}, {r.setting}": mean_curve(results, "accuracy_micro", r.setting, r.method)
-        for r in results
-        if r.seed == 0 and r.setting == settings[-1]
-    }
-    show(scale, name, title, beside(rows, "accuracy_micro", stated, unit=100), learning_curves(curves))
+    last_results = [result for result in results if result.setting == settings[-1]]
+    place, data = ("FedTSDP", f"{name.replace('table', 'T')}-curves", "CIFAR10"), scale.pick("digits", "cifar10")
+    keep_curves(scale, place, last_results, ["accuracy_micro"], n_rounds(scale), clients=20, data=data)
+    figure = over_rounds(last_results, "accuracy_micro", "test accuracy, by test size")
+    about = f"{data}, {settings[-1]}, 20 clients, {scale.rounds or n_rounds(scale)} rounds, {scale.n_seeds} seeds; "
+    about += "bands: least to most"
+    rows = beside(rows, "accuracy_micro", stated, unit=100)
+    show(scale, name, f"FedTSDP, {title}", rows, figure, place, about)
 
 
 PUBLISHED = {

@@ -2,7 +2,8 @@
 
     python experiments/fedtsdp_parts.py [figure3 figure9 figure11 hopkins sampling groups] [--scale smoke|paper]
 
-Smoke and paper's scale are those of fedtsdp.py. Figure 6 is not made: the text does not say what it shows.
+Smoke and paper's scale are those of fedtsdp.py. Figure 6 is not made: the text does not say what it shows. Lines and
+figures are in results/fedtsdp/.
 """
 
 from collections.abc import Callable
@@ -12,9 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from fedtsdp_methods import MOST_SEEDS, SETTINGS, compared, n_rounds, network, optimizer, runs, systems, work
-from lines import keep_numbers, keep_runs
+from lines import keep_curves, keep_numbers, keep_runs
 from reporting import Methods, Result, Scale, compare, main
-from tables import first_round, last, mean_curve, published, show, spread, table
+from table_figures import maps, over_rounds
+from tables import first_round, last, published, show, spread, table
 
 import fljax
 from fljax import tree
@@ -27,7 +29,6 @@ from fljax.data.datasets import load
 from fljax.data.federation import build
 from fljax.data.partition import PARTITIONS
 from fljax.data.partition.deal import merge
-from fljax.report.plots import learning_curves
 from fljax.rounds.cohort import sample_cohort
 from fljax.server.distance import pairwise_l2
 from fljax.server.divergence import js_divergence
@@ -44,13 +45,21 @@ def figure9(scale: Scale) -> None:
     methods: Methods = {stages: (fedtsdp(model, local_work, stages=stages), hyper) for stages in STAGES}
     setting = "Dirichlet 0.5"
     results = compared(scale, "figure9", methods, (setting,), evaluate_every=1)
-    curves = {r.method: mean_curve(results, "accuracy_micro", setting, r.method) for r in results}
     rows = table(results, {"accuracy_micro": last("accuracy_micro"), "clusters": last("n_clusters")})
     columns, data = {"accuracy_micro": last("accuracy_micro")}, scale.pick("digits", "cifar10")
-    keep_runs(scale, ("FedTSDP", "Fig9", "runs"), results, columns, n_rounds(scale), data=data)
+    place = ("FedTSDP", "Fig9", "runs")
+    keep_runs(scale, place, results, columns, n_rounds(scale), data=data)
+    keep_curves(scale, place, results, ["accuracy_micro"], n_rounds(scale), data=data)
     if len({r.method for r in results}) == len(methods):
         keep_best_round(scale, results)
-    show(scale, "figure9", "Figure 9: the two stages", rows, learning_curves(curves))
+    figure = over_rounds(results, "accuracy_micro", "test accuracy, by test size")
+    about = f"{data}, {setting}, {about_run(scale)}; bands: least to most"
+    show(scale, "figure9", "FedTSDP, Figure 9: the two stages and each alone", rows, figure, place, about)
+
+
+def about_run(scale: Scale) -> str:
+    """Clients, rounds and seeds of the tables' runs."""
+    return f"20 clients, {scale.rounds or n_rounds(scale)} rounds, {scale.n_seeds} seeds"
 
 
 def keep_best_round(scale: Scale, results: list[Result]) -> None:
@@ -97,7 +106,7 @@ def figure3(scale: Scale) -> None:
     not described beyond this, so that its distances are not to be compared with ours.
     """
     model, local_work, sgd = network(scale.paper), work(scale), optimizer(scale)
-    rows, ratios = [], {}
+    rows, ratios, panels = [], {}, []
     for seed in range(scale.n_seeds):
         start = model.init(jax.random.key(seed))
         federation = two_kinds(scale, seed)
@@ -119,8 +128,14 @@ def figure3(scale: Scale) -> None:
             within, across = distance[is_same_kind & ~np.eye(6, dtype=bool)].mean(), distance[~is_same_kind].mean()
             rows.append({"seed": seed, "distance": name, "within": within, "across": across, "ratio": across / within})
             ratios[name, "two kinds", seed, "across / within"] = across / within
-    keep_numbers(scale, ("FedTSDP", "Fig3", "digits"), ratios, (1, 1), clients=6)
-    show(scale, "figure3", "Distances within and across two kinds of clients", rows)
+            if seed == 0:
+                panels.append((f"{name}: across / within {across / within:.1f}", distance))
+    data = scale.pick("digits", "cifar10")
+    place = ("FedTSDP", "Fig3", data)
+    keep_numbers(scale, place, ratios, (1, 1), clients=6)
+    about = f"{data}, clients 0-2: classes 1, 2, 3; 3-5: classes 8, 9, 0; round 1, seed 0"
+    title = "FedTSDP, Figure 3: distances of two kinds of clients"
+    show(scale, "figure3", title, rows, maps(panels, ["distance"] * len(panels)), place, about)
 
 
 def two_kinds(scale: Scale, seed: int) -> Federation:
@@ -135,11 +150,18 @@ def two_kinds(scale: Scale, seed: int) -> Federation:
 
 def figure11(scale: Scale) -> None:
     """Figure 11: the number of shared layers over the rounds."""
-    results = [result for setting in SETTINGS for result in runs(scale, setting) if result.method == "FedTSDP"]
-    curves = {setting: mean_curve(results, "shared_layers", setting, "FedTSDP") for setting in SETTINGS}
+    alone, data, place = (
+        scale._replace(only=("FedTSDP",)),
+        scale.pick("digits", "cifar10"),
+        ("FedTSDP", "Fig11", "runs"),
+    )
+    results = [result for setting in SETTINGS for result in runs(alone, setting)]
+    keep_curves(scale, place, results, ["shared_layers"], n_rounds(scale), data=data)
     share: Callable[[Result], float] = lambda r: last("downlink")(r) / last("uplink")(r)  # noqa: E731
     rows = table(results, {"layers shared": last("shared_layers"), "share of parameters": share})
-    show(scale, "figure11", "Figure 11: shared layers at the end", rows, learning_curves(curves, "layers shared"))
+    figure = over_rounds(results, "shared_layers", f"layers shared, of {scale.pick(2, 4)}", by_setting=True)
+    about = f"{data}, {about_run(scale)}; bands: least to most"
+    show(scale, "figure11", "FedTSDP, Figure 11: shared layers", rows, figure, place, about)
 
 
 def hopkins(scale: Scale) -> None:
@@ -158,8 +180,9 @@ def hopkins(scale: Scale) -> None:
         "fires, % of rounds": lambda r: 100 * r.metrics["fired"].mean(),
     }
     rows = table(results, columns)
-    curves = {name: mean_curve(results, "hopkins", name, results[0].method) for name in SETTINGS}
-    show(scale, "hopkins", "Hopkins statistic (threshold 0.65)", rows, learning_curves(curves, "Hopkins statistic"))
+    first_way = [result for result in results if result.method == results[0].method]
+    figure = over_rounds(first_way, "hopkins", "Hopkins statistic", by_setting=True)
+    show(scale, "hopkins", "Hopkins statistic (threshold 0.65)", rows, figure)
 
 
 def groups(scale: Scale) -> None:

@@ -22,22 +22,27 @@ from functools import cache
 
 import numpy as np
 from fesem_methods import DATA, SIZES, by_writer, everything, n_rounds, of_writers, planned, systems
-from lines import keep_numbers, keep_runs
+from lines import keep_curves, keep_numbers, keep_runs
 from reporting import Result, Scale, compare, main, same_shapes
-from tables import last, mean_curve, published, show, table
+from table_figures import over_rounds
+from tables import last, published, show, table
 
 from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
 from fljax.models import celeba_cnn
-from fljax.report import plots
 from fljax.types import Work
 
 
-@cache
 def runs(scale: Scale) -> list[Result]:
     """All methods by writer, tested in every round."""
-    methods = scale.chosen(systems(scale, *of_writers(scale)))
-    return compare(methods, by_writer(scale), n_rounds(scale), evaluate_every=1)
+    return [result for name in scale.chosen(systems(scale, *of_writers(scale))) for result in runs_of(scale, name)]
+
+
+@cache
+def runs_of(scale: Scale, name: str) -> list[Result]:
+    """One of the methods by writer."""
+    method = systems(scale, *of_writers(scale))[name]
+    return compare({name: method}, by_writer(scale), n_rounds(scale), evaluate_every=1)
 
 
 def settled(result: Result) -> float:
@@ -80,14 +85,13 @@ def keep_settled(scale: Scale) -> None:
 
 def figure3(scale: Scale) -> None:
     """Figure 3: accuracy over the rounds for each K, and the K that ends best."""
-    results = [r for r in runs(scale) if r.method.startswith("FeSEM(")]
-    setting = results[0].setting
-    curves = {r: mean_curve(results, "accuracy_micro", setting, r) for r in dict.fromkeys(r.method for r in results)}
+    methods = scale.chosen({f"FeSEM({k})": k for k in SIZES})
+    results = [result for name in methods for result in runs_of(scale, name)]
     rows = table(
         results, {"accuracy_micro": last("accuracy_micro"), "best": lambda r: r.metrics["accuracy_micro"].max()}
     )
     best = max(rows, key=lambda row: row["accuracy_micro"].mean)
-    if {f"FeSEM({k})" for k in SIZES} == set(curves):
+    if len(methods) == len(SIZES):
         numbers, metric = {}, "best_K"
         for seed in range(scale.n_seeds):
             accuracies = {r.method: r.metrics["accuracy_micro"][-1] for r in results if r.seed == seed}
@@ -96,7 +100,13 @@ def figure3(scale: Scale) -> None:
         rounds = n_rounds(scale), planned(scale)
         keep_numbers(scale, ("FeSEM", "Fig3", "both"), numbers, rounds, stated, data=DATA[scale.paper])
     best |= {"best K": best["method"], "published": published("FeSEM", "both", "K=2..4", "FeSEM", "best_K")}
-    show(scale, "figure3", "K centers", [dict.fromkeys(best) | row for row in rows], plots.learning_curves(curves))
+    place = ("FeSEM", "Fig3", "runs")
+    keep_curves(scale, place, results, ["accuracy_micro"], planned(scale), data=DATA[scale.paper])
+    figure = over_rounds(results, "accuracy_micro", "test accuracy, by test size")
+    n_clients = results[0].metrics["ids"].shape[1]
+    about = f"{DATA[scale.paper]}, {n_clients} clients, {scale.n_seeds} seeds; bands: least to most"
+    rows = [dict.fromkeys(best) | row for row in rows]
+    show(scale, "figure3", "FeSEM, Figure 3: K centers", rows, figure, place, about)
 
 
 def partitions(scale: Scale) -> None:

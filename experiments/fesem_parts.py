@@ -2,16 +2,17 @@
 
     python experiments/fesem_parts.py [hands components choice] [--scale smoke|paper]
 
-Data and scales are those of fesem.py; `hands` is always of the small proxy.
+Data and scales are those of fesem.py; `hands` is always of the small proxy. Lines and figures are in results/fesem/.
 """
 
 from functools import partial
 
 import jax
 import numpy as np
-from fesem_methods import SIZES, by_writer, centered, network, of_writers, work
-from lines import keep_runs
+from fesem_methods import DATA, SIZES, by_writer, centered, network, of_writers, work
+from lines import keep_numbers, keep_runs
 from reporting import Scale, compare, main, random_examples, same_shapes
+from table_figures import against
 from tables import last, published, show, table
 
 import fljax
@@ -23,6 +24,7 @@ from fljax.report import plots, summary
 from fljax.run.one_round import split_key
 from fljax.run.pilot import choose_k
 from fljax.run.simulate import simulate
+from fljax.server import adjusted_rand
 from fljax.types import Examples
 
 
@@ -46,7 +48,11 @@ def hands(scale: Scale) -> None:
     place, small_scale = ("FeSEM", "hands", "MNIST-writers"), scale._replace(paper=False)
     keep_runs(small_scale, place, results, columns, 15, clients=n_clients, proxy="MNIST rewritten")
     rows = sorted(table(results, columns), key=lambda row: row["setting"])
-    show(scale, "hands", "K and the number of hidden hands (proxy)", rows)
+    ylabel = "test accuracy, by test size"
+    points = [row | {"K": int(row["method"][6:-1]), ylabel: row["accuracy_micro"]} for row in rows]
+    figure = against(points, "K", by="setting", value=ylabel)
+    about = f"{place[2]} (proxy), {n_clients} clients, {n_rounds} rounds, {scale.n_seeds} seeds; bands: least to most"
+    show(small_scale, "hands", "FeSEM: K and the number of hidden hands", rows, figure, place, about)
 
 
 def components(scale: Scale) -> None:
@@ -60,9 +66,16 @@ def components(scale: Scale) -> None:
     coordinates, share = summary.principal_components(uploaded)
     label, group = np.asarray(models.row), federation.group
     group = None if group is None else np.asarray(group)
-    figure = plots.model_map(coordinates, share, label, group, "FeSEM(4): the clients' models")
+    figure = plots.model_map(coordinates, share, label, group)
     rows = [{"component": i + 1, "share of the variance": round(float(s), 3)} for i, s in enumerate(share)]
-    show(scale, "components", f"{len(label)} clients after {rounds} rounds", rows, figure)
+    numbers = {("FeSEM(4)", "clients' models", 0, f"share_of_component_{i + 1}"): float(s) for i, s in enumerate(share)}
+    numbers["FeSEM(4)", "clients' models", 0, "clusters"] = float(len(np.unique(label)))
+    if group is not None:
+        numbers["FeSEM(4)", "clients' models", 0, "ari"] = float(adjusted_rand(label, group))
+    place = ("FeSEM", "components", DATA[scale.paper])
+    keep_numbers(scale, place, numbers, (rounds, 10), clients=len(label))
+    about = f"{place[2]}, {len(label)} clients after {rounds} rounds, seed 0"
+    show(scale, "components", "FeSEM(4): the clients' models", rows, figure, place, about)
 
 
 def choice(scale: Scale) -> None:

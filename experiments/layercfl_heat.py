@@ -1,9 +1,10 @@
 """LayerCFL: heat maps of how alike ten clients in two groups are, by layer and measure.
 
 python experiments/layercfl_heat.py [--scale smoke|paper]
+
+Lines and figures are in results/layercfl/.
 """
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -11,9 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from layercfl_methods import KINDS, letters, network, numbers, rule_layers, settings, work
-from matplotlib.figure import Figure
+from layercfl_methods import KINDS, LETTERS, letters, network, numbers, place_of, rule_layers, settings, work
+from lines import keep_numbers
 from reporting import Scale, main
+from table_figures import maps
 from tables import Row, show
 
 import fljax
@@ -27,24 +29,35 @@ from fljax.types import Federation, Model, Params, Stacked, Work
 
 def heat(scale: Scale) -> None:
     """How alike ten clients in two groups are after some rounds, by measure and for a convolution and a dense layer."""
-    name, n_rounds = letters(scale), scale.rounds or scale.pick(10, 30)
-    model, by_kind = network(scale, name), settings(scale, name, scale.pick(300, 1000), 10, 2)
+    data, planned = letters(scale), scale.pick(10, 30)
+    n_rounds = scale.rounds or planned
+    model, by_kind = network(scale, data), settings(scale, data, scale.pick(300, 1000), 10, 2)
     for kind in scale.chosen(KINDS):
         federation = by_kind[kind][0]
-        group, rows, panels = np.asarray(federation.group), [], {}
+        group, rows, panels, kept = np.asarray(federation.group), [], [], {}
         is_same_group, is_other_client = np.equal.outer(group, group), ~np.eye(len(group), dtype=bool)
         trained, updates = last_round(scale, model, federation, kind, n_rounds)
         for layer in dict.fromkeys(rule_layers(model, any_kind)[0] for any_kind in KINDS):
             for measure in MEASURES:
                 alpha = np.asarray(similarity(measure, trained, updates, (layer,)))
                 gap = float(separation_gap(jnp.asarray(alpha), jnp.asarray(group)))
-                panels[layer, measure] = alpha, gap
+                compared_layers = "all layers" if measure.endswith("full") else layer
+                panels.append((f"{measure}\n{compared_layers}, gap {gap:.2f}", alpha))
                 row: Row = {"setting": kind, "layer": layer, "measure": measure}
                 row |= {"mean within": round(float(alpha[is_same_group & is_other_client].mean()), 4)}
                 row |= {"mean across": round(float(alpha[~is_same_group].mean()), 4)}
                 rows.append(row | {"gap": round(gap, 4)})
-        title = f"Similarity in round {n_rounds}, {kind}, {name}"
-        show(scale, f"heat-{kind.replace(' ', '-')}", title, rows, heat_maps(panels))
+                cell = (f"{layer}, {measure}", kind, 0)
+                kept |= {(*cell, name.replace(" ", "_")): row[name] for name in ("mean within", "mean across")}
+                kept[*cell, "gap"] = gap
+        name = f"heat-{kind.replace(' ', '-')}"
+        keep_numbers(scale, place_of(name, data), kept, (n_rounds, planned), clients=len(group), groups=2)
+        figure = maps(panels, ["similarity"] * len(panels), n_columns=len(MEASURES))
+        title = f"LayerCFL: similarity of clients by layer and measure, {kind}"
+        about = (
+            f"{LETTERS[data]}, {len(group)} clients in 2 groups, round {n_rounds}, seed 0; each map has its own scale"
+        )
+        show(scale, name, title, rows, figure, place_of(name, data), about)
 
 
 def last_round(scale: Scale, model: Model, federation: Federation, kind: str, n_rounds: int) -> tuple[Stacked, Stacked]:
@@ -68,21 +81,6 @@ def one_round(
     optimizer = local_optimizer(hyper, local_work, round)
     trained = train_clients(cohort.key, start, cohort.data, training_loss(model), optimizer, local_work).params
     return weighted_mean(trained, cohort.data.size), trained, tree.subtract(trained, tree.broadcast(params, n_clients))
-
-
-def heat_maps(panels: Mapping[tuple[str, str], tuple[np.ndarray, float]]) -> Figure:
-    """A row of maps for each layer, a column for each measure; each on its own scale, the diagonal left out."""
-    rows, columns = (tuple(dict.fromkeys(names)) for names in zip(*panels, strict=True))
-    figure = Figure(figsize=(2.5 * len(columns), 2.6 * len(rows)), layout="constrained")
-    grid = figure.subplots(len(rows), len(columns), squeeze=False)
-    for (layer, measure), (alpha, gap) in panels.items():
-        axes = grid[rows.index(layer), columns.index(measure)]
-        off_diagonal = np.where(np.eye(len(alpha), dtype=bool), np.nan, alpha)
-        figure.colorbar(axes.imshow(off_diagonal, cmap="Blues"), ax=axes, shrink=0.7)
-        compared_layers = "all layers" if measure.endswith("full") else layer
-        axes.set_title(f"{measure}\n{compared_layers}, gap {gap:.2f}", fontsize=9)
-        axes.set(xticks=[], yticks=[])
-    return figure
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ clients than CFL (FMTL) needs, stand beside ours. Settings: layercfl_methods.py.
 """
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ from layercfl_methods import (
     n_unsplit,
     network,
     pilot_layers,
+    place_of,
     planned_unsplit,
     rule_layers,
     seen_in_round,
@@ -27,12 +29,12 @@ from layercfl_methods import (
     unsplit_with,
 )
 from lines import keep_numbers
-from reporting import Scale, main
-from tables import Row, beside, mean_curve, published, show, spread
+from reporting import Result, Scale, main
+from table_figures import against, bars
+from tables import Row, beside, published, show, spread
 
 from fljax import tree
 from fljax.algorithms.layercfl.similarity import MEASURES
-from fljax.report.plots import learning_curves
 from fljax.server import first_separation, pairwise_cosine
 
 VERSUS = "LayerCFL vs FMTL"
@@ -51,8 +53,7 @@ def layers(scale: Scale) -> None:
             row["pilots for it"] = sum(chosen == (name,) for chosen in pilot_choices)
             row["gap in round 1"] = spread(g[0] for g in gap)
             rows.append(row | {f"gap in round {round_seen}": spread(g[round_seen - 1] for g in gap)})
-        curves = {name: mean_curve(results, f"gap_{name}", results[0].setting, "unsplit") for name in model.layers}
-        figure = learning_curves(curves, "separation gap")
+        figure = against(gap_points(results, model.layers), "round", by="layer", value="separation gap")
         kind_rows = rows[-len(model.layers) :]
         numbers = {
             (name, kind, seed, metric): float(result.metrics[f"gap_{name}"][index])
@@ -61,7 +62,19 @@ def layers(scale: Scale) -> None:
             for metric, index in (("gap_first", 0), (f"gap_{round_seen}", round_seen - 1))
         }
         keep_numbers(scale, ("LayerCFL", "layers", DATA[scale.paper]), numbers, (round_seen, scale.pick(10, 30)))
-        show(scale, f"layers-{kind.replace(' ', '-')}", f"Gap of cosine by layer, {kind}", kind_rows, figure)
+        name, n_clients = f"layers-{kind.replace(' ', '-')}", results[0].metrics["ids"].shape[1]
+        title, place = f"LayerCFL: separation gap of the cosine by layer, {kind}", ("LayerCFL", name, DATA[scale.paper])
+        about = f"{place[2]}, {n_clients} clients in 4 groups, {scale.n_seeds} seeds; bands: least to most"
+        show(scale, name, title, kind_rows, figure, place, about)
+
+
+def gap_points(results: list[Result], layer_names: tuple[str, ...]) -> list[Row]:
+    """The gap of each layer in each round, over the seeds."""
+    rows: list[Row] = []
+    for name in layer_names:
+        for i, values in enumerate(zip(*(result.metrics[f"gap_{name}"] for result in results), strict=True)):
+            rows.append({"layer": name, "round": i + 1, "separation gap": spread(values)})
+    return rows
 
 
 def measures(scale: Scale) -> None:
@@ -85,13 +98,13 @@ def amount(scale: Scale) -> None:
     """
     name, n_rounds, rows, saved_rows, numbers = letters(scale), n_unsplit(scale), [], [], {}
     rounds = n_rounds, planned_unsplit(scale)
-    sizes = scale.pick((30, 100, 300), tuple(range(100, 1501, 100)))
+    sizes, n_clients = scale.pick((30, 100, 300), tuple(range(100, 1501, 100))), scale.pick(12, 20)
     percent_saved: dict[str, np.ndarray] = {}
     round_seen = min(scale.pick(10, 10 if name == "emnist/letters" else 5), n_rounds)
     for kind in scale.chosen(KINDS):
-        curves: dict[str, list[float]] = {measure: [] for measure in MEASURES}
         first_rounds: dict[str, list[np.ndarray]] = {measure: [] for measure in MEASURES}
         steadiness: dict[str, list[np.ndarray]] = {measure: [] for measure in MEASURES}
+        gaps_seen: dict[str, list[np.ndarray]] = {measure: [] for measure in MEASURES}
         for size in sizes:
             results = unsplit_with(scale, kind, name, sizes[-1], size)
             for measure in MEASURES:
@@ -101,10 +114,11 @@ def amount(scale: Scale) -> None:
                 row[f"gap in round {round_seen}"] = spread(gaps[round_seen - 1])
                 row["first round of gap > 0"] = spread(np.where(rounds_found, rounds_found, np.nan))
                 rows.append(row | {"share of rounds": spread((gaps > 0).mean(axis=0))})
-                curves[measure].append(float(gaps[round_seen - 1].mean()))
+                gaps_seen[measure].append(gaps[round_seen - 1])
                 first_rounds[measure].append(np.where(rounds_found, rounds_found, n_rounds + 1))
                 steadiness[measure].append((gaps > 0).mean(axis=0))
-        for metric, by_measure in (("first_round", first_rounds), ("share_of_rounds", steadiness)):
+        quantities = {"first_round": first_rounds, "share_of_rounds": steadiness, f"gap_{round_seen}": gaps_seen}
+        for metric, by_measure in quantities.items():
             for measure, by_size in by_measure.items():
                 by_metric = dict(zip((f"{metric}_of_{size}" for size in sizes), by_size, strict=True))
                 for metric_name, values in (by_metric | {metric: np.mean(by_size, axis=0)}).items():
@@ -112,19 +126,40 @@ def amount(scale: Scale) -> None:
         ours, theirs = (np.stack(first_rounds[measure]) for measure in ("cos_update_part", "cos_update_full"))
         percent_saved[kind] = 100 * (1 - ours / theirs).mean(0)
         saved_rows.append({"setting": kind, "method": VERSUS, "fewer rounds, %": spread(percent_saved[kind])})
-        lines = {
-            measure: (np.array(sizes), np.array(curve)) for measure, curve in curves.items() if measure[:3] == "cos"
-        }
-        figure = learning_curves(lines, f"separation gap in round {round_seen}")
-        figure.axes[0].set_xlabel("training images a client")
-        title = f"Gap against images a client, {kind}, {name}"
-        show(scale, f"amount-{kind.replace(' ', '-')}", title, [row for row in rows if row["setting"] == kind], figure)
+        drawn = (
+            ("amount-first-round", f"first round of gap > 0, {n_rounds + 1}: none", first_rounds, bars),
+            ("amount-share-of-rounds", "share of rounds of gap > 0", steadiness, bars),
+            ("amount-gap", f"separation gap in round {round_seen}", cosines_of(gaps_seen), against),
+        )
+        kind_rows = [row for row in rows if row["setting"] == kind]
+        about = (
+            f"{n_clients} clients in 4 groups, {n_rounds} rounds, {scale.n_seeds} seeds; bands, lines: least to most"
+        )
+        for stem, label, by_measure, draw in drawn:
+            figure = draw(size_points(by_measure, sizes, label), "training images a client", by="measure", value=label)
+            stem = f"{stem}-{kind.replace(' ', '-')}"
+            place, title = place_of(stem, name), f"LayerCFL: five measures by images a client, {kind}"
+            show(scale, stem, title, kind_rows, figure, place, f"{place[2]}, {about}")
     keep_numbers(scale, ("LayerCFL", "amount", DATA[scale.paper]), numbers, rounds, images=" ".join(map(str, sizes)))
     keep_average(
         scale, "comm_rounds_reduction_pct", dict(enumerate(np.mean(list(percent_saved.values()), axis=0))), rounds
     )
     stated = stated_for("comm_rounds_reduction_pct")
     show(scale, "rounds", "Rounds to separate that LayerCFL saves", beside(saved_rows, "fewer rounds, %", stated))
+
+
+def cosines_of(by_measure: Mapping[str, Any]) -> dict[str, Any]:
+    """The measures that are cosines, whose gaps are on one scale."""
+    return {measure: value for measure, value in by_measure.items() if measure.startswith("cos")}
+
+
+def size_points(by_measure: Mapping[str, Sequence[np.ndarray]], sizes: Sequence[int], label: str) -> list[Row]:
+    """A row for each measure and number of images a client; the quantity is called ``label``."""
+    return [
+        {"measure": measure, "training images a client": size, label: spread(values)}
+        for measure, by_size in by_measure.items()
+        for size, values in zip(sizes, by_size, strict=True)
+    ]
 
 
 def keep_average(scale: Scale, metric: str, seed_values: dict[int, float], rounds: tuple[int, ...]) -> None:

@@ -28,6 +28,13 @@ KINDS = {"rotation": "feature", "dominant label": "label"}
 """Setting -> kind of skew, by which LayerCFL chooses its layers."""
 DATA = {False: "FMNIST", True: "CIFAR10"}
 """At the paper's scale or not -> data set of the lines."""
+LETTERS = {"emnist/letters": "EMNIST", "fashion_mnist": "FMNIST", "cifar10": "CIFAR10"}
+"""`letters` -> data set of the lines."""
+
+
+def place_of(table: str, data: str) -> tuple[str, str, str]:
+    """Where lines and a figure of `letters` are."""
+    return "LayerCFL", table, LETTERS[data]
 
 
 @cache

@@ -1,6 +1,6 @@
 """Lines of the results' files for tables whose columns are numbers of a run, published or not."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,3 +61,40 @@ def keep_numbers(
         if np.isfinite(value)
     ]
     keep(scale.results, *place, lines)
+
+
+N_POINTS = 10
+"""Of a curve, at most, that have lines."""
+
+
+def keep_curves(
+    scale: Scale,
+    place: tuple[str, str, str],
+    results: Sequence[Result],
+    names: Iterable[str],
+    planned: int,
+    **settings: Any,
+) -> None:
+    """Keeps some points of curves over the rounds, as "accuracy_micro after 10": up to `N_POINTS` for each run.
+
+    Args:
+        scale: how large; where lines go.
+        place: paper, figure and data set.
+        results: runs of one number of rounds, tested after the same ones.
+        names: metrics; of one that each participant has, their mean.
+        planned: rounds of a whole run.
+        settings: settings of the runs that the lines should tell.
+    """
+    columns: dict[str, Callable[[Result], float]] = {}
+    for name in names:
+        n_measured = np.flatnonzero(np.isfinite(over_participants(results[0], name))) + 1
+        chosen = np.unique(np.linspace(0, len(n_measured) - 1, N_POINTS).round().astype(int))
+        for n in n_measured[chosen]:
+            columns[f"{name} after {n}"] = lambda r, name=name, n=n: float(over_participants(r, name)[n - 1])
+    keep_runs(scale, place, results, columns, planned, **settings)
+
+
+def over_participants(result: Result, name: str) -> np.ndarray:
+    """(rounds,) a metric; of one that each participant has, their mean."""
+    values = np.asarray(result.metrics[name], float)
+    return values.reshape(len(values), -1).mean(axis=1)

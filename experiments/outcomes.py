@@ -139,10 +139,10 @@ def keep(folder: Path, paper: str, table: str, dataset: str, lines: Sequence[Out
     return files
 
 
-def file_of(folder: Path, paper: str, table: str, dataset: str, small: bool) -> Path:
-    """Where a table's lines are: names are those of published.csv, with "/" written as "_"."""
+def file_of(folder: Path, paper: str, table: str, dataset: str, small: bool, ending: str = "csv") -> Path:
+    """Where a table's lines, or a figure, are: names are those of published.csv, with "/" written as "_"."""
     name = f"{table}-{dataset}".replace("/", "_") + ("-smoke" if small else "")
-    return folder / paper.lower() / f"{name}.csv"
+    return folder / paper.lower() / f"{name}.{ending}"
 
 
 def read(file: Path) -> list[dict[str, str]]:

@@ -42,6 +42,11 @@ class Scale(NamedTuple):
     results: Path = RESULTS  # where the lines of `outcomes.keep` go
     brief: bool = False  # one seed, and less of everything where the experiment can do with less
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all methods are run, in all of their rounds."""
+        return self.rounds is None and not self.only
+
     def chosen(self, choices: Mapping[str, Any]) -> dict[str, Any]:
         """Those of the ``choices`` that were asked for; all of them if none was."""
         return {name: value for name, value in choices.items() if name in self.only} or dict(choices)

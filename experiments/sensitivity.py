@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from kept_figures import keep_figure
 from leaderboard import ENTRIES, LR, Entry, Scale, federations, measured, method_and_hyper, run_folder_name
 from leaderboard import SETTINGS as GROUPS
 from long_runs import resumed
@@ -114,7 +115,8 @@ def draw(results: Path, setting: str, small: bool) -> None:
             places = sorted({place for curve_places, _ in curves.values() for place in curve_places})
             axes.set_xticks(places, [f"{place:g}" for place in places])
             axes.minorticks_off()
-            plots.save(figure, file.with_name(f"{file.stem}-{setting.replace(' ', '_')}-{name}.png"))
+            data = f"MNIST-{setting.replace(' ', '_')}-{name}"
+            keep_figure(results, ("leaderboard", "sensitivity", data), small, figure)
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from kept_figures import Place, headed, keep_figure
 from matplotlib.figure import Figure
 from reporting import CONSOLE, Result, Scale
 from rich.table import Table
@@ -95,8 +96,26 @@ def beside(
     return extended
 
 
-def show(scale: Scale, name: str, title: str, rows: Sequence[Row], figure: Figure | None = None) -> None:
-    """Prints the table; writes it and the figure as ``name``.csv and ``name``.png."""
+def show(
+    scale: Scale,
+    name: str,
+    title: str,
+    rows: Sequence[Row],
+    figure: Figure | None = None,
+    place: Place | None = None,
+    about: str = "",
+) -> None:
+    """Prints the table; writes it and the figure as ``name``.csv and ``name``.png.
+
+    Args:
+        scale: how large; where files go.
+        name: of the files.
+        title: of the table, and of the figure where it says what it is ``about``.
+        rows: of the table.
+        figure: of the table.
+        place: where the figure is kept beside its lines, unless it is of a part of the rounds or methods.
+        about: data, clients, rounds and seeds, a second line of the figure's title.
+    """
     printed = Table(title=title, title_justify="left", header_style="dim", box=None)
     columns = dict.fromkeys(column for row in rows for column in row)
     for column in columns:
@@ -111,7 +130,11 @@ def show(scale: Scale, name: str, title: str, rows: Sequence[Row], figure: Figur
         writer.writeheader()
         writer.writerows(flat)
     if figure is not None:
+        if about:
+            headed(figure, title, about)
         save(figure, scale.folder / f"{name}.png")
+        if place is not None and scale.is_whole:
+            keep_figure(scale.results, place, not scale.paper, figure)
 
 
 def _flat(row: Row) -> list[tuple[str, Any]]:
@@ -123,10 +146,3 @@ def _flat(row: Row) -> list[tuple[str, Any]]:
         else:
             cells.append((name, cell))
     return cells
-
-
-def mean_curve(results: Sequence[Result], name: str, setting: str, method: str) -> tuple[np.ndarray, np.ndarray]:
-    """Rounds (from 1) and the mean over seeds of a metric, where it was measured."""
-    runs = [r.metrics[name] for r in results if (r.setting, r.method) == (setting, method)]
-    mean = np.mean(runs, axis=0)
-    return np.flatnonzero(np.isfinite(mean)) + 1, mean[np.isfinite(mean)]

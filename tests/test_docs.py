@@ -65,7 +65,7 @@ def module(monkeypatch):
     """A file of docs/, imported."""
     monkeypatch.syspath_prepend(str(DOCS))
     yield importlib.import_module
-    for name in ("written", "costs", "pictures", "boards", "page_tables"):
+    for name in ("written", "costs", "pictures", "boards", "figure_tables", "page_tables"):
         sys.modules.pop(name, None)
 
 

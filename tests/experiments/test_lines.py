@@ -11,7 +11,7 @@ import fedtsdp_parts
 import numpy as np
 import pytest
 import slow_clients
-from lines import keep_numbers, keep_runs
+from lines import keep_curves, keep_numbers, keep_runs
 from outcomes import RESULTS, file_of, is_complete, read
 from reach import HOURS
 from reporting import Result, Scale
@@ -54,6 +54,17 @@ def test_numbers_of_the_papers_size_are_complete(scale):
     (line,) = read(file_of(scale.results, "LayerCFL", "text", "both", small=False))
     assert is_complete(line["settings"])
     assert line["settings"].endswith("clients=20")
+
+
+def test_ten_points_of_a_curve_where_it_was_measured_are_kept(scale):
+    loss = np.where(np.arange(40) % 2, np.arange(40.0), np.nan)[:, None] + np.array([-1, 1])
+    run = result(loss=loss)
+    keep_curves(scale, ("DC-PFL", "period", "FMNIST"), [run], ["loss"], 40)
+    lines = read(file_of(scale.results, "DC-PFL", "period", "FMNIST", small=True))
+    values = {int(line["metric"].removeprefix("loss after ")): float(line["value"]) for line in lines}
+    assert len(values) == 10
+    assert {2, 40} <= set(values)
+    assert all(value == n - 1 for n, value in values.items()), "the mean over participants"
 
 
 @pytest.mark.parametrize(
