@@ -6,9 +6,9 @@ Each client keeps ``c_i``, an estimate of its own gradient, and the server their
 ``g_i - c_i + c``, an estimate of the global gradient.
 
 Differences from the paper: ``K_i`` is the number of steps that client i actually makes, so control variates are also
-exact for clients of unequal size. With ``weighting="size"`` both means are weighted by size, and ``c`` is the weighted
-mean of all ``c_i``. An absent client keeps its ``c_i``, initially 0. A displacement is the sum of gradients only for
-plain SGD: with momentum or another optimiser, use ``control="gradient"``.
+exact for clients of unequal size; a client that makes none is left out. With ``weighting="size"`` both means are
+weighted by size, and ``c`` is the weighted mean of all ``c_i``. An absent client keeps its ``c_i``, initially 0. A
+displacement is the sum of gradients only for plain SGD: with momentum or another optimiser, use ``control="gradient"``.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -84,7 +84,7 @@ def scaffold(
             estimates = client_gradients(cohort.key, start, cohort.data, loss, work.batch_size).params
         else:
             estimates = mean_gradients(hyper, work, theta, trained.params, shift, cohort)
-        weight = client_weight(weighting, cohort, trained.ok & (cohort.data.size > 0))
+        weight = client_weight(weighting, cohort, trained.ok & (steps_of(cohort, work) > 0))
         c_new = tree.where(weight > 0, estimates, c_own)
         zeros, share = jax.tree.map(jnp.zeros_like, c), weight.sum() / total
         delta, for_c = rule.apply(hyper, for_c, zeros, tree.subtract(c_new, c_own), weight)

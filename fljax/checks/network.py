@@ -65,8 +65,10 @@ def check_subjects(algorithm: Algorithm, federation: Federation, key: Key, *, mu
 
 def _check_batches(work: Work | None, data: ClientData) -> None:
     """Raises ValueError if no client has a batch, as small batches are left out."""
-    is_known = getattr(data.size, "is_fully_addressable", True) and not isinstance(data.size, jax.core.Tracer)
-    if work is None or not work.drop_last or work.batch_size is None or not is_known:
+    is_traced = isinstance(data.size, jax.core.Tracer)
+    if work is None or not work.drop_last or work.batch_size is None or is_traced:
+        return
+    if not getattr(data.size, "is_fully_addressable", True):
         return
     largest = int(np.asarray(data.size).max())
     if largest < work.batch_size:

@@ -121,28 +121,29 @@ def test_scaffold_of_equal_steps_with_everyone_in_numpy(key, quadratics):
     np.testing.assert_allclose(state.clients["fc"]["w"], controls, rtol=1e-4, atol=1e-4)
 
 
-def test_scaffold_leaves_out_a_client_without_examples(key, quadratics):
-    """In the first round, where all controls are 0 and clients take plain steps."""
+@pytest.mark.parametrize(("left_out", "drop_last"), [([1], False), ([0, 1, 2], True)])
+def test_scaffold_leaves_out_clients_without_a_batch(key, quadratics, left_out, drop_last):
+    """In the first round, where all controls are 0 and clients take plain steps: those without examples or a batch."""
     federation = quadratics.federation
     size = federation.train.size.at[1].set(0)
     state, _ = simulate(
-        scaffold(quadratic(), FULL_BATCHES),
+        scaffold(quadratic(), FULL_BATCHES._replace(drop_last=drop_last)),
         scaffold.Hyper(lr=0.1),
         federation._replace(train=federation.train._replace(size=size)),
         key,
         1,
     )
     x, y = (np.asarray(part, np.float64) for part in federation.train.pool)
-    sent = []
-    for i in (0, 2, 3):
+    sent, senders = [], [i for i in range(4) if i not in left_out]
+    for i in senders:
         rows, w = np.asarray(federation.train.index[i, : size[i]]), np.zeros(DIMENSION)
         for _ in range(FULL_BATCHES.epochs):
             w = w - 0.1 * x[rows].reshape(-1, DIMENSION).T @ (x[rows].reshape(-1, DIMENSION) @ w - y[rows]) / len(rows)
         sent.append(w)
     expected = -np.array(sent) / (FULL_BATCHES.epochs * 0.1)
     controls = np.asarray(state.clients["fc"]["w"])
-    np.testing.assert_array_equal(controls[1], 0)
-    np.testing.assert_allclose(controls[[0, 2, 3]], expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(controls[left_out], 0)
+    np.testing.assert_allclose(controls[senders], expected, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(state.server.shared["fc"]["w"], np.mean(sent, axis=0), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(state.server.control["fc"]["w"], expected.sum(axis=0) / 4, rtol=1e-4, atol=1e-4)
 

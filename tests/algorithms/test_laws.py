@@ -57,6 +57,22 @@ def test_fedavg_of_one_full_batch_step_is_fedsgd(key, model, federation):
     chex.assert_trees_all_close(actual, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_clients_without_a_whole_batch_send_what_they_received(key, model, federation):
+    """With the largest clients' size as batch size, they alone take full-batch steps; the others count unchanged."""
+    size = np.asarray(federation.train.size)
+    work, pool = Work(2, int(size.max()), drop_last=True), federation.train.pool
+    theta = as_float64(model.init(split_key(key).init))
+    models = []
+    for i, n in enumerate(size):
+        rows = rows_of(federation.train, i)
+        x, y = np.asarray(pool.x, np.float64)[rows], np.asarray(pool.y)[rows]
+        models.append(oracle.local_sgd(theta, [(x, y)] * 2, 0.3) if n == size.max() else theta)
+    assert (size < size.max()).any()
+    expected = jax.tree.map(lambda *leaves: np.average(leaves, axis=0, weights=size), *models)
+    actual = server_of(fedavg(model, work), fedavg.Hyper(lr=0.3), federation, key, 1)
+    chex.assert_trees_all_close(actual, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_fedsgd_on_everyone_is_gradient_descent_on_the_pooled_data(key, model, federation):
     theta = as_float64(model.init(split_key(key).init))
     data = federation.train
