@@ -21,38 +21,25 @@ class Shown(NamedTuple):
     decimals: int = 3
 
 
+def curve(place: tuple[str, str, str], metric: str, *rounds: int) -> Shown:
+    """A metric after some rounds."""
+    return Shown(place, {f"after {n}": f"{metric} after {n}" for n in rounds})
+
+
+SIMILARITY = {"mean within": "mean_within", "mean across": "mean_across", "gap": "gap"}
+
 FIGURES: Mapping[str, Shown] = {
     "fedtsdp_fig3": Shown(("FedTSDP", "Fig3", "digits"), {"across / within": "across / within"}, 2),
-    "fedtsdp_t4": Shown(
-        ("FedTSDP", "T4-curves", "CIFAR10"),
-        {
-            "after 4": "accuracy_micro after 4",
-            "after 14": "accuracy_micro after 14",
-            "after 30": "accuracy_micro after 30",
-        },
-    ),
-    "fedtsdp_t5": Shown(
-        ("FedTSDP", "T5-curves", "CIFAR10"),
-        {
-            "after 4": "accuracy_micro after 4",
-            "after 14": "accuracy_micro after 14",
-            "after 30": "accuracy_micro after 30",
-        },
-    ),
+    "fedtsdp_t4": curve(("FedTSDP", "T4-curves", "CIFAR10"), "accuracy_micro", 4, 14, 30),
+    "fedtsdp_t5": curve(("FedTSDP", "T5-curves", "CIFAR10"), "accuracy_micro", 4, 14, 30),
     "fedtsdp_fig9": Shown(("FedTSDP", "Fig9", "runs"), {"accuracy after 30": "accuracy_micro after 30"}),
     "fedtsdp_fig11": Shown(
         ("FedTSDP", "Fig11", "runs"),
         {"layers after 14": "shared_layers after 14", "after 30": "shared_layers after 30"},
         2,
     ),
-    "layercfl_heat_rotation": Shown(
-        ("LayerCFL", "heat-rotation", "FMNIST"),
-        {"mean within": "mean_within", "mean across": "mean_across", "gap": "gap"},
-    ),
-    "layercfl_heat_label": Shown(
-        ("LayerCFL", "heat-dominant-label", "FMNIST"),
-        {"mean within": "mean_within", "mean across": "mean_across", "gap": "gap"},
-    ),
+    "layercfl_heat_rotation": Shown(("LayerCFL", "heat-rotation", "FMNIST"), SIMILARITY),
+    "layercfl_heat_label": Shown(("LayerCFL", "heat-dominant-label", "FMNIST"), SIMILARITY),
     "layercfl_layers": Shown(
         ("LayerCFL", "layers", "FMNIST"), {"gap in round 1": "gap_first", "in round 10": "gap_10"}, 2
     ),
@@ -77,22 +64,8 @@ FIGURES: Mapping[str, Shown] = {
     ),
     "dcpfl_thresholds": Shown(("DC-PFL", "thresholds", "FMNIST"), {"accuracy": "final_acc", "groups": "groups"}, 2),
     "dcpfl_layers": Shown(("DC-PFL", "layers", "CIFAR10"), {"share of a model sent": "uplink_share_last_six"}, 2),
-    "dcpfl_mid": Shown(
-        ("DC-PFL", "T2-Mid-curves", "FMNIST"),
-        {
-            "after 5": "accuracy_macro after 5",
-            "after 18": "accuracy_macro after 18",
-            "after 40": "accuracy_macro after 40",
-        },
-    ),
-    "dcpfl_high": Shown(
-        ("DC-PFL", "T2-High-curves", "FMNIST"),
-        {
-            "after 5": "accuracy_macro after 5",
-            "after 18": "accuracy_macro after 18",
-            "after 40": "accuracy_macro after 40",
-        },
-    ),
+    "dcpfl_mid": curve(("DC-PFL", "T2-Mid-curves", "FMNIST"), "accuracy_macro", 5, 18, 40),
+    "dcpfl_high": curve(("DC-PFL", "T2-High-curves", "FMNIST"), "accuracy_macro", 5, 18, 40),
     "fedcps_lambda": Shown(
         ("FedCPS", "lambda", "FMNIST"),
         {
