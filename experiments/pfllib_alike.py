@@ -31,11 +31,14 @@ class Tests(list[Any]):
     """A client's test examples."""
 
 
-def in_order(data: Any, batch_size: int, **_: Any) -> Any:
-    """PyTorch's loader without its shuffling, which hides whose an output is; a test is one batch."""
+def in_order(data: Any, batch_size: int, drop_last: bool = False, *, may_drop: bool = False, **_: Any) -> Any:
+    """PyTorch's loader without its shuffling, which hides whose an output is; a test is one batch.
+
+    Unless it ``may_drop`` the last batch, as PFLlib wants it to, it keeps all.
+    """
     from torch.utils.data import DataLoader  # pyright: ignore[reportMissingImports]
 
-    return DataLoader(data, len(data) if isinstance(data, Tests) else batch_size)
+    return DataLoader(data, len(data) if isinstance(data, Tests) else batch_size, drop_last=may_drop and drop_last)
 
 
 def local_steps(**more: Any) -> dict[str, Any]:
@@ -63,9 +66,14 @@ def squared_distance(server: Any, state: State) -> None:
 
 
 def own_counts(server: Any, state: State) -> None:
-    """FedLC's margins are of all clients' counts together."""
+    """FedLC's margins are of all clients' counts together, and of examples in whole batches."""
+    import torch  # pyright: ignore[reportMissingImports]
+    from flcore.clients import clientbase  # pyright: ignore[reportMissingImports]
+
     for client in server.clients:
-        client.calibration = TAU * client.sample_per_class.clamp(min=1) ** -0.25
+        labels = torch.stack([y for _, y in clientbase.read_client_data(client.dataset, client.id, is_train=True)])
+        counts = torch.bincount(labels, minlength=client.num_classes)
+        client.calibration = TAU * counts.clamp(min=1) ** -0.25
 
 
 def distance_of_each(server: Any, state: State) -> None:
@@ -171,11 +179,11 @@ def absent_as_they_are(server: Any, state: State) -> None:
 
 
 def models_of_those_that_came(server: Any, state: State) -> None:
-    """FedFomo's clients are sent models of the absent too; 1e-5 is added to its distances; and its own loader drops the
-    last batch."""
-    from flcore.clients import clientfomo  # pyright: ignore[reportMissingImports]
+    """FedFomo's clients are sent models of the absent too; 1e-5 is added to its distances; and it has a loader of its
+    own."""
+    from flcore.clients import clientbase, clientfomo  # pyright: ignore[reportMissingImports]
 
-    clientfomo.DataLoader = in_order
+    clientfomo.DataLoader = clientbase.DataLoader
     patched("flcore.clients.clientfomo", norm=lambda difference: difference.norm().clamp(min=2e-5) - 1e-5)
     server.send_models = lambda: [
         client.receive_models(ids, [server.client_models[i] for i in ids])
@@ -393,8 +401,8 @@ def own_columns(server: Any, state: State) -> None:
 def own_classes_held() -> Iterator[None]:
     """Inside it FedGC's correction does not draw embeddings to their own class, whose product is that of its mean."""
     module = importlib.import_module("fljax.algorithms.fedgc")
-    squares = lambda heads, anchors: jnp.broadcast_to(jnp.square(anchors).sum(0), heads[:, 0].shape)  # noqa: E731
-    with mock.patch.object(module, "own_scores", squares):
+    squares = lambda heads, e: jnp.broadcast_to(jnp.square(e).sum(0), heads[:, 0].shape)  # noqa: E731
+    with mock.patch.object(module, "own_products", squares):
         yield
 
 
@@ -419,7 +427,7 @@ def head_of_its_own(server: Any, state: State) -> None:
 def means_in_order() -> Iterator[None]:
     """Inside it FedGH's server takes the mean features client by client, and class by class."""
     module = importlib.import_module("fljax.algorithms.fedgh")
-    with mock.patch.object(module, "places", lambda cohort, n: jnp.zeros((len(cohort.ids), n), jnp.float32)):
+    with mock.patch.object(module, "uniforms", lambda keys, n: jnp.zeros((len(keys), n), jnp.float32)):
         yield
 
 

@@ -46,6 +46,9 @@ from fljax.types import State
 N_CLIENTS = 4
 ROUNDS, LR = 3, 0.1
 UNEQUAL, BATCH = (8, 16, 24, 40), 8
+UNEVEN = (9, 20, 30, 44)
+"""Examples of which whole batches leave some over."""
+
 HALVES = ((0, 1), (2, 3), (0, 2), (1, 3), (1, 2))
 """Who takes part in each round. Everybody is away for a round or two, and comes back."""
 
@@ -54,7 +57,7 @@ class Setting(NamedTuple):
     """Who takes part, and how much each client has."""
 
     clients: str = "all"  # or half
-    sizes: str = "equal"  # or unequal, steps
+    sizes: str = "equal"  # or unequal, steps, dropped
 
     @property
     def n_rounds(self) -> int:
@@ -70,7 +73,12 @@ class Setting(NamedTuple):
     @property
     def examples(self) -> tuple[int, ...]:
         """Training examples of each client."""
-        return (N_EXAMPLES,) * N_CLIENTS if self.sizes == "equal" else UNEQUAL
+        return {"equal": (N_EXAMPLES,) * N_CLIENTS, "dropped": UNEVEN}.get(self.sizes, UNEQUAL)
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether all training examples of a client are equal, so that it does not matter which are in a batch."""
+        return self.sizes in ("steps", "dropped")
 
     @property
     def name(self) -> str:
@@ -79,12 +87,19 @@ class Setting(NamedTuple):
         if self.clients == "half":
             parts.append("half of the clients")
         if self.sizes != "equal":
-            parts.append({"unequal": "unequal sizes", "steps": "unequal steps"}[self.sizes])
+            parts.append(SIZES[self.sizes])
         return ", ".join(parts)
 
 
+SIZES = {"unequal": "unequal sizes", "steps": "unequal steps", "dropped": "last batch dropped"}
+"""What a line calls the sizes of clients that are not equal."""
+
 PLAIN = Setting()
-SETTINGS = (PLAIN, *(Setting(who, sizes) for who in ("all", "half") for sizes in ("unequal", "steps")))
+SETTINGS = (
+    PLAIN,
+    *(Setting(who, sizes) for who in ("all", "half") for sizes in ("unequal", "steps")),
+    Setting(sizes="dropped"),
+)
 """Those that lines are kept of."""
 
 
@@ -284,7 +299,7 @@ CASES: Mapping[str, Case] = {
         local_steps(),
         True,
         change=whole_batches,
-        but="aligned in the clients' batches; those of 16 there",
+        but="aligned in the clients' batches; those of 16 there; dropped batches count in the trace, not there",
     ),
     "FedCross": Case(
         "servercross.FedCross",

@@ -7,11 +7,12 @@
 
 Needs PyTorch; the case FedPAC cvxpy too. Clients, network and steps: same_steps.py; three rounds of three steps. With
 ``--clients half`` two of the four clients take part in each of five rounds; with ``--sizes unequal`` clients have 8,
-16, 24 and 40 examples, with ``--sizes steps`` as many, all of a client alike, in batches of 8. A line has the largest
-difference, over clients, test examples and classes, between what the two take the largest of in a test after a round.
-float32 rounds to about 1e-7 of the largest output. Where the two differ by what their files say, `pfllib_cases.py` sets
-PFLlib's code to what is here, or ours to what is there, and says so; methods that differ in more (APFL, APPLE,
-FedDistill) or draw what matters (FedGen) are not there. Lines are in results/pfllib/steps-synthetic.csv.
+16, 24 and 40 examples, with ``--sizes steps`` as many, all of a client alike, in batches of 8; with ``--sizes dropped``
+9, 20, 30 and 44, in batches of 8, the rest of which both leave out. A line has the largest difference, over clients,
+test examples and classes, between what the two take the largest of in a test after a round. float32 rounds to about
+1e-7 of the largest output. Where the two differ by what their files say, `pfllib_cases.py` sets PFLlib's code to what
+is here, or ours to what is there, and says so; methods that differ in more (APFL, APPLE, FedDistill) or draw what
+matters (FedGen) are not there. Lines are in results/pfllib/steps-synthetic.csv.
 """
 
 import argparse
@@ -35,7 +36,7 @@ import same_steps
 from outcomes import RESULTS, described, keep
 from pfllib_alike import EPOCHS, Tests, in_order
 from pfllib_authors import Arguments, parted
-from pfllib_cases import CASES, LR, N_CLIENTS, PLAIN, Case, Setting
+from pfllib_cases import CASES, LR, N_CLIENTS, PLAIN, SIZES, Case, Setting
 from same_steps import (
     N_CLASSES,
     N_TESTS,
@@ -61,7 +62,9 @@ def ours(case: Case, model: Model, federation: Federation, setting: Setting = PL
     method, epochs = getattr(fljax, case.here.name), case.here.epochs if case.here.epochs > 1 else EPOCHS
     federation = with_val(federation) if case.has_val else federation
     hyper = method.Hyper(**{"lr": LR, **case.here.numbers})
-    algorithm = method(model, fljax.Work(epochs, case.batch(setting)), **case.here.choices)
+    algorithm = method(
+        model, fljax.Work(epochs, case.batch(setting), drop_last=setting.sizes == "dropped"), **case.here.choices
+    )
 
     def of_server(algorithm: Algorithm, hyper: Any, state: State, federation: Federation) -> Outputs:
         theta = shared_part(state.server)
@@ -120,6 +123,7 @@ def theirs(
     if case.is_parted:
         arguments.head = arguments.model.head
     by_round: list[list[np.ndarray]] = []
+    loader = partial(in_order, may_drop=setting.sizes == "dropped")
 
     def noted(watched: Callable[..., Any], outputs: Any, *options: Any, **more: Any) -> Any:
         if by_round and len(outputs) == N_TESTS:  # no batch of training examples is as large
@@ -132,7 +136,7 @@ def theirs(
         for function in ("argmax", "argmin"):
             spy = partial(noted, getattr(torch, function))
             stack.enter_context(mock.patch.object(torch, function, spy))
-        stack.enter_context(mock.patch.object(clientbase, "DataLoader", in_order))
+        stack.enter_context(mock.patch.object(clientbase, "DataLoader", loader))
         server = getattr(module, name)(arguments, 0)
         server.save_results = server.save_global_model = lambda: None
         if case.change:
@@ -163,7 +167,7 @@ def main() -> None:
     parser.add_argument("checkout", type=Path, help="a clone of PFLlib")
     parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="METHOD")
     parser.add_argument("--clients", choices=("all", "half"), default="all", help="who takes part in a round")
-    parser.add_argument("--sizes", choices=("equal", "unequal", "steps"), default="equal", help="of the clients")
+    parser.add_argument("--sizes", choices=("equal", *SIZES), default="equal", help="of the clients")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     setting = Setting(options.clients, options.sizes)
@@ -178,7 +182,7 @@ def main() -> None:
     model = model._replace(init=lambda key: first)
     for name in options.only:
         case, began = CASES[name], time.perf_counter()
-        federation = clients(N_CLIENTS, alike=case.alike or setting.sizes == "steps", sizes=setting.examples)
+        federation = clients(N_CLIENTS, alike=case.alike or setting.is_alike, sizes=setting.examples)
         with case.around():
             first_state, our_outputs = ours(case, model, federation, setting)
             their_outputs = theirs(case, first_state, first, federation, setting)

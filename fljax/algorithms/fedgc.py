@@ -165,10 +165,15 @@ def corrected(heads: Array, has: Array, step: Array) -> Array:
     return tree.as_before(heads - step * gradient, heads)
 
 
+def own_products(heads: Array, e: Array) -> Array:
+    """(clients, classes) W_ki e_i."""
+    return (heads * e[None]).sum(1)
+
+
 def correction(heads: Array, has: Array, e: Array) -> Array:
     """R of the heads (clients, d, classes) of clients that have the classes ``has`` (clients, classes), at the mean
     embeddings e (d, classes), which are held fixed."""
-    positive = (heads * e[None]).sum(1)  # (clients, classes) W_ki e_i
+    positive = own_products(heads, e)
     scores = jnp.einsum("zdj,di->zji", heads, e)  # (clients, classes, classes) W_zj e_i
     is_compared = (has[:, :, None] > 0) & (has[:, None, :] == 0)  # client z has class j and does not have class i
     negative = jax.nn.logsumexp(jnp.where(is_compared, scores, EXCLUDED), axis=(0, 1))

@@ -88,6 +88,13 @@ def test_every_clustered_method_is_on_the_board():
     assert clustered - {entry.name for entry in leaderboard.ENTRIES.values()} == others
 
 
+def test_what_steps_beside_pfllibs_code_set_alike_here_is_there():
+    """Names of fljax's files that a case replaces."""
+    for case in pfllib_cases.CASES.values():
+        with case.around():
+            pass
+
+
 def test_steps_beside_pfllibs_code_begin_alike_and_go_on():
     """The side of `pfllib_steps.py` that is ours; PFLlib's needs its clone, and PyTorch."""
     model, federation = same_steps.small_network(), same_steps.clients(pfllib_cases.N_CLIENTS)
