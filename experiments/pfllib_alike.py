@@ -333,14 +333,23 @@ def customised_from_the_first(server: Any, state: State) -> None:
 
 
 def whole_batches(server: Any, state: State) -> None:
-    """FedAS aligns in batches of 16; and it ends by measuring something that PFLlib lacks."""
+    """FedAS aligns in batches of 16; its trace leaves out a last batch that training does; and it ends by measuring
+    something that PFLlib lacks."""
     server.avg_generalization_metrics = lambda: None
     for client in server.clients:
 
-        def load(batch_size: int | None = None, load: Callable[[], Any] = client.load_train_data) -> Any:
-            return load()
+        def train(is_selected: bool, client: Any = client, train: Callable[[bool], None] = client.train) -> None:
+            client.n_loaded = 0
+            train(is_selected)
 
-        client.load_train_data = load
+        def load(
+            batch_size: int | None = None, client: Any = client, load: Callable[[], Any] = client.load_train_data
+        ) -> Any:
+            client.n_loaded = getattr(client, "n_loaded", 0) + (batch_size is None)
+            is_for_trace = batch_size is None and client.n_loaded == 2  # the first is for training
+            return in_order(load().dataset, client.batch_size) if is_for_trace else load()
+
+        client.train, client.load_train_data = train, load
 
 
 def mean_of_models(server: Any, state: State) -> None:

@@ -299,7 +299,7 @@ CASES: Mapping[str, Case] = {
         local_steps(),
         True,
         change=whole_batches,
-        but="aligned in the clients' batches; those of 16 there; dropped batches count in the trace, not there",
+        but="aligned in the clients' batches; those of 16 there; a last batch that is dropped counts in the trace",
     ),
     "FedCross": Case(
         "servercross.FedCross",

@@ -162,7 +162,7 @@ def test_hidden_groups_differ_by_their_labels_alone():
 def test_the_settings_of_the_steps_have_absent_clients_and_unequal_ones():
     half_setting = pfllib_cases.Setting("half", "unequal")
     assert half_setting.name == "5 rounds, half of the clients, unequal sizes"
-    assert len({setting.name for setting in pfllib_cases.SETTINGS}) == 5
+    assert len({setting.name for setting in pfllib_cases.SETTINGS}) == 6
     for i in range(pfllib_cases.N_CLIENTS):
         takes_part = [i in row for row in half_setting.joined[:-1]]
         first_round = takes_part.index(True)
