@@ -6,10 +6,12 @@
     python experiments/private.py --scale paper        # MNIST, FLJAX_DATA names its folder
 
 ``clients``: differential privacy of clients (DP-FedAvg) at several targets of epsilon, fixed and adaptive clip, Poisson
-sampling. ``examples``: DP-SGD in local training. ``compression``: chains of top-k, quantisation and error feedback,
-with what they send. All targets of a table are runs of one compiled program.
+sampling. ``correlated``: the same where a client comes at most once in ten rounds, with noise that is correlated over
+as many (DP-FTRL by banded matrices). ``examples``: DP-SGD in local training. ``compression``: chains of top-k,
+quantisation and error feedback, with what they send. All targets of a table are runs of one compiled program.
 
-Smoke: 1,797 digits, 90 clients, logistic regression, 20 rounds. Paper: 60,000 MNIST images, 600 clients, 100 rounds.
+Smoke: 1,797 digits, 90 clients, logistic regression, 20 rounds, 60 of ``correlated``. Paper: 60,000 MNIST images, 600
+clients, 100 rounds, 300 of ``correlated``.
 """
 
 from functools import cache
@@ -24,11 +26,14 @@ import fljax
 from fljax.data.datasets import load
 from fljax.data.federation import n_classes
 from fljax.models import logistic_regression
-from fljax.rounds import Sampling, poisson, uniform
+from fljax.rounds import Sampling, least_recent, poisson, uniform
 from fljax.types import Federation, Work
 
 DELTA = 1e-3
 TARGETS = (2.0, 8.0, 32.0)
+REST, BANDS = 10, (1, 4, 10)
+"""Rounds of which a client comes in one, and over which noise is correlated; 1: independent, as in `clients`."""
+
 CHAINS: dict[str, dict[str, float]] = {
     "": {},
     "+top_k": {"top_share": 0.05},
@@ -50,9 +55,12 @@ def federation(paper: bool, seed: int) -> Federation:
     return fljax.PARTITIONS["iid"](train, test, 600 if paper else 90, seed=seed)
 
 
-def measured(scale: Scale, name: str, numbers: dict[str, Any], sampling: Sampling, work: Work) -> Row:
+def measured(
+    scale: Scale, name: str, numbers: dict[str, Any], sampling: Sampling, work: Work, planned: int | None = None
+) -> Row:
     """One method over all seeds: accuracy after the last round, and what it cost."""
-    method, n_rounds, seed_metrics = fljax.compose(name), scale.rounds or scale.pick(20, 100, brief=5), []
+    n_rounds = scale.rounds or planned or scale.pick(20, 100, brief=5)
+    method, seed_metrics = fljax.compose(name), []
     first = federation(scale.paper, 0)
     algorithm = method(logistic_regression(first.train.pool.x.shape[1:], n_classes(first)), work)
     for seed in range(scale.n_seeds):
@@ -82,6 +90,18 @@ def clients(scale: Scale) -> None:
     show(scale, "clients", f"Privacy of clients, delta {DELTA:g}", rows, against(rows, "epsilon"))
 
 
+def correlated(scale: Scale) -> None:
+    """Differential privacy of clients that rest between their rounds, by how many rounds their noise is correlated."""
+    sampling, planned, rows = least_recent(0.1, separation=REST), scale.pick(60, 300, brief=10), []
+    rows.append(measured(scale, "fedavg", {"lr": 0.5}, sampling, Work(1, 10), planned))
+    for bands in scale.pick(BANDS, BANDS, brief=BANDS[-1:]):
+        for target in scale.pick(TARGETS, TARGETS, brief=(8.0,)):
+            numbers = {"lr": 0.5, "delta": DELTA, "dp_clip": 0.5, "bands": bands, "target_epsilon": target}
+            row = measured(scale, "fedavg+banded_client_dp", numbers, sampling, Work(1, 10), planned)
+            rows.append({"noise": f"{bands} bands", "target": target} | row)
+    show(scale, "correlated", f"Correlated noise, delta {DELTA:g}", rows, against(rows[1:], "epsilon", by="noise"))
+
+
 def examples(scale: Scale) -> None:
     """Differential privacy of examples, in FedAvg and in a personalised method."""
     rows = []
@@ -105,4 +125,9 @@ def compression(scale: Scale) -> None:
 
 
 if __name__ == "__main__":
-    main(__doc__ or "", {"clients": clients, "examples": examples, "compression": compression}, (1, 3), only=chains)
+    main(
+        __doc__ or "",
+        {"clients": clients, "correlated": correlated, "examples": examples, "compression": compression},
+        (1, 3),
+        only=chains,
+    )
