@@ -13,8 +13,9 @@ import traceback
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module, metadata
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from fljax.catalogue.file_words import is_file, parts_of, split_word
@@ -178,11 +179,19 @@ def _module_of(path: Path) -> ModuleType:
         raise ValueError(f"cannot read {path}: {error.strerror}") from None
 
 
+class _FromSource(SourceFileLoader):
+    """Compiles the file as it is: Python's bytecode on disk counts for any file of the same size and second."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
 @cache
 def _module(path: Path, changed: int) -> ModuleType:
     """The file as a module, run once; it can import files of its own folder, after all installed packages."""
-    # The module's name has no dots, which would make it part of a package.
-    spec = importlib.util.spec_from_file_location(f"{path.parent / path.stem}".replace(".", "_"), path)
+    name = f"{path.parent / path.stem}".replace(".", "_")  # without dots, which would make it part of a package
+    spec = importlib.util.spec_from_file_location(name, path, loader=_FromSource(name, str(path)))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

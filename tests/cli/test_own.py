@@ -2,6 +2,7 @@
 
 import csv
 import importlib.metadata
+import os
 import re
 import sys
 import tomllib
@@ -657,6 +658,16 @@ def test_a_brick_of_ones_own_has_settings_wherever_a_name_has(fljax, own_file, t
     method = find("algorithm", job.run.algorithm[0])
     assert find("algorithm", job.run.algorithm[0]) is method  # so that its programs are compiled once
     assert (method.name, [brick.name for brick in method.bricks]) == ("fedavg+faint+krum", ["faint", "krum"])
+
+
+def test_a_file_that_is_changed_within_a_second_is_read_anew(tmp_path, monkeypatch):
+    """Its size does not change either, by which Python's bytecode on disk would count."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = tmp_path / "mine.py"
+    for i, rate in enumerate((0.1, 0.2)):
+        path.write_text(f"import fljax\nhalf = fljax.rounds.uniform({rate})\n")
+        os.utime(path, ns=(i, 10**18 + i))
+        assert dict(find("sampling", f"{path}:half").about)["participation"] == rate
 
 
 def test_a_brick_of_ones_own_runs_and_a_changed_one_is_another_method(fljax, own_file, refused):
