@@ -191,7 +191,7 @@ class _FromSource(SourceFileLoader):
 def _module(path: Path, changed: int) -> ModuleType:
     """The file as a module, run once; it can import files of its own folder, after all installed packages."""
     name = f"{path.parent / path.stem}".replace(".", "_")  # without dots, which would make it part of a package
-    spec = importlib.util.spec_from_file_location(name, path, loader=_FromSource(name, str(path)))
+    spec = importlib.util.spec_from_file_location(name, path, loader=_FromSource(name, str(path.absolute())))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
