@@ -45,6 +45,7 @@ from fljax.algorithms.dcpfl import dcpfl
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.perfedavg import perfedavg
 from fljax.algorithms.standalone import standalone
+from fljax.client.steps import whole_epochs
 from fljax.types import Federation, Model
 
 VALIDATED = "DC-PFL, validation loss"
@@ -123,7 +124,7 @@ def run(scale: Scale, name: str, dataset: str) -> tuple[list[Result], dict[tuple
 def comparison(name: str, number: str, dataset: str, scale: Scale) -> None:
     """Final accuracy, rounds and seconds of a table, beside the published ones."""
     results, federations = run(scale, name, dataset)
-    quantities = columns(dataset, effort(scale).epochs)
+    quantities = columns(dataset, whole_epochs(effort(scale), "total time"))
     shown_quantities = with_ratio(results, quantities)
     stated, planned = numbers(dataset, set(federations), shown_quantities), scale.pick(SMOKE_ROUNDS, N_ROUNDS[dataset])
     text_of = lambda r: settings_of_run(scale, federations[r.setting, r.method], planned, r, **steps(scale))  # noqa: E731
@@ -194,7 +195,7 @@ def settings(scale: Scale) -> None:
         by_tensors = dcpfl(model, work, trial_loss="train", layer_unit="tensor"), fljax.dcpfl.Hyper(**sgd)
         methods = scale.chosen({**contenders(model, scale, sgd)[0], BY_TENSORS: by_tensors})
         results += compare(methods, {name: mid}, scale.rounds or planned, evaluate_every=1, folder=folder)
-    table_columns = columns(dataset, work.epochs)
+    table_columns = columns(dataset, whole_epochs(work, "total time"))
     quantities = table_columns | {"uplink_share": uplink_share, "groups": groups}
     table_name = {r.method: r.method.partition(",")[0] for r in results}
     published_mid = numbers(dataset, {("Mid", method) for method in table_name.values()}, table_columns)
@@ -236,7 +237,8 @@ def without_parts(scale: Scale, name: str, dataset: str) -> None:
     folder, planned = scale.pick(None, scale.folder / "runs" / name), scale.pick(SMOKE_ROUNDS, N_ROUNDS[dataset])
     n_rounds = scale.rounds or planned
     results = compare(scale.chosen(methods), settings, n_rounds, evaluate_every=1, folder=folder)
-    quantities = {"final_acc": last("accuracy_macro"), "total_time_s": lambda r: total_time(r, dataset, work.epochs)}
+    epochs = whole_epochs(work, "total time")
+    quantities = {"final_acc": last("accuracy_macro"), "total_time_s": lambda r: total_time(r, dataset, epochs)}
     text_of = lambda r: settings_of_run(scale, settings["Mid"][r.seed], planned, r)  # noqa: E731
     keep(scale.results, "DC-PFL", "ablation", PUBLISHED_NAME[dataset], outcomes(results, quantities, {}, text_of))
     if len({result.method for result in results}) == len(methods):
@@ -256,7 +258,7 @@ def keep_ablation(
     """The two numbers of the ablation's text: points lost without clusters, and longer total time without layers."""
     by_cell = {(r.method, r.seed): r for r in results}
     accuracy = lambda r: 100 * float(r.metrics["accuracy_macro"][-1])  # noqa: E731
-    time = lambda r: total_time(r, dataset, effort(scale).epochs)  # noqa: E731
+    time = lambda r: total_time(r, dataset, whole_epochs(effort(scale), "total time"))  # noqa: E731
     values = {
         ("NoDC-Comp", "acc_drop_pp"): lambda seed: accuracy(by_cell["Comp", seed]) - accuracy(by_cell["NoDC", seed]),
         ("NoLA/Comp", "total_time_increase_pct"): lambda seed: (

@@ -21,6 +21,7 @@ from outcomes import BY_CONSTRUCTION, Outcome, described, keep
 from reporting import Methods, Result, Scale, compare, main
 from tables import published, show, spread
 
+from fljax.client.steps import whole_epochs
 from fljax.metrics.cost import BYTES_PER_FLOAT, Link, Processor, joules, seconds, traffic_of_clients, working
 from fljax.types import Federation
 
@@ -112,7 +113,8 @@ def runs(scale: Scale, federations: list[Federation]) -> list[Result]:
 def table4(scale: Scale) -> None:
     """Table 4: costs."""
     dataset = scale.pick("fashion_mnist", "cifar10")
-    federations, epochs = fedcps.federations(dataset, scale, "few_shot"), fedcps.effort(scale).epochs
+    federations = fedcps.federations(dataset, scale, "few_shot")
+    epochs = whole_epochs(fedcps.effort(scale), "the cost of a round")
     results = runs(scale, federations)
     stated = {
         (quantity, name): published("FedCPS", "CIFAR10", SETTING, name, quantity)

@@ -30,7 +30,7 @@ from tables import Row, show, spread
 
 import fljax
 from fljax import tree
-from fljax.client.local import n_steps
+from fljax.client.steps import n_steps
 from fljax.data.datasets import load
 from fljax.data.federation import n_classes
 from fljax.data.synthetic import synthetic

@@ -149,12 +149,17 @@ class Model(NamedTuple):
 class Work(NamedTuple):
     """A client's local work in a round; static."""
 
-    epochs: int
+    epochs: int | None  # passes over the client's own examples; None: ``local_steps`` are given instead
     batch_size: int | None  # None: all of a client's examples in one step, B = infinity
     at_once: int | None = None  # clients trained side by side; None: the best number for the device
     optimizer: str | Callable[..., optax.GradientTransformation] = "sgd"  # see `fljax.client.optimizer`
     terms: tuple[Callable[..., Any], ...] = ()  # bricks' terms on the loss, see `fljax.rounds.local`
     drop_last: bool = False  # an epoch leaves out a last, smaller batch; clients without a whole batch take no step
+    local_steps: int | None = None  # of every client that has a batch, instead of epochs; a pass may end halfway
+
+    def for_epochs(self, epochs: int) -> "Work":
+        """The same work for another number of epochs, also instead of local steps."""
+        return self._replace(epochs=epochs, local_steps=None)
 
 
 class Trained(NamedTuple):

@@ -66,7 +66,7 @@ def ccvr(
         theta, keys = shared_part(state.server), descend(key, np.arange(2))
         features, y = seen_examples(model, theta, data)
         virtual = virtual_features(keys[0], features, y, head_shape(model, theta)[1], n_virtual)
-        tuning = work._replace(epochs=ft_epochs, terms=())
+        tuning = work.for_epochs(ft_epochs)._replace(terms=())
         start = jax.tree.map(lambda leaf: tree.at_least_float32(leaf)[None], {head: theta[head]})
         trained = train_clients(keys[1:], start, virtual, on_features, tuning_optimizer(hyper, work), tuning)
         calibrated = tree.as_before(tree.first(trained.params), {head: theta[head]})

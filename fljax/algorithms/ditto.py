@@ -45,9 +45,10 @@ def ditto(
     The reported loss is that of the personal models, including the proximal term.
 
     Args:
-        personal_epochs: epochs on the personal model per round; None: ``work.epochs``.
+        personal_epochs: epochs on the personal model per round; None: as the global model.
     """
-    personal_work, loss = work._replace(epochs=personal_epochs or work.epochs, terms=()), training_loss(model)
+    personal_work = (work if personal_epochs is None else work.for_epochs(personal_epochs))._replace(terms=())
+    loss = training_loss(model)
 
     def local(hyper: DittoHyper, start: ModelTable, cohort: Cohort) -> Trained:
         # Global branch: w_i = LocalTrain(theta), without the proximal term.

@@ -20,8 +20,8 @@ from jax import Array, lax
 from fljax import tree
 from fljax.choices import Positive
 from fljax.client.finetune import client_keys
-from fljax.client.local import batch_rows, n_batches, shuffled
 from fljax.client.map import map_clients
+from fljax.client.minibatches import batch_rows, n_batches, shuffled
 from fljax.client.objectives import training_loss
 from fljax.data.federation import minibatch
 from fljax.numbers import LocalHyper, Scalar, hyper, number

@@ -95,7 +95,7 @@ def fedas(model: Model, work: Work, *, align_epochs: Natural = 1) -> Algorithm:
     def aligned(hyper: FedASHyper, received: ModelTable, last_models: Stacked, cohort: Cohort) -> Stacked:
         n_classes = head_shape(model, tree.first(last_models))[1]
         prototypes = feature_sums(model, last_models, cohort.data, n_classes).mean
-        phase, sgd = work._replace(epochs=align_epochs, terms=()), frozen_optimizer(optax.sgd(hyper.align_lr), head)
+        phase, sgd = work.for_epochs(align_epochs)._replace(terms=()), frozen_optimizer(optax.sgd(hyper.align_lr), head)
         loss = frozen_loss(near_prototypes(model), head)
         return train_clients(keys_for(cohort, ALIGN), received, cohort.data, loss, sgd, phase, prototypes).params
 

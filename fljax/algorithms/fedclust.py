@@ -79,7 +79,7 @@ def fedclust(
     compared = last_layers(model, n_compared, "n_compared")
 
     def alone(key: Key, hyper: FedClustHyper, theta: Params, data: ClientData) -> tuple[Trained, Stacked]:
-        trained = train_beforehand(key, hyper, theta, data, model, work._replace(epochs=alone_epochs))
+        trained = train_beforehand(key, hyper, theta, data, model, work.for_epochs(alone_epochs))
         return trained, tree.select(trained.params, compared)
 
     def begin(key: Key, hyper: FedClustHyper, data: ClientData) -> Clusters:

@@ -109,7 +109,7 @@ def fedma(
         layer, frozen = model.layers[n_done - 1], model.layers[:n_done]
         mean_model = weighted_mean(trained.params, weight, empty=theta)
         models = replace_layers(trained.params, (layer,), tree.broadcast(mean_model, cohort.n_clients))
-        phase = work._replace(epochs=retrain_epochs)
+        phase = work.for_epochs(retrain_epochs)
         new = train(hyper, models, cohort._replace(key=keys_for(cohort, RETRAIN + n_done)), loss, phase, frozen=frozen)
         return Trained(new.params, trained.loss, trained.ok & new.ok)
 

@@ -21,6 +21,7 @@ from fljax.choices import Natural
 from fljax.client.class_means import class_sums, feature_sums, prototype_loss
 from fljax.client.features import head_shape, see
 from fljax.client.objectives import predictor, training_loss
+from fljax.client.steps import whole_epochs
 from fljax.data.labels import check_classes
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Weighting, check_not_private, client_weight, method, reported
@@ -69,7 +70,7 @@ def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Wei
     """
     check_not_private(work, "clients of FedPAC send means of their features, which get no noise")
     body, head, loss = model.layers[:-1], model.layers[-1:], training_loss(model)
-    sharing = body_of(model, "FedPAC")
+    sharing, epochs = body_of(model, "FedPAC"), whole_epochs(work, "FedPAC")
 
     def init(key: Key, hyper: FedPACHyper, data: ClientData) -> State:
         check_classes(data.pool.y)
@@ -104,7 +105,7 @@ def fedpac(model: Model, work: Work, *, head_epochs: Natural = 1, weighting: Wei
     def local(hyper: FedPACHyper, initial: ModelTable, prototypes: Params, cohort: Cohort) -> Trained:
         head_phase = Phase(body, head_epochs, loss, drawn_from=HEAD_PHASE)
         prototype_rows = tree.everyone(prototypes, cohort.n_clients)
-        body_phase = Phase(head, work.epochs, prototype_loss(model, hyper.lam), (prototype_rows,))
+        body_phase = Phase(head, epochs, prototype_loss(model, hyper.lam), (prototype_rows,))
         return train_in_phases(hyper, initial, cohort, work, (head_phase, body_phase))
 
     def deploy(key: Key, hyper: FedPACHyper, state: State, data: ClientData) -> ModelTable:

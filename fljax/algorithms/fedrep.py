@@ -12,6 +12,7 @@ in each phase. Both phases update running statistics.
 
 from fljax.choices import Natural
 from fljax.client.objectives import training_loss
+from fljax.client.steps import whole_epochs
 from fljax.rounds import Combining, TunedHyper, Weighting, all_but, averaging, last_layers, layers_tuned, mean, method
 from fljax.rounds.phases import HEAD_PHASE, Phase, train_in_phases
 from fljax.types import Algorithm, Cohort, Model, ModelTable, Trained, Work
@@ -38,14 +39,15 @@ def fedrep(
         body_epochs: E_rep, 0 to E; with E, heads are fitted only before tests.
         ft_epochs: epochs on the head only, before a client is tested; 0: none.
     """
-    if body_epochs > work.epochs:
-        raise ValueError(f"body_epochs={body_epochs} of epochs={work.epochs}; choose 0 <= body_epochs <= epochs")
+    epochs = whole_epochs(work, "FedRep")
+    if body_epochs > epochs:
+        raise ValueError(f"body_epochs={body_epochs} of epochs={epochs}; choose 0 <= body_epochs <= epochs")
     head = last_layers(model, n_personal, "n_personal")
     body = tuple(name for name in model.layers if name not in head)
     loss = training_loss(model)
 
     def local(hyper: TunedHyper, start: ModelTable, cohort: Cohort) -> Trained:
-        first = Phase(body, work.epochs - body_epochs, loss, drawn_from=HEAD_PHASE)
+        first = Phase(body, epochs - body_epochs, loss, drawn_from=HEAD_PHASE)
         return train_in_phases(hyper, start, cohort, work, (first, Phase(head, body_epochs, loss)))
 
     rounds = averaging(model, local, sharing=all_but(head), weighting=weighting, combine=combine)

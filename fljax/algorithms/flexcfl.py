@@ -66,7 +66,7 @@ def flexcfl(
     def begin(key: Key, hyper: FlexCFLHyper, data: ClientData) -> Clusters:
         key_model, key_train, key_sample, key_group = jax.random.split(key, 4)
         theta, n_clients = model.init(key_model), data.n_clients
-        pretraining = work._replace(epochs=pretrain_epochs)
+        pretraining = work.for_epochs(pretrain_epochs)
         pretrained = train_beforehand(key_train, hyper, theta, data, model, pretraining)
         ticket = jnp.where(pretrained.ok, jax.random.uniform(key_sample, (n_clients,), jnp.float32), jnp.inf)
         formed = (jnp.argsort(jnp.argsort(ticket)) < sample_factor * n_clusters) & pretrained.ok

@@ -6,8 +6,8 @@ Clients step along the gradient of their loss *after* one step of adaptation; th
 client makes the adaptation step.
 
 Differences from the paper: the Hessian-vector product of ``variant="hessian_free"`` is exact, by differentiating twice;
-the paper uses a difference of two gradients. A round is ``work.epochs`` epochs of the meta batches, not a fixed number
-of steps, and participants are weighted by size.
+the paper uses a difference of two gradients. tau is ``work.local_steps``; with epochs it depends on a client's size.
+Participants are weighted by size.
 """
 
 from typing import Any, Literal

@@ -6,11 +6,11 @@ On each batch, a client fits its personal model near its copy of the global mode
 towards it; the server averages the copies.
 
 Differences from the paper: as in the official code, the personal model continues from the last batch and starts each
-round at the server's model. Clients are weighted by size; equally in the paper (``weighting="uniform"``). Clients do
-``work.epochs`` epochs, not R batches. Absent clients do nothing; in Algorithm 1 and the code all clients train, and a
-sample of them is averaged. The code adds 0.001 times the personal model to its gradient; here weight decay applies to
-the copy. A client of the federation that was never sampled is tested with the initial model; a new client, before it
-trains, with the server's.
+round at the server's model. Clients are weighted by size; equally in the paper (``weighting="uniform"``). R is
+``work.local_steps``; with epochs it depends on a client's size. Absent clients do nothing; in Algorithm 1 and the code
+all clients train, and a sample of them is averaged. The code adds 0.001 times the personal model to its gradient; here
+weight decay applies to the copy. A client of the federation that was never sampled is tested with the initial model; a
+new client, before it trains, with the server's.
 """
 
 import jax

@@ -16,6 +16,7 @@ from jax import Array
 from fljax import tree
 from fljax.choices import Natural
 from fljax.client.objectives import Loss, training_loss
+from fljax.client.steps import whole_epochs
 from fljax.models.calling import check_free
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Combining, Weighting, averaging, mean, method, only
@@ -57,6 +58,7 @@ def pflda(
         head_first: the own head is fitted before the body and the shared head, not after.
     """
     check_free(model, "pflda", SHARED)
+    epochs = whole_epochs(work, "PFL-DA")
     body, own = model.layers[:-1], model.layers[-1]
     loss = training_loss(model)
 
@@ -65,7 +67,7 @@ def pflda(
         return params | {SHARED: params[own]}
 
     def local(hyper: PFLDAHyper, start: ModelTable, cohort: Cohort) -> Trained:
-        body_phase = Phase((own,), work.epochs, under_shared_head(loss, own))
+        body_phase = Phase((own,), epochs, under_shared_head(loss, own))
         head_phase = Phase((*body, SHARED), head_epochs, near_shared_head(loss, own, hyper.lam), (), HEAD_PHASE)
         phases = (head_phase, body_phase) if head_first else (body_phase, head_phase)
         return train_in_phases(hyper, start, cohort, work, phases)

@@ -56,7 +56,7 @@ def robust_cfl(
     def begin(key: Key, hyper: RobustCFLHyper, data: ClientData) -> Clusters:
         key_model, key_train, key_cluster = jax.random.split(key, 3)
         # 1. Every client solves its local problem and sends w_i.
-        solve = work._replace(epochs=solve_epochs)
+        solve = work.for_epochs(solve_epochs)
         solved = train_beforehand(key_train, hyper, model.init(key_model), data, model, solve)
         # 2. The server clusters the w_i around robust centers.
         clustering = robust_kmeans(

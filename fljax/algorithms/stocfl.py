@@ -78,7 +78,7 @@ def stocfl(
     def begin(key: Key, hyper: StoCFLHyper, data: ClientData) -> Clusters:
         key_model, key_train = jax.random.split(key)
         theta, n_clients = model.init(key_model), data.n_clients
-        pretrained = train_beforehand(key_train, hyper, theta, data, model, work._replace(epochs=anchor_epochs))
+        pretrained = train_beforehand(key_train, hyper, theta, data, model, work.for_epochs(anchor_epochs))
         psi = tree.trainable(tree.subtract(pretrained.params, tree.broadcast(theta, n_clients)))
         centers = tree.broadcast(tree.side_by_side(theta=theta, omega=theta), n_clients)
         return Clusters(centers, jnp.arange(n_clients, dtype=jnp.int32), Known(psi, jnp.zeros(n_clients, bool)))

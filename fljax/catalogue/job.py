@@ -119,20 +119,22 @@ class RunSettings(NamedTuple):
 class WorkSettings(NamedTuple):
     """The local work of each method.
 
-    epochs: passes over its own data that a client makes in a round.
+    epochs: passes over its own data that a client makes in a round; None: local_steps instead.
     batch_size: examples per step; None: all examples of the client (B = infinity in FedAvg's paper).
     at_once: number of clients trained side by side; None: the best for the device.
     optimizer: optimiser of the clients; only sgd has momentum. optax.NAME is one of optax (optax.lion), ./mine.py:name
         your own.
     drop_last: an epoch leaves out its last batch if that is smaller, as PyTorch's DataLoader with drop_last=True;
         clients with fewer examples than a batch take no step.
+    local_steps: local steps of each client in a round, whatever its size, instead of epochs.
     """
 
-    epochs: Positive = 5
+    epochs: Positive | None = 5
     batch_size: Positive | None = 32
     at_once: Positive | None = None
     optimizer: Literal["sgd", "adam", "adamw"] | str = "sgd"
     drop_last: bool = False
+    local_steps: Positive | None = None
 
 
 class SweepSettings(NamedTuple):
@@ -158,4 +160,6 @@ class SweepSettings(NamedTuple):
     resume: bool = False
 
 
+STEPS = ("lr", "lr_decay", "momentum", "weight_decay")
+"""Hyperparameters of the clients' optimiser, which most methods have: those of `fljax.numbers.LocalHyper`."""
 RUN, WORK, SWEEP = map(parameters, (RunSettings, WorkSettings, SweepSettings))

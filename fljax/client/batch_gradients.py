@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax import tree
-from fljax.client.local import batch_rows, n_batches, shuffled
 from fljax.client.map import map_clients
+from fljax.client.minibatches import batch_rows, n_batches, shuffled
 from fljax.client.objectives import Loss
 from fljax.data.federation import minibatch
 from fljax.types import ClientData, Examples, Key, ModelTable, Params, Stacked

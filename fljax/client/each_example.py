@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from fljax.client.batching import BATCH_SIZE, batching
-from fljax.client.local import batch_rows
 from fljax.client.map import map_clients
+from fljax.client.minibatches import batch_rows
 from fljax.data.federation import minibatch
 from fljax.types import Batch, ClientData, Examples, ModelTable, Params, Stacked
 

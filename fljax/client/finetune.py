@@ -10,8 +10,9 @@ from jax import Array, lax
 from fljax import tree
 from fljax.argument_kinds import checked_kinds
 from fljax.choices import Natural, Positive
-from fljax.client.local import batch_rows, n_batches, sgd_step, shuffled, train_clients
+from fljax.client.local import sgd_step, train_clients
 from fljax.client.map import map_clients
+from fljax.client.minibatches import batch_rows, n_batches, shuffled
 from fljax.client.objectives import Loss, check_loss
 from fljax.data.federation import minibatch
 from fljax.keys import descend

@@ -9,8 +9,8 @@ from jax import Array, lax
 from fljax import tree
 from fljax.argument_kinds import checked_kinds
 from fljax.choices import Positive
-from fljax.client.local import batch_rows, n_batches
 from fljax.client.map import map_clients
+from fljax.client.minibatches import batch_rows, n_batches
 from fljax.client.objectives import Loss, check_loss, check_result
 from fljax.data.federation import minibatch
 from fljax.types import ClientData, Examples, Key, ModelTable, Params, Stacked, Trained, Work

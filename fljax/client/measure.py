@@ -9,8 +9,8 @@ from jax import Array, lax
 from fljax import tree
 from fljax.argument_kinds import checked_kinds
 from fljax.client.batching import BATCH_SIZE, batching
-from fljax.client.local import batch_rows
 from fljax.client.map import check_rows, map_clients, over_devices
+from fljax.client.minibatches import batch_rows
 from fljax.client.objectives import checked_losses
 from fljax.data.federation import minibatch
 from fljax.types import Batch, ClientData, Examples, Model, ModelTable, Params, Stacked

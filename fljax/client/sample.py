@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from fljax.argument_kinds import checked_kinds
 from fljax.choices import Positive
-from fljax.client.local import shuffled
+from fljax.client.minibatches import shuffled
 from fljax.types import ClientData, Key
 
 

@@ -129,8 +129,8 @@ def minibatch(pool: Examples, rows: Array, weight: Array) -> Batch:
     """Rows of the pool as a batch: ``x = pixels / 255`` for a uint8 pool, unchanged for a float32 or int32 pool.
 
     ``rows`` and ``weight`` share any shape ``(batch,)`` or more. Rows of weight 0 are gathered like the others, so
-    point them at examples of the same client (`fljax.client.local.batch_rows` does): batch statistics then see only
-    this client's examples.
+    point them at examples of the same client (`fljax.client.minibatches.batch_rows` does): batch statistics then see
+    only this client's examples.
     """
     return Batch(as_inputs(pool.x[rows]), pool.y[rows], weight)
 

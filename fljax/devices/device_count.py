@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fljax.client.steps import passes_of
 from fljax.data.federation import minibatch
 from fljax.devices.mesh import Device, may_use_fewer
 from fljax.devices.program_cost import Cost, cost_of
@@ -55,8 +56,8 @@ def enough_devices(
     n_devices_before = next(iter(begun), None)
     if n_devices_before is not None and n_devices_before <= len(devices):
         return devices[:n_devices_before]
-    epochs = [1 if work is None else work.epochs for work in works]
-    trained, tested = participation * float(np.mean(epochs)), 1 / evaluate_every
+    n_passes = [1.0 if work is None else passes_of(work, np.asarray(federation.train.size)) for work in works]
+    trained, tested = participation * float(np.mean(n_passes)), 1 / evaluate_every
     tested *= several_models if federation.test.is_common else 1
     seconds = n_rounds * seconds_of_work(model, federation, trained, tested)
     return None if seconds * (1 - 1 / len(devices)) > _SECONDS_OF_A_MESH else devices[:1]

@@ -68,7 +68,7 @@ def with_stragglers(job: Job, sampling: Sampling, work: Work) -> Sampling:
     """
     rate, least = job.run.stragglers, job.run.least_effort
     if rate is not None:
-        return stragglers(sampling, rate, least=least, epochs=work.epochs if work.epochs > 1 else None)
+        return stragglers(sampling, rate, least=least, epochs=work.epochs if work.epochs != 1 else None)
     if least:
         raise ValueError(f"--least-effort {least}: there are no stragglers; give --stragglers, such as 0.5, too")
     return sampling

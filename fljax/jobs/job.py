@@ -65,8 +65,24 @@ class Job(NamedTuple):
 
     def with_setting(self, full: str, value: Any) -> "Job":
         """The job with one setting changed."""
-        section, _, name = full.rpartition(".")
-        return self._replace(settings=self.settings | {section: self.settings[section] | {name: value}})
+        section = full.rpartition(".")[0]
+        values = {one.rpartition(".")[2]: new for one, new in one_length({full: value}, self.schema).items()}
+        return self._replace(settings=self.settings | {section: self.settings[section] | values})
+
+
+def one_length(values: dict[str, Any], schema: Schema) -> dict[str, Any]:
+    """Full name -> value, with None for the other of a method's epochs and local steps where one of them is given."""
+    others = {
+        other: None
+        for full, value in values.items()
+        for section, _, name in [full.rpartition(".")]
+        if value is not None and name in _LENGTHS and schema[section].get(name) == WORK[name]
+        for other in [path(section, _LENGTHS[name])]
+    }
+    return others | values
+
+
+_LENGTHS = {"epochs": "local_steps", "local_steps": "epochs"}
 
 
 def read_job(arguments: Sequence[str], own: Section = RUN, command: str = "run") -> Job:
@@ -102,7 +118,7 @@ def job_of(layers: Sequence[Layer], own: Section, reader: Reader | None = None) 
     used_layers = [*relevant(layers, own, schema)]
     for i, layer in enumerate(used_layers):
         with naming_file(layers, i):
-            values |= read_layer(layer, schema, reader or read_value)
+            values |= one_length(read_layer(layer, schema, reader or read_value), schema)
     # If a folder is resumed, a setting that its methods or parts no longer have means another run, which is an error.
     reports_unused = "algorithm" in own and last(layers[-1:], "config") is not None
     for section, parameters in schema.items():

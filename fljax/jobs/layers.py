@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fljax.catalogue.entries import entry
 from fljax.catalogue.file_words import short_name
-from fljax.catalogue.job import RUN, WORK
+from fljax.catalogue.job import RUN, STEPS, WORK
 from fljax.jobs.chains import spelled_out
 from fljax.jobs.kinds import KINDS, RESULTS, begun_by, check_kind, check_made, made_by
 from fljax.jobs.main_job import MAIN_JOB, numbers_of_main_job, own_defaults
@@ -17,8 +17,6 @@ MAY_CHANGE = ("rounds", "patience", "algorithm", "data_folder", "new_client_roun
 """Settings that may change when a results folder is resumed."""
 MAY_BE_MORE = ("seeds", "baseline", "measure")
 """Further such settings of a comparison."""
-STEPS = ("lr", "lr_decay", "momentum", "weight_decay")
-"""Hyperparameters of the clients' optimiser, which most methods have: those of `fljax.numbers.LocalHyper`."""
 
 
 def read_layers(arguments: Sequence[str], command: str, methods: Sequence[str] = ()) -> list[Layer]:

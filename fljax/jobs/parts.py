@@ -16,7 +16,7 @@ from fljax.catalogue.parameters import parameters
 from fljax.catalogue.words import written
 from fljax.checks.network import check_takes
 from fljax.choices import MOST
-from fljax.client.local import n_batches
+from fljax.client.minibatches import n_batches
 from fljax.data.datasets import load
 from fljax.data.federation import n_classes
 from fljax.data.holdout import hold_out_clients
@@ -160,6 +160,6 @@ def _check_steps(job: Job, federation: Federation) -> None:
     longest = np.asarray(federation.train.size, np.int64).max()
     for section in job.methods:
         epochs, batches = job.settings[section]["epochs"], n_batches(longest, job.settings[section]["batch_size"])
-        if epochs * batches > MOST:
+        if epochs is not None and epochs * batches > MOST:
             text = f"of {batches} batches each; choose at most {MOST // batches}"
             raise ValueError(f"--{written(section)}.epochs {epochs}: {text}")

@@ -85,7 +85,7 @@ def slips(job: Job, size: np.ndarray) -> list[str]:
     whole_bodies = [
         method
         for method, settings in job.of_methods.items()
-        if settings.get("body_epochs") == settings.get("epochs", -1)
+        if "body_epochs" in settings and settings["body_epochs"] == settings["epochs"]
     ]
     if whole_bodies:
         text = "with --body-epochs equal to --epochs, heads are trained only before tests"

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from fljax.catalogue.entries import entry, names
-from fljax.catalogue.job import PARTS
+from fljax.catalogue.job import PARTS, STEPS
 from fljax.catalogue.words import words_of, written
 from fljax.jobs.settings import RECORD, UNSET
 
-OF_METHODS = ("lr", "lr_decay", "momentum", "weight_decay", "epochs", "batch_size", "optimizer", "n_clusters")
+OF_METHODS = (*STEPS, "epochs", "local_steps", "batch_size", "optimizer", "n_clusters")
 """Settings of methods that a comparison should keep equal, and whose differences are easily overlooked."""
 OF_TEXT = ("text_column", "text_words", "text_length")
 OF_FEATURES = ("feature_column", "category_column", "ignored_column", "fill", *OF_TEXT)

@@ -11,8 +11,8 @@ from jax import Array, lax
 from fljax.checks.arguments import check_count
 from fljax.checks.network import check_predicts
 from fljax.client.batching import batching
-from fljax.client.local import batch_rows
 from fljax.client.map import map_clients
+from fljax.client.minibatches import batch_rows
 from fljax.data.federation import minibatch
 from fljax.data.labels import check_classes
 from fljax.metrics.evaluate import check_given, matched

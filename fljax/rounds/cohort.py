@@ -9,8 +9,8 @@ from jax import Array
 from jax.extend.core import get_opaque_trace_state
 
 from fljax.client.finetune import client_keys
-from fljax.client.local import steps_taken
 from fljax.client.map import AtHome
+from fljax.client.steps import steps_taken
 from fljax.data.federation import select
 from fljax.keys import descend, uniforms
 from fljax.placement import n_client_devices, whole

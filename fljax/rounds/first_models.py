@@ -114,7 +114,7 @@ def first_models(model: Model, work: Work, n_clusters: int, alone_epochs: int | 
     check_not_private(
         work, "with alone_epochs clients also train before the first round, and epsilon counts rounds only"
     )
-    alone = work._replace(epochs=alone_epochs)
+    alone = work.for_epochs(alone_epochs)
     return lambda key, hyper, data: farthest_models(key, hyper, model, alone, n_clusters, data)
 
 

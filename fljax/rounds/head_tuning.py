@@ -63,7 +63,7 @@ def head_tuned(deploy: Deploy, model: Model, work: Work, ft_epochs: Natural) -> 
             return batch_mean(model.loss(logits, y[batch.x]), batch.weight), head
 
         optimizer = tuning_optimizer(hyper, work)
-        ft_work, models = work._replace(epochs=ft_epochs, terms=()), tree.stacked(initial)
+        ft_work, models = work.for_epochs(ft_epochs)._replace(terms=()), tree.stacked(initial)
         start = tree.own({model.layers[-1]: models[model.layers[-1]]})
         trained = train_clients(
             client_keys(key, data), start, indexed, on_features, optimizer, ft_work, features, data.pool.y[data.index]

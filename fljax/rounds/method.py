@@ -14,7 +14,7 @@ from jax import Array
 from fljax.argument_kinds import check_own_kind
 from fljax.choices import check_choices, check_kind, is_hashable, plain
 from fljax.client.augment import augmented
-from fljax.client.local import check_work
+from fljax.client.steps import check_work
 from fljax.data.federation import as_inputs
 from fljax.models.calling import check_model
 from fljax.numbers import NO_HYPER, LocalHyper, hyper, is_hyper, joined, numbers_of

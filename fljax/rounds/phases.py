@@ -37,7 +37,7 @@ def train_in_phases(hyper: Any, start: ModelTable, cohort: Cohort, work: Work, p
         phase_cohort = cohort
         if phase.drawn_from is not None:
             phase_cohort = cohort._replace(key=keys_for(cohort, phase.drawn_from))
-        phase_work = work._replace(epochs=phase.epochs)
+        phase_work = work.for_epochs(phase.epochs)
         result = train(hyper, trained.params, phase_cohort, phase.loss, phase_work, *phase.rows, frozen=phase.frozen)
         mean_loss = trained.loss + phase.epochs / total * result.loss
         trained = Trained(result.params, mean_loss, trained.ok & result.ok)

@@ -42,7 +42,7 @@ def tuned(deploy: Deploy, loss: Loss, work: Work, ft_epochs: Natural, frozen: tu
 
     def deploy_tuned(key: Key, hyper: TunedHyper, state: State, data: ClientData) -> ModelTable:
         optimizer = frozen_optimizer(tuning_optimizer(hyper, work), frozen)
-        initial, tuning_work = deploy(key, hyper, state, data), work._replace(epochs=ft_epochs)
+        initial, tuning_work = deploy(key, hyper, state, data), work.for_epochs(ft_epochs)
         return fine_tune(key, initial, data, frozen_loss(loss, frozen), optimizer, tuning_work)
 
     return deploy_tuned

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array, lax
 from jax.sharding import Mesh
 
-from fljax.client.local import batches_per_epoch, n_batches
+from fljax.client.steps import batches_per_epoch, n_steps
 from fljax.devices.memory import check_fits, check_traced, n_bytes, n_host_devices
 from fljax.devices.mesh import replicated, shapes, to_copy
 from fljax.devices.program_cost import Cost, cost_of
@@ -21,7 +21,7 @@ from fljax.folder.checkpoint import standing_of
 from fljax.placement import on_device, whole
 from fljax.rounds.sampling import Draw
 from fljax.run.one_round import as_traced, first_state, is_due, run_round, shapes_of_state
-from fljax.types import Algorithm, ClientData, Federation, Key, Metrics, State
+from fljax.types import Algorithm, ClientData, Federation, Key, Metrics, State, Work
 
 MOST_ROUNDS = 64
 """Rounds in the largest chunk."""
@@ -191,9 +191,9 @@ def _first_shapes(algorithm: Algorithm, numbers: Numbers) -> Any:
 
 def round_cost(jaxpr: Any, algorithm: Algorithm, size: Array) -> Cost:
     """The cost of one round of a traced `run_chunk` on one device, for clients of ``size`` (clients,) examples."""
-    work = algorithm.about.work
-    batches = n_batches(np.asarray(size), 32) if work is None else batches_per_epoch(np.asarray(size), work)
-    trips = float(batches.mean())
+    work = algorithm.about.work or Work(1, 32)
+    of_a_loop = n_steps if work.epochs is None else batches_per_epoch
+    trips = float(of_a_loop(np.asarray(size), work).mean())
     cost = cost_of(jaxpr, max(trips, 1.0))
     # The loop over rounds is not one over batches.
     return Cost(cost.equations, *(part / max(trips, 1.0) for part in cost[1:]))

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fljax.client.local import n_steps
+from fljax.client.steps import n_steps
 from fljax.devices.programs import options_of
 from fljax.rounds.clock.named import Clock, ClockedRun
 from fljax.rounds.memory import remembering

@@ -75,12 +75,12 @@ def sums_of_examples(federation: Federation) -> dict[str, int]:
 def static_choices(algorithm: Algorithm) -> dict[str, Any]:
     """The method's name, its static choices, its local work and its network, as the algorithm states them.
 
-    ``at_once`` is not included, because it does not change results, nor ``drop_last`` unless it is chosen, which older
-    runs do not have; bricks are part of the name.
+    ``at_once`` is not included, because it does not change results, nor ``drop_last`` and ``local_steps`` unless they
+    are chosen, which older runs do not have; bricks are part of the name.
     """
     about = algorithm.about
     work = {} if about.work is None else about.work._asdict()
-    left_out = {"at_once"} if work.get("drop_last") else {"at_once", "drop_last"}
+    left_out = {"at_once", *(name for name in ("drop_last", "local_steps") if not work.get(name))}
     return {
         "algorithm": about.name or f"{algorithm.round.__module__}.{algorithm.round.__qualname__}",
         **{f"choice.{name}": _short(value) for name, value in about.choices},

@@ -11,9 +11,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fljax import tree
 from fljax.checks.arguments import fields_of, whole
-from fljax.client.local import n_steps
 from fljax.client.map import AT_ONCE, MANY
 from fljax.client.objectives import training_loss
+from fljax.client.steps import n_steps
 from fljax.data.federation import minibatch
 from fljax.devices.memory import n_bytes, peak
 from fljax.devices.mesh import Device, over_devices, replicated, shapes

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from fljax.client.steps import whole_epochs
 from fljax.numbers import as_dict, numbers_of, replace
 from fljax.ranges import check_number
 from fljax.rounds.named_samplings import drawn_share
@@ -70,7 +71,8 @@ def mechanism(hyper: Any, sampling: Sampling, work: Work | None) -> Mechanism | 
 
     Raises:
         ValueError: the method is private, and the sampling chooses clients by their losses, now or remembered; or its
-            noise is correlated over more rounds than the sampling separates a client's rounds by.
+            noise is correlated over more rounds than the sampling separates a client's rounds by; or local work is a
+            number of steps, so that nobody knows how often an example is used.
     """
     if not isinstance(hyper, PrivacyHyper):
         return None
@@ -94,7 +96,7 @@ def mechanism(hyper: Any, sampling: Sampling, work: Work | None) -> Mechanism | 
         rate = drawn_share(dict(sampling.about)["participation"]) if sampling.is_independent else 1.0
         return Mechanism("noise_multiplier", rate, 1, once_in)
     if "example_noise" in numbers:
-        return Mechanism("example_noise", 1.0, work.epochs if work else 1, once_in)
+        return Mechanism("example_noise", 1.0, whole_epochs(work, "epsilon") if work else 1, once_in)
     return None
 
 

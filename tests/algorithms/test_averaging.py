@@ -22,7 +22,7 @@ from fljax.algorithms.perfedavg import after_step, perfedavg
 from fljax.client import proximal, training_loss
 from fljax.client.finetune import adapt
 from fljax.client.gradient import client_gradients
-from fljax.client.local import shuffled
+from fljax.client.minibatches import shuffled
 from fljax.client.objectives import shifted
 from fljax.data.federation import minibatch
 from fljax.data.synthetic import linear_groups

@@ -17,7 +17,7 @@ from fljax.algorithms.fedcac import fedcac, mixing_weights, most_sensitive, over
 from fljax.algorithms.fedntd import fedntd, not_true_distilled
 from fljax.algorithms.fedpac import estimates, fedpac
 from fljax.algorithms.fedrep import HEAD_PHASE
-from fljax.client.local import shuffled
+from fljax.client.minibatches import shuffled
 from fljax.rounds.joining import everyone
 from fljax.run.one_round import as_traced, split_key
 from fljax.types import Batch, Work

@@ -14,7 +14,7 @@ from fljax.algorithms.fedadmm import fedadmm
 from fljax.algorithms.feddyn import feddyn
 from fljax.algorithms.fednova import fednova, step_mass
 from fljax.algorithms.scaffold import scaffold
-from fljax.client.local import n_steps
+from fljax.client.steps import n_steps
 from fljax.data.synthetic import linear_groups
 from fljax.rounds.cohort import sample_cohort
 from fljax.run.one_round import as_traced

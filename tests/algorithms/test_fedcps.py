@@ -29,7 +29,7 @@ from fljax.algorithms.fedprox import fedprox
 from fljax.algorithms.ifca import ifca
 from fljax.client import cross_loss, train_clients, training_loss
 from fljax.client.batch_gradients import gradient_variance
-from fljax.client.local import shuffled
+from fljax.client.minibatches import shuffled
 from fljax.client.objectives import proximal_per_client
 from fljax.client.sample import fresh_examples
 from fljax.data.synthetic import linear_groups

@@ -23,7 +23,7 @@ from fljax.algorithms.fesem import fesem
 from fljax.algorithms.hypcluster import hypcluster
 from fljax.algorithms.ifca import ifca
 from fljax.algorithms.lg_fedavg import lg_fedavg
-from fljax.client.local import shuffled
+from fljax.client.minibatches import shuffled
 from fljax.rounds.cohort import sample_cohort
 from fljax.run.one_round import as_traced, split_key
 from fljax.types import Work

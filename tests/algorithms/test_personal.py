@@ -18,7 +18,7 @@ from fljax.algorithms.fedala import fedala, mixture_fit
 from fljax.algorithms.fml import fml, mutual
 from fljax.algorithms.pfedme import pfedme
 from fljax.algorithms.superfed import SHARE, superfed
-from fljax.client.local import shuffled
+from fljax.client.minibatches import shuffled
 from fljax.data.synthetic import linear_groups
 from fljax.run.one_round import as_traced, split_key
 from fljax.types import Batch, Work

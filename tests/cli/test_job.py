@@ -6,12 +6,14 @@ import warnings
 import jax
 import numpy as np
 import pytest
+import tomli_w
 from jax.errors import JaxRuntimeError
 
 from fljax.algorithms import ALGORITHMS, compose
 from fljax.catalogue.entries import entry, names
 from fljax.cli import correctable
 from fljax.jobs.assemble import make_algorithm, make_sampling, split_section
+from fljax.jobs.config import as_toml
 from fljax.jobs.job import read_job
 from fljax.jobs.parts import make_model, make_parts
 from fljax.jobs.remarks import noises, slips
@@ -197,6 +199,8 @@ def test_what_is_wrong_in_a_file_is_said_with_its_name(tmp_path, text, message):
         ("--sampling fixed --ids 0 99", "client 99 participates but there are 12 clients"),
         ("--sampling table --rows", "rows name no client"),
         ("--sampling fixed --ids 0 --participation 0.5", "--sampling fixed decides who participates"),
+        ("--epochs 2 --local-steps 3", "epochs=2 and local_steps=3 of work"),
+        ("--epochs None", "epochs=None and local_steps=None of work"),
         ("--hidden 2000000000", "out of memory (two copies of --model mlp need"),
     ],
 )
@@ -366,6 +370,20 @@ def test_a_body_that_has_all_epochs_leaves_none_for_the_head():
     assert slips_of("--epochs", "1", "--batch-size", "8") == [
         "fedrep: with --body-epochs equal to --epochs, heads are trained only before tests"
     ]
+
+
+def test_a_round_is_as_long_as_the_last_word_for_it_says(tmp_path):
+    """Of epochs and local steps the one that is given last counts, in a file, in arguments and in an outer loop."""
+    length_of = lambda job, name: tuple(job.settings[name][field] for field in ("epochs", "local_steps"))  # noqa: E731
+    job = read_job(["--algorithm", "fedavg", "fedcps", "--local-steps", "20"])  # FedCPS has an epoch of its own
+    assert [length_of(job, name) for name in ("fedavg", "fedcps")] == [(None, 20)] * 2
+    assert slips(job, np.full(10, 100)) == []
+    assert length_of(job.with_setting("fedavg.epochs", 2), "fedavg") == (2, None)
+    assert length_of(job.with_setting("fedavg.lr", 0.2), "fedavg") == (None, 20)
+    file = tmp_path / "job.toml"
+    file.write_text(tomli_w.dumps(as_toml(job)), encoding="utf-8")
+    assert read_job(["--config", str(file)]).of_methods == job.of_methods
+    assert length_of(read_job(["--config", str(file), "--epochs", "3"]), "fedavg") == (3, None)
 
 
 def test_noise_for_a_target_follows_from_the_clients_number():

@@ -16,7 +16,9 @@ from fljax import tree
 from fljax.algorithms.fedavg import fedavg
 from fljax.client import Elementwise, local_optimizer, proximal, train_clients, training_loss
 from fljax.client.gradient import client_gradients
-from fljax.client.local import batch_rows, n_steps, shuffled, useful_steps
+from fljax.client.local import useful_steps
+from fljax.client.minibatches import batch_rows, shuffled
+from fljax.client.steps import n_steps, passes_of
 from fljax.data.datasets import load
 from fljax.data.partition import PARTITIONS
 from fljax.devices.mesh import over_devices
@@ -65,7 +67,7 @@ def trainer(model, work, lr=0.1, momentum=None, mu=None):
 def batches_of_client(key, data, i, work):
     """The batches of client i, as the library draws them, without the filling."""
     batches, size = [], np.asarray(data.size)[i]
-    for key_epoch in jax.random.split(key, work.epochs):
+    for key_epoch in jax.random.split(key, work.epochs or work.local_steps):
         order = order_of(jax.random.split(key_epoch)[0], np.asarray(data.index)[i], size)
         for step in range(-(-int(size) // work.batch_size)):
             rows, weight = rows_of(order, size, np.int32(step), work.batch_size)
@@ -73,7 +75,7 @@ def batches_of_client(key, data, i, work):
             if work.drop_last and len(rows) < work.batch_size:
                 continue
             batches.append((np.asarray(data.pool.x, np.float64)[rows], np.asarray(data.pool.y)[rows]))
-    return batches
+    return batches[: work.local_steps]
 
 
 @pytest.mark.parametrize(("momentum", "drop_last"), [(None, False), (0.9, False), (None, True)])
@@ -85,6 +87,39 @@ def test_equals_numpy(key, model, ragged, momentum, drop_last):
         expected = oracle.local_sgd(as_float64(start_params(model, key)), batches, 0.1, momentum or 0.0)
         chex.assert_trees_all_close(row(trained.params, i), expected, rtol=1e-5, atol=1e-6)
     assert trained.ok.all()
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_local_steps_are_as_many_for_all_clients(key, model, ragged, drop_last):
+    """Five steps of clients with one to five batches, or without any: whole passes, and one that ends halfway."""
+    work, keys = Work(epochs=None, batch_size=4, drop_last=drop_last, local_steps=5), keys_of(key)
+    trained = trainer(model, work)(keys, start_params(model, key), ragged)
+    n_taken = []
+    for i in range(5):
+        batches, params, total = batches_of_client(keys[i], ragged, i, work), as_float64(start_params(model, key)), 0.0
+        for x, y in batches:
+            total += oracle.training_loss(params, x, y) * len(y)
+            params = oracle.local_sgd(params, [(x, y)], 0.1)
+        chex.assert_trees_all_close(row(trained.params, i), params, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(trained.loss[i], total / max(sum(len(y) for _, y in batches), 1), rtol=1e-5)
+        n_taken.append(len(batches))
+    assert set(n_taken) == ({0, 5} if drop_last else {5})
+    np.testing.assert_array_equal(n_steps(ragged.size, work), n_taken)
+
+
+def test_as_many_local_steps_as_epochs_have_are_the_same_training(key, model, ragged):
+    """All clients have the batches of one size, so that both end together; half the work ends halfway."""
+    alike, start = ragged._replace(size=jnp.full(5, 7)), tree.everyone(start_params(model, key), 5)
+    index = jnp.arange(35, dtype=jnp.int32).reshape(5, 7) % ragged.pool.y.shape[0]
+
+    @partial(jax.jit, static_argnums=0)
+    def train(work, effort):
+        data, loss = alike._replace(index=index), training_loss(model)
+        return train_clients(keys_of(key), start, data, loss, optax.sgd(0.1, 0.9), work, effort=effort)
+
+    for effort in (None, jnp.asarray([0.1, 0.5, 0.6, 0.9, 1.0])):
+        of_epochs, of_steps = (train(work, effort) for work in (Work(3, 4), Work(None, 4, 2, local_steps=6)))
+        chex.assert_trees_all_close(of_steps, of_epochs, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -155,6 +190,15 @@ def test_steps_are_the_clients_own():
     np.testing.assert_array_equal(n_steps(sizes, Work(epochs=3, batch_size=4)), [0, 3, 3, 6, 15])
     np.testing.assert_array_equal(n_steps(sizes, Work(epochs=3, batch_size=None)), [0, 3, 3, 3, 3])
     np.testing.assert_array_equal(n_steps(sizes, Work(epochs=3, batch_size=4, drop_last=True)), [0, 0, 3, 3, 15])
+    np.testing.assert_array_equal(n_steps(sizes, Work(None, 4, local_steps=7)), [0, 7, 7, 7, 7])
+    np.testing.assert_array_equal(n_steps(sizes, Work(None, 4, drop_last=True, local_steps=7)), [0, 0, 7, 7, 7])
+
+
+def test_passes_are_the_uses_of_an_example():
+    sizes = np.asarray([0, 4, 8])
+    assert passes_of(Work(3, 4), sizes) == 3
+    assert passes_of(Work(None, 4, local_steps=6), sizes) == (6 * 4 + 6 * 4) / 12
+    assert passes_of(Work(None, None, local_steps=6), sizes) == 6
 
 
 def test_a_part_of_the_work_is_of_whole_batches_if_others_are_dropped(key, model, ragged):
@@ -326,7 +370,7 @@ def test_a_batch_without_a_size_has_as_many_places_as_the_longest_client():
     np.testing.assert_array_equal(weight, [1, 1, 1, 0, 0, 0, 0])
 
 
-@pytest.mark.parametrize("field", ["epochs", "batch_size", "at_once"])
+@pytest.mark.parametrize("field", ["epochs", "batch_size", "at_once", "local_steps"])
 @pytest.mark.parametrize("value", [0, -1, 1.5])
 def test_work_out_of_range_is_refused(key, model, ragged, field, value):
     work = Work(1, 4)._replace(**{field: value})
@@ -341,11 +385,20 @@ def test_work_out_of_range_is_refused(key, model, ragged, field, value):
     [
         (Work(1, 4, drop_last=1), "drop_last=1 of work is neither True nor False"),
         (Work(1, None, drop_last=True), "drop_last=True has no effect with batch_size=None"),
+        (Work(1, 4, local_steps=2), "epochs=1 and local_steps=2 of work: .*; give one, and None for the other"),
+        (Work(None, 4), "epochs=None and local_steps=None of work"),
     ],
 )
-def test_a_last_batch_is_dropped_or_not(model, work, message):
+def test_work_that_contradicts_itself_is_refused(model, work, message):
     with pytest.raises(ValueError, match=message):
         fedavg(model, work)
+
+
+@pytest.mark.parametrize("method", [fljax.fedrep, fljax.pflda, fljax.fedpac])
+def test_methods_of_phases_count_epochs(model, method):
+    with pytest.raises(ValueError, match=r"local_steps=2: \S+ counts epochs; give a number of epochs instead"):
+        method(model, Work(None, 4, local_steps=2))
+    assert method(model, Work(None, 4, local_steps=2).for_epochs(3)).about.work == Work(3, 4)
 
 
 def test_clients_that_all_lack_a_batch_are_refused(model):

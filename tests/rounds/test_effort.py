@@ -14,7 +14,7 @@ from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.fednova import fednova
 from fljax.algorithms.scaffold import scaffold
 from fljax.client import train_clients
-from fljax.client.local import steps_taken
+from fljax.client.steps import steps_taken
 from fljax.numbers import LocalHyper
 from fljax.rounds import averaging, clock, partial_work, poisson, stragglers, uniform
 from fljax.run.clocked import clocked

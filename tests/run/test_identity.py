@@ -58,11 +58,13 @@ def differing(a, b):
     return {name for name in a.keys() | b.keys() if a.get(name) != b.get(name)}
 
 
-def test_dropped_batches_are_told_if_chosen_as_older_runs_lack_them(identity):
+def test_younger_choices_of_the_work_are_told_if_chosen_as_older_runs_lack_them(identity):
     model = mlp((4, 4, 1), (6,), 4)
     dropped = identity(model, work=WORK._replace(drop_last=True))
     assert differing(identity(model), dropped) == {"work.drop_last"}
-    assert "work.drop_last" not in identity(model)
+    counted = identity(model, work=WORK._replace(epochs=None, local_steps=3))
+    assert differing(identity(model), counted) == {"work.epochs", "work.local_steps"}
+    assert not {"work.drop_last", "work.local_steps"} & set(identity(model))
 
 
 def test_equal_runs_have_one_identity(identity, federation):

@@ -131,6 +131,8 @@ def test_an_example_is_met_once_an_epoch():
     epsilon_by_round = epsilons(DPSGDHyper(example_noise=4.0), poisson(0.2), WORK, 2)
     expected = rdp.RdpAccountant(list(ORDERS)).compose(composed(1.0, 4.0, 6)).get_epsilon(1e-5)
     np.testing.assert_allclose(epsilon_by_round[-1], expected, rtol=1e-5)
+    with pytest.raises(ValueError, match=r"local_steps=9: epsilon counts epochs"):
+        epsilons(DPSGDHyper(example_noise=4.0), poisson(0.2), Work(None, 8, local_steps=9), 2)
 
 
 @pytest.mark.parametrize("hyper_class", [ClientDPHyper, DPSGDHyper])

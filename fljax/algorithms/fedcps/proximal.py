@@ -156,5 +156,5 @@ def training(
         inputs = jnp.stack([key_free, cohort.key]), jnp.stack([no_lambda, lam])
         trained, (drift, away) = lax.scan(lambda _, row: near(work, *row), empty, inputs)
         return trained, away, drift
-    drift = no_lambda if key_free is None else near(work._replace(epochs=1), key_free, no_lambda)[1]
+    drift = no_lambda if key_free is None else near(work.for_epochs(1), key_free, no_lambda)[1]
     return *near(work, cohort.key, lam), drift

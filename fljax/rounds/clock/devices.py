@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from fljax.argument_kinds import checked_kinds
 from fljax.choices import Positive, Seed
-from fljax.client.local import n_steps
+from fljax.client.steps import n_steps
 from fljax.data.own.csv_files import opened
 from fljax.files import as_path, naming
 from fljax.ranges import real
