@@ -175,7 +175,19 @@ def _table(rows: tuple[tuple[int, ...], ...]) -> Sampling:
         r = round % len(rows)
         return jnp.asarray(filled)[r], jnp.asarray(is_in_row)[r]
 
-    return Sampling(draw, n_places, (("sampling", "table"), ("rows", rows)))
+    once_in, separation = rests(rows)
+    return Sampling(draw, n_places, (("sampling", "table"), ("rows", rows)), once_in=once_in, separation=separation)
+
+
+def rests(rows: Sequence[Sequence[int]]) -> tuple[int, int]:
+    """The largest `Sampling.once_in` and `Sampling.separation` that a table promises, whose rows are repeated."""
+    turns: dict[int, list[int]] = {}
+    for r, row in enumerate(rows):
+        for i in row:
+            turns.setdefault(i, []).append(r)
+    # A client may come for the (j + 1)-th time in round t if t >= once_in * j; after many rounds, j is its share of t.
+    once_in = min(t // j for turn in turns.values() for j, t in enumerate([*turn[1:], len(rows)], 1))
+    return once_in, min(int(np.diff([*turn, turn[0] + len(rows)]).min()) for turn in turns.values())
 
 
 SAMPLINGS: dict[str, Callable[..., Sampling]] = {

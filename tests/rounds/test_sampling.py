@@ -202,6 +202,19 @@ def test_places_of_a_poisson_cohort_do_not_grow_with_the_federation():
     assert poisson(1.0).of(50).size == 50
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_table_states_how_far_apart_the_rounds_of_a_client_are(seed):
+    """Against counting over many repetitions of the rows."""
+    rng = np.random.default_rng(seed)
+    rows = [rng.choice(4, rng.integers(0, 3), replace=False).tolist() for _ in range(rng.integers(1, 7))]
+    sampling = table([*rows, [0]])
+    is_in = np.array([[i in row for i in range(4)] for row in [*rows, [0]]] * 60)
+    counts, n_rounds = is_in.cumsum(axis=0), np.arange(1, len(is_in) + 1)[:, None]
+    kept = [b for b in range(1, 61) if (counts <= -(-n_rounds // b)).all()]
+    gaps = np.concatenate([np.diff(np.flatnonzero(column)) for column in is_in.T])
+    assert (sampling.once_in, sampling.separation) == (max(kept), gaps.min())
+
+
 def test_fixed_clients_and_tables_are_taken_at_their_word(key, federation):
     ids, active = ids_of(fixed((7, 2, 5)), key, federation, 3)
     np.testing.assert_array_equal(ids, [[2, 5, 7]] * 3)

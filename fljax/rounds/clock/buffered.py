@@ -41,7 +41,8 @@ class Schedule(NamedTuple):
     @property
     def sampling(self) -> Sampling:
         """The sampling of its cohorts: a round is a version."""
-        return table(self.ids)._replace(timing=Timing(ends=self.ends))
+        # Who finishes when depends on who else is there: without a client, the others would come in other rounds.
+        return table(self.ids)._replace(timing=Timing(ends=self.ends), once_in=1, separation=1)
 
     @property
     def oldest(self) -> int:
