@@ -10,6 +10,7 @@ import numpy as np
 from fljax.client.steps import n_steps
 from fljax.devices.programs import options_of
 from fljax.rounds.clock.named import Clock, ClockedRun
+from fljax.rounds.clock.waiting import with_asking
 from fljax.rounds.memory import remembering
 from fljax.rounds.sampling import Sampling
 from fljax.run.one_round import as_traced, run_round, split_key
@@ -22,7 +23,8 @@ def clocked(
 ) -> tuple[Algorithm, Sampling]:
     """The method and the sampling of a run under a clock; unchanged without a clock.
 
-    A client's round is the download, the local steps that follow from epochs and batch size, and the upload. The
+    A client's round is the download, the local steps that follow from epochs and batch size, and the upload. Clients
+    that are asked for their loss download the model then, before the round; all participants are among them. The
     traffic is the average of a participant in the second round, because some methods send more in the first. A method
     that trains two models in a round is timed as if it trained one.
 
@@ -54,9 +56,14 @@ def clocked(
         devices = clock.profile.of(n_clients)
     ((down, up),) = _traffic(algorithm, [hyper], federation, sampling)  # its errors concern the method
     with naming(f"--clock {clock.name}"):
-        seconds = devices.seconds(federation.train, work, down, up)
+        seconds = devices.seconds(federation.train, work, 0 if sampling.by_loss else down, up)
         steps = tuple(map(int, n_steps(np.asarray(federation.train.size), work)))
-        return clock.start(ClockedRun(algorithm, sampling, devices, tuple(map(float, seconds)), steps, n_rounds, seed))
+        run = ClockedRun(algorithm, sampling, devices, tuple(map(float, seconds)), steps, n_rounds, seed)
+        algorithm, timed = clock.start(run)
+        if not sampling.by_loss:
+            return algorithm, timed
+        examples = dict(sampling.about).get("examples")
+        return algorithm, with_asking(timed, devices.asking(federation.train, work, down, examples))
 
 
 def check_alike(

@@ -21,6 +21,7 @@ from fljax.rounds.memory import remembering, without_memory
 from fljax.rounds.named_samplings import sampling_of
 from fljax.rounds.round_metrics import check_clusters
 from fljax.rounds.sampling import Draw, Sampling
+from fljax.rounds.timing import OF_SECONDS
 from fljax.run.one_round import as_traced, is_due, run_round, split_key
 from fljax.run.privacy import epsilons, with_target
 from fljax.types import Algorithm, Federation, Key, Metrics, State
@@ -95,7 +96,7 @@ def simulate(
             metrics["ari"] = jnp.asarray(ari_of_rounds(labelled, truth))
     epsilon = epsilons(hyper, draw.sampling, algorithm.about.work, n_rounds)
     if draw.sampling.timing is not None and not is_traced:
-        names = [name for name in ("ids", "active", "n_missing") if name in metrics]
+        names = [name for name in OF_SECONDS if name in metrics]
         seconds = draw.sampling.timing.of_rounds(0, gathered({name: metrics[name] for name in names}))
         metrics["simulated_seconds"] = jnp.asarray(seconds, jnp.float32)
     state = without_memory(state)

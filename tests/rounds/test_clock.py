@@ -26,6 +26,7 @@ from fljax.rounds.clock import (
     round_seconds,
     tiers,
     wait_for_all,
+    with_asking,
     with_availability,
     with_deadline,
 )
@@ -247,6 +248,10 @@ def test_seconds_of_rounds_by_hand():
         (Timing(ends=(3.0, 4.0, 9.0)), [5, 3]),  # the third round, and the first again
     ):
         np.testing.assert_array_equal(timing.of_rounds(2, metrics), expected)
+        # Three clients are asked, of whom one is absent, or one twice; the end of an asynchronous round is known.
+        asked = metrics | {"candidates": np.asarray([[2, 0, -1], [3, 1, 1]])}
+        until = timing._replace(asking=(10.0, 20.0, 40.0, 5.0)).of_rounds(2, asked)
+        np.testing.assert_array_equal(until, np.add(expected, 0 if timing.ends else [40, 20]))
     for sampling in (
         over_selection(with_deadline(uniform(0.5), seconds, 5.0), seconds, 2),
         with_deadline(over_selection(uniform(0.5), seconds, 2), seconds, 5),
@@ -305,6 +310,34 @@ def test_a_clock_counts_what_a_sampling_with_a_memory_is_sent(averaging, federat
     of_a_number = np.subtract(*(devices.seconds(federation.train, Work(1, 8), 0, n) for n in (1, 0)))
     assert (of_a_number > 0).all()
     np.testing.assert_allclose(np.subtract(*seconds[::-1]), of_a_number, rtol=1e-3)
+
+
+def test_a_round_begins_when_all_that_are_asked_have_answered(averaging, federation):
+    """A candidate downloads the model, passes four examples through it, and sends a number."""
+    clock, hyper, sampling = CLOCKS["wait"](up=1e3, spread=1.0), fljax.fedavg.Hyper(lr=0.2), power_of_choice(1 / 3)
+    asked, of_four = (
+        clocked(averaging, hyper, s, clock, federation, 5)[1].timing
+        for s in (sampling, power_of_choice(1 / 3, examples=4))
+    )
+    slow, size, n = drawn_devices(9, up=1e3, spread=1.0), np.asarray(federation.train.size), 16 * 4 + 4
+    batches, speed, up, down = -(-size // 8), *(np.asarray(row) for row in slow[:3])
+    np.testing.assert_allclose(asked.seconds, batches / speed + 4 * (n + 1) / up)  # the loss is one more number
+    np.testing.assert_allclose(asked.asking, batches / 3 / speed + 4 * n / down + 4 / up)
+    np.testing.assert_allclose(of_four.asking, np.minimum(4 / size, 1) * batches / 3 / speed + 4 * n / down + 4 / up)
+    metrics = {"ids": [[0, 1]], "active": [[True, True]], "candidates": [[0, 1, 2]]}
+    seconds = round_seconds(metrics, asked.seconds, asking=asked.asking)
+    np.testing.assert_allclose(seconds, max(asked.asking[:3]) + max(asked.seconds[:2]))
+
+
+@pytest.mark.parametrize(
+    ("sampling", "lacking"),
+    [(wait_for_all(uniform(), [1.0, 2.0]), "does not ask clients for losses"), (power_of_choice(), "has no clock")],
+)
+def test_only_a_clock_of_a_sampling_that_asks_counts_asking(sampling, lacking):
+    with pytest.raises(ValueError, match=lacking):
+        with_asking(sampling, [1.0, 2.0])
+    with pytest.raises(ValueError, match="asking: 3 numbers for 2 clients"):
+        with_asking(wait_for_all(power_of_choice(), [1.0, 2.0]), [1.0, 2.0, 3.0]).of(2)
 
 
 def test_a_number_that_changes_what_is_sent_changes_the_times_of_a_sweep(averaging, federation):

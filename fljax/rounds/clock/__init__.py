@@ -2,8 +2,8 @@
 
 ``devices.seconds(data, work, n_floats)`` returns the seconds of each client's round. Samplings of synchronous rounds:
 `wait_for_all`, `with_deadline`, `partial_by_deadline` (late clients send what they have done), `over_selection`,
-`tiers`; `with_availability`: each client is available with a probability. `asynchronous` and `buffered` make
-asynchronous rounds.
+`tiers`; `with_availability`: each client is available with a probability; `with_asking`: the time in which clients are
+asked for their losses. `asynchronous` and `buffered` make asynchronous rounds.
 """
 
 from fljax.rounds.clock.buffered import BufferHyper, Schedule, asynchronous, buffered
@@ -14,6 +14,7 @@ from fljax.rounds.clock.waiting import (
     round_seconds,
     tiers,
     wait_for_all,
+    with_asking,
     with_availability,
     with_deadline,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "round_seconds",
     "tiers",
     "wait_for_all",
+    "with_asking",
     "with_availability",
     "with_deadline",
 ]

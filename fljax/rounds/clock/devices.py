@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from fljax.argument_kinds import checked_kinds
 from fljax.choices import Positive, Seed
+from fljax.client.minibatches import n_batches
 from fljax.client.steps import n_steps
 from fljax.data.own.csv_files import opened
 from fljax.files import as_path, naming
@@ -53,11 +54,34 @@ class Devices(NamedTuple):
         Raises:
             ValueError: there are more or fewer devices than clients.
         """
+        n_up = n_floats if n_back is None else n_back
+        return self._seconds(n_steps(self._sizes(data), work), n_floats, n_up)
+
+    def asking(self, data: ClientData, work: Work, n_floats: float, examples: int | None = None) -> np.ndarray:
+        """Seconds in which a client receives a model, computes its loss and sends that, (clients,) float64.
+
+        A forward pass takes a third of a local step.
+
+        Args:
+            data: the clients' training rows.
+            work: local work, whose batches are those of a step.
+            n_floats: floats down, such as the metric ``downlink``.
+            examples: number of its examples on which a client computes its loss; None: all.
+
+        Raises:
+            ValueError: there are more or fewer devices than clients.
+        """
+        size = self._sizes(data)
+        share = 1.0 if examples is None else np.minimum(examples / np.maximum(size, 1), 1.0)
+        return self._seconds(share * n_batches(size, work.batch_size) / 3, n_floats, 1)
+
+    def _sizes(self, data: ClientData) -> np.ndarray:
         size = np.asarray(data.size, np.int64)
         if len(size) != len(self.speed):
             raise ValueError(f"{len(self.speed)} devices for {len(size)} clients; give one per client")
-        steps = n_steps(size, work)
-        n_up = n_floats if n_back is None else n_back
+        return size
+
+    def _seconds(self, steps: np.ndarray, n_floats: float, n_up: float) -> np.ndarray:
         return (
             steps / np.asarray(self.speed)
             + BYTES_A_FLOAT * n_floats / np.asarray(self.down)

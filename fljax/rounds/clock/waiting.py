@@ -153,6 +153,31 @@ _ANSWER = 0x616E7377
 
 
 @checked_kinds
+def with_asking(sampling: Sampling, seconds: ArrayLike) -> Sampling:
+    """``sampling`` with rounds that begin when all clients that are asked for their loss have answered.
+
+    Those that participate have received their model then: give the clock the seconds of a round without the download.
+
+    Args:
+        sampling: one by losses with a clock, such as ``wait_for_all(power_of_choice(0.1), seconds)``.
+        seconds: (clients,) until a client that is asked has answered, as `Devices.asking`.
+
+    Raises:
+        ValueError: the sampling does not ask clients or has no clock, or a run has more or fewer clients.
+    """
+    if not sampling.by_loss or sampling.timing is None:
+        lacking = "does not ask clients for losses" if not sampling.by_loss else "has no clock"
+        raise ValueError(f"sampling={sampling} {lacking}; give one by losses, such as wait_for_all(power_of_choice())")
+    return _with_asking(sampling, seconds_of_clients(seconds))
+
+
+@cache
+def _with_asking(sampling: Sampling, seconds: tuple[float, ...]) -> Sampling:
+    timing = (sampling.timing or Timing())._replace(asking=seconds)
+    return for_each_client("asking", seconds, sampling._replace(timing=timing))
+
+
+@checked_kinds
 def over_selection(sampling: Sampling, seconds: ArrayLike, count: Positive) -> Sampling:
     """``sampling`` samples more clients than needed, and the first ``count`` to finish count (over-selection).
 
@@ -216,12 +241,17 @@ def _tiers(seconds: tuple[float, ...], n_tiers: int, n_participants: int) -> Sam
     return for_each_client("seconds", seconds, Sampling(draw, lambda n_clients: n_participants, about, Timing(seconds)))
 
 
-def round_seconds(metrics: Mapping[str, Any], seconds: ArrayLike, deadline: float | None = None) -> np.ndarray:
+def round_seconds(
+    metrics: Mapping[str, Any], seconds: ArrayLike, deadline: float | None = None, asking: ArrayLike | None = None
+) -> np.ndarray:
     """Simulated seconds of each round of a run, (rounds,): those of the slowest client that counted.
 
     Args:
-        metrics: of the run, with ``ids`` and ``active``, and ``n_missing`` if not all places were sampled.
+        metrics: of the run, with ``ids`` and ``active``, ``n_missing`` if not all places were sampled, and
+            ``candidates`` if clients were asked.
         seconds: (clients,) of each client's round.
         deadline: a round with an unfinished client lasts until then; None: no deadline.
+        asking: (clients,) until a client that is asked for its loss has answered; None: asking takes no time.
     """
-    return Timing(seconds_of_clients(seconds), deadline).of_rounds(0, metrics)
+    timing = Timing(seconds_of_clients(seconds), deadline, asking=() if asking is None else seconds_of_clients(asking))
+    return timing.of_rounds(0, metrics)

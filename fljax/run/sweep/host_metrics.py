@@ -8,9 +8,10 @@ import numpy as np
 from fljax.metrics.agreement import ari_of_rounds, truth_of
 from fljax.metrics.churn import churn_of_rounds
 from fljax.rounds.sampling import Sampling
+from fljax.rounds.timing import OF_SECONDS
 from fljax.types import Federation
 
-OF_ROUNDS = ("ids", "active", "label", "n_missing", "diverged")
+OF_ROUNDS = (*OF_SECONDS, "label", "diverged")
 """The metrics from which they are computed."""
 
 
