@@ -120,6 +120,7 @@ def test_a_round_waits_for_those_who_were_asked_alone(averaging, federation, key
         for asked_in_round, in_time_in_round in zip(asked_clients, clients_in_time, strict=True)
     ]
     np.testing.assert_array_equal(metrics["n_missing"], n_missing)
+    assert "n_missing" not in metrics_without_deadline  # which nobody would read
     slowest = [max((seconds[i] for i in in_time_in_round), default=0) for in_time_in_round in clients_in_time]
     np.testing.assert_allclose(sampling_with_deadline.timing.of_rounds(0, metrics), np.where(n_missing, 5.5, slowest))
     assert dropout or 0 in n_missing
