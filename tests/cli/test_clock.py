@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 
 import fljax as library
+from fljax.jobs.assemble import with_stragglers
+from fljax.jobs.job import read_job
+from fljax.rounds import uniform
+from fljax.types import Work
 
 TINY = ("--rounds", "3", "--partition.n-clients", "6", "--epochs", "1", "--participation", "0.5")
 TINY += ("--model", "logistic_regression")
@@ -95,6 +99,12 @@ def test_clocks_that_do_not_fit_are_one_line(refused, words, message):
     Path("zero.csv").write_text("speed,up,down\n" + "1,1,1\n0,1,1\n" + "1,1,1\n" * 4)
     Path("few.csv").write_text("speed,up,down\n1,1,1\n1,1,1\n")
     assert message in refused("run", *TINY, "--algorithm", "fedavg", *words)
+
+
+def test_stragglers_of_several_epochs_do_whole_ones():
+    job = read_job(["--stragglers", "0.5"])
+    abouts = [dict(with_stragglers(job, uniform(), Work(epochs, 8)).about) for epochs in (1, 2, 4)]
+    assert [about["whole_epochs"] for about in abouts] == [None, 2, 4]
 
 
 @pytest.mark.slow

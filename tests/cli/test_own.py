@@ -670,6 +670,17 @@ def test_a_file_that_is_changed_within_a_second_is_read_anew(tmp_path, monkeypat
         assert dict(find("sampling", f"{path}:half").about)["participation"] == rate
 
 
+def test_what_code_of_ones_own_does_is_not_known_by_its_name(federation):
+    """Nor what attackers and fast clients do by theirs, for it depends on the clients."""
+    job = read_job([])
+    texts = [program_text("fedavg", job.with_setting("score", scores), federation) for scores in ((), ("auc",))]
+    assert texts[0] != texts[1]
+    assert None not in texts
+    own = {name: "./mine.py:own" for name in ("model", "sampling", "fedavg.optimizer")}
+    for name, value in (own | {"score": ("auc", "./mine.py:own"), "attack": "alie", "clock": "wait"}).items():
+        assert program_text("fedavg", job.with_setting(name, value), federation) is None, name
+
+
 def test_a_brick_of_ones_own_runs_and_a_changed_one_is_another_method(fljax, own_file, refused):
     method = "fedavg+./mine.py:fainter"
     options = ("--algorithm", method, "--faint", "0.25", "--partition", "iid", "--model", "logistic_regression")

@@ -214,6 +214,15 @@ def test_what_cannot_be_swept_is_refused_in_one_line(refused, arguments, message
     assert message in refused("sweep", *arguments)
 
 
+@pytest.mark.parametrize("name", ["new_clients", "patience", "validate"])
+def test_what_a_sweep_does_not_have_may_be_named_with_its_default(name):
+    """As a file of settings may do, that `fljax run` reads too."""
+    option, default = f"--{name.replace('_', '-')}", "False" if name == "validate" else "None"
+    assert list(read_sweep(["--lr", "0.1", "0.2", option, default]).axes) == ["lr"]
+    with pytest.raises(ValueError, match=rf"^{option} (1|true): "):
+        read_sweep([option, "true" if name == "validate" else "1"])
+
+
 @pytest.mark.parametrize("options", [("--lr", "1e37", "1e38"), ("--outer.lr", "1e38", "--seeds", "2")])
 def test_a_sweep_whose_points_all_diverged_is_written_too(fljax, drawn, options):
     status, out, err = fljax("sweep", *SMALL, *options, "--folder", "x")

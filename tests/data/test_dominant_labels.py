@@ -95,6 +95,8 @@ def test_validation_images_of_a_client_are_not_its_training_images():
 def test_one_client_cannot_have_more_of_a_class_than_there_is():
     with pytest.raises(ValueError, match=r"class . has 5000 examples and one client asks for 5600; lower the examples"):
         partition.dominant_label_groups(*cifar10(), 20, beta=0.8, examples=7000)
+    with pytest.raises(ValueError, match="class 1 has 1 examples and all clients ask for 2"):  # class 0 has enough
+        take(np.random.default_rng(0), np.array([0, 0, 1]), np.ones((2, 2), int))
 
 
 def test_what_does_not_divide_goes_to_a_class_that_has_more():

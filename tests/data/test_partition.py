@@ -171,6 +171,12 @@ def test_numbers_of_numpy_are_numbers(make_examples):
     np.testing.assert_array_equal(federation.train.index, expected.train.index)
 
 
+def test_an_image_of_each_class_is_enough(make_examples):
+    """Ten images of ten classes, for two clients of five classes: of each client, one image is for test."""
+    federation = partition.few_shot(*make_examples(8, 2), 2, val_fraction=0.0)
+    np.testing.assert_array_equal([federation.train.size, federation.test.size], [[4, 4], [1, 1]])
+
+
 @pytest.mark.parametrize("name", [name for name in PARTITIONS if name != "natural"])
 def test_arrays_are_no_pools(make_examples, name):
     train, test = make_examples()

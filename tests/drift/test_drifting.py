@@ -198,11 +198,17 @@ def test_attackers_attack_in_every_stage(federation, model):
         assert are_equal(examples(of_round, "train", 0), examples(at(drifting_federation, round), "train", 0))
 
 
+@pytest.mark.parametrize("in_halves", [False, True])
 @pytest.mark.parametrize("start", [0, 1])
-def test_attackers_that_move_keep_their_poisoned_examples(start):
+def test_attackers_that_move_keep_their_poisoned_examples(start, in_halves):
+    """In a round that is one function, and in one whose halves bricks may come between."""
     drifting_federation = drifting(linear_groups(6, 2, examples=24, ragged=0.8, seed=5), move(share=1.0, start=1))
-    returns_data = fljax.fedavg(MODEL, WORK)._replace(
-        exchange=None, round=lambda key, hyper, state, cohort: cohort.data
+    method = fljax.fedavg(MODEL, WORK)
+    halves = method.exchange._replace(send=lambda *given: given[-1].data, receive=lambda *given: given[-1])
+    returns_data = (
+        method._replace(exchange=halves, round=halves.round)
+        if in_halves
+        else method._replace(exchange=None, round=lambda key, hyper, state, cohort: cohort.data)
     )
     attacked_run = attacked(returns_data, drifting_federation, label_flip(ids=(0, 1), start=start))
     of_round = at(attacked_run.federation, 1)

@@ -115,7 +115,8 @@ def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch, number):
 )
 def test_network_disks_whose_locks_stay_local_are_refused(tmp_path, monkeypatch, kind, options, refused):
     table = tmp_path / "mounts"
-    table.write_text(f"/dev/a / ext4 rw 0 0\nserver:/x {tmp_path} {kind} {options} 0 0\n")
+    elsewhere = f"server:/y {tmp_path}/there nfs rw,nolock 0 0\nserver:/z /mnt nfs rw,nolock 0 0\n"
+    table.write_text(f"/dev/a / ext4 rw 0 0\nserver:/x {tmp_path} {kind} {options} 0 0\n{elsewhere}")
     monkeypatch.setattr(writer, "_MOUNTS", table)
     if refused:
         with pytest.raises(ValueError, match="on a network disk mounted with"), only_writer(tmp_path):

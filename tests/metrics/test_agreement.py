@@ -10,12 +10,14 @@ from sklearn.metrics import adjusted_rand_score
 
 import fljax
 from fljax.drift.stages import at
+from fljax.folder.resume import Begun
 from fljax.metrics.agreement import Truth, ari_of_rounds, truth_of
 from fljax.metrics.churn import churn_of_rounds
 from fljax.rounds.named_samplings import uniform
+from fljax.run.record import Record
 from fljax.run.sweep import search
 from fljax.run.together import Runs, train_together
-from fljax.types import Rows, Stages
+from fljax.types import Rows, Stages, State
 
 N, ROUNDS, BEGINS = 9, 12, np.array([0, 5, 8])
 
@@ -56,11 +58,13 @@ def test_ari_is_of_the_labels_that_clients_last_reported(reported, truth):
 
 def test_ari_in_chunks_is_the_same(reported, truth):
     expected, labels, chunks = ari_of_rounds(reported, truth), None, []
+    record = Record(None, {}, Begun(State((), ()), 0, None, N), None, None, truth=truth)  # that of a run
     for first, stop in ((0, 1), (1, 6), (6, 9), (9, ROUNDS)):
         chunk, before = {name: value[first:stop] for name, value in reported.items()}, copy.copy(labels)
         chunks.append(ari_of_rounds(chunk, truth, first, labels))
         np.testing.assert_array_equal(labels, before)  # which the churn is told from then
         labels = churn_of_rounds(chunk, N, labels)[1]
+        np.testing.assert_array_equal(record.took(chunk)["ari"], chunks[-1])
     np.testing.assert_array_equal(np.concatenate(chunks), expected)
 
 

@@ -12,7 +12,7 @@ import fljax
 from fljax import tree
 from fljax.attacks import attacked, label_flip
 from fljax.models import mlp
-from fljax.numbers import joined
+from fljax.numbers import check_numbers, joined
 from fljax.rounds import fixed, poisson, power_of_choice, table, uniform
 from fljax.rounds.averaging import ReceivedModels
 from fljax.rounds.clock import (
@@ -80,10 +80,9 @@ def test_speeds_are_drawn_about_their_medians_or_read_and_none_is_zero(tmp_path)
 SECONDS = (5.0, 1.0, 4.0, 2.0, 3.0, 9.0)
 
 
-def participants(sampling, round=0):
-    ids, is_active = sampling.draw(
-        jax.random.key(round), jnp.int32(round), jnp.ones(6, jnp.int32), sampling.n_places(6)
-    )
+def participants(sampling, round=0, n_clients=6):
+    size, n_places = jnp.ones(n_clients, jnp.int32), sampling.n_places(n_clients)
+    ids, is_active = sampling.draw(jax.random.key(round), jnp.int32(round), size, n_places)
     is_active = is_active if sampling.cut is None else sampling.cut(ids, is_active)
     return np.asarray(ids)[np.asarray(is_active)]
 
@@ -122,6 +121,7 @@ def test_a_round_waits_for_those_who_were_asked_alone(averaging, federation, key
         for asked_in_round, in_time_in_round in zip(asked_clients, clients_in_time, strict=True)
     ]
     np.testing.assert_array_equal(metrics["n_missing"], n_missing)
+    assert "n_missing" not in metrics_without_deadline  # which nobody would read
     slowest = [max((seconds[i] for i in in_time_in_round), default=0) for in_time_in_round in clients_in_time]
     np.testing.assert_allclose(sampling_with_deadline.timing.of_rounds(0, metrics), np.where(n_missing, 5.5, slowest))
     assert dropout or 0 in n_missing
@@ -198,6 +198,8 @@ def test_clients_answer_as_often_as_their_devices_say(tmp_path):
 def test_tiers_take_clients_of_like_speed():
     drawn_tiers = {tuple(participants(tiers(SECONDS, 3, 2), r)) for r in range(30)}
     assert drawn_tiers == {(1, 3), (2, 4), (0, 5)}
+    two_speeds = tiers(np.tile([1.0, 2.0], 20), 4, 10)  # of equal ones, those of lower ids are together
+    assert tuple(participants(two_speeds, n_clients=40)) in {tuple(range(i, i + 20, 2)) for i in (0, 20, 1, 21)}
     with pytest.raises(ValueError, match="n_participants=3 of 6 clients in 3 tiers; choose 1 to 2"):
         tiers(SECONDS, 3, 3)
 
@@ -390,6 +392,7 @@ def test_stale_updates_are_damped_and_added_to_the_present_model_as_numpy_does(a
     )
     Hyper, hyper = joined(fljax.fedavg.Hyper, BufferHyper), fljax.fedavg.Hyper(lr=0.2)
     hypers = Hyper(lr=np.full(3, 0.2, np.float32), share=share, damping=damping)
+    check_numbers(hypers, stacked=True)  # they are in their ranges
     fixed_state = jax.device_get(jitted(fixed_algorithm.init)(key, hyper, federation.train))
     state = jax.tree.map(lambda leaf: np.stack([leaf] * 3), fixed_state)
     receive = jax.jit(jax.vmap(swept_algorithm.round, (None, 0, 0, None)))

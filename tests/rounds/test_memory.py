@@ -19,7 +19,7 @@ from fljax.metrics.cost import traffic_of_clients
 from fljax.rounds import Sampling, SamplingMemory, least_recent, oort, power_of_choice, uniform
 from fljax.rounds.clock import wait_for_all, with_availability, with_deadline
 from fljax.rounds.cohort import cohort_of
-from fljax.rounds.memory import memory_of, remembering, without_memory
+from fljax.rounds.memory import Seen, memory_of, remembering, updated, without_memory
 from fljax.rounds.sampling import Draw
 from fljax.run.identity import run_identity
 from fljax.run.one_round import as_traced, first_state, round_keys, run_round
@@ -288,6 +288,15 @@ def test_a_search_in_a_folder_is_resumed_with_its_memories(key, federation, aver
     assert kept.sum() == 1
     np.testing.assert_array_equal(halved.metrics["ids"][kept], whole.metrics["ids"][kept])
     assert (whole.metrics["ids"][kept] != whole.metrics["ids"][~kept]).any()
+
+
+def test_over_devices_the_losses_are_seen():
+    """They reach the memory as a function, which is no array that devices hold parts of."""
+    ids, losses = jnp.arange(4, dtype=jnp.int32), jnp.arange(4.0)
+    seen = Seen(jnp.int32(0), ids, ids < 3, ids, losses, losses, mean_of=lambda f: f(losses))
+    with over_devices(jax.devices()[:2]):
+        memory = jax.jit(lambda: updated(OWN.memory, nothing_seen(4), seen))()
+    np.testing.assert_array_equal(memory["squares"], [0, 1, 4, -1])
 
 
 @pytest.mark.slow

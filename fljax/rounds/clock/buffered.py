@@ -78,8 +78,7 @@ def asynchronous(
     idle, version, time = set(range(n_clients)), 0, 0.0
     while True:
         waiting = sorted(idle - {i for i, _ in finished})
-        n_free = min(concurrency - len(training), len(waiting))
-        for i in rng.permutation(waiting)[:n_free]:
+        for i in rng.permutation(waiting)[: concurrency - len(training)]:
             idle.remove(int(i))
             heapq.heappush(training, (time + seconds[i], int(i), version))
         time = training[0][0]
