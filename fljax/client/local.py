@@ -118,9 +118,6 @@ def _train_client(
     own: tuple[Any, ...],
     effort: Array | None,
 ) -> Trained:
-    def keys_of_pass(number: Array) -> Key:
-        return descend(key, number, np.arange(2))  # for the order of its examples, and for its steps
-
     def step(order: Array, key_step: Key, i: Array, carry: tuple) -> tuple:
         params, optimizer_state, total = carry
         rows, weight = batch_rows(order, size, i, work.batch_size)
@@ -129,17 +126,6 @@ def _train_client(
             transposed_loss, optimizer, params, optimizer_state, batch, jax.random.fold_in(key_step, i), own
         )
         return params, optimizer_state, total + (value * weight.sum()).astype(jnp.float32)
-
-    def epoch(number: Array, carry: tuple, n_taken: Array) -> tuple:
-        key_order, key_step = keys_of_pass(number)
-        order = shuffled(key_order, index, size)
-        return lax.fori_loop(0, n_taken, partial(step, order, key_step), carry)
-
-    def counted_step(i: Array, carry: tuple) -> tuple:
-        number, place = jnp.divmod(i, jnp.maximum(batches_per_epoch(size, work), 1))
-        key_order, key_step = keys_of_pass(number)
-        order = lax.cond(place == 0, lambda: shuffled(key_order, index, size), lambda: carry[0])
-        return order, step(order, key_step, place, carry[1])
 
     def transposed_loss(params: Params, *arguments: Any) -> tuple[Array, Params]:
         return loss(_transposed(params, is_transposed), *arguments)
@@ -150,40 +136,55 @@ def _train_client(
     is_transposed = tree.join_statistics(is_transposed, jax.tree.map(lambda leaf: False, statistics))
     begin = _transposed(start, is_transposed)
     carry = (begin, optimizer.init(tree.trainable(begin)), jnp.float32(0))
-    n_taken = steps_taken(size, work, effort)
-    if work.epochs is None:  # one loop: clients side by side step together, however long their passes are
-        params, _, total = lax.fori_loop(0, n_taken, counted_step, (index, carry))[1]
-    elif effort is None:
-        per_pass = batches_per_epoch(size, work)
-        params, _, total = lax.scan(lambda c, i: (epoch(i, c, per_pass), None), carry, jnp.arange(work.epochs))[0]
-    else:
-        params, _, total = _part_of_epochs(epoch, carry, size, work, n_taken)
+    (params, _, total), n_processed = _after_steps(step, carry, key, index, size, work, effort)
     params = _transposed(params, is_transposed)
-    mean_loss = total / jnp.maximum(_n_processed(size, work, n_taken), 1).astype(jnp.float32)
+    mean_loss = total / jnp.maximum(n_processed, 1).astype(jnp.float32)
     # Concatenated: checking each leaf separately would take two or three kernels per leaf.
     is_ok = jnp.concatenate([jnp.isfinite(leaf).reshape(-1) for leaf in jax.tree.leaves((params, total))]).all()
     return Trained(tree.where(is_ok, params, start), mean_loss, is_ok)
 
 
-def _part_of_epochs(
-    epoch: Callable[[Array, tuple, Array], tuple], carry: tuple, size: Array, work: Work, n_taken: Array
-) -> tuple:
-    """``carry`` after the first ``n_taken`` steps of all epochs."""
-    per_pass = batches_per_epoch(size, work)
+def _after_steps(
+    step: Callable[[Array, Key, Array, tuple], tuple],
+    carry: tuple,
+    key: Key,
+    index: Array,
+    size: Array,
+    work: Work,
+    effort: Array | None,
+) -> tuple[tuple, Array]:
+    """``carry`` after a client's local steps, and the number of examples in them, (): one counts once in each pass.
+
+    A step is ``step(order, key, i, carry)``, for batch i of a pass over the examples in this order.
+    """
+    per_pass, n_taken = batches_per_epoch(size, work), steps_taken(size, work, effort)
     divisor = jnp.maximum(per_pass, 1)
+
+    def keys_of_pass(number: Array) -> Key:
+        return descend(key, number, np.arange(2))  # for the order of its examples, and for its steps
+
+    def epoch(number: Array, carry: tuple, n: Array) -> tuple:
+        key_order, key_step = keys_of_pass(number)
+        return lax.fori_loop(0, n, partial(step, shuffled(key_order, index, size), key_step), carry)
 
     def part(number: Array, carry: tuple) -> tuple:
         return epoch(number, carry, jnp.minimum(per_pass, n_taken - number * divisor))
 
-    return lax.fori_loop(0, -(-n_taken // divisor), part, carry)
+    def counted_step(i: Array, ordered: tuple[Array, tuple]) -> tuple[Array, tuple]:
+        number, place = i // divisor, i % divisor
+        key_order, key_step = keys_of_pass(number)
+        order = lax.cond(place == 0, lambda: shuffled(key_order, index, size), lambda: ordered[0])
+        return order, step(order, key_step, place, ordered[1])
 
-
-def _n_processed(size: Array, work: Work, n_taken: Array) -> Array:
-    """Number of examples in ``n_taken`` steps, (); an example counts once in each pass."""
-    per_pass = batches_per_epoch(size, work)
+    if work.epochs is None:  # one loop: clients side by side step together, however long their passes are
+        carry = lax.fori_loop(0, n_taken, counted_step, (index, carry))[1]
+    elif effort is None:
+        carry = lax.scan(lambda c, i: (epoch(i, c, per_pass), None), carry, jnp.arange(work.epochs))[0]
+    else:
+        carry = lax.fori_loop(0, -(-n_taken // divisor), part, carry)
     in_pass = per_pass * work.batch_size if work.drop_last and work.batch_size is not None else size
-    n_passes, n_more = jnp.divmod(n_taken, jnp.maximum(per_pass, 1))
-    return n_passes * in_pass + n_more * (work.batch_size or 0)  # a truncated pass has full batches
+    # A truncated pass has full batches.
+    return carry, n_taken // divisor * in_pass + n_taken % divisor * (work.batch_size or 0)
 
 
 def _is_narrow(leaf: Array) -> bool:
