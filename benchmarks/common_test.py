@@ -46,7 +46,8 @@ def line(name: str, repeats: int) -> str:
 
     tables = {"a row each": common.with_own_rows(), "one row": common}
     sides = {table: partial(accuracies, data) for table, data in tables.items()}
-    np.testing.assert_allclose(*(np.asarray(test()) for test in sides.values()), atol=1e-6)
+    own, common_row = (np.asarray(test()) for test in sides.values())
+    np.testing.assert_allclose(own, common_row, atol=1e-6)
     seconds = alternate(sides, repeats, time.process_time)
     text = ", ".join(f"{table} {1e3 * statistics.median(spent):.1f} ms" for table, spent in seconds.items())
     return f"{text}, ratio {ratio(seconds['a row each'], seconds['one row']):.2g}"

@@ -180,7 +180,8 @@ def processor(
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        text = process.stdout.read() if process.stdout else ""
+        text = process.stdout.read()
+        process.stdout.close()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != (REFUSED if refused else 0):

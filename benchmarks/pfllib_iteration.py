@@ -43,7 +43,7 @@ class Loop:
         self.model = nn.Sequential(
             *(nn.Conv2d(1, 32, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 5), nn.ReLU(), nn.MaxPool2d(2)),
             *(nn.Flatten(), nn.Linear(1024, 512), nn.ReLU(), nn.Linear(512, pfllib.N_CLASSES)),
-        ).to(memory_format=torch.channels_last)
+        ).to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         self.accuracy = 0.0
 
     @staticmethod
@@ -104,7 +104,7 @@ def main() -> int:
 
         def ours(algorithm: fljax.Algorithm = algorithm, placed: Any = placed) -> None:
             with over_devices():
-                jax.block_until_ready(fljax.simulate(algorithm, *placed, 1))
+                jax.block_until_ready(fljax.simulate(algorithm, *placed, n_rounds=1))
 
         began = time.perf_counter()
         ours()

@@ -11,7 +11,7 @@ import optax
 from fljax.catalogue.job import RUN
 from fljax.devices.mesh import over_devices, use_all_cores
 from fljax.devices.programs import compiler_for, options_of
-from fljax.jobs.assemble import devices_of, make_algorithm, make_sampling
+from fljax.jobs.assemble import devices_of, make_algorithm
 from fljax.jobs.job import read_job
 from fljax.jobs.parts import make_model, make_parts
 from fljax.run.chunk import MOST_ROUNDS, on_devices, round_cost, run_chunk
@@ -25,10 +25,10 @@ def of_the_main_job(methods: Sequence[str]) -> dict[str, Callable[[], Any]]:
     use_all_cores()
     job = read_job(["--algorithm", *methods], RUN)
     federation, _ = make_parts(job)
-    model, draw = make_model(job, federation), make_sampling(job).of(len(federation.train.size))
+    model, n_clients = make_model(job, federation), len(federation.train.size)
     compilers = {}
     for name in job.methods:
-        algorithm, hyper, _ = make_algorithm(name, job, model)
+        algorithm, hyper, sampling = make_algorithm(name, job, model, n_clients)
         with over_devices(devices_of(job, model, federation)) as mesh:
             numbers = on_devices(mesh, hyper, federation, jax.random.key(0), None, 1, ROUNDS)
             hyper, federation, key = numbers[:3]
@@ -36,7 +36,7 @@ def of_the_main_job(methods: Sequence[str]) -> dict[str, Callable[[], Any]]:
             place = federation.train.size.sharding
             state = jax.tree.map(lambda x, target=place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=target), state)
             count = jnp.int32(0), jnp.int32(0)
-            traced = run_chunk.trace(algorithm, draw, MOST_ROUNDS, *numbers, state, *count)
+            traced = run_chunk.trace(algorithm, sampling.of(n_clients), MOST_ROUNDS, *numbers, state, *count)
             cost = round_cost(traced.jaxpr, algorithm, federation.train.size)
             options = options_of(compiler_for("auto", ROUNDS, lambda cost=cost: cost, None).level)
             compilers[name] = partial(traced.lower().compile, compiler_options=options)

@@ -116,7 +116,7 @@ def left_out(sent: Any) -> Iterator[None]:
         RuntimeError: clients did some of their work after all; it would count as the server's.
     """
 
-    def trained(key: Any, *_: Any) -> Trained:
+    def trained(key: Any, *_: Any, effort: None = None) -> Trained:
         n, n_sent = key.shape[0], tree.n_rows(sent)
         params = sent if n == n_sent else jax.tree.map(lambda leaf: leaf[jnp.arange(n) % n_sent], sent)
         return Trained(params, jnp.zeros(n), jnp.ones(n, bool))

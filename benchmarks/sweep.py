@@ -219,6 +219,8 @@ def main() -> int:
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--check", action="store_true", help="exit with 1 when something is below its bar")
     options = parser.parse_args()
+    if options.processes < 2 or options.processes % 2:
+        parser.error(f"--processes {options.processes}: give an even number from 2 on, for two run at a time")
     workloads = {n: w._replace(rounds=options.rounds or w.rounds) for n, w in WORKLOADS.items()}
     if options.one:
         one(workloads[options.one[0]], int(options.one[1]))

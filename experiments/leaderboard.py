@@ -188,7 +188,7 @@ def run_folder_name(method: str, setting: str, variant: str, scale: Scale) -> st
 def measured(metrics: Mapping[str, np.ndarray], seconds: float) -> dict[str, float]:
     """The columns of the table, of one run."""
     accuracy = np.asarray(metrics["accuracy_macro"])
-    floats = sum(
+    floats: Any = sum(
         np.asarray(metrics[direction], np.float64).reshape(len(accuracy), -1) for direction in ("uplink", "downlink")
     )
     per_participant = floats if floats.shape[1] > 1 else floats * np.asarray(metrics["ids"]).shape[1]

@@ -101,7 +101,7 @@ def theirs(
     module = importlib.import_module(f"flcore.servers.{file}")
     for loaded_module in list(sys.modules.values()):
         if loaded_module.__name__.startswith(("flcore", "utils")) and hasattr(loaded_module, "read_client_data"):
-            loaded_module.read_client_data = read
+            loaded_module.read_client_data = read  # pyright: ignore[reportAttributeAccessIssue]
     from flcore.trainmodel.models import BaseHeadSplit  # pyright: ignore[reportMissingImports]
 
     network = load_network(torch_network()(), first)

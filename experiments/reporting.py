@@ -159,6 +159,13 @@ def data_here() -> Iterator[None]:
         sys.exit(2)
 
 
+def count(text: str) -> int:
+    """A number of seeds or rounds of the command line, at least 1: 0 would be taken for one that was not given."""
+    if not (text.isdecimal() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text}: give a whole number from 1 on")
+    return int(text)
+
+
 def main(
     doc: str,
     experiments: Mapping[str, Callable[[Scale], None]],
@@ -183,9 +190,9 @@ def main(
     size.add_argument("--scale", choices=("smoke", "paper"), default="smoke")
     size.add_argument("--smoke", action="store_true", help="less than the scale of that name: one seed, a few minutes")
     parser.add_argument(
-        "--seeds", type=int, help=f"seeds of each cell; by default {n_seeds[0]} or, paper, {n_seeds[1]}"
+        "--seeds", type=count, help=f"seeds of each cell; by default {n_seeds[0]} or, paper, {n_seeds[1]}"
     )
-    parser.add_argument("--rounds", type=int, help="of every run, instead of its own number: a beginning")
+    parser.add_argument("--rounds", type=count, help="of every run, instead of its own number: a beginning")
     parser.add_argument("--only", nargs="+", default=(), help="methods and settings of the paper's tables; none: all")
     parser.add_argument("--folder", type=Path, default=Path("results"), help="of runs, tables and figures")
     parser.add_argument(

@@ -119,7 +119,7 @@ def show(
     printed = Table(title=title, title_justify="left", header_style="dim", box=None)
     columns = dict.fromkeys(column for row in rows for column in row)
     for column in columns:
-        printed.add_column(column)
+        printed.add_column(column, overflow="fold")  # cut off, a name could not be told from others
     for row in rows:
         printed.add_row(*("" if row.get(column) is None else str(row[column]) for column in columns))
     CONSOLE.print(printed)

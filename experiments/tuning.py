@@ -99,11 +99,16 @@ def conclusion(scale: Scale, way: str, name: str, task: Task, data: Federation, 
         "looked for": name,
         "found": round(point[task.weight][0], 5),
         "lr": round(point["lr"][0], 4),
-        "validation": f"{chosen.mean:.4f} ({chosen.low:.4f} to {chosen.high:.4f})",
-        "test": f"{tested.mean:.4f} ({tested.low:.4f} to {tested.high:.4f})",
+        "validation": written(chosen),
+        "test": written(tested),
         "points": len(rows) // scale.n_seeds,
         "diverged": sum(row["diverged"] is not None for row in rows),
     }
+
+
+def written(score: Spread) -> str:
+    """The mean over seeds and its interval, which one seed does not have."""
+    return f"{score.mean:.4f}" + (f" ({score.low:.4f} to {score.high:.4f})" if np.isfinite(score.low) else "")
 
 
 def searched(scale: Scale, way: str, find: Callable[[Task, Federation], list[summary.Row]]) -> None:

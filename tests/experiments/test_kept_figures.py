@@ -61,3 +61,12 @@ def lines_of(file):
     """Files of lines whose name, without its data set, begins the figure's: "amount" is that of "amount-rotation"."""
     table, *_ = file.stem.split("-")
     return file.parent.glob(f"{table}-*.csv")
+
+
+def test_a_printed_table_with_more_columns_than_fit_loses_no_letter(tmp_path, capsys):
+    row = {"method": "FedAvg", **{f"published_metric_{i}": 0.125 for i in range(18)}}
+    show(Scale(False, 1, tmp_path), "wide", "Wide", [row])
+    output = capsys.readouterr().out
+    assert "…" not in output
+    letters = [sum(word.count(letter) for word in (*row, *map(str, row.values()), "Wide")) for letter in "dFg5"]
+    assert [output.count(letter) for letter in "dFg5"] == letters

@@ -11,6 +11,7 @@ import fedtsdp_parts
 import numpy as np
 import pytest
 import slow_clients
+import tuning
 from lines import keep_curves, keep_numbers, keep_runs
 from outcomes import RESULTS, file_of, is_complete, read
 from reach import HOURS
@@ -21,6 +22,7 @@ from tables import last, spread
 
 from fljax.data.divergence import symmetric_kld
 from fljax.data.federation import build
+from fljax.run.sweep.table import Spread
 from fljax.types import Examples
 
 from .conftest import FOLDER
@@ -194,3 +196,9 @@ def test_what_fits_the_time_is_counted_and_no_more():
     assert row["accuracy at the end"].mean == 0.9
     assert row["updates"].mean == 9
     assert row["seconds to 0.8"] == "3 (1 of 1)"
+
+
+def test_a_tuned_score_of_one_seed_has_no_interval():
+    two = Spread({}, 0.6, 0.4729, 0.7271, 2, 0, 3)
+    assert tuning.written(two) == "0.6000 (0.4729 to 0.7271)"
+    assert tuning.written(two._replace(low=np.nan, high=np.nan, n_seeds=1)) == "0.6000"

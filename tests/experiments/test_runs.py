@@ -106,6 +106,15 @@ def test_names_that_are_there_are_taken(words, call_script):
         call_script(*shlex.split(words))
 
 
+@pytest.mark.parametrize("option", ["--seeds", "--rounds"])
+@pytest.mark.parametrize("value", ["0", "-1", "1.5"])
+def test_numbers_below_one_end_a_script_before_it_runs(option, value, call_script, capsys):
+    with pytest.raises(SystemExit) as error:
+        call_script("drift.py", option, value)
+    assert error.value.code == 2
+    assert f"{option}: {value}: give a whole number from 1 on" in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_data_that_is_not_here_is_one_line(capsys):
     with pytest.raises(SystemExit) as error, data_here():
         load("fashion_mnist", "nowhere")
