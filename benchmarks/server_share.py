@@ -34,6 +34,7 @@ from fljax.algorithms import ALGORITHMS
 from fljax.client import train_clients, training_loss
 from fljax.client.batch_gradients import gradient_variance
 from fljax.client.measure import client_loss
+from fljax.client.steps import n_steps
 from fljax.devices.mesh import use_all_cores
 from fljax.models import cnn, fedcr_cnn, femnist_cnn, lenet, vgg16
 from fljax.types import ClientData, Cohort, Examples, Model, State, Trained, Work
@@ -155,7 +156,7 @@ def client_side(system: System) -> tuple[Callable[[], Any], float]:
     def train(start: Any, data: ClientData) -> Trained:
         return train_clients(keys, start, data, loss, optax.sgd(0.01), system.work._replace(epochs=1))
 
-    steps = system.work.epochs * -(-system.examples // system.work.batch_size)
+    steps = n_steps(np.asarray([system.examples]), system.work)[0]
     return lambda: train(start, data), system.cohort * steps / (N_TRAINED * system.steps_timed)
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fljax
 from fljax import tree
 from fljax.algorithms.fedavg import fedavg
 from fljax.algorithms.fedprox import fedprox
@@ -23,6 +24,7 @@ from fljax.run.one_round import as_traced, split_key
 from fljax.types import Batch, State, Work
 from tests import oracle
 from tests.algorithms.round_by_round import jitted, one_round, simulate
+from tests.algorithms.table import CASES
 from tests.oracle import as_float64, rows_of
 from tests.slow import slow, slow_rows
 
@@ -371,3 +373,18 @@ def test_identical_clients_average_to_a_single_run(key, model):
 def test_two_groups_of_opposite_targets_are_found(key, model, make, hyper):
     metrics = simulate(make(model, Work(2, 8), 2), hyper, linear_groups(8, 2, examples=60), key, 8)[1]
     assert metrics["ari"][-1] == 1
+
+
+NEED_EPOCHS_OR_BATCHES = ("fedrep", "fedpac", "pflda", "fedgen")
+ONE_OF_EACH = {case.name: label for label, case in reversed(CASES.items()) if not case.one_epoch}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("label", [ONE_OF_EACH[name] for name in ONE_OF_EACH if name not in NEED_EPOCHS_OR_BATCHES])
+def test_as_many_local_steps_of_full_batches_are_epochs(key, model, federation, label):
+    """Of every method: with one batch in an epoch the two are the same work, bit for bit."""
+    case, works = CASES[label], (Work(2, None), Work(None, None, local_steps=2))
+    of_epochs, of_steps = (
+        fljax.simulate(case.make(model, work), case.hyper, federation, key, 2, compile="fast") for work in works
+    )
+    chex.assert_trees_all_equal(of_steps, of_epochs)
