@@ -157,8 +157,7 @@ def _after_steps(
 
     A step is ``step(order, key, i, carry)``, for batch i of a pass over the examples in this order.
     """
-    per_pass, n_taken = batches_per_epoch(size, work), steps_taken(size, work, effort)
-    divisor = jnp.maximum(per_pass, 1)
+    per_pass = batches_per_epoch(size, work)
 
     def keys_of_pass(number: Array) -> Key:
         return descend(key, number, np.arange(2))  # for the order of its examples, and for its steps
@@ -176,13 +175,15 @@ def _after_steps(
         order = lax.cond(place == 0, lambda: shuffled(key_order, index, size), lambda: ordered[0])
         return order, step(order, key_step, place, ordered[1])
 
+    in_pass = per_pass * work.batch_size if work.drop_last and work.batch_size is not None else size  # examples
+    if work.epochs is not None and effort is None:
+        carry, _ = lax.scan(lambda c, i: (epoch(i, c, per_pass), None), carry, jnp.arange(work.epochs))
+        return carry, work.epochs * in_pass
+    n_taken, divisor = steps_taken(size, work, effort), jnp.maximum(per_pass, 1)
     if work.epochs is None:  # one loop: clients side by side step together, however long their passes are
         carry = lax.fori_loop(0, n_taken, counted_step, (index, carry))[1]
-    elif effort is None:
-        carry = lax.scan(lambda c, i: (epoch(i, c, per_pass), None), carry, jnp.arange(work.epochs))[0]
     else:
         carry = lax.fori_loop(0, -(-n_taken // divisor), part, carry)
-    in_pass = per_pass * work.batch_size if work.drop_last and work.batch_size is not None else size
     # A truncated pass has full batches.
     return carry, n_taken // divisor * in_pass + n_taken % divisor * (work.batch_size or 0)
 
