@@ -8,10 +8,21 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 SECONDS = 0.05
 """Delay before it is raised again: by then the code that ignored it has ended."""
+
+
+def interrupt(number: signal.Signals) -> None:
+    """Sends the signal to the main thread, which wakes it where it waits, for a file or a process for example.
+
+    Windows has no signals between threads: there the main thread sees it when it runs Python again.
+    """
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(cast(int, threading.main_thread().ident), number)
+    else:
+        _thread.interrupt_main(number)
 
 
 @contextlib.contextmanager
@@ -26,7 +37,7 @@ def come_again() -> Iterator[None]:
     def ignored(unraisable: Any) -> None:
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
             number = signal.SIGINT if unraisable.exc_type is KeyboardInterrupt else signal.SIGTERM
-            timer = threading.Timer(SECONDS, _thread.interrupt_main, (number,))
+            timer = threading.Timer(SECONDS, interrupt, (number,))
             timer.daemon = True
             timer.start()
         else:

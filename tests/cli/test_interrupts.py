@@ -26,6 +26,7 @@ def test_what_the_garbage_collector_ignored_comes_again(number, capfd):
             gc.callbacks.append(callback)
             gc.collect()
             time.sleep(10)
+            pytest.fail("the signal did not end the wait")
 
     old_handler = signal.signal(number, raise_ended)
     try:
