@@ -150,7 +150,7 @@ def draw_curves(scale: Scale, number: str, dataset: str, results: list[Result], 
         place = ("DC-PFL", f"{number}-{setting}-curves", PUBLISHED_NAME[dataset])
         keep_curves(scale, place, band_results, ["accuracy_macro"], planned, clients=scale.pick(12, 50))
         figure = over_rounds(band_results, "accuracy_macro", "test accuracy")
-        about = f"{place[2]}, {scale.pick(12, 50)} clients, {scale.n_seeds} seeds; bands: least to most"
+        about = f"{place[2]}, {scale.pick(12, 50)} clients, {scale.seeds_in_words}; bands: least to most"
         rows = table(band_results, {"accuracy": last("accuracy_macro")})
         show(scale, place[1], f"DC-PFL and rivals: accuracy over the rounds, {setting}", rows, figure, place, about)
 

@@ -118,7 +118,7 @@ def thresholds(scale: Scale) -> None:
     columns = {"final_acc": last("accuracy_macro"), "groups": last("n_clusters")}
     keep_runs(scale, place, results, columns, planned, clients=n_clients)
     rows = table(results, columns)
-    about = f"{PUBLISHED_DATA}, {n_clients} clients, {n_rounds} rounds, {scale.n_seeds} seeds; bands: least to most"
+    about = f"{PUBLISHED_DATA}, {n_clients} clients, {n_rounds} rounds, {scale.seeds_in_words}; bands: least to most"
     show(scale, "thresholds", "DC-PFL: fixed groups by their threshold", rows, by_threshold(rows), place, about)
 
 

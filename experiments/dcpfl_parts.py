@@ -76,7 +76,7 @@ def motivation(scale: Scale) -> None:
     rows = table(results, columns)
     n_groups = numbers_of_groups(scale)
     points = [row | {"groups": n_groups[row["method"]]} for row in rows]
-    about = f"{place[2]}, {n_clients} clients, {n_rounds} rounds, {scale.n_seeds} seeds; bands: least to most"
+    about = f"{place[2]}, {n_clients} clients, {n_rounds} rounds, {scale.seeds_in_words}; bands: least to most"
     figure = against(points, "groups", by="setting")
     show(scale, "motivation", "DC-PFL, Section II: fixed groups by their number", rows, figure, place, about)
 

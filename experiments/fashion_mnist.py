@@ -14,7 +14,7 @@ import os
 
 import jax
 import numpy as np
-from reporting import data_here
+from reporting import count, data_here
 from rich.console import Console
 from rich.table import Table
 
@@ -104,8 +104,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["iid", "rotated"])
     parser.add_argument("--dataset", default="fashion_mnist")
-    parser.add_argument("--rounds", type=int)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--rounds", type=count)
+    parser.add_argument("--seeds", type=count, default=5)
     parser.add_argument("--min-share", type=float, default=0.1, help="IFCA: least share of clients of an initial model")
     options = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

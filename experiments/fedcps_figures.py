@@ -71,7 +71,7 @@ def hostile(scale: Scale) -> None:
     figure = against(rows, "clients with wrong labels, %", value=HONEST)
     n_clients = clean_federations[0].train.n_clients
     about = (
-        f"{PUBLISHED_DATA}, non-iid_1, {n_clients} clients, {n_rounds} rounds, {scale.n_seeds} seeds; "
+        f"{PUBLISHED_DATA}, non-iid_1, {n_clients} clients, {n_rounds} rounds, {scale.seeds_in_words}; "
         "bands: least to most"
     )
     show(scale, "hostile", "FedCPS and rivals: clients with wrong labels", rows, figure, place, about)

@@ -85,7 +85,7 @@ def strength(scale: Scale) -> None:
     figure = learning_curves(curves, f"lambda, median of {SMOOTHED} rounds")
     about = (
         f"{place[2]}, {few_shot_federations[0].train.n_clients} clients, 30 % of them few-shot, {n_rounds} rounds, "
-        f"mean of {scale.n_seeds} seeds; tau^2 is the spread or the noise that is named"
+        f"mean of {scale.seeds_in_words}; tau^2 is the spread or the noise that is named"
     )
     show(scale, "strength", "FedCPS: lambda of few-shot and of regular clients", rows, figure, place, about)
 
@@ -129,7 +129,7 @@ def personal(scale: Scale) -> None:
         for method, setting in names.items()
     }
     figure, place = over_rounds(results, "accuracy_macro", "test accuracy"), personal_place(scale)
-    about = f"{place[2]}, non-iid_1, {settings[NON_IID][0].train.n_clients} clients, {scale.n_seeds} seeds; "
+    about = f"{place[2]}, non-iid_1, {settings[NON_IID][0].train.n_clients} clients, {scale.seeds_in_words}; "
     about += "bands: least to most"
     rows = beside(rows, "% of the run", stated)
     show(scale, "personal", "FedCPS: personal layers or none", rows, figure, place, about)

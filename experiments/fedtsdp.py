@@ -42,7 +42,7 @@ def accuracy(scale: Scale, name: str, title: str, settings: tuple[str, ...], sta
     place, data = ("FedTSDP", f"{name.replace('table', 'T')}-curves", "CIFAR10"), scale.pick("digits", "cifar10")
     keep_curves(scale, place, last_results, ["accuracy_micro"], n_rounds(scale), clients=20, data=data)
     figure = over_rounds(last_results, "accuracy_micro", "test accuracy, by test size")
-    about = f"{data}, {settings[-1]}, 20 clients, {scale.rounds or n_rounds(scale)} rounds, {scale.n_seeds} seeds; "
+    about = f"{data}, {settings[-1]}, 20 clients, {scale.rounds or n_rounds(scale)} rounds, {scale.seeds_in_words}; "
     about += "bands: least to most"
     rows = beside(rows, "accuracy_micro", stated, unit=100)
     show(scale, name, f"FedTSDP, {title}", rows, figure, place, about)

@@ -59,7 +59,7 @@ def figure9(scale: Scale) -> None:
 
 def about_run(scale: Scale) -> str:
     """Clients, rounds and seeds of the tables' runs."""
-    return f"20 clients, {scale.rounds or n_rounds(scale)} rounds, {scale.n_seeds} seeds"
+    return f"20 clients, {scale.rounds or n_rounds(scale)} rounds, {scale.seeds_in_words}"
 
 
 def keep_best_round(scale: Scale, results: list[Result]) -> None:

@@ -104,7 +104,7 @@ def figure3(scale: Scale) -> None:
     keep_curves(scale, place, results, ["accuracy_micro"], planned(scale), data=DATA[scale.paper])
     figure = over_rounds(results, "accuracy_micro", "test accuracy, by test size")
     n_clients = results[0].metrics["ids"].shape[1]
-    about = f"{DATA[scale.paper]}, {n_clients} clients, {scale.n_seeds} seeds; bands: least to most"
+    about = f"{DATA[scale.paper]}, {n_clients} clients, {scale.seeds_in_words}; bands: least to most"
     rows = [dict.fromkeys(best) | row for row in rows]
     show(scale, "figure3", "FeSEM, Figure 3: K centers", rows, figure, place, about)
 

@@ -51,7 +51,7 @@ def hands(scale: Scale) -> None:
     ylabel = "test accuracy, by test size"
     points = [row | {"K": int(row["method"][6:-1]), ylabel: row["accuracy_micro"]} for row in rows]
     figure = against(points, "K", by="setting", value=ylabel)
-    about = f"{place[2]} (proxy), {n_clients} clients, {n_rounds} rounds, {scale.n_seeds} seeds; bands: least to most"
+    about = f"{place[2]} (proxy), {n_clients} clients, {n_rounds} rounds, {scale.seeds_in_words}; bands: least to most"
     show(small_scale, "hands", "FeSEM: K and the number of hidden hands", rows, figure, place, about)
 
 

@@ -121,7 +121,7 @@ def groups(scale: Scale) -> None:
         row["rounds"] = " ".join("-" if np.isnan(r) else str(int(r)) for r in row.pop("first ARI 1").values)
     n_clients, place = scale.pick(12, 20), ("hidden_groups", "groups", "MNIST")
     n_rounds = len(results[0].metrics["ids"])
-    about = f"MNIST, {n_clients} clients in {N_GROUPS} groups, round {n_rounds}, mean of {scale.n_seeds} seeds"
+    about = f"MNIST, {n_clients} clients in {N_GROUPS} groups, round {n_rounds}, mean of {scale.seeds_in_words}"
     figure = grid(rows, "method", "setting", "ARI")
     show(scale, "groups", "Agreement with the hidden groups", rows, figure, place, about)
 

@@ -64,7 +64,7 @@ def layers(scale: Scale) -> None:
         keep_numbers(scale, ("LayerCFL", "layers", DATA[scale.paper]), numbers, (round_seen, scale.pick(10, 30)))
         name, n_clients = f"layers-{kind.replace(' ', '-')}", results[0].metrics["ids"].shape[1]
         title, place = f"LayerCFL: separation gap of the cosine by layer, {kind}", ("LayerCFL", name, DATA[scale.paper])
-        about = f"{place[2]}, {n_clients} clients in 4 groups, {scale.n_seeds} seeds; bands: least to most"
+        about = f"{place[2]}, {n_clients} clients in 4 groups, {scale.seeds_in_words}; bands: least to most"
         show(scale, name, title, kind_rows, figure, place, about)
 
 
@@ -133,7 +133,7 @@ def amount(scale: Scale) -> None:
         )
         kind_rows = [row for row in rows if row["setting"] == kind]
         about = (
-            f"{n_clients} clients in 4 groups, {n_rounds} rounds, {scale.n_seeds} seeds; bands, lines: least to most"
+            f"{n_clients} clients in 4 groups, {n_rounds} rounds, {scale.seeds_in_words}; bands, lines: least to most"
         )
         for stem, label, by_measure, draw in drawn:
             figure = draw(size_points(by_measure, sizes, label), "training images a client", by="measure", value=label)

@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 from long_runs import resumed
 from outcomes import RESULTS, Outcome, described, keep
-from reporting import data_here, random_examples, same_shapes, with_public
+from reporting import count, data_here, random_examples, same_shapes, with_public
 
 import fljax
 from fljax.cli.run import cache_compilations
@@ -229,7 +229,7 @@ def main() -> None:
     """Runs what is asked for: a setting after another, in it a method after another."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smoke", action="store_true", help="one seed of 8 clients of 60 images, 4 rounds")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=count, default=5)
     parser.add_argument("--only", nargs="+", choices=ENTRIES, default=list(ENTRIES), metavar="METHOD")
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS), metavar="SETTING")
     parser.add_argument("--folder", type=Path, default=Path("results/leaderboard"), help="of the runs")

@@ -43,7 +43,7 @@ import jax
 import numpy as np
 from long_runs import resumed, rounds_done, seconds_a_round
 from outcomes import RESULTS, Outcome, described, keep
-from reporting import data_here, same_shapes
+from reporting import count, data_here, same_shapes
 
 import fljax
 from fljax.cli.run import cache_compilations
@@ -230,11 +230,11 @@ def main() -> None:
     """Runs what is asked for, cell by cell, and keeps the lines after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smoke", action="store_true", help="2 iterations of one seed on one image in 128")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=count, default=3)
     parser.add_argument(
         "--first-seed", type=int, default=0, help="where seeds begin: another machine may have those before"
     )
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="iterations; those done before are in them")
+    parser.add_argument("--rounds", type=count, default=ROUNDS, help="iterations; those done before are in them")
     parser.add_argument("--part", type=int, default=1, help="one image in so many; lines in table-FMNIST-smoke.csv")
     parser.add_argument("--only", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD")
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import pfllib
 from outcomes import RESULTS, Outcome, described, keep
-from reporting import data_here
+from reporting import count, data_here
 
 KAPPA, RATE, LAM, MU = 50.0, 1.0, 0.01, 0.1
 AFTER = tuple(sorted({*pfllib.AFTER, *range(10, pfllib.ROUNDS, 10)}))
@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("checkout", type=Path, help="a clone of the authors' repository")
     parser.add_argument("--files", help="a folder of the checkout's dataset/, with Dirichlet shares of 0.1")
     parser.add_argument("--setting", choices=pfllib.SETTINGS, default=pfllib.SETTINGS[1])
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--rounds", type=count, default=40)
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     checkout = options.checkout.resolve()

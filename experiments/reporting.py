@@ -47,6 +47,11 @@ class Scale(NamedTuple):
         """Whether all methods are run, in all of their rounds."""
         return self.rounds is None and not self.only
 
+    @property
+    def seeds_in_words(self) -> str:
+        """As a heading says it."""
+        return f"{self.n_seeds} seed{'s' * (self.n_seeds > 1)}"
+
     def chosen(self, choices: Mapping[str, Any]) -> dict[str, Any]:
         """Those of the ``choices`` that were asked for; all of them if none was."""
         return {name: value for name, value in choices.items() if name in self.only} or dict(choices)

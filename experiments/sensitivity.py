@@ -23,7 +23,7 @@ from leaderboard import ENTRIES, LR, Entry, Scale, federations, measured, method
 from leaderboard import SETTINGS as GROUPS
 from long_runs import resumed
 from outcomes import RESULTS, Outcome, described, file_of, keep, read
-from reporting import data_here
+from reporting import count, data_here
 
 from fljax.cli.run import cache_compilations
 from fljax.devices.mesh import use_all_cores
@@ -123,7 +123,7 @@ def main() -> None:
     """Runs what is asked for, point by point, and draws what there is."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--smoke", action="store_true", help="one seed of 8 clients of 60 images, 4 rounds, 2 methods")
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--seeds", type=count, default=1)
     parser.add_argument("--only", nargs="+", choices=ENTRIES, default=None, metavar="METHOD")
     parser.add_argument("--setting", choices=GROUPS, default="rotation", metavar="SETTING")
     parser.add_argument("--folder", type=Path, default=Path("results/sensitivity"), help="of the runs")

@@ -125,7 +125,7 @@ def searched(scale: Scale, way: str, find: Callable[[Task, Federation], list[sum
             save(heat_map(rows, "lr", task.weight, title=title), scale.folder / f"{stem}_map.png")
         conclusions.append(conclusion(scale, way, name, task, data, rows))
         CONSOLE.print(f"[dim]{way}: {name} done[/]")
-    show(scale, way, f"fashion_mnist, Dirichlet(0.2), {scale.n_seeds} seeds, searched by {way}", conclusions)
+    show(scale, way, f"fashion_mnist, Dirichlet(0.2), {scale.seeds_in_words}, searched by {way}", conclusions)
 
 
 def by_grid(scale: Scale) -> None:
