@@ -98,6 +98,7 @@ from .algorithms.mime import mime as mime
 from .algorithms.moon import moon as moon
 from .algorithms.pacfl import pacfl as pacfl
 from .algorithms.perfedavg import perfedavg as perfedavg
+from .algorithms.pfedhn import pfedhn as pfedhn
 from .algorithms.pfedme import pfedme as pfedme
 from .algorithms.pflda import pflda as pflda
 from .algorithms.pgossip import pgossip as pgossip

@@ -105,6 +105,8 @@ CASES = {
         choices={"variant": "hessian_free", "adapt_steps": 2},
         by_order=True,
     ),
+    # Embeddings are drawn by id.
+    "pfedhn": _case("pfedhn", P, choices={"hidden_width": 5, "n_hidden": 1}, by_order=True),
     "pfedme": _case("pfedme", P, numbers={"step": 0.9}, choices={"personal_steps": 2}),
     "cgpfl": _case("cgpfl", 2 * P, P, numbers={"step": 0.9}, choices={"personal_steps": 2, "n_clusters": 2}),
     "fml": _case("fml", P, numbers={"alpha": 0.3, "beta": 0.6}),
