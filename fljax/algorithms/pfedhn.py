@@ -73,7 +73,7 @@ class PFedHNClient(NamedTuple):
     own: Params  # personal layers and running statistics
 
 
-@method(PFedHNHyper, "Shamsian et al., ICML 2021", "https://arxiv.org/abs/2103.04628", kind="personalised")
+@method(PFedHNHyper, "Shamsian et al., ICML 2021", "https://arxiv.org/abs/2103.04628", kind="personalised", sends=True)
 def pfedhn(
     model: Model,
     work: Work,
