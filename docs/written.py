@@ -29,6 +29,7 @@ ALSO_TOLD = {
     "fedgen": "how many examples of each class a client has, once",
     "fedgh": "for each class of a participant, the mean of its features",
     "fedma": "how many examples of each class a participant has",
+    "fedmd": "a participant's outputs for public examples, and no model",
     "fedpac": "how many examples of each class a participant has, and the means and spread of their features",
     "fedproto": "how many examples of each class a participant has, and the means of their features",
     "fedrc": "for each class, the share of a participant's examples that each cluster explains",

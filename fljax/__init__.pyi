@@ -60,6 +60,7 @@ from .algorithms.fedgwc import fedgwc as fedgwc
 from .algorithms.fedkd import fedkd as fedkd
 from .algorithms.fedlc import fedlc as fedlc
 from .algorithms.fedma import fedma as fedma
+from .algorithms.fedmd import fedmd as fedmd
 from .algorithms.fednova import fednova as fednova
 from .algorithms.fedntd import fedntd as fedntd
 from .algorithms.fedopt import fedopt as fedopt

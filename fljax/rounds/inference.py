@@ -9,8 +9,8 @@ from fljax.placement import whole
 from fljax.types import Cohort, Examples, Model, Stacked
 
 
-def public_examples(public: Examples | None, n_public: int, method: str) -> Examples:
-    """The first ``n_public`` of the server's public examples, or all if there are fewer.
+def public_examples(public: Examples | None, n_public: int | None, method: str) -> Examples:
+    """The first ``n_public`` of the server's public examples, or all if there are fewer or it is None.
 
     Raises:
         ValueError: the federation has none; the message names ``method``.

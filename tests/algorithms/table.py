@@ -241,6 +241,8 @@ CASES = {
     "fedsr_ft": _case("fedsr_ft", 160 + 25, choices={"ft_epochs": 1}, model=PROBABILISTIC, by_order=True),
     "fedcr": _case("fedcr", 144 + 24, choices={"n_draws": 2, "ft_epochs": 1}, model=PROBABILISTIC, by_order=True),
     "fedma": _case("fedma", P, by_order=True),
+    "fedmd": _case("fedmd", 12 * 4, choices={"n_digested": 12}),
+    "fedmd-probabilities": _case("fedmd", 12 * 4, choices={"n_digested": 12, "shared": "probabilities"}),
     "fedma-retrain": _case(
         "fedma",
         P,

@@ -136,7 +136,7 @@ def test_a_comparison_of_regressions_scales_targets_by_seed(table, tmp_path, pro
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), *models)
 
 
-OTHERS = ("fedbn", "fedcr", "fedsr", "fedsr_ft", "fedtsdp", "flis")
+OTHERS = ("fedbn", "fedcr", "fedmd", "fedsr", "fedsr_ft", "fedtsdp", "flis")
 """Methods for networks with normalisation or a Gaussian body, or that need public data."""
 
 
