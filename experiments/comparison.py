@@ -70,6 +70,7 @@ SHORT_RUN: Mapping[str, Mapping[str, Any]] = {
     **{name: {"eps_share": 0.5, "eps_ratio": 2.0, "r_min": 3.0} for name in ("cfl", "layercfl", "adacfl")},
     "group_pfl_dynamic": {"one_group_rounds": 5.0},
     "dcpfl": {"warmup": 2.0, "momentum": None},
+    "pfedhn": {"server_lr": 0.2},  # 20 clients make one step of the hypernetwork, each of which is 0.01 in its paper
 }
 """Numbers that act within a run of a few rounds; all others are a method's own."""
 

@@ -14,11 +14,12 @@ https://arxiv.org/abs/2103.04628. Official code: https://github.com/AvivSham/pFe
 h is a chain of dense layers, with one more dense layer for each array of the model; a client never sees it, so it costs
 no traffic however large it is. Most of its parameters are there: ``hidden_width`` times those of the model.
 
-Differences from the paper: a round may have several participants; with one, it is the paper's. Momentum and weight
-decay of an embedding apply only in rounds in which its client takes part; in the official code, always. The official
-code sets the width of embeddings by the number of clients, 1 + n / 4. Running statistics of a network are not
-generated: each client keeps its own, as it keeps personal layers, which start equal for all clients. A new client
-learns its embedding, with the hypernetwork fixed.
+Differences from the paper: a round may have several participants; with one, it is the paper's. Their mean makes one
+step of phi, where the official code makes one after each of them: with m participants, about m times the learning rate
+goes as far. Momentum and weight decay of an embedding apply only in rounds in which its client takes part; in the
+official code, always. The official code sets the width of embeddings by the number of clients, 1 + n / 4. Running
+statistics of a network are not generated: each client keeps its own, as it keeps personal layers, which start equal for
+all clients. A new client learns its embedding, with the hypernetwork fixed.
 """
 
 from functools import partial
@@ -53,7 +54,9 @@ from fljax.types import (
 
 @hyper
 class PFedHNHyper(LocalHyper):
-    server_lr: Scalar = number(0.01, "learning rate of the hypernetwork and of the embeddings", above=0)
+    server_lr: Scalar = number(
+        0.01, "learning rate of the hypernetwork and the embeddings; 0.01 is for one participant per round", above=0
+    )
     server_momentum: Scalar = number(0.9, "momentum of the server's steps", least=0, below=1)
     server_weight_decay: Scalar = number(1e-3, "weight decay of the hypernetwork and of the embeddings", least=0)
     server_max_norm: Scalar = number(50.0, "norm to which the server's gradient is clipped", above=0)
