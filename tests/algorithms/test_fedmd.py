@@ -7,11 +7,10 @@ from scipy.special import softmax
 
 import fljax
 from fljax.algorithms.fedmd import DIGEST, drawn, fedmd
-from fljax.run.one_round import as_traced, split_key
+from fljax.rounds.cohort import everyone
+from fljax.run.one_round import split_key
 from tests import oracle
-from tests.algorithms.round_by_round import jitted, one_round
 from tests.algorithms.test_oracles import LR, MOMENTUM, WORK, assert_models, epoch_orders, reference, run  # noqa: F401
-from tests.oracle import as_float64
 
 N, EPOCHS, TEMPERATURE = 12, 2, 0.5
 
@@ -44,8 +43,9 @@ def digest(params, batches, shared):
 def test_fedmd_in_numpy(key, model, federation, reference, shared):  # noqa: F811
     algorithm = fedmd(model, WORK, n_digested=N, digest_epochs=EPOCHS, shared=shared)
     hyper = fedmd.Hyper(lr=LR, momentum=MOMENTUM, temperature=TEMPERATURE)
-    begun = as_float64(jitted(algorithm.init)(split_key(key).init, as_traced(hyper), federation.train).clients)
-    models = [jax.tree.map(lambda leaf, i=i: leaf[i], begun) for i in range(8)]
+    keys = everyone(reference.keys.init, np.int32(0), federation.train).key
+    alone = [reference.batches(i, keys[i], epochs=1) for i in range(8)]
+    models = [oracle.local_sgd(reference.start, batches, LR, MOMENTUM) for batches in alone]
     examples = np.asarray(federation.public.x, np.float64)
     for number, cohort in enumerate(reference.rounds()):
         x = np.asarray(drawn(server_key(key, number), federation.public, N).x, np.float64)
@@ -69,22 +69,13 @@ def server_key(key, number):
     return jax.random.fold_in(split_key(key).server, number)
 
 
-def test_clients_train_alone_before_the_first_round(key, model, federation):
-    state = jitted(fedmd(model, WORK, alone_epochs=2).init)(key, as_traced(fedmd.Hyper(lr=LR)), federation.train)
-    alone = fljax.rounds.local.train_beforehand(
-        key, fedmd.Hyper(lr=LR), model.init(key), federation.train, model, WORK.for_epochs(2)
-    )
-    np.testing.assert_array_equal(state.clients["fc1"]["kernel"], alone.params["fc1"]["kernel"])
-    assert not np.array_equal(state.clients["fc1"]["kernel"][0], state.server["fc1"]["kernel"])
-
-
-@pytest.mark.parametrize(("n_digested", "n"), [(N, N), (500, 16)])
-def test_a_round_sends_outputs_and_no_model(key, model, federation, n_digested, n):
-    """For as many public examples as are asked for, or all 16."""
-    algorithm, hyper = fedmd(model, WORK, n_digested=n_digested), as_traced(fedmd.Hyper())
-    state = jitted(algorithm.init)(key, hyper, federation.train)
-    _, metrics = one_round(algorithm, hyper, federation, key, state, 0)
-    np.testing.assert_array_equal([metrics["uplink"], metrics["downlink"]], n * 4)
+def test_public_examples_are_drawn_anew_or_all_taken(key, federation):
+    public = federation.public  # 16 examples
+    first, second = (drawn(jax.random.fold_in(key, i), public, N).x for i in range(2))
+    assert not np.array_equal(first, second)
+    everything = drawn(key, public, 500)
+    np.testing.assert_array_equal(everything.y, np.arange(16))
+    np.testing.assert_array_equal(np.sort(everything.x, axis=None), np.sort(public.x, axis=None))
 
 
 def test_public_examples_are_needed(key, model, federation):
