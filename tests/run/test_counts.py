@@ -114,4 +114,4 @@ def test_a_round_is_traced_once_for_its_shapes_and_for_the_loop(federation, mode
         assert len(traced) == 1
         hyper, key = fljax.fedavg.Hyper(lr=jnp.ones(2)), jax.random.key(0)
         jax.eval_shape(lambda hyper: fljax.sweep(algorithm, hyper, federation, key, 1, 2), hyper)
-        assert len(traced) == 1 + n_devices  # what a sweep needs is estimated without the mesh
+        assert len(traced) == 1 + n_devices  # in a mesh a sweep's needs and its program have a trace each
