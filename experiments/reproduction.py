@@ -18,7 +18,8 @@ Compared are published.csv and the lines that experiments write into results/. S
 import argparse
 import csv
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,6 +29,9 @@ from causes import cause
 from derived import Cell, rule
 from outcomes import BY_CONSTRUCTION, HERE, RESULTS, file_of, is_complete, is_whole, read
 from reach import HOURS, SEEDS, is_fixed, printer, reach
+
+Lines = Callable[[Path], list[dict[str, str]]]
+"""`read`, or one that reads each file once."""
 
 STATES = "ATBCDEF"
 PUBLISHED = HERE / "published.csv"
@@ -71,14 +75,14 @@ def published_rows(file: Path = PUBLISHED) -> list[tuple[Cell, str]]:
     ]
 
 
-def cell_result(cell: Cell, results: Path, kinds: Sequence[str] = KINDS) -> CellResult:
+def cell_result(cell: Cell, results: Path, kinds: Sequence[str] = KINDS, lines_of: Lines = read) -> CellResult:
     """The mean over seeds of a cell's lines, of the first kind that there is."""
     paper, table, dataset, setting, method, metric = cell
     columns = {"setting": setting, "method": method, "metric": metric}
     lines = [
         line
         for small in (False, True)
-        for line in read(file_of(results, paper, table, dataset, small))
+        for line in lines_of(file_of(results, paper, table, dataset, small))
         if columns.items() <= line.items()
     ]
     complete = [line for line in lines if is_complete(line["settings"])]
@@ -96,13 +100,13 @@ def cell_result(cell: Cell, results: Path, kinds: Sequence[str] = KINDS) -> Cell
     return CellResult(None, "", 0, "")
 
 
-def follows(cell: Cell, results: Path) -> CellResult:
+def follows(cell: Cell, results: Path, lines_of: Lines = read) -> CellResult:
     """`cell_result`, or what follows by the cell's rule from others of one scale; its kind is the least of theirs."""
-    direct, derivation = cell_result(cell, results), rule(cell)
+    direct, derivation = cell_result(cell, results, KINDS, lines_of), rule(cell)
     if direct.kind or derivation is None:
         return direct
     for kinds in (KINDS[:-1], KINDS[-1:]):  # a small run and one of the paper's size do not make a difference
-        parts = [cell_result(needed, results, kinds) for needed in derivation.cells]
+        parts = [cell_result(needed, results, kinds, lines_of) for needed in derivation.cells]
         values = [part.ours for part in parts if part.ours is not None]
         if len(values) == len(parts):
             worst = max(parts, key=lambda part: KINDS.index(part.kind))
@@ -141,9 +145,9 @@ def agrees(metric: str, value: str, ours: float) -> bool:
 
 def all_rows(results: Path = RESULTS) -> list[Row]:
     """Every published number with its state."""
-    rows = []
+    rows, lines_of = [], cache(read)
     for cell, value in published_rows():
-        result = follows(cell, results)
+        result = follows(cell, results, lines_of)
         row_state = state(cell, value, result)
         notes = [
             result.note,

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 # Most of what tests cost is compilation, of programs that run for milliseconds: with these a third of it is left.
 os.environ["XLA_FLAGS"] = (
@@ -21,12 +20,12 @@ os.environ.setdefault("FLJAX_WINOGRAD", "0")
 
 import jax
 import pytest
-from jax._src.interpreters import mlir
 
 from fljax.devices import programs
 from fljax.run.compile_ahead import NAME as COMPILES_AHEAD
 from tests.eager import move_by_numpy
 from tests.fixtures import averaging, federation, model, no_programs, no_rounds, with_ctrl_c
+from tests.lowering import keep_what_is_lowered
 
 __all__ = ["averaging", "federation", "model", "no_programs", "no_rounds", "with_ctrl_c"]
 
@@ -39,6 +38,7 @@ if cache := os.environ.get("FLJAX_TEST_CACHE"):
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
 
 move_by_numpy()
+keep_what_is_lowered()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -67,31 +67,6 @@ def pytest_sessionfinish() -> None:
 @pytest.fixture
 def key() -> jax.Array:
     return jax.random.key(0)
-
-
-# JAX makes a context with all dialects for each program that it lowers, a twentieth of the time: here once a thread.
-contexts = threading.local()
-
-
-def is_lowering() -> bool:
-    """Whether this thread is in the middle of lowering a program; under `jax.ensure_compile_time_eval`, that of random
-    numbers runs programs of its own, which a shared context would make parts of the first."""
-    try:
-        return mlir.ir.InsertionPoint.current is not None
-    except ValueError:
-        return False
-
-
-if make_context := getattr(mlir, "make_ir_context", None):  # JAX's own, which a later one may not have
-
-    def context_of_thread() -> Any:
-        if is_lowering():
-            return make_context()
-        if not hasattr(contexts, "made"):
-            contexts.made = make_context()
-        return contexts.made
-
-    mlir.make_ir_context = context_of_thread
 
 
 compiled: list[str] = []

@@ -57,7 +57,7 @@ def blocks(text: str, kind: str) -> list[str]:
 
 
 PYTHON = {name: code for name, text in TEXTS.items() if (code := "".join(blocks(text, "python")))}
-COMPILES = re.compile(r"simulate\(|sweep\(|train\(|kmeans\(")
+COMPILES = re.compile(r"simulate\(|sweep\(|train\(|kmeans\(|coalitions\(")
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -82,10 +83,20 @@ def part_of(module: str) -> str:
     return module.split(".")[1]
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Imports and classes of a file, wherever in it."""
+    return [
+        node
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef)
+    ]
+
+
 def imported(path: Path) -> set[str]:
     """The parts of fljax that a file imports, wherever in the file."""
     parts = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{path}: relative import"
@@ -98,17 +109,20 @@ def imported(path: Path) -> set[str]:
 def test_a_class_of_a_method_without_a_docstring_is_one_of_numbers():
     """`hyper` writes theirs; ruff does not look at classes there."""
     for path in sorted(ROOT.joinpath("algorithms").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef) and ast.get_docstring(node) is None:
                 decorators = [decorator.id for decorator in node.decorator_list if isinstance(decorator, ast.Name)]
                 assert "hyper" in decorators, f"{path.name}: {node.name}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_run_one_way(path):
-    own_part = path.relative_to(ROOT).parts[0].removesuffix(".py")
-    wrong_parts = {part for part in imported(path) if part != own_part and LAYER[part] >= LAYER[own_part]}
-    assert not wrong_parts, f"{own_part} imports {sorted(wrong_parts)}"
+def test_imports_run_one_way():
+    """In one test, as what is checked of each method and name: a test costs more than such a check."""
+    wrong_parts = {}
+    for path in FILES:
+        own_part = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        if wrong := [part for part in imported(path) if part != own_part and LAYER[part] >= LAYER[own_part]]:
+            wrong_parts[str(path.relative_to(ROOT))] = sorted(wrong)
+    assert wrong_parts == {}
 
 
 def test_the_rule_is_checked_on_every_part():
@@ -119,21 +133,20 @@ def test_no_file_is_named_for_nothing():
     assert not {path.stem.strip("_") for path in ROOT.rglob("*.py")} & FORBIDDEN_NAMES
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("algorithms/**/*.py")), ids=lambda path: path.stem)
-def test_a_method_imports_another_only_where_its_paper_builds_on_it(path):
-    own_name = path.relative_to(ROOT / "algorithms").parts[0].removesuffix(".py")
-    imported_methods = {
-        module.split(".")[2]
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ImportFrom) and (module := node.module or "").startswith("fljax.algorithms.")
-    }
-    assert imported_methods - {own_name} <= BUILDS_ON.get(own_name, set())
+def test_a_method_imports_another_only_where_its_paper_builds_on_it():
+    for path in sorted(ROOT.glob("algorithms/**/*.py")):
+        own_name = path.relative_to(ROOT / "algorithms").parts[0].removesuffix(".py")
+        imported_methods = {
+            module.split(".")[2]
+            for node in nodes(path)
+            if isinstance(node, ast.ImportFrom) and (module := node.module or "").startswith("fljax.algorithms.")
+        }
+        assert imported_methods - {own_name} <= BUILDS_ON.get(own_name, set()), path.name
 
 
-@pytest.mark.parametrize("name", dir(fljax))
-def test_public_names_are_found_and_documented(name):
-    value = getattr(fljax, name)
-    assert isinstance(value, Mapping | str) or value.__doc__
+def test_public_names_are_found_and_documented():
+    values = {name: getattr(fljax, name) for name in dir(fljax)}
+    assert [name for name, value in values.items() if not (isinstance(value, Mapping | str) or value.__doc__)] == []
 
 
 def test_dir_lists_verbs_nouns_packages_and_methods_and_nothing_else():

@@ -63,7 +63,8 @@ def run_chunk(
         state, metrics = one_round(carry[0], first + i)
         return state, jax.tree.map(lambda rows, row: put_row(rows, row, i), carry[1], metrics)
 
-    shapes = jax.eval_shape(one_round, state, first)[1]
+    # As the loop calls it: on several devices a sum is of another type than its operands, and would be traced anew.
+    shapes = jax.eval_shape(lambda state, i: one_round(state, first + i), state, count)[1]
     empty = jax.tree.map(lambda leaf: jnp.zeros((most, *leaf.shape), leaf.dtype), shapes)
     state, metrics = lax.fori_loop(0, count, step, (state, empty))
     return whole(state), metrics  # with the same sharding as before, or the next chunk would recompile

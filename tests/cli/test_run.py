@@ -23,6 +23,7 @@ from fljax.jobs.parts import make_model, make_parts
 from fljax.numbers import as_dict
 from fljax.report.comparison import COLUMNS, as_table, cell
 from fljax.results.run_figures import groups_of
+from tests.cli.conftest import leave_figures_empty
 
 SMALL = ("--algorithm", "fedavg", "--rounds", "2", "--partition.n-clients", "4", "--epochs", "1")
 SMALL += ("--model", "logistic_regression")
@@ -45,7 +46,7 @@ def test_the_main_job_finds_the_hidden_groups(fljax):
         assert float(rows[name]["accuracy_macro"]) > fedavg + 0.02, name
 
 
-def test_a_run_leaves_its_results(fljax, drawn):
+def test_a_run_leaves_its_results(fljax, drawn, monkeypatch):
     status, out, err = fljax("run", *SMALL, "--algorithm", "fedavg", "ifca", "--folder", "x")
     assert (status, err) == (0, "")
     assert "4 clients in 4 groups" in out
@@ -66,6 +67,7 @@ def test_a_run_leaves_its_results(fljax, drawn):
         assert contents[f"{path.stem}.pdf"].startswith(b"%PDF")
         is_equal = contents[path.name] == path.read_bytes()
         assert is_equal is (path.stem != "learning_curves"), path.name  # whose label is the measure that is compared
+    leave_figures_empty(monkeypatch)
     lines = folder.joinpath("clients.csv").read_text().splitlines(keepends=True)
     assert "ifca cluster" in lines[0]
     assert "client_row" not in lines[0]  # which says the same

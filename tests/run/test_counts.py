@@ -10,12 +10,13 @@ import fljax
 from fljax.catalogue.job import RUN
 from fljax.data.synthetic import linear_groups
 from fljax.devices import programs
+from fljax.devices.mesh import over_devices
 from fljax.devices.program_cost import cost_of
 from fljax.jobs.assemble import make_algorithm
 from fljax.jobs.job import read_job
 from fljax.jobs.parts import make_model, make_parts
 from fljax.run.chunk import MOST_ROUNDS, on_devices, run_chunk
-from fljax.run.one_round import split_key
+from fljax.run.one_round import run_round, split_key
 from fljax.run.train import train
 
 MOST_EQUATIONS = {
@@ -94,3 +95,23 @@ def test_seconds_of_a_run_are_those_after_its_last_program_was_compiled(compiled
     assert len(program_times) == 2
     assert run.compile_seconds >= sum(seconds for seconds, _ in program_times)
     assert 0 < run.seconds < end - program_times[-1][1]
+
+
+@pytest.mark.parametrize("n_devices", [1, 2])
+def test_a_round_is_traced_once_for_its_shapes_and_for_the_loop(federation, model, monkeypatch, n_devices):
+    traced, algorithm = [], fljax.fedavg(model, fljax.Work(1, 7 + n_devices))  # which no test has traced before
+
+    def counted(*arguments):
+        traced.append(arguments)
+        return run_round(*arguments)
+
+    for module in ("chunk", "sweep.program"):
+        monkeypatch.setattr(f"fljax.run.{module}.run_round", counted)
+    with over_devices(jax.devices()[:n_devices]) as mesh:
+        arguments = on_devices(mesh, fljax.fedavg.Hyper(lr=0.1), federation, jax.random.key(0), None, 1, 3)
+        state = jax.eval_shape(algorithm.init, jax.random.key(0), arguments[0], federation.train)
+        run_chunk.eval_shape(algorithm, 9, 4, *arguments, state, jnp.int32(0), jnp.int32(0))
+        assert len(traced) == 1
+        hyper, key = fljax.fedavg.Hyper(lr=jnp.ones(2)), jax.random.key(0)
+        jax.eval_shape(lambda hyper: fljax.sweep(algorithm, hyper, federation, key, 1, 2), hyper)
+        assert len(traced) == 1 + n_devices  # in a mesh a sweep's needs and its program have a trace each

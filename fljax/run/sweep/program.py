@@ -97,12 +97,13 @@ def run_cell(
     if cell.there is not None:
         federation = federation._replace(there=cell.there)
 
+    @partial(jax.jit, inline=True)  # so that it is traced once for its shapes and for the loop, as in `run_chunk`
     def going_on(state: State, round: Array) -> tuple[State, Metrics]:
         run = (setting.algorithm, setting.draw, cell.hyper, federation, cell.key, dropout)
         state, row = run_round(*run, state, round, due[round])
         return state, row | {"diverged": ~_is_finite(row, due[round])}
 
-    shapes = jax.eval_shape(going_on, cell.state, first)[1]
+    shapes = jax.eval_shape(lambda state, i: going_on(state, first + i), cell.state, count)[1]
 
     def frozen(state: State, round: Array) -> tuple[State, Metrics]:
         return state, jax.tree.map(_blank, shapes) | {"diverged": jnp.bool_(True)}
