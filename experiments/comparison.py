@@ -15,10 +15,10 @@ What is likely to keep methods behind training alone in so few rounds: Ditto's p
 anybody yet; Per-FedAvg's steps take two batches each, so half as many; FedMA starts every client from a model of its
 own, whose units match badly; FedPer, FedRep and FedBABU train whole networks on 200 images; DC-PFL looks for a first
 split when the loss has settled; FedTSDP shares all layers at first; FedCPS divides the clients among four models
-whatever their data; FedCP's gates and GPFL's conditions are learned first. SCAFFOLD diverges at this learning rate,
-whose correction is for all of a round's steps, and does not at 0.01; q-FFL's server takes short steps where clients
-take many. On one of the three federations with Dirichlet shares `centralized` is lost: 4,001 examples in batches of 25
-leave one for the last step of an epoch.
+whatever their data; FedCP's gates and GPFL's conditions are learned first, and pFedHN's hypernetwork has made ten
+steps. SCAFFOLD diverges at this learning rate, whose correction is for all of a round's steps, and does not at 0.01;
+q-FFL's server takes short steps where clients take many. On one of the three federations with Dirichlet shares
+`centralized` is lost: 4,001 examples in batches of 25 leave one for the last step of an epoch.
 """
 
 import csv
