@@ -24,9 +24,9 @@ def clocked(
     """The method and the sampling of a run under a clock; unchanged without a clock.
 
     A client's round is the download, the local steps that follow from epochs and batch size, and the upload. Clients
-    that are asked for their loss download the model then, before the round; all participants are among them. The
-    traffic is the average of a participant in the second round, because some methods send more in the first. A method
-    that trains two models in a round is timed as if it trained one.
+    that are asked for their loss download the model and send the loss before the round; all participants are among
+    them. The traffic is the average of a participant in the second round, because some methods send more in the first.
+    A method that trains two models in a round is timed as if it trained one.
 
     Args:
         algorithm: the method.
@@ -96,14 +96,18 @@ def check_alike(
 def _traffic(
     algorithm: Algorithm, hypers: Sequence[Any], federation: Federation, sampling: Sampling
 ) -> list[tuple[float, float]]:
-    """Floats that a participant of the second round receives and sends, on average, with each of the ``hypers``."""
+    """Floats that a participant of the second round receives and sends, on average, with each of the ``hypers``.
+
+    The loss of one that was asked is not among them: it is sent before the round.
+    """
     key, draw = jax.random.key(0), sampling.of(federation.train.n_clients)
     algorithm = remembering(algorithm, sampling.memory)
 
     def sent(hyper: Any, federation: Federation) -> tuple[jax.Array, jax.Array]:
         state = algorithm.init(split_key(key).init, hyper, federation.train)
         _, metrics = run_round(algorithm, draw, hyper, federation, key, None, state, jnp.int32(1))
-        return metrics["downlink"].mean(), metrics["uplink"].mean()
+        losses = jnp.isin(metrics["ids"], metrics["candidates"]).mean() if "candidates" in metrics else 0.0
+        return metrics["downlink"].mean(), metrics["uplink"].mean() - losses
 
     # Only what the counts depend on is compiled, and for one run of it.
     program = jax.jit(sent).lower(as_traced(hypers[0]), federation).compile(options_of("fast"))

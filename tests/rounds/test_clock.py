@@ -315,7 +315,7 @@ def test_a_clock_counts_what_a_sampling_with_a_memory_is_sent(averaging, federat
 
 
 def test_a_round_begins_when_all_that_are_asked_have_answered(averaging, federation):
-    """A candidate downloads the model, passes four examples through it, and sends a number."""
+    """A candidate downloads the model, passes four examples through it, and sends a number; none of it again after."""
     clock, hyper, sampling = CLOCKS["wait"](up=1e3, spread=1.0), fljax.fedavg.Hyper(lr=0.2), power_of_choice(1 / 3)
     asked, of_four = (
         clocked(averaging, hyper, s, clock, federation, 5)[1].timing
@@ -323,7 +323,7 @@ def test_a_round_begins_when_all_that_are_asked_have_answered(averaging, federat
     )
     slow, size, n = drawn_devices(9, up=1e3, spread=1.0), np.asarray(federation.train.size), 16 * 4 + 4
     batches, speed, up, down = -(-size // 8), *(np.asarray(row) for row in slow[:3])
-    np.testing.assert_allclose(asked.seconds, batches / speed + 4 * (n + 1) / up)  # the loss is one more number
+    np.testing.assert_allclose(asked.seconds, batches / speed + 4 * n / up)
     np.testing.assert_allclose(asked.asking, batches / 3 / speed + 4 * n / down + 4 / up)
     np.testing.assert_allclose(of_four.asking, np.minimum(4 / size, 1) * batches / 3 / speed + 4 * n / down + 4 / up)
     metrics = {"ids": [[0, 1]], "active": [[True, True]], "candidates": [[0, 1, 2]]}
