@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from timing import CHECKOUT, python_path
+from timing import CHECKOUT, count, python_path
 
 ROUNDS = {"logreg-10": 40, "mlp-10": 20, "ragged-mlp": 20, "cnn-10": 4}
 CHILD = """
@@ -67,7 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", type=Path, help="the other checkout")
     parser.add_argument("--only", nargs="+", choices=ROUNDS, default=list(ROUNDS))
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--repeats", type=count, default=7)
     options = parser.parse_args()
     checkouts = options.before.resolve(), CHECKOUT
     print(f"{'workload':<12}{'before/s':>10}{'after/s':>10}{'ratio':>8}{'first before':>14}{'first after':>13}")

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from timing import alternate, machine, parser, ratio
+from timing import alternate, count, machine, parser, ratio
 
 import fljax
 from fljax.data.padding import same_shapes
@@ -111,7 +111,7 @@ def measured(job: Job, repeats: int) -> dict[str, tuple[float, float, float]]:
 def main() -> int:
     """Prints a row a method; 1 where a bar is missed and --check is given."""
     command_line = parser(__doc__, METHODS)
-    command_line.add_argument("--seeds", type=int, default=5)
+    command_line.add_argument("--seeds", type=count, default=5)
     options = command_line.parse_args()
     use_all_cores()
     jax.config.update("jax_enable_compilation_cache", False)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+from timing import count
 
 import fljax
 from fljax.devices import programs
@@ -25,8 +26,8 @@ def megabytes() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--networks", type=int, default=12, help="sweeps, each of another network")
-    parser.add_argument("--repeats", type=int, default=5, help="times that programs are made and let go")
+    parser.add_argument("--networks", type=count, default=12, help="sweeps, each of another network")
+    parser.add_argument("--repeats", type=count, default=5, help="times that programs are made and let go")
     options = parser.parse_args()
     federation = fljax.PARTITIONS["iid"](*fljax.load("digits"), n_clients=4)
     hypers = fljax.fedavg.Hyper(lr=jnp.array([0.1, 0.2]))

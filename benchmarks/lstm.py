@@ -20,7 +20,7 @@ import numpy as np
 import optax
 import torch
 from flax import linen as nn
-from timing import alternate, machine, parser, ratio, seconds_of, with_threads
+from timing import alternate, count, machine, parser, ratio, seconds_of, with_threads
 
 from fljax import from_linen
 from fljax.client import train_clients, training_loss
@@ -102,7 +102,7 @@ def torch_side(data: ClientData) -> Any:
 def main() -> None:
     """Prints the table."""
     arguments = parser(__doc__, ("fljax", "flax", "torch"), repeats=7, bars=False)
-    arguments.add_argument("--clients", type=int, default=1)
+    arguments.add_argument("--clients", type=count, default=1)
     options = arguments.parse_args()
     if not torch.cuda.is_available():  # before JAX starts as many threads as there are cores
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})

@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 import torch
-from timing import alternate, fastest, machine, parser, ratio, with_threads
+from timing import alternate, count, fastest, machine, parser, ratio, with_threads
 from torch import nn
 from torch_models import images
 
@@ -82,11 +82,9 @@ class Loop:
 
 def main() -> int:
     command_line = parser(__doc__, pfllib.METHODS, bars=False)
-    command_line.add_argument("--part", type=int, default=16, help="one image in so many")
+    command_line.add_argument("--part", type=count, default=16, help="one image in so many")
     command_line.set_defaults(only=["FedAvg"])
     options = command_line.parse_args()
-    if options.part < 1:
-        command_line.error(f"--part {options.part}: give 1 for all images, or more")
     if (fewest := np.bincount(pfllib.everything(options.part).y, minlength=pfllib.N_CLASSES).min()) < LEAST:
         command_line.error(
             f"--part {options.part}: a class has {fewest} images and needs {LEAST}; choose a smaller one"

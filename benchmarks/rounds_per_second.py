@@ -20,7 +20,7 @@ from typing import NamedTuple
 from peers import work
 from peers.fljax_peer import Rounds
 from peers.torch_loop import Loop
-from timing import alternate, fastest, machine, ratio, with_threads
+from timing import alternate, count, fastest, machine, ratio, with_threads
 
 from fljax.devices.mesh import use_all_cores
 
@@ -71,7 +71,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--against", choices=["torch"], default="torch")
     parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--repeats", type=count, default=7)
     parser.add_argument("--check", action="store_true", help="exit with 1 when a ratio is below its bar")
     options = parser.parse_args()
     use_all_cores()

@@ -29,6 +29,7 @@ from unittest import mock
 
 import jax
 import jax.numpy as jnp
+import timing
 
 COHORT, EXAMPLES, EPOCHS, BATCH = 128, 600, 5, 32
 
@@ -110,7 +111,7 @@ def projected(volume: Volume, options: argparse.Namespace) -> tuple[float, float
 def main() -> int:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--devices", type=int, nargs="+", default=[2, 8, 64])
+    parser.add_argument("--devices", type=timing.count, nargs="+", default=[2, 8, 64])
     parser.add_argument("--only", nargs="+", default=["fedavg", "ifca", "fesem"])
     parser.add_argument("--examples-at-home", action="store_true", help="the pool is spread over the devices too")
     parser.add_argument("--tflops", type=float, default=60.0, help="of a GPU in float32")

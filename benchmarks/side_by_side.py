@@ -18,7 +18,7 @@ from functools import partial
 
 import jax
 import numpy as np
-from timing import Run, alternate, machine, parser, ratio, seconds_of
+from timing import Run, alternate, count, machine, parser, ratio, seconds_of
 
 import fljax
 from fljax.jobs.assemble import make_methods
@@ -33,7 +33,7 @@ JOB = ("--n-clients", "400", "--partition", "iid", "--hidden", "32", "--batch-si
 
 def main() -> None:
     command_line = parser(__doc__, SECTIONS, REPEATS, bars=False)
-    command_line.add_argument("--clients", type=int, default=2000)
+    command_line.add_argument("--clients", type=count, default=2000)
     command_line.add_argument("--methods", nargs="+", default=sorted(fljax.ALGORITHMS))
     options = command_line.parse_args()
     print(machine(), flush=True)

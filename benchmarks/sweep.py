@@ -32,7 +32,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from timing import alternate, machine, ratio, seconds_of
+from timing import alternate, count, machine, ratio, seconds_of
 
 import fljax
 from fljax.algorithms.fedprox import fedprox
@@ -212,10 +212,10 @@ def main() -> int:
     """Prints the table; 1 if ``--check`` and something is below its bar."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--rounds", type=int, help="of each run, instead of the workload's")
+    parser.add_argument("--repeats", type=count, default=3)
+    parser.add_argument("--rounds", type=count, help="of each run, instead of the workload's")
     parser.add_argument("--processes", type=int, default=4, help="how many are timed")
-    parser.add_argument("--curve", type=int, nargs="+", metavar="POINTS")
+    parser.add_argument("--curve", type=count, nargs="+", metavar="POINTS")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--check", action="store_true", help="exit with 1 when something is below its bar")
     options = parser.parse_args()

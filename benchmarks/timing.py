@@ -5,12 +5,17 @@ import contextlib
 import ctypes
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "experiments"))
+
+from counts import count
 
 Run = Callable[[], Any]
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -31,7 +36,7 @@ def parser(doc: str | None, choices: Iterable[str], repeats: int = 5, bars: bool
     command_line = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = list(choices)
     command_line.add_argument("--only", nargs="+", choices=names, default=names)
-    command_line.add_argument("--repeats", type=int, default=repeats)
+    command_line.add_argument("--repeats", type=count, default=repeats)
     if bars:
         command_line.add_argument("--check", action="store_true", help="exit with 1 when a bar is missed")
     return command_line

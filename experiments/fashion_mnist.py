@@ -14,7 +14,8 @@ import os
 
 import jax
 import numpy as np
-from reporting import count, data_here
+from counts import count
+from reporting import data_here
 from rich.console import Console
 from rich.table import Table
 

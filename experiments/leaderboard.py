@@ -29,9 +29,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from counts import count
 from long_runs import resumed
 from outcomes import RESULTS, Outcome, described, keep
-from reporting import count, data_here, random_examples, same_shapes, with_public
+from reporting import data_here, random_examples, same_shapes, with_public
 
 import fljax
 from fljax.cli.run import cache_compilations

@@ -41,9 +41,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from counts import count
 from long_runs import resumed, rounds_done, seconds_a_round
 from outcomes import RESULTS, Outcome, described, keep
-from reporting import count, data_here, same_shapes
+from reporting import data_here, same_shapes
 
 import fljax
 from fljax.cli.run import cache_compilations
@@ -235,7 +236,7 @@ def main() -> None:
         "--first-seed", type=int, default=0, help="where seeds begin: another machine may have those before"
     )
     parser.add_argument("--rounds", type=count, default=ROUNDS, help="iterations; those done before are in them")
-    parser.add_argument("--part", type=int, default=1, help="one image in so many; lines in table-FMNIST-smoke.csv")
+    parser.add_argument("--part", type=count, default=1, help="one image in so many; lines in table-FMNIST-smoke.csv")
     parser.add_argument("--only", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD")
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS))
     parser.add_argument("--folder", type=Path, default=Path("results/pfllib"), help="of the runs")

@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 import pfllib
+from counts import count
 from outcomes import RESULTS, Outcome, described, keep
-from reporting import count, data_here
+from reporting import data_here
 
 KAPPA, RATE, LAM, MU = 50.0, 1.0, 0.01, 0.1
 AFTER = tuple(sorted({*pfllib.AFTER, *range(10, pfllib.ROUNDS, 10)}))

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from counts import count
 from jax import Array
 from long_runs import resumed
 from outcomes import RESULTS
@@ -162,13 +163,6 @@ def data_here() -> Iterator[None]:
     except FileNotFoundError as error:
         print(error, file=sys.stderr)
         sys.exit(2)
-
-
-def count(text: str) -> int:
-    """A number of seeds or rounds of the command line, at least 1: 0 would be taken for one that was not given."""
-    if not (text.isdecimal() and int(text)):
-        raise argparse.ArgumentTypeError(f"{text}: give a whole number from 1 on")
-    return int(text)
 
 
 def main(

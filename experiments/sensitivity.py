@@ -18,12 +18,13 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from counts import count
 from kept_figures import keep_figure
 from leaderboard import ENTRIES, LR, Entry, Scale, federations, measured, method_and_hyper, run_folder_name
 from leaderboard import SETTINGS as GROUPS
 from long_runs import resumed
 from outcomes import RESULTS, Outcome, described, file_of, keep, read
-from reporting import count, data_here
+from reporting import data_here
 
 from fljax.cli.run import cache_compilations
 from fljax.devices.mesh import use_all_cores

@@ -27,7 +27,7 @@ from peers import table, whole
 from peers.environments import python_of
 from peers.process import Failed, System
 from peers.work import EVERY, FRAMEWORKS, WORKLOADS, Bar, Workload
-from timing import ratio
+from timing import count, ratio
 
 Seconds = dict[str, list[float]]
 """Of every turn of each system."""
@@ -135,8 +135,8 @@ def main() -> int:
         "--only", nargs="+", choices=all_names, default=default_names, help="default: all but the public"
     )
     parser.add_argument("--peers", nargs="+", choices=EVERY, default=list(EVERY))
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--rounds", type=int, help="of a turn, an even number; default: the workload's own")
+    parser.add_argument("--turns", type=count, default=5)
+    parser.add_argument("--rounds", type=count, help="of a turn, an even number; default: the workload's own")
     parser.add_argument("--check", action="store_true", help="exit with 1 when a bar is missed")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the systems too

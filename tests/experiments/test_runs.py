@@ -116,6 +116,7 @@ def test_names_that_are_there_are_taken(words, call_script):
         ("leaderboard.py", "--seeds", "0"),
         ("sensitivity.py", "--seeds", "0"),
         ("pfllib.py", "--rounds", "0"),
+        ("pfllib.py", "--part", "0"),
         ("fashion_mnist.py", "--seeds", "0"),
     ],
 )
