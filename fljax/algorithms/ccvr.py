@@ -7,9 +7,12 @@ features of each class under the trained model; the server combines them, draws 
 and trains the last layer on them. Rounds do not change: other methods' rounds are made of bricks, as in "ccvr+prox".
 
 Differences from the paper: the head is calibrated before every test, not once at the end, and no later round starts
-from it. What the clients send for it is not counted as traffic. New clients, whose moments the server does not know,
-get the model of the rounds. FL-bench and fluke divide a client's covariance by its number of examples, and train for
-one epoch.
+from it. New clients, whose moments the server does not know, get the model of the rounds. FL-bench and fluke divide a
+client's covariance by its number of examples, and train for one epoch.
+
+Traffic is that of the rounds. A calibration is in none of them: it comes with a test, and asks all clients, not the
+participants. For d features and C classes each client sends ``C (1 + d + d (d + 1) / 2)`` floats for it: the number of
+its examples of each class, their mean and their covariance.
 """
 
 import jax

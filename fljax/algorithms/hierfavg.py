@@ -72,7 +72,8 @@ def hierfavg(
     """HierFAVG: ``w^l <- mean of its w_i`` in every round; in every kappa_2-th, ``w^l <- w = mean of the w^l``.
 
     The metrics ``edge_uplink`` and ``edge_downlink`` () are the floats that all edges together send to the cloud, and
-    receive from it, in a round; ``uplink`` and ``downlink`` are those between a client and its edge.
+    receive from it, in a round; ``uplink`` and ``downlink`` are those between a client and its edge. Only these two
+    take time under a clock.
 
     Args:
         n_edges: L, the number of edge servers.
