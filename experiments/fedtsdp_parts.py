@@ -95,7 +95,8 @@ def sampling(scale: Scale) -> None:
     setting = "Dirichlet 0.2"
     results = compared(scale, "sampling", methods, (setting,))
     columns = {"accuracy_micro": last("accuracy_micro"), "fired_share": lambda r: float(r.metrics["fired"].mean())}
-    keep_runs(scale, ("FedTSDP", "sampling", "CIFAR10"), results, columns, n_rounds(scale), clients=20)
+    place = ("FedTSDP", "sampling", scale.pick("digits", "cifar10"))
+    keep_runs(scale, place, results, columns, n_rounds(scale), clients=20)
     show(scale, "sampling", "Sampling of public images, Dirichlet 0.2", table(results, columns))
 
 
@@ -179,6 +180,8 @@ def hopkins(scale: Scale) -> None:
         "std over rounds": lambda r: r.metrics["hopkins"].std(),
         "fires, % of rounds": lambda r: 100 * r.metrics["fired"].mean(),
     }
+    place = ("FedTSDP", "hopkins", scale.pick("digits", "cifar10"))
+    keep_runs(scale, place, results, columns, n_rounds(scale), clients=20)
     rows = table(results, columns)
     first_way = [result for result in results if result.method == results[0].method]
     figure = over_rounds(first_way, "hopkins", "Hopkins statistic", by_setting=True)
@@ -187,8 +190,9 @@ def hopkins(scale: Scale) -> None:
 
 def groups(scale: Scale) -> None:
     """True groups on rotated and dominant-label digits, 12 clients in 4 groups: found, when, and at what gain?"""
-    train, test = load(scale.pick("digits", "cifar10"))
-    model, local_work, rounds = network(scale.paper), Work(5, 16), scale.rounds or scale.pick(30, 100)
+    data, planned = scale.pick(("digits", 30), ("cifar10", 100))
+    train, test = load(data)
+    model, local_work, rounds = network(scale.paper), Work(5, 16), scale.rounds or planned
     by_setting = {
         "rotation": [
             PARTITIONS["rotated_groups"](train, test, 12, seed=s, n_groups=4, n_public=100)
@@ -211,11 +215,12 @@ def groups(scale: Scale) -> None:
         "share of rounds": lambda result: (result.metrics["ari"] > 0.999).mean(),
         "clusters": last("n_clusters"),
     }
-    rows = []
+    accuracy, rows = {"accuracy_macro": last("accuracy_macro")}, []
     for setting in by_setting:
         ours, baseline = ([r for r in results if (r.setting, r.method) == (setting, name)] for name in methods)
-        row = table(ours, {"accuracy_macro": last("accuracy_macro")} | group_columns)[0]
-        baseline_row = table(baseline, {"accuracy_macro": last("accuracy_macro")})[0]
+        for runs_of, columns in ((ours, accuracy | group_columns), (baseline, accuracy)):
+            keep_runs(scale, ("FedTSDP", "groups", data), runs_of, columns, planned, clients=12)
+        row, baseline_row = table(ours, accuracy | group_columns)[0], table(baseline, accuracy)[0]
         margin = np.subtract(row["accuracy_macro"].values, baseline_row["accuracy_macro"].values)
         rows += [row | {"over FedAvg": spread(margin)}, baseline_row]
     show(scale, "groups", f"True groups within {rounds} rounds", rows)
