@@ -2,10 +2,10 @@
 
 python experiments/tuning.py [grid optuna] [--scale smoke|paper] [--seeds N]
 
-FLJAX_DATA names the folder with fashion_mnist. Lines go to results/tuning/; none are kept in the repository. Learning
-rate and weight are searched together. Points are judged by validation accuracy (macro) over seeds, and what was chosen
-is then tested once, on the test split. `optuna` needs `pip install 'fljax[tune]'`: its sampler proposes points in
-batches, for a batch runs as one program.
+FLJAX_DATA names the folder with fashion_mnist. Lines are in results/tuning/. Learning rate and weight are searched
+together. Points are judged by validation accuracy (macro) over seeds, and what was chosen is then tested once, on the
+test split. `optuna` needs `pip install 'fljax[tune]'`: its sampler proposes points in batches, for a batch runs as one
+program.
 
 Three seeds at smoke are few: the table has the interval of each number, and weights whose intervals overlap are not
 told apart.
