@@ -49,6 +49,7 @@ def headline(
         f"{run.model} of {n_parameters:,} parameters, {run.rounds} rounds on {where}",
         *not_alike(job.of_methods),
         *slips(job, size),
+        *without_time(job),
         *many_classes(job, federation),
     )
     return "\n".join(lines)
@@ -100,6 +101,14 @@ def slips(job: Job, size: np.ndarray) -> list[str]:
 
 BEARS = {"krum": 2, "multi_krum": 2, "bulyan": 4}
 """Brick -> number of models needed per attacker: m models tolerate (m - 3) / this number of attackers."""
+
+
+def without_time(job: Job) -> list[str]:
+    """A line if some methods have edge servers under a clock, which does not know their links to the cloud."""
+    with_cloud = [method for method, settings in job.of_methods.items() if "cloud_every" in settings]
+    if job.run.clock == "none" or not with_cloud:
+        return []
+    return [f"{', '.join(with_cloud)}: --clock {job.run.clock} counts no time between edge servers and the cloud"]
 
 
 def many_classes(job: Job, federation: Federation) -> list[str]:

@@ -16,7 +16,7 @@ from fljax.jobs.assemble import make_algorithm, make_sampling, split_section
 from fljax.jobs.config import as_toml
 from fljax.jobs.job import read_job
 from fljax.jobs.parts import make_model, make_parts
-from fljax.jobs.remarks import noises, slips
+from fljax.jobs.remarks import noises, slips, without_time
 from fljax.jobs.unlike import not_alike
 from fljax.models import lenet, mlp, resnet18, variational_cnn
 from fljax.numbers import check_numbers, numbers_of
@@ -369,6 +369,15 @@ def test_a_body_that_has_all_epochs_leaves_none_for_the_head():
     assert slips_of("--epochs", "2", "--batch-size", "8") == []
     assert slips_of("--epochs", "1", "--batch-size", "8") == [
         "fedrep: with --body-epochs equal to --epochs, heads are trained only before tests"
+    ]
+
+
+def test_a_clock_says_that_the_way_to_the_cloud_takes_no_time():
+    words = ["--algorithm", "fedavg", "hierfavg", "hierfavg+krum"]
+    assert without_time(read_job(words)) == []
+    assert without_time(read_job(["--algorithm", "fedavg", "--clock", "wait"])) == []
+    assert without_time(read_job([*words, "--clock", "wait"])) == [
+        "hierfavg, hierfavg+krum: --clock wait counts no time between edge servers and the cloud"
     ]
 
 
