@@ -139,6 +139,7 @@ class Model(NamedTuple):
     halves: Halves | None = None  # for a probabilistic network
     loss: ExampleLoss = optax.softmax_cross_entropy_with_integer_labels  # minimised in training, and used in tests
     about: Description = ()  # the network's own choices: its name, sizes and dtype
+    n_networks: int = 1  # in its parameters, of which a client uses one, see `fljax.models.heterogeneous`
 
     def __repr__(self) -> str:
         choices = dict(self.about)

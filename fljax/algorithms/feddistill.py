@@ -23,6 +23,7 @@ from fljax.client.class_means import class_sums
 from fljax.client.features import head_shape
 from fljax.client.objectives import Loss, batch_mean, predictor
 from fljax.data.labels import check_classes
+from fljax.models.own_network import own_copies
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import check_not_private, method, reported, train
 from fljax.rounds.joining import train_new_clients
@@ -34,7 +35,9 @@ class FedDistillHyper(LocalHyper):
     gamma: Scalar = number(1.0, "weight of the distillation; 0 is standalone training", least=0)
 
 
-@method(FedDistillHyper, "Jeong et al., 2018", "https://arxiv.org/abs/1811.11479", kind="personalised")
+@method(
+    FedDistillHyper, "Jeong et al., 2018", "https://arxiv.org/abs/1811.11479", kind="personalised", heterogeneous=True
+)
 def feddistill(model: Model, work: Work) -> Algorithm:
     """FedDistill: ``w_i = argmin F_i(w) + gamma mean_x H(F_{-i, y(x)}, softmax(w(x)))``.
 
@@ -49,7 +52,8 @@ def feddistill(model: Model, work: Work) -> Algorithm:
         n_classes = head_shape(model, params)[1]
         taught = {"total": jnp.zeros((n_classes, n_classes), jnp.float32), "count": jnp.zeros(n_classes, jnp.float32)}
         server = {"taught": taught, "start": params}  # a new client starts with it too
-        return State(server, tree.broadcast({"w": params, "taught": taught}, data.n_clients))
+        clients = {"w": own_copies(model, params, data.n_clients), "taught": tree.broadcast(taught, data.n_clients)}
+        return State(server, clients)
 
     def round(key: Key, hyper: FedDistillHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         total, (w, last_taught) = state.server["taught"], (state.clients["w"], state.clients["taught"])
@@ -71,7 +75,7 @@ def feddistill(model: Model, work: Work) -> Algorithm:
         loss = distilled(model, hyper)
         # The server's sums stay fixed and have no outputs of the new client, so none are subtracted.
         teacher = tree.everyone(state.server["taught"], data.n_clients)
-        w0 = tree.broadcast(state.server["start"], data.n_clients)
+        w0 = own_copies(model, state.server["start"], data.n_clients)
         return tree.own(
             train_new_clients(key, w0, data, n_rounds, lambda w, cohort: train(hyper, w, cohort, loss, work, teacher))
         )

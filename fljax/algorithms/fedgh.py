@@ -22,6 +22,7 @@ from fljax.client.features import head_shape, linear
 from fljax.client.objectives import batch_mean, predictor, training_loss
 from fljax.data.labels import check_classes
 from fljax.keys import uniforms
+from fljax.models.own_network import own_copies
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import check_not_private, method, only, reported, train
 from fljax.rounds.cohort import keys_for
@@ -36,7 +37,9 @@ class FedGHHyper(LocalHyper):
     server_lr: Scalar = number(0.01, "learning rate of the server's steps on the head; 0 leaves it as it is", least=0)
 
 
-@method(FedGHHyper, "Yi et al., ACM MM 2023", "https://arxiv.org/abs/2303.13137", kind="personalised")
+@method(
+    FedGHHyper, "Yi et al., ACM MM 2023", "https://arxiv.org/abs/2303.13137", kind="personalised", heterogeneous=True
+)
 def fedgh(model: Model, work: Work, *, server_batch: Positive = 1) -> Algorithm:
     """FedGH: ``body_i = LocalTrain(body_i, head)``; ``head <- head - eta_s grad l(head(C_ic), c)``, once for each C_ic.
 
@@ -56,7 +59,7 @@ def fedgh(model: Model, work: Work, *, server_batch: Positive = 1) -> Algorithm:
         params = model.init(key)
         head_shape(model, params)
         shared, body = sharing.split(params)
-        return State(shared, tree.broadcast(body, data.n_clients))
+        return State(shared, own_copies(model, body, data.n_clients))
 
     def round(key: Key, hyper: FedGHHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         initial = sharing.held(state.server, state.clients, cohort.n_clients)

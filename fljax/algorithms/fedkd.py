@@ -7,7 +7,8 @@ each other's features; the distillation is the weaker, the larger both losses ar
 mentee, and the server returns their mean, each matrix by its largest singular values. The share of the energy (the sum
 of the squared singular values) that these keep rises over the rounds.
 
-Differences from the paper: mentor and mentee have the same architecture; in the paper the mentee is smaller. Features
+Differences from the paper: mentor and mentee have the same architecture; in the paper the mentee is smaller. If clients
+have different networks (`fljax.models.heterogeneous`), the mentee is the first of them. Features
 are the inputs of the last layer; attention maps, which the paper compares too, do not exist here. As in the official
 code, both models minimise the sum of both losses, the divergence is divided by the number of classes, and clients send
 one update per round. The matrix between the features starts as the identity. A convolution's kernel is one matrix, with
@@ -26,6 +27,7 @@ from fljax.client.objectives import Loss, batch_mean, predictor
 from fljax.client.optimizer import local_optimizer
 from fljax.client.parts import train_parts
 from fljax.data.labels import check_classes
+from fljax.models.own_network import first_network, own_copies
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Weighting, client_weight, method, reported
 from fljax.rounds.averaging import join_from_shared
@@ -65,6 +67,7 @@ class FedKDHyper(LocalHyper):
     "https://arxiv.org/abs/2108.13323",
     kind="personalised",
     trains=False,
+    heterogeneous=True,
 )
 def fedkd(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorithm:
     """FedKD: both minimise ``l_v + l_w + (KL(w || v) + KL(v || w) + 2 |h_v - W h_w|^2 / d) / (l_v + l_w)``.
@@ -85,7 +88,8 @@ def fedkd(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorit
     def init(key: Key, hyper: FedKDHyper, data: ClientData) -> State:
         check_classes(data.pool.y)
         theta = model.init(key)
-        return State(theta, tree.broadcast(keeps(theta), data.n_clients))
+        clients = tree.broadcast(keeps(theta), data.n_clients) | {"mentor": own_copies(model, theta, data.n_clients)}
+        return State(first_network(model, theta), clients)
 
     def round(key: Key, hyper: FedKDHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         received = tree.broadcast(state.server, cohort.n_clients)
@@ -107,6 +111,8 @@ def fedkd(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorit
         return tree.own(state.clients["mentor"])
 
     algorithm = Algorithm(init, round, deploy, predictor(model), loss=model.loss)
+    if model.n_networks > 1:
+        return algorithm
     return algorithm._replace(join=join_from_shared(algorithm, lambda hyper, theta: keeps(theta)))
 
 

@@ -64,7 +64,7 @@ class FedMDHyper(LocalHyper):
     temperature: Scalar = number(0.1, "of the mean of shared probabilities; with logits it has no effect", above=0)
 
 
-@method(FedMDHyper, "Li, Wang, 2019", "https://arxiv.org/abs/1910.03581", kind="personalised")
+@method(FedMDHyper, "Li, Wang, 2019", "https://arxiv.org/abs/1910.03581", kind="personalised", heterogeneous=True)
 def fedmd(
     model: Model,
     work: Work,

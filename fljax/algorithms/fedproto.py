@@ -20,6 +20,7 @@ from fljax.client.class_means import feature_sums, others_last, prototype_loss
 from fljax.client.features import head_shape, see
 from fljax.data.labels import check_classes
 from fljax.models.calling import check_free
+from fljax.models.own_network import own_copies
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import Weighting, check_not_private, method, reported, train
 from fljax.rounds.prototypes import average_prototypes, no_prototypes
@@ -31,7 +32,9 @@ class FedProtoHyper(LocalHyper):
     lam: Scalar = number(1.0, "lambda: weight of the mean square between features and prototypes", least=0)
 
 
-@method(FedProtoHyper, "Tan et al., AAAI 2022", "https://arxiv.org/abs/2105.00243", kind="personalised")
+@method(
+    FedProtoHyper, "Tan et al., AAAI 2022", "https://arxiv.org/abs/2105.00243", kind="personalised", heterogeneous=True
+)
 def fedproto(model: Model, work: Work, *, weighting: Weighting = "size") -> Algorithm:
     """FedProto: ``w_i = argmin F_i(w) + lambda mean_x |h(x) - C_{y(x)}|^2 / d``; ``C_c = mean of the clients' C_ic``.
 
@@ -48,7 +51,7 @@ def fedproto(model: Model, work: Work, *, weighting: Weighting = "size") -> Algo
         check_classes(data.pool.y)
         params = model.init(key)
         d, n_classes = head_shape(model, params)
-        return State(no_prototypes(n_classes, d), tree.broadcast(params, data.n_clients))
+        return State(no_prototypes(n_classes, d), own_copies(model, params, data.n_clients))
 
     def round(key: Key, hyper: FedProtoHyper, state: State, cohort: Cohort) -> tuple[State, Metrics]:
         prototype_rows = tree.everyone(state.server, cohort.n_clients)

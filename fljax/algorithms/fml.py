@@ -4,10 +4,11 @@ Shen et al.: Federated Mutual Learning, 2020, https://arxiv.org/abs/2006.16765.
 Each client trains the received model (the "meme") and its own model on its examples, each also with the other's
 predictions as targets: deep mutual learning. The meme is exchanged; the client is tested with its own model.
 
-Differences from the paper: both models have the same architecture; in the paper each client's own may differ. A client
-that has not participated keeps the initial model as its own; a new client starts with the server's. PFLlib's code
-passes the gradient through the other model's predictions, divides a divergence by the number of classes, and clips
-gradients; none of these is done here. It weights all clients equally (``weighting="uniform"``).
+Differences from the paper: both models have the same architecture, unless the clients' own differ
+(`fljax.models.heterogeneous`); the meme then has the first of theirs. A client that has not participated keeps the
+initial model as its own; a new client starts with the server's, or with the initial one of its own architecture.
+PFLlib's code passes the gradient through the other model's predictions, divides a divergence by the number of classes,
+and clips gradients; none of these is done here. It weights all clients equally (``weighting="uniform"``).
 """
 
 import jax
@@ -33,7 +34,7 @@ class FMLHyper(LocalHyper):
     )
 
 
-@method(FMLHyper, "Shen et al., 2020", "https://arxiv.org/abs/2006.16765", kind="personalised")
+@method(FMLHyper, "Shen et al., 2020", "https://arxiv.org/abs/2006.16765", kind="personalised", heterogeneous=True)
 def fml(model: Model, work: Work, *, weighting: Weighting = "size", combine: Combining = mean) -> Algorithm:
     """FML: ``V_i`` by ``alpha F_i(V) + (1 - alpha) KL(w || V)``, ``w_i`` by ``beta F_i(w) + (1 - beta) KL(V || w)``.
 

@@ -16,7 +16,7 @@ from fljax.rounds import Combining, Weighting, averaging, last_layers, mean, met
 from fljax.types import Algorithm, Model, Work
 
 
-@method(LocalHyper, "Liang et al., 2020", "https://arxiv.org/abs/2001.01523", kind="personalised")
+@method(LocalHyper, "Liang et al., 2020", "https://arxiv.org/abs/2001.01523", kind="personalised", heterogeneous=True)
 def lg_fedavg(
     model: Model, work: Work, *, n_shared: Natural = 1, weighting: Weighting = "uniform", combine: Combining = mean
 ) -> Algorithm:

@@ -11,7 +11,7 @@ from fljax.rounds import NOTHING, averaging, method
 from fljax.types import Algorithm, Model, Work
 
 
-@method(LocalHyper, "baseline", kind="baseline")
+@method(LocalHyper, "baseline", kind="baseline", heterogeneous=True)
 def standalone(model: Model, work: Work) -> Algorithm:
     """Standalone: ``W_i <- LocalTrain(W_i)``, from a common initial model."""
     return averaging(model, work, sharing=NOTHING)

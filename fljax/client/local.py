@@ -20,6 +20,7 @@ from fljax.client.optimizer import Elementwise, raised_by_optax
 from fljax.client.steps import batches_per_epoch, check_work, n_steps, steps_taken
 from fljax.data.federation import minibatch
 from fljax.keys import descend
+from fljax.models.own_network import with_own_network
 from fljax.types import AnyArray, ClientData, Examples, Key, ModelTable, Params, Stacked, Trained, Work
 
 
@@ -80,7 +81,12 @@ def train_clients(
     def train(
         pool: Examples, index: Array, size: Array, key: Key, start: Params, share: Array | None, *own: Any
     ) -> Trained:
-        return _train_client(pool, index, size, key, start, loss, optimizer, work, own, share)
+        def train_network(start: Params, *own: Any) -> tuple[Trained, Params]:
+            trained = _train_client(pool, index, size, key, start, loss, optimizer, work, own, share)
+            return trained._replace(params=()), trained.params
+
+        trained, params = with_own_network(train_network, start, *own)
+        return trained._replace(params=params)
 
     with jax.named_scope("train"):
         return map_clients(train, data, key, start, effort, *per_client, at_once=work.at_once)

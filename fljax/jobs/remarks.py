@@ -33,6 +33,7 @@ def headline(
     """The job in two lines, and further lines with settings in which its methods differ or that may be mistakes."""
     run, size = job.run, np.asarray(federation.train.size)
     n_parameters = tree.size(jax.eval_shape(model.init, jax.random.key(0)))
+    networks = "" if model.n_networks == 1 else f" in {model.n_networks} networks"
     groups = "" if federation.group is None else f" in {len(np.unique(federation.group))} groups"
     sizes = f"{size.min()}" if size.min() == size.max() else f"{size.min()} to {size.max()}"
     newcomers_text = "" if newcomers is None else f"; {len(newcomers.train.size)} new clients at the end"
@@ -46,7 +47,7 @@ def headline(
     clients = f"{len(size)} clients{groups}, {sizes} training examples each{tests}{participants}{newcomers_text}"
     lines = (
         f"{data_name(run)}, {run.partition}: {clients}",
-        f"{run.model} of {n_parameters:,} parameters, {run.rounds} rounds on {where}",
+        f"{run.model} of {n_parameters:,} parameters{networks}, {run.rounds} rounds on {where}",
         *not_alike(job.of_methods),
         *slips(job, size),
         *without_time(job),

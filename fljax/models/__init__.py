@@ -7,11 +7,13 @@ from fljax.models.adapters import lora, only_trained
 from fljax.models.cnn import cnn, fedcr_cnn, femnist_cnn, mnist_cnn
 from fljax.models.fasttext import fasttext
 from fljax.models.functions import from_functions
+from fljax.models.heterogeneous import heterogeneous
 from fljax.models.lenet import lenet
 from fljax.models.linen import from_linen
 from fljax.models.lstm import lstm
 from fljax.models.mlp import logistic_regression, mlp
 from fljax.models.nnx import from_nnx
+from fljax.models.own_network import held_by_all, own_copies
 from fljax.models.resnet import resnet18
 from fljax.models.scaled import normalized
 from fljax.models.scored import scored, validated
@@ -30,6 +32,7 @@ MODELS: dict[str, Callable[..., Model]] = Named(
         "fedbabu_cnn": fedbabu_cnn,
         "fedcr_cnn": fedcr_cnn,
         "femnist_cnn": femnist_cnn,
+        "heterogeneous": heterogeneous,
         "lenet": lenet,
         "logistic_regression": logistic_regression,
         "lstm": lstm,
@@ -54,6 +57,8 @@ __all__ = [
     "from_functions",
     "from_linen",
     "from_nnx",
+    "held_by_all",
+    "heterogeneous",
     "lenet",
     "logistic_regression",
     "lora",
@@ -63,6 +68,7 @@ __all__ = [
     "multi_label",
     "normalized",
     "only_trained",
+    "own_copies",
     "regression",
     "resnet18",
     "scored",

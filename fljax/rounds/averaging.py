@@ -18,6 +18,7 @@ from jax import Array
 from fljax import tree
 from fljax.argument_kinds import checked_kinds
 from fljax.client.objectives import predictor
+from fljax.models.own_network import check_shared, first_network, own_copies
 from fljax.rounds.accounting import Weighting, client_weight, reported
 from fljax.rounds.combine import Combining, as_combine, mean
 from fljax.rounds.joining import new_client_rounds
@@ -108,7 +109,8 @@ def averaging(
 
     def init(key: Key, hyper: Any, data: ClientData) -> State:
         shared, own = sharing.split((begin or model.init)(key))
-        return State(server_state(shared, combining.init(hyper, shared)), tree.broadcast(own, data.n_clients))
+        check_shared(model, shared, own)
+        return State(server_state(shared, combining.init(hyper, shared)), own_copies(model, own, data.n_clients))
 
     def send(key: Key, hyper: Any, state: State, cohort: Cohort) -> Upload:
         if isinstance(state.server, ReceivedModels):
@@ -149,7 +151,9 @@ def two_models(
 ) -> Algorithm:
     """`averaging` of clients that hold ``{"global": theta, "own": v_i}``: "global" is shared; both start equal.
 
-    If clients are tested with their own models, a new client's starts as the server's model (`join_from_shared`).
+    If clients are tested with their own models, a new client's starts as the server's model (`join_from_shared`). If
+    clients have different networks, the server's model is the first of them, and a new client's own starts as it was
+    initialised.
 
     Args:
         model: the network.
@@ -165,7 +169,7 @@ def two_models(
 
     def begin(key: Key) -> dict[str, Params]:
         theta = model.init(key)
-        return {"global": theta, "own": theta}
+        return {"global": first_network(model, theta), "own": theta}
 
     rounds = averaging(
         model,
@@ -176,7 +180,8 @@ def two_models(
         begin=begin,
         deployed=itemgetter(deployed),
     )
-    return rounds._replace(join=join_from_shared(rounds)) if deployed == "own" else rounds
+    starts_as_shared = deployed == "own" and model.n_networks == 1
+    return rounds._replace(join=join_from_shared(rounds)) if starts_as_shared else rounds
 
 
 def join_from_shared(

@@ -12,6 +12,7 @@ from fljax import tree
 from fljax.argument_kinds import checked_kinds
 from fljax.client.measure import client_loss
 from fljax.keys import descend
+from fljax.models.own_network import own_copies
 from fljax.rounds.accounting import occupied
 from fljax.rounds.cohort import everyone
 from fljax.rounds.local import local_of
@@ -102,7 +103,7 @@ def join_from(model: Model, work: Work, begin: Callable[[State], Params]) -> Cal
     """
 
     def join(key: Key, hyper: Any, state: State, data: ClientData, n_rounds: Array) -> ModelTable:
-        initial = tree.broadcast(begin(state), data.n_clients)
+        initial = own_copies(model, begin(state), data.n_clients)
         return tree.own(train_new_clients(key, initial, data, n_rounds, partial(local_of(work, model), hyper)))
 
     return join

@@ -53,6 +53,7 @@ class Method(Generic[P, H]):
     bricks: tuple[Brick, ...]
     sends: bool | None
     trains: bool = True
+    heterogeneous: bool = False
 
     def __post_init__(self) -> None:
         update_wrapper(self, self.factory)
@@ -80,6 +81,11 @@ class Method(Generic[P, H]):
         model, work = bound.arguments["model"], bound.arguments["work"]
         check_own_kind("model", model, Model)
         check_work(work)
+        if model.n_networks > 1 and not self.heterogeneous:
+            raise ValueError(
+                f"{self.name}: clients have {model.n_networks} different networks, and it combines whole networks; "
+                "choose a method that does not, such as fedproto, fedmd or lg_fedavg"
+            )
         bound.apply_defaults()
         # A scalar of NumPy is converted to its number, so that it does not recompile.
         bound.arguments |= {name: one.item() for name, one in bound.arguments.items() if isinstance(one, np.generic)}
@@ -222,11 +228,24 @@ class _Decorator(Protocol[H]):
 
 @overload
 def method(
-    Hyper: type[H], paper: str = ..., link: str = ..., *, kind: Kind = ..., sends: bool | None = ..., trains: bool = ...
+    Hyper: type[H],
+    paper: str = ...,
+    link: str = ...,
+    *,
+    kind: Kind = ...,
+    sends: bool | None = ...,
+    trains: bool = ...,
+    heterogeneous: bool = ...,
 ) -> _Decorator[H]: ...
 @overload
 def method(
-    *, paper: str = ..., link: str = ..., kind: Kind = ..., sends: bool | None = ..., trains: bool = ...
+    *,
+    paper: str = ...,
+    link: str = ...,
+    kind: Kind = ...,
+    sends: bool | None = ...,
+    trains: bool = ...,
+    heterogeneous: bool = ...,
 ) -> _Decorator[LocalHyper]: ...
 @overload
 def method(Hyper: Callable[P, Algorithm], /) -> Method[P, LocalHyper]: ...
@@ -238,6 +257,7 @@ def method(
     kind: Kind = "one model",
     sends: bool | None = None,
     trains: bool = True,
+    heterogeneous: bool = False,
 ) -> Any:
     """Makes a factory ``(model, work, **static choices) -> Algorithm`` a `Method`; used as a decorator.
 
@@ -255,6 +275,8 @@ def method(
             ``combine``.
         trains: whether bricks can add terms to its clients' loss, as `fljax.rounds.train` does; False: it trains more
             than one model at once, which a term does not support.
+        heterogeneous: whether clients can have different networks (`fljax.models.heterogeneous`): nothing but their
+            last layer is combined, and clients start by ``fljax.models.held_by_all`` or ``own_copies``.
 
     Raises:
         ValueError: ``Hyper`` is not a class of hyperparameters, the function's first arguments are not ``model`` and
@@ -269,7 +291,7 @@ def method(
         if (first := list(inspect.signature(factory).parameters)[:2]) != ["model", "work"]:
             raise ValueError(f"{factory.__name__}({', '.join(first)}): the first arguments of a method are model, work")
         factory.__doc__ = documented(factory)
-        new_method = Method(factory, Hyper, paper, link, kind, (), sends, trains)
+        new_method = Method(factory, Hyper, paper, link, kind, (), sends, trains, heterogeneous)
         _check_distinct(new_method.name, new_method.static, numbers_of(Hyper))
         return new_method
 

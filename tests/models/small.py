@@ -11,6 +11,7 @@ SMALL: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "fedbabu_cnn": ((16, 16, 3), {}),
     "fedcr_cnn": ((20, 20, 1), {}),
     "femnist_cnn": ((8, 8, 1), {}),
+    "heterogeneous": ((8, 8, 1), {"networks": ("mlp", "mnist_cnn"), "n_features": 6}),
     "lenet": ((20, 20, 3), {}),
     "logistic_regression": ((8, 8, 1), {}),
     "lstm": ((6, 2, 3), {"hidden": (16,)}),

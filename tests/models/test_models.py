@@ -106,7 +106,7 @@ def test_counts_per_layer():
     assert (counts[0], sums_of_pairs, counts[9]) == (1_856, [147_968, 525_568, 2_099_712, 8_393_728], 5_130)
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize("name", sorted(set(MODELS) - {"heterogeneous"}))  # whose layers are whole networks
 def test_layers_name_the_trainable_subtrees_in_the_order_in_which_data_meets_them(name):
     model, called_layers = MODELS[name](), []
 

@@ -8,6 +8,7 @@ from flax import linen as nn
 
 from fljax import tree
 from fljax.algorithms.fedavg import fedavg
+from fljax.algorithms.standalone import standalone
 from fljax.data.federation import as_arrays, minibatch, on_host
 from fljax.models import MODELS, from_linen, mlp, mnist_cnn, normalized, regression, resnet18, variational
 from fljax.run.identity import static_choices
@@ -217,7 +218,7 @@ def test_every_network_has_the_option(name):
     lecun, torch = (MODELS[name](input_shape=shape, init=init, **options) for init in ("lecun", "pytorch"))
     assert MODELS[name](input_shape=shape, **options) is lecun
     assert torch is not lecun
-    assert static_choices(fedavg(torch, Work(1, 8)))["model.initial"] == "pytorch"
+    assert static_choices(standalone(torch, Work(1, 8)))["model.initial"] == "pytorch"
     shapes = [jax.eval_shape(model.init, jax.random.key(0)) for model in (lecun, torch)]
     assert tree.size(shapes[0]) == tree.size(shapes[1])
     with pytest.raises(ValueError, match="init='xavier': choose one of 'lecun', 'pytorch'"):

@@ -28,6 +28,7 @@ from tests.slow import slow
 SIDES = (1, 2, 4, 8, 16, 28, 32)
 # By hand; a pool halves, a valid 3x3 takes 2 and a valid 5x5 takes 4: 16 - 4 = 12, 6 - 4 = 2, 1.
 SMALLEST = {"cnn": 6, "fedbabu_cnn": 16, "fedcr_cnn": 16, "femnist_cnn": 4, "lenet": 4, "mnist_cnn": 4, "vgg16": 32}
+SMALLEST["heterogeneous"] = SMALLEST["cnn"]  # the second of its networks
 READS_TOKENS = {"fasttext", "transformer"}  # and no images
 OTHER_IN_COLOUR = {"fedcr_cnn": 16, "lenet": 16, "variational_cnn": 1}
 
