@@ -128,6 +128,10 @@ def _trainable_part(model: Model, base: Params) -> dict[str, Any]:
     Raises:
         ValueError: ``base`` is not a dict, or differs from the network's parameters in layers or shapes.
     """
+    if model.n_networks > 1:
+        raise ValueError(
+            f"clients have {model.n_networks} different networks; adapters are for one, so adapt each first"
+        )
     check_kind("base", base, dict, "give the network's parameters, from model.init or fljax.load_run")
     trainable = split_statistics(base)[0]
     check_layers(list(trainable), model.layers)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import fljax
 from fljax.algorithms import ALGORITHMS
-from fljax.models import variational
+from fljax.models import heterogeneous, mlp, variational
 from fljax.types import Algorithm, Model, Work
 from tests.algorithms.normalised import batch_normalised
 
@@ -17,6 +17,9 @@ P, LAST = 130, 6 * 4 + 4
 
 PROBABILISTIC = variational((4, 4, 1), 4, latent=3, hidden=(6,), channels=())
 """For the methods that need a Gaussian representation: layers of 102, 42 and 16 parameters."""
+
+DIFFERENT = heterogeneous((4, 4, 1), (mlp((4, 4, 1), (6,), 5), "logistic_regression"), n_features=5, n_classes=4)
+"""For clients of two networks, of 137 and 85 parameters, and a common last layer of 24."""
 
 NORMALISED = batch_normalised((4, 4, 1), 4, hidden=6)
 """For the method that keeps the normalisation: layers of 102, 12 and 28 parameters."""
@@ -93,6 +96,7 @@ CASES = {
     "fedbn-statistics": _case("fedbn", 102 + 12 + 28, choices={"kept": "statistics"}, model=NORMALISED, by_order=True),
     "fedrep": _case("fedrep", P - LAST, choices={"ft_epochs": 1}),
     "lg_fedavg": _case("lg_fedavg", LAST),
+    "lg_fedavg-different": _case("lg_fedavg", 24, model=DIFFERENT, by_order=True),
     "fedbabu": _case("fedbabu", P - LAST, choices={"ft_epochs": 1}),
     "fedavg_ft": _case("fedavg_ft", P, numbers={"ft_lr": 0.2}, choices={"ft_epochs": 1}),
     # What is drawn for an example follows its place.
@@ -110,6 +114,7 @@ CASES = {
     "pfedme": _case("pfedme", P, numbers={"step": 0.9}, choices={"personal_steps": 2}),
     "cgpfl": _case("cgpfl", 2 * P, P, numbers={"step": 0.9}, choices={"personal_steps": 2, "n_clusters": 2}),
     "fml": _case("fml", P, numbers={"alpha": 0.3, "beta": 0.6}),
+    "fml-different": _case("fml", 137 + 24, model=DIFFERENT, by_order=True),
     "apple": _case("apple", P, 7 * P, numbers={"p_lr": 0.05}),
     "apfl": _case("apfl", P, numbers={"alpha_lr": 0.2}),
     # Local models begin with weights that are drawn by id.
@@ -119,6 +124,7 @@ CASES = {
     ),
     "fedala": _case("fedala", P, choices={"max_epochs": 12}, by_order=True),
     "fedproto": _case("fedproto"),
+    "fedproto-different": _case("fedproto", model=DIFFERENT, by_order=True),
     # What a client sends of prototypes follows its classes.
     "fedpac": _case("fedpac", numbers={"lam": 0.5}),
     "fedcac": _case("fedcac", P + P / 32, P, numbers={"beta": 4.0}),
@@ -242,6 +248,7 @@ CASES = {
     "fedcr": _case("fedcr", 144 + 24, choices={"n_draws": 2, "ft_epochs": 1}, model=PROBABILISTIC, by_order=True),
     "fedma": _case("fedma", P, by_order=True),
     "fedmd": _case("fedmd", 12 * 4, choices={"n_digested": 12}),
+    "fedmd-different": _case("fedmd", 12 * 4, choices={"n_digested": 12}, model=DIFFERENT, by_order=True),
     "fedmd-probabilities": _case("fedmd", 12 * 4, choices={"n_digested": 12, "shared": "probabilities"}),
     "fedma-retrain": _case(
         "fedma",

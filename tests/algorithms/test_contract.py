@@ -324,6 +324,7 @@ IDLE = {
     "pacfl-sum": {"threshold"},  # likewise
     "fedclust-count": {"threshold"},  # likewise
     "cfl": {"eps_share", "eps_ratio"},  # its eps_1 and eps_2 are given
+    "fedmd-different": {"temperature"},
     "fedmd": {"temperature"},
 }
 """The fields of a Hyper that a case's static choices leave unused, as their docstrings say."""

@@ -9,6 +9,7 @@ import pytest
 import tomli_w
 from jax.errors import JaxRuntimeError
 
+from fljax import tree
 from fljax.algorithms import ALGORITHMS, compose
 from fljax.catalogue.entries import entry, names
 from fljax.cli import correctable
@@ -16,7 +17,7 @@ from fljax.jobs.assemble import make_algorithm, make_sampling, split_section
 from fljax.jobs.config import as_toml
 from fljax.jobs.job import read_job
 from fljax.jobs.parts import make_model, make_parts
-from fljax.jobs.remarks import noises, slips, without_time
+from fljax.jobs.remarks import headline, noises, slips, without_time
 from fljax.jobs.unlike import not_alike
 from fljax.models import lenet, mlp, resnet18, variational_cnn
 from fljax.numbers import check_numbers, numbers_of
@@ -267,6 +268,22 @@ def test_settings_become_what_they_say():
     assert (work.optimizer, hyper.n_attackers, static) == ("adamw", 2.0, {"weighting": "size"})
     table = read_job(["--algorithm", "fedavg", "--sampling", "table", "--rows", "0 1", "2"])
     assert dict(make_sampling(table).about)["rows"] == ((0, 1), (2,))
+
+
+def test_networks_that_differ_are_settings_of_one_model():
+    words = ["--model", "heterogeneous", "--networks", "mlp", "lenet", "mlp", "--n-features", "8"]
+    job = read_job(["--algorithm", "fedproto", *words])
+    federation, _ = make_parts(job)
+    model = make_model(job, federation)
+    assert (model.layers, model.n_networks) == (("mlp", "lenet", "mlp_2", "head"), 3)
+    n_numbers = tree.size(jax.eval_shape(model.init, jax.random.key(0)))
+    assert f"heterogeneous of {n_numbers:,} parameters in 3 networks, " in headline(job, federation, model)
+    refused = read_job(["--algorithm", "fedavg", *words])
+    with pytest.raises(ValueError, match="fedavg: clients have 3 different networks, and it combines whole networks"):
+        make_algorithm("fedavg", refused, model, 12)
+    unknown = read_job(["--algorithm", "fedproto", "--model", "heterogeneous", "--networks", "mpl"])
+    with pytest.raises(ValueError, match="--model heterogeneous: networks='mpl': no model 'mpl'; the nearest is 'mlp'"):
+        make_model(unknown, federation)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import fljax
 from fljax import tree
 from fljax.client import training_loss
 from fljax.client.local import train_clients
-from fljax.models import from_functions, from_linen, held_by_all, heterogeneous, mlp, own_copies
+from fljax.models import from_functions, from_linen, held_by_all, heterogeneous, lora, mlp, own_copies
 from fljax.models.own_network import own_network
 from fljax.types import ClientData, Examples, Work
 from tests.algorithms.normalised import batch_normalised
@@ -180,3 +180,14 @@ def test_wrappers_keep_the_number_of_networks():
         assert model.n_networks == 2
         with pytest.raises(ValueError, match="clients have 2 different networks"):
             fljax.fedavg(model, Work(1, 8))
+
+
+def test_adapters_are_of_one_network():
+    network = mlp(SHAPE, (7,), FEATURES)
+    adapted = lora(network, network.init(jax.random.key(0)), 2)
+    model = heterogeneous(SHAPE, (adapted, NETWORKS[2]), FEATURES, CLASSES)
+    assert jax.eval_shape(model.init, jax.random.key(0))["mlp"]["fc1"]["kernel"]["a"].shape == (36, 2)
+    with pytest.raises(
+        ValueError, match="clients have 3 different networks; adapters are for one, so adapt each first"
+    ):
+        lora(MODEL, MODEL.init(jax.random.key(0)))
