@@ -97,7 +97,10 @@ def first_network(model: Model, params: Params) -> Params:
 
 
 def held_by_all(model: Model, params: Params, n_clients: int) -> ModelTable:
-    """The parameters, or the part of them that clients keep, of every client; if networks differ, each has its own."""
+    """Every client's first model, ``params``, of which one row serves all; or the part of it that clients keep.
+
+    If there are different networks, client i has network i modulo their number.
+    """
     models = everyone(params, n_clients)
     if model.n_networks == 1:
         return models
@@ -108,5 +111,5 @@ def held_by_all(model: Model, params: Params, n_clients: int) -> ModelTable:
 
 
 def own_copies(model: Model, params: Params, n_clients: int) -> Stacked:
-    """A copy of `held_by_all` for every client, (clients, ...)."""
+    """Every client's first model, as `held_by_all`, with a row for each client, (clients, ...)."""
     return broadcast(params, n_clients) if model.n_networks == 1 else stacked(held_by_all(model, params, n_clients))
