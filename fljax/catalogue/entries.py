@@ -45,6 +45,7 @@ class Entry(NamedTuple):
     link: str = ""
     group: str = ""  # of a method its kind (which models its clients get), of a brick its slot
     slots: tuple[str, ...] = ()
+    heterogeneous: bool = False  # of a method: whether clients can have different networks
 
 
 def names(kind: str) -> tuple[str, ...]:
@@ -95,7 +96,8 @@ def describe(kind: str, thing: Any) -> Entry:
     """The entry of an object, from its own docstring and signature."""
     if kind == "algorithm":
         section = parameters(thing.factory, LEFT_OUT[kind]) | numbers(thing.Hyper)
-        return Entry(thing.title, thing.summary, section, thing.paper, thing.link, thing.kind, tuple(thing.slots))
+        about = (thing.paper, thing.link, thing.kind, tuple(thing.slots), thing.heterogeneous)
+        return Entry(thing.title, thing.summary, section, *about)
     if kind == "brick":
         return Entry(thing.name, thing.summary, numbers(thing.Hyper), thing.paper, thing.link, thing.slot)
     summary = (thing.__doc__ or "").strip().partition("\n")[0].replace("`", "")

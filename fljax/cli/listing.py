@@ -73,6 +73,8 @@ def show_one(word: str) -> None:
     print(title if kind == "algorithm" else f"{word}: {details.summary} {details.paper} {details.link}".rstrip())
     if kind == "algorithm":
         print(f"bricks that fit: {' '.join(fitting(word)) or 'none'}")
+        if details.heterogeneous:
+            print("clients can have different networks: --model heterogeneous")
         if in_main_job := in_a_run(word, details):
             print(f"defaults in fljax run that differ from those below: {in_main_job}")
     prefix = short_name(word) if kind == "algorithm" else "" if kind == "brick" else kind

@@ -44,11 +44,11 @@ def heterogeneous(
 
     Args:
         input_shape: shape of an example.
-        networks: names of `MODELS`, in their usual sizes, or models with ``n_features`` outputs. A network that stands
-            twice has twice as many clients, and its own initial parameters.
+        networks: names of fljax.MODELS, in their usual sizes, or models with ``n_features`` outputs. A network that is
+            named twice has twice as many clients, and initial parameters for each time.
         n_features: outputs of every network, which are the inputs of ``head``.
         n_classes: width of the output.
-        dtype: type of the computation of ``head`` and of networks given by name: float32, bfloat16, float16.
+        dtype: type of the computation of ``head`` and of networks given by name: float32, bfloat16 or float16.
         init: initialisation of ``head`` and of networks given by name: "lecun" or "pytorch" (`from_linen`).
 
     Raises:

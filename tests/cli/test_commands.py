@@ -168,12 +168,14 @@ def test_list_one_kind_or_one_thing(fljax, refused):
     assert "--model.hidden" in fljax("list", "mlp")[1]
     assert "--sampling.ids INT ..." in fljax("list", "fixed")[1]
     assert "--n-attackers FLOAT" in fljax("list", "krum")[1]
-    texts = {word: fljax("list", word)[1] for word in ("fedavg", "fedavg+krum", "ifca", "cfl")}
+    texts = {word: fljax("list", word)[1] for word in ("fedavg", "fedavg+krum", "ifca", "cfl", "fedmd")}
     bricks = {word: set(text.partition("bricks that fit: ")[2].splitlines()[0].split()) for word, text in texts.items()}
     assert {"prox", "top_k", "median", "client_dp", "secure_sum"} <= bricks["fedavg"]
     assert "median" not in bricks["fedavg+krum"]  # it would replace krum
     assert {"dp_sgd", "secure_sum"} <= bricks["ifca"] - {"client_dp"} == bricks["ifca"]
     assert not {"client_dp", "secure_sum"} & bricks["cfl"]
+    different = "clients can have different networks: --model heterogeneous\n"
+    assert [word for word, text in texts.items() if different in text] == ["fedmd"]
     assert "defaults in fljax run that differ from those below: n-clusters=4 lr=0.1\n" in texts["ifca"]
     assert fljax("list", "--help")[1].startswith("usage: fljax list")
     assert fljax("list", "--markdown")[1].startswith("| `--algorithm` |")
