@@ -1,10 +1,11 @@
 """Clients with networks of different architectures in one program, against the same clients in a program for each.
 
-    python benchmarks/unlike_networks.py [--only standalone fedproto] [--repeats 5]
+    python benchmarks/unlike_networks.py [--only standalone fedproto] [--networks lenet mlp] [--at-once 20]
 
 Twenty clients of 100 images of noise, all in every round, batches of 10; half of them with LeNet, half with a dense
 network. The programs beside it: all twenty with LeNet, and all twenty with the dense network; the mean of their times
-is what different networks would take if they cost nothing. Processor seconds of ten compiled rounds, in turns.
+is what different networks would take if they cost nothing. Processor seconds of ten compiled rounds, in turns. With
+--at-once clients train side by side, as on a GPU.
 """
 
 import statistics
@@ -13,7 +14,7 @@ from functools import partial
 
 import jax
 import numpy as np
-from timing import alternate, machine, parser
+from timing import alternate, count, machine, parser
 
 import fljax
 
@@ -22,13 +23,16 @@ METHODS = ("standalone", "fedproto", "fedmd")
 
 
 def main() -> None:
-    options = parser(__doc__, METHODS, bars=False).parse_args()
+    command_line = parser(__doc__, METHODS, bars=False)
+    command_line.add_argument("--networks", nargs=2, default=["lenet", "mlp"])
+    command_line.add_argument("--at-once", type=count)
+    options = command_line.parse_args()
     print(machine())
     for name in options.only:
-        print(f"{name}: {line(name, options.repeats)}", flush=True)
+        print(f"{name}: {line(name, options.networks, options.at_once, options.repeats)}", flush=True)
 
 
-def line(name: str, repeats: int) -> str:
+def line(name: str, pair: list[str], at_once: int | None, repeats: int) -> str:
     """The three programs of a method in turns."""
     rng = np.random.default_rng(0)
     images = rng.integers(256, size=(125 * CLIENTS, *SHAPE), dtype=np.uint8)
@@ -38,16 +42,16 @@ def line(name: str, repeats: int) -> str:
 
     def rounds(*networks: str):
         model = fljax.MODELS["heterogeneous"](SHAPE, networks)
-        algorithm, hyper = method(model, fljax.Work(1, 10)), method.Hyper(lr=0.01)
+        algorithm, hyper = method(model, fljax.Work(1, 10, at_once)), method.Hyper(lr=0.01)
         run = jax.jit(partial(fljax.simulate, algorithm, n_rounds=ROUNDS, evaluate_every=ROUNDS))
         return lambda: run(hyper, federation, jax.random.key(0))
 
-    sides = {"both": rounds("lenet", "mlp"), "lenet": rounds("lenet"), "mlp": rounds("mlp")}
+    sides = {"both": rounds(*pair)} | {network: rounds(network) for network in pair}
     for run in sides.values():
         jax.block_until_ready(run())
     seconds = alternate(sides, repeats, time.process_time)
     text = ", ".join(f"{side} {statistics.median(spent):.2f} s" for side, spent in seconds.items())
-    means = [(a + b) / 2 for a, b in zip(seconds["lenet"], seconds["mlp"], strict=True)]
+    means = [(a + b) / 2 for a, b in zip(*(seconds[network] for network in pair), strict=True)]
     ratio = statistics.median(both / mean for both, mean in zip(seconds["both"], means, strict=True))
     return f"{text}, ratio to the mean {ratio:.2f}"
 

@@ -20,7 +20,7 @@ from fljax.client.optimizer import Elementwise, raised_by_optax
 from fljax.client.steps import batches_per_epoch, check_work, n_steps, steps_taken
 from fljax.data.federation import minibatch
 from fljax.keys import descend
-from fljax.models.own_network import with_own_network
+from fljax.models.own_network import network_numbers, with_own_network
 from fljax.types import AnyArray, ClientData, Examples, Key, ModelTable, Params, Stacked, Trained, Work
 
 
@@ -77,19 +77,24 @@ def train_clients(
         )
 
     _check_effort(effort)
+    networks = network_numbers(start)
 
     def train(
         pool: Examples, index: Array, size: Array, key: Key, start: Params, share: Array | None, *own: Any
     ) -> Trained:
+        *own, number = own if networks else (*own, None)
+
         def train_network(start: Params, *own: Any) -> tuple[Trained, Params]:
             trained = _train_client(pool, index, size, key, start, loss, optimizer, work, own, share)
             return trained._replace(params=()), trained.params
 
-        trained, params = with_own_network(train_network, start, *own)
+        trained, params = with_own_network(train_network, start, *own, number=number)
         return trained._replace(params=params)
 
     with jax.named_scope("train"):
-        return map_clients(train, data, key, start, effort, *per_client, at_once=work.at_once)
+        n_networks = networks[1] if networks else 1
+        rows = (*per_client, *networks[:1])
+        return map_clients(train, data, key, start, effort, *rows, at_once=work.at_once, n_kinds=n_networks)
 
 
 def _check_effort(effort: AnyArray | None) -> None:

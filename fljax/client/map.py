@@ -18,6 +18,7 @@ from jax.sharding import PartitionSpec
 
 from fljax import tree
 from fljax.argument_kinds import checked_kinds
+from fljax.client.chunks import by_size, chunked
 from fljax.placement import CLIENTS, in_a_device, n_client_devices, whole
 from fljax.types import ClientData, Examples, ModelTable, Stacked
 
@@ -46,7 +47,11 @@ class AtHome(NamedTuple):
 
 @checked_kinds
 def map_clients(
-    fn: Callable[..., Any], data: ClientData, *per_client: Stacked | ModelTable, at_once: int | None = None
+    fn: Callable[..., Any],
+    data: ClientData,
+    *per_client: Stacked | ModelTable,
+    at_once: int | None = None,
+    n_kinds: int = 1,
 ) -> Any:
     """``fn(pool, index, size, *rows)`` for every client, stacked along a leading ``(clients,)`` axis.
 
@@ -57,6 +62,9 @@ def map_clients(
 
     ``at_once`` is the number of clients that run side by side; None: the backend's best, on a CPU by the sizes of
     ``data`` and ``per_client`` (`benchmarks/side_by_side.py`).
+
+    With ``n_kinds`` above 1, the last of ``per_client`` is each client's kind, (clients,) whole numbers from 0. Clients
+    side by side are of one kind, which ``fn`` gets unbatched, so that `jax.lax.switch` computes one branch.
 
     Raises:
         ValueError: ``data`` is not a split, a table does not have one row per client, or ``at_once`` is not positive.
@@ -78,8 +86,11 @@ def map_clients(
         index = index if common is None else common
         return fn(pool, index, size, *(_row(table, row) for table, row in zip(tables, rows, strict=True)))
 
-    chunk = _chunk(data, per_client, at_once)
-    return over_devices(_chunked(one, chunk), (data.pool, (tables, common)), (index, data.size, *rows), chunk)
+    chunk = _chunk(data, per_client, at_once, n_kinds)
+    multiple = chunk if n_kinds == 1 else 1
+    return over_devices(
+        chunked(one, chunk, n_kinds), (data.pool, (tables, common)), (index, data.size, *rows), multiple
+    )
 
 
 def _are_few_models(data: ClientData, per_client: tuple[Stacked | ModelTable, ...]) -> bool:
@@ -128,7 +139,7 @@ def longest_beside(data: ClientData, *per_client: Stacked | ModelTable, at_once:
     """(clients,) size of the largest client in each client's chunk, for which `map_clients` loops."""
 
     def longest(pool: Examples, index: Array, size: Array) -> Array:
-        order = _order(size, chunk)
+        order = by_size(size, chunk)
         largest = jnp.broadcast_to(size[order].max(axis=1, keepdims=True), order.shape)
         return largest.reshape(-1)[jnp.argsort(order.reshape(-1))]
 
@@ -136,11 +147,13 @@ def longest_beside(data: ClientData, *per_client: Stacked | ModelTable, at_once:
     return over_devices(longest, (data.pool,), (data.index, data.size), chunk)
 
 
-def _chunk(data: ClientData, per_client: tuple[Stacked | ModelTable, ...], at_once: int | None) -> int:
-    """Number of clients that run side by side: at most as many as a device has."""
+def _chunk(
+    data: ClientData, per_client: tuple[Stacked | ModelTable, ...], at_once: int | None, n_kinds: int = 1
+) -> int:
+    """Number of clients that run side by side: at most as many as a device has, of a kind if all have as many."""
     if at_once is None:
         at_once = 1 if jax.default_backend() == "cpu" and not _are_many_and_small(data, per_client) else AT_ONCE
-    return min(at_once, -(-data.n_clients // n_client_devices()))
+    return min(at_once, -(-data.n_clients // (n_client_devices() * n_kinds)))
 
 
 def _are_many_and_small(data: ClientData, per_client: tuple[Stacked | ModelTable, ...]) -> bool:
@@ -265,27 +278,3 @@ def _pad(per_row: tuple[Any, ...], n_more: int) -> tuple[Any, ...]:
     # A gather: XLA's partitioner (jaxlib 0.10.2) misplaces rows of a concatenation whose parts do not fill a device.
     index, size, *rows = jax.tree.map(lambda leaf: leaf[jnp.where(is_real, position, 0)], per_row)
     return index, jnp.where(is_real, size, 0), *rows
-
-
-def _chunked(fn: Callable[..., Any], at_once: int) -> Callable[..., Any]:
-    """``fn``, mapped over chunks of ``at_once`` clients of similar size, one chunk after another."""
-    if at_once == 1:
-        return lambda pool, shared, *rows: lax.map(lambda row: fn(pool, shared, *row), rows)
-
-    def run(pool: Examples, shared: Any, index: Array, size: Array, *rows: Any) -> Any:
-        def side_by_side(chunk: Any) -> Any:
-            return jax.vmap(lambda *row: fn(pool, shared, *row))(*chunk)
-
-        if size.shape[0] == at_once:
-            return side_by_side((index, size, *rows))
-        order = _order(size, at_once)
-        out = lax.map(side_by_side, jax.tree.map(lambda leaf: leaf[order], (index, size, *rows)))
-        position = jnp.argsort(order.reshape(-1))
-        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[position], out)
-
-    return run
-
-
-def _order(size: Array, at_once: int) -> Array:
-    """(chunks, at_once) clients from the largest to the smallest, so that a chunk's loops are of similar length."""
-    return jnp.argsort(-size, stable=True).reshape(-1, at_once)

@@ -2,8 +2,8 @@
 
 Stacked clients need parameters of one structure. So those of clients with different networks have a place for every
 network, and among the running statistics, which no optimiser changes, a flag for each: 1 for the one that the client
-uses. Training takes this network out, and puts it back. Clients that are trained one after another, as on a CPU,
-compute their own network alone; clients side by side, under `jax.vmap`, all networks.
+uses. Training takes this network out, and puts it back; clients that are trained side by side have the same network.
+Tests compute all networks for clients side by side, and one for clients one after another, as on a CPU.
 """
 
 from collections.abc import Callable
@@ -18,6 +18,7 @@ from fljax.tree import (
     broadcast,
     everyone,
     join_statistics,
+    own,
     side_by_side,
     split_statistics,
     stacked,
@@ -36,20 +37,36 @@ def check_shared(model: Model, shared: Params, own: Params) -> None:
         raise ValueError(f"clients have {model.n_networks} different networks, so they can share {HEAD!r} alone")
 
 
-def with_own_network(function: Callable[..., tuple[Any, Params]], params: Params, *others: Any) -> tuple[Any, Params]:
+def network_numbers(models: Stacked | ModelTable) -> tuple[Array, int] | tuple[()]:
+    """(clients,) the number of the network that each client has, and how many there are; () if there is only one."""
+    table = models if isinstance(models, ModelTable) else own(models)
+    if (flags := _flags(table.params)) is None:
+        return ()
+    return _number(flags)[table.row], len(flags)
+
+
+def _number(flags: dict[str, Array]) -> Array:
+    """The number of the network whose flag is 1, in the order of their names, as in a traced dict."""
+    return jnp.argmax(jnp.stack([flags[name] for name in sorted(flags)]), axis=0).astype(jnp.int32)
+
+
+def with_own_network(
+    function: Callable[..., tuple[Any, Params]], params: Params, *others: Any, number: Array | None = None
+) -> tuple[Any, Params]:
     """``function(params, *others)``, which returns a result and new parameters, with the client's own network alone.
 
     Args:
         function: it gets `own_network` of all arguments; of parameters without different networks, all of them.
         params: one client's parameters.
         *others: further arguments, such as another model to which its own is compared.
+        number: the network's number, see `network_numbers`, if clients side by side have the same; None: that of the
+            flags, which under `jax.vmap` makes all networks computed.
 
     Returns:
         The result, and ``params`` with the parts that the function returned.
     """
     if (flags := _flags(params)) is None:
         return function(params, *others)
-    names = sorted(flags)  # as in a traced dict
 
     def branch(name: str) -> Callable[[], tuple[Any, Params]]:
         def run() -> tuple[Any, Params]:
@@ -58,7 +75,7 @@ def with_own_network(function: Callable[..., tuple[Any, Params]], params: Params
 
         return run
 
-    return lax.switch(jnp.argmax(jnp.stack([flags[name] for name in names])), list(map(branch, names)))
+    return lax.switch(_number(flags) if number is None else number, list(map(branch, sorted(flags))))
 
 
 def own_network(params: Any, name: str) -> Any:
