@@ -8,6 +8,7 @@ from flax import linen as nn
 import fljax
 from fljax import tree
 from fljax.algorithms import ALGORITHMS
+from fljax.devices.mesh import over_devices
 from fljax.models import from_linen, heterogeneous, logistic_regression
 from fljax.models.own_network import FLAGS
 from fljax.types import Work
@@ -72,6 +73,22 @@ def test_rounds_are_those_of_plain_networks_that_start_elsewhere(key, federation
         np.testing.assert_allclose(tested[metric], expected[metric], rtol=1e-4, atol=1e-5, err_msg=metric)
     ours, theirs = as_plain(jax.device_get(state.clients)), jax.device_get(alone.clients)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), ours, theirs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at_once", [3, 8])
+def test_clients_side_by_side_and_on_two_devices_are_those_one_by_one(key, federation, work, at_once):
+    model = heterogeneous(SHAPE, ("mlp", "logistic_regression"), FEATURES, CLASSES)
+
+    def run(at_once):
+        algorithm = fljax.fedproto(model, work._replace(at_once=at_once))
+        return fljax.simulate(algorithm, fljax.fedproto.Hyper(lr=0.1), federation, key, n_rounds=3, participation=0.7)
+
+    expected, of_one = run(1), run(at_once)
+    with over_devices():
+        of_two = run(at_once)
+    for outcome in (of_one, of_two):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), outcome, expected)
 
 
 def test_methods_that_combine_whole_networks_refuse_them():
