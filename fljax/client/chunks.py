@@ -34,12 +34,12 @@ def chunked(fn: Callable[..., Any], at_once: int, n_kinds: int = 1) -> Callable[
             kind, *chunk_rows = chunk
             return jax.vmap(lambda *row: fn(pool, shared, *row, kind))(*chunk_rows)
 
-        *rows, kind = rows
+        kind = rows[-1]
         member, place = by_kind(kind, size, at_once, n_kinds)
         client = jnp.maximum(member, 0)
-        index, size, *rows = jax.tree.map(lambda leaf: leaf[client], (index, size, *rows))
+        index, size, *own_rows = jax.tree.map(lambda leaf: leaf[client], (index, size, *rows[:-1]))
         size = jnp.where(member >= 0, size, 0)  # an empty place takes no step
-        return _unchunked(lax.map(side_by_side, (kind[client[:, 0]], index, size, *rows)), place)
+        return _unchunked(lax.map(side_by_side, (kind[client[:, 0]], index, size, *own_rows)), place)
 
     return run if n_kinds == 1 else run_kinds
 

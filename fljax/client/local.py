@@ -77,12 +77,12 @@ def train_clients(
         )
 
     _check_effort(effort)
-    networks = network_numbers(start)
+    number_of_each, n_networks = network_numbers(start)
 
     def train(
-        pool: Examples, index: Array, size: Array, key: Key, start: Params, share: Array | None, *own: Any
+        pool: Examples, index: Array, size: Array, key: Key, start: Params, share: Array | None, *rows: Any
     ) -> Trained:
-        *own, number = own if networks else (*own, None)
+        own, number = (rows, None) if number_of_each is None else (rows[:-1], rows[-1])
 
         def train_network(start: Params, *own: Any) -> tuple[Trained, Params]:
             trained = _train_client(pool, index, size, key, start, loss, optimizer, work, own, share)
@@ -92,8 +92,7 @@ def train_clients(
         return trained._replace(params=params)
 
     with jax.named_scope("train"):
-        n_networks = networks[1] if networks else 1
-        rows = (*per_client, *networks[:1])
+        rows = per_client if number_of_each is None else (*per_client, number_of_each)
         return map_clients(train, data, key, start, effort, *rows, at_once=work.at_once, n_kinds=n_networks)
 
 

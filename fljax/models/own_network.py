@@ -37,12 +37,11 @@ def check_shared(model: Model, shared: Params, own: Params) -> None:
         raise ValueError(f"clients have {model.n_networks} different networks, so they can share {HEAD!r} alone")
 
 
-def network_numbers(models: Stacked | ModelTable) -> tuple[Array, int] | tuple[()]:
-    """(clients,) the number of the network that each client has, and how many there are; () if there is only one."""
+def network_numbers(models: Stacked | ModelTable) -> tuple[Array | None, int]:
+    """(clients,) the number of the network that each client has, or None if all have one; and how many there are."""
     table = models if isinstance(models, ModelTable) else own(models)
-    if (flags := _flags(table.params)) is None:
-        return ()
-    return _number(flags)[table.row], len(flags)
+    flags = _flags(table.params) or {}
+    return (None, 1) if len(flags) < 2 else (_number(flags)[table.row], len(flags))
 
 
 def _number(flags: dict[str, Array]) -> Array:
