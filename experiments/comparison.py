@@ -81,7 +81,7 @@ CLAIMS: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("ifca", "hypcluster", "fedsoft", "fesem", "fesem_ma", "robust_cfl"), ("rotated groups",)),
     **dict.fromkeys(("clusterfl", "layercfl", "cfl", "adacfl", "flc"), ("rotated groups",)),
     **dict.fromkeys(("dcpfl", "fedcps", "fedem", "fedtsdp", "group_pfl", "group_pfl_dynamic"), SKEW),
-    **dict.fromkeys(("flis", "fedclust", "cgpfl", "fedrs", "fedgc", "ccvr"), SKEW),
+    **dict.fromkeys(("flis", "fedclust", "cgpfl", "fedrs", "fedgc", "fedtgp", "ccvr"), SKEW),
 }
 """Method -> the settings, most like those of its paper, in which it claims to help; others claim all but IID."""
 

@@ -75,7 +75,7 @@ def test_rounds_are_those_of_plain_networks_that_start_elsewhere(key, federation
 
 
 def test_methods_that_combine_whole_networks_refuse_them():
-    known_methods = {*QUICK, "fedgh", "feddistill", "fedkd", "lg_fedavg"}
+    known_methods = {*QUICK, "fedgh", "feddistill", "fedkd", "fedtgp", "lg_fedavg"}
     assert set(METHODS) == known_methods
     for name, method in ALGORITHMS.items():
         if name not in METHODS:
