@@ -65,6 +65,7 @@ def fedtgp(
     ``C_ic = mean_{x of class c} h_i(x)`` over client i's examples; h are the inputs of the last layer, of dimension d.
     ``P_c = G(e_c)``: e is a trained vector for each class, G a network with one hidden layer of d units and ReLU.
     ``delta = min(max_{c != c'} |Q_c - Q_c'|, tau)``, with ``Q_c`` the mean over the participants' ``C_ic``.
+    Features follow the prototypes, and the margin follows the features: it grows from round to round, at most to tau.
 
     Args:
         model: the network, whose last layer is dense.
