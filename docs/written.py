@@ -34,6 +34,7 @@ ALSO_TOLD = {
     "fedproto": "how many examples of each class a participant has, and the means of their features",
     "fedrc": "for each class, the share of a participant's examples that each cluster explains",
     "fedsoft": "how many of a participant's examples are nearest to each center",
+    "fedtgp": "for each class of a participant, the mean of its features",
     "flis": "its own unlabelled examples (`Federation.public`)",
     "fedtsdp": "its own unlabelled examples (`Federation.public`)",
     "group_pfl": "how many examples of each class a client has, once",

@@ -77,6 +77,7 @@ from .algorithms.fedsgd import fedsgd as fedsgd
 from .algorithms.fedsoft import fedsoft as fedsoft
 from .algorithms.fedsr import fedsr as fedsr
 from .algorithms.fedsr_ft import fedsr_ft as fedsr_ft
+from .algorithms.fedtgp import fedtgp as fedtgp
 from .algorithms.fedtsdp import fedtsdp as fedtsdp
 from .algorithms.fesem import fesem as fesem
 from .algorithms.fesem_ma import fesem_ma as fesem_ma

@@ -11,21 +11,21 @@ client by client. The code clips gradients to a norm of 50, and its optimiser ha
 that the head stays as it was. In PFLlib, the head at the server is the one that the first client trains.
 """
 
-import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import Array
 
 from fljax import tree
 from fljax.choices import Positive
 from fljax.client.class_means import feature_sums
 from fljax.client.features import head_shape, linear
-from fljax.client.objectives import batch_mean, predictor, training_loss
+from fljax.client.objectives import predictor, training_loss
 from fljax.data.labels import check_classes
 from fljax.keys import uniforms
 from fljax.models.own_network import own_copies
 from fljax.numbers import LocalHyper, Scalar, hyper, number
 from fljax.rounds import check_not_private, method, only, reported, train
 from fljax.rounds.cohort import keys_for
+from fljax.rounds.prototypes import pass_over_means
 from fljax.types import Algorithm, ClientData, Cohort, Key, Metrics, Model, ModelTable, Params, State, Work
 
 ORDER = 0x6D
@@ -69,29 +69,16 @@ def fedgh(model: Model, work: Work, *, server_batch: Positive = 1) -> Algorithm:
         is_shown = sums.count > 0
         is_sent = is_shown & (cohort.active & trained.ok)[:, None]
         place = uniforms(keys_for(cohort, ORDER), n_classes)
-        new_head = trained_head(hyper, state.server[head], sums.mean, is_sent, place)
+        new_head = pass_over_means(
+            head_loss, hyper.server_lr, state.server[head], sums.mean, is_sent, place, server_batch
+        )
         # A client sends each mean with its class, and receives the head.
         up = is_shown.sum(1).astype(jnp.float32) * (d + 1.0)
         metrics = reported(trained, up, tree.size(state.server))
         return State(state.server | {head: new_head}, sharing.split(trained.params)[1]), metrics
 
-    def trained_head(hyper: FedGHHyper, head: Params, means: Array, is_sent: Array, place: Array) -> Params:
-        """The head after a step on each ``server_batch`` of the means that were sent, in the order of ``place``."""
-        n_clients, n_classes = is_sent.shape
-        order = jnp.argsort(jnp.where(is_sent, place, jnp.inf).reshape(-1))
-        order = jnp.pad(order, (0, -order.shape[0] % server_batch))
-        features = jnp.where(is_sent[..., None], means, 0).reshape(n_clients * n_classes, -1)  # of no diverged client
-        y = jnp.tile(jnp.arange(n_classes, dtype=jnp.int32), n_clients)
-        n_sent = is_sent.sum(dtype=jnp.int32)
-
-        def step(i: Array, head: Params) -> Params:
-            at = i * server_batch + jnp.arange(server_batch)
-            rows, weight = order[at], (at < n_sent).astype(jnp.float32)
-            loss = lambda head: batch_mean(model.loss(linear(head, features[rows]), y[rows]), weight)  # noqa: E731
-            return jax.tree.map(lambda w, g: w - hyper.server_lr * g, head, jax.grad(loss)(head))
-
-        n_steps = (n_sent + server_batch - 1) // server_batch
-        return tree.as_before(lax.fori_loop(0, n_steps, step, jax.tree.map(tree.at_least_float32, head)), head)
+    def head_loss(head: Params, features: Array, y: Array) -> Array:
+        return model.loss(linear(head, features), y)
 
     def deploy(key: Key, hyper: FedGHHyper, state: State, data: ClientData) -> ModelTable:
         return sharing.held(state.server, state.clients, data.n_clients)

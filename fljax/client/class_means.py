@@ -63,6 +63,19 @@ def prototype_loss(model: Model, lam: Array | float) -> Loss:
     return loss
 
 
+def nearest_prototype(model: Model) -> Outputs:
+    """Minus the squared distance of features to each class's prototype, which are ``params["prototypes"]``, as in
+    `prototype_loss`. Classes without prototype are predicted last; if none has one, outputs are the network's."""
+
+    def predict(params: Params, x: Array) -> Array:
+        seen = see(model, params, x, None)
+        mean, known = params["prototypes"]["mean"], params["prototypes"]["known"] > 0
+        score = -jnp.square(seen.features[:, None] - mean[None]).sum(-1)
+        return jnp.where(known.any(), others_last(score, known), seen.logits)
+
+    return predict
+
+
 def others_last(score: Array, known: Array) -> Array:
     """``score`` (batch, classes), in which classes that are not ``known`` (classes,) are predicted after all others."""
     least = jnp.where(known[None], score, jnp.inf).min(1, keepdims=True)

@@ -135,6 +135,9 @@ CASES = {
     "fedgc": _case("fedgc"),
     # Likewise; the order of the server's steps is drawn by its key.
     "fedgh": _case("fedgh", numbers={"server_lr": 0.3}, choices={"server_batch": 3}, by_order=True),
+    "fedtgp": _case(
+        "fedtgp", numbers={"server_lr": 0.3, "tau": 0.5}, choices={"server_epochs": 3, "server_batch": 5}, by_order=True
+    ),
     "pflda": _case("pflda", LAST),
     "pflda-head_first": _case("pflda", LAST, choices={"head_epochs": 2, "head_first": True}),
     "fedas": _case("fedas", 102 + 1, 102, numbers={"align_lr": 0.1}),

@@ -50,6 +50,17 @@ from tests.oracle import as_float64, examples_of, rows_of
 from tests.slow import slow
 
 
+def towards_prototypes(params, batches, mean, is_known, lam):
+    """A client's training with FedProto's penalty."""
+    for x, y in batches:
+        g, h = oracle.gradient(params, x, y), numpy_features(params, x)
+        feature_slope = 2 * lam * (h - mean[y]) * is_known[y, None] / h.size * (h > 0)
+        prototype_gradient = {"kernel": x.reshape(len(x), -1).T @ feature_slope, "bias": feature_slope.sum(0)}
+        g |= {"fc1": {name: g["fc1"][name] + prototype_gradient[name] for name in prototype_gradient}}
+        params = oracle.combine(lambda w, g: w - LR * g, params, g)
+    return params
+
+
 def test_fedproto_in_numpy(key, model, federation, reference):  # noqa: F811
     """Half of the clients a round: features are pulled to the prototypes of those who came before."""
     models, lam = reference.everyone(), 3.0
@@ -58,12 +69,7 @@ def test_fedproto_in_numpy(key, model, federation, reference):  # noqa: F811
         total, count = np.zeros((4, 6)), np.zeros(4)
         uplink, downlink = [*uplink, {}], [*downlink, {i: 6 * is_known.sum() for i, *_ in cohort}]
         for i, k, _ in cohort:
-            for x, y in reference.batches(i, k):
-                g, h = oracle.gradient(models[i], x, y), numpy_features(models[i], x)
-                feature_slope = 2 * lam * (h - mean[y]) * is_known[y, None] / h.size * (h > 0)
-                prototype_gradient = {"kernel": x.reshape(len(x), -1).T @ feature_slope, "bias": feature_slope.sum(0)}
-                g |= {"fc1": {name: g["fc1"][name] + prototype_gradient[name] for name in prototype_gradient}}
-                models[i] = oracle.combine(lambda w, g: w - LR * g, models[i], g)
+            models[i] = towards_prototypes(models[i], reference.batches(i, k), mean, is_known, lam)
             x, y = examples_of(federation.train, i)
             np.add.at(total, y, numpy_features(models[i], x))
             np.add.at(count, y, 1)
@@ -643,6 +649,7 @@ OF_FEATURES = (
     "fedproto",
     "fedrod",
     "fedrs",
+    "fedtgp",
     "gpfl",
     "knnper",
 )
@@ -694,6 +701,7 @@ def test_adapters_are_no_dense_layer(name, federation, key):
         ("feddbe", "consensus"),
         ("knnper", "memory"),
         ("fedproto", "prototypes"),
+        ("fedtgp", "prototypes"),
         ("fedgc", "classes"),
         ("pflda", "shared_head"),
         ("fedsr", "references"),

@@ -292,7 +292,20 @@ def test_a_target_that_does_not_vary_is_left_out_and_models_of_nan_are_the_worst
 
 @pytest.mark.parametrize(
     "name",
-    ["fedem", "fedrc", "knnper", "fedproto", "feddistill", "fedlc", "fedrs", "gpfl", "fedrod", "fedgc", "fedgh"],
+    [
+        "fedem",
+        "fedrc",
+        "knnper",
+        "fedproto",
+        "fedtgp",
+        "feddistill",
+        "fedlc",
+        "fedrs",
+        "gpfl",
+        "fedrod",
+        "fedgc",
+        "fedgh",
+    ],
 )
 def test_methods_of_classes_refuse_numbers(name, key):
     x = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)

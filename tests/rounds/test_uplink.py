@@ -440,6 +440,7 @@ def test_every_transform_of_a_chain_draws_for_itself(values):
         ("feddane+dp_sgd", "whole gradients"),
         ("fedproto+dp_sgd", "FedProto send only means of their features, which get no noise"),
         ("fedgc+dp_sgd", "FedGC send which classes they have, which gets no noise"),
+        ("fedtgp+dp_sgd", "FedTGP send only means of their features, which get no noise"),
         ("fedgh+dp_sgd", "FedGH send only means of their features, which get no noise"),
         ("feddistill+dp_sgd", "FedDistill send only means of their outputs, which get no noise"),
         ("fedma+dp_sgd", "with output='classes' the last layer is weighted by label counts"),
