@@ -3,12 +3,13 @@
 Yi, Wang, Liu, Shi, Yu: FedGH: Heterogeneous Federated Learning with Generalized Global Header, ACM MM 2023,
 https://arxiv.org/abs/2303.13137. Official code: https://github.com/LipingYi/FedGH.
 A client trains its body and the received head, and sends the mean features of its classes. Each of them, with its
-class, is an example on which the server trains its head. The client's trained head is dropped.
+class, is an example on which the server trains its head. The client's trained head is dropped. Clients can have
+different bodies, whose features have the same dimension (`fljax.models.heterogeneous`).
 
-Differences from the paper: all clients have the same network. The mean features are those of the trained model over all
-examples of the client; the official code averages the means of batches. Examples come in random order; in the code,
-client by client. The code clips gradients to a norm of 50, and its optimiser has no parameters of the server's head, so
-that the head stays as it was. In PFLlib, the head at the server is the one that the first client trains.
+Differences from the paper: the mean features are those of the trained model over all examples of the client; the
+official code averages the means of batches. Examples come in random order; in the code, client by client. The code
+clips gradients to a norm of 50, and its optimiser has no parameters of the server's head, so that the head stays as it
+was. In PFLlib, the head at the server is the one that the first client trains.
 """
 
 import jax.numpy as jnp

@@ -15,8 +15,10 @@ Distillation-Based Semi-Supervised Federated Learning for Communication-Efficien
 Private Data, IEEE TMC 2023, https://arxiv.org/abs/2008.06180): the mean of the clients' class probabilities is
 sharpened, ``softmax(mean / temperature)``, and clients minimise the cross-entropy to it.
 
-Differences from the papers: all clients have the same network, and start from the same weights. Public examples have no
-labels here (`Federation.public`), so clients do not train on them before the first round, only on their own
+Clients can have different networks (`fljax.models.heterogeneous`).
+
+Differences from the papers: clients with the same network start from the same weights. Public examples have no labels
+here (`Federation.public`), so clients do not train on them before the first round, only on their own
 (``alone_epochs``). Clients have the public examples from the start: sending them is not counted. DS-FL also trains a
 model of the server, and its clients send outputs after their own steps, not before. A new client trains alone.
 """

@@ -5,11 +5,12 @@ https://arxiv.org/abs/2105.00243. Official code: https://github.com/yuetan031/Fe
 A client's prototype of a class is the mean of its features of the class; the server averages prototypes class by class;
 clients train with a penalty that holds features near the averages, and predict the class of the nearest one.
 
-Differences from the paper: all clients have the same network. Prototypes are computed with the trained model over all
-examples of the client, and weighted by their number; the code accumulates them during training, and weights all clients
-equally (``weighting="uniform"``). A class that no client has sent yet has no prototype: no penalty, and predicted last.
-A class that no client sends in a round keeps its prototype; PFLlib forgets it. If no class has a prototype, clients
-predict with their last layer.
+Clients can have different networks, whose features have the same dimension (`fljax.models.heterogeneous`).
+
+Differences from the paper: prototypes are computed with the trained model over all examples of the client, and weighted
+by their number; the code accumulates them during training, and weights all clients equally (``weighting="uniform"``). A
+class that no client has sent yet has no prototype: no penalty, and predicted last. A class that no client sends in a
+round keeps its prototype; PFLlib forgets it. If no class has a prototype, clients predict with their last layer.
 """
 
 from jax import Array
