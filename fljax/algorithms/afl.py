@@ -13,7 +13,7 @@ losses of the domains, weighted by lambda, and lambda rises where losses are lar
     lambda    <- project(lambda + gamma L)                   or lambda_d exp(gamma L_d) / sum_k lambda_k exp(gamma L_k)
 
 With one step on all examples, everyone in every round and the projection, this is Stochastic-AFL with exact gradients.
-If gamma is large, lambda jumps from domain to domain and does not settle, with the projection sooner.
+If gamma is large, lambda jumps between domains and does not settle; more domains, whose lambda is smaller, need less.
 
 Differences from the papers: all examples of a client are in one domain. Lambda may be anywhere on the simplex. An
 absent domain counts as one of loss 0, as in FedJAX's code: if all participate equally often, lambda moves on average
@@ -47,7 +47,7 @@ Ascent = Literal["projected", "exponentiated"]
 @hyper
 class AFLHyper(LocalHyper):
     lambda_lr: Scalar = number(
-        0.1, "gamma: learning rate of lambda, not decayed; 0 keeps lambda; q-FFL's code has 0.1, 0.01", least=0
+        0.01, "gamma: learning rate of lambda, not decayed; 0 keeps lambda; q-FFL's code has 0.01 and 0.1", least=0
     )
 
 
