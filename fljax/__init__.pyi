@@ -20,6 +20,7 @@ from . import types as types
 from .algorithms import ALGORITHMS as ALGORITHMS
 from .algorithms import compose as compose
 from .algorithms.adacfl import adacfl as adacfl
+from .algorithms.afl import afl as afl
 from .algorithms.apfl import apfl as apfl
 from .algorithms.apple import apple as apple
 from .algorithms.ccvr import ccvr as ccvr

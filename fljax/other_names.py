@@ -2,6 +2,10 @@
 
 OTHER_NAMES = {
     "algorithm": {
+        "agnostic": "afl",
+        "agnosticfedavg": "afl --ascent exponentiated",
+        "agnosticfederatedaveraging": "afl --ascent exponentiated",
+        "agnosticfl": "afl",
         "clientsonly": "standalone",
         "differentialprivacyclientsideadaptiveclipping": "fedavg+adaptive_client_dp",
         "differentialprivacyclientsidefixedclipping": "fedavg+client_dp",

@@ -58,9 +58,7 @@ def simplex_weights(
         return tree.product(weights, product) + weights * v[None] - target
 
     def projected(weights: Array) -> Array:
-        allowed_weights = jnp.where(is_allowed[None], weights, -jnp.float32(1e6))
-        with jax.numpy_dtype_promotion("standard"):  # optax's projection needs it
-            return jax.vmap(projection_simplex)(allowed_weights).astype(jnp.float32)
+        return jax.vmap(onto_simplex)(jnp.where(is_allowed[None], weights, -jnp.float32(1e6)))
 
     def gap(weights: Array) -> Array:
         g = slope(weights)
@@ -70,3 +68,9 @@ def simplex_weights(
     begin = jax.nn.one_hot(jnp.argmin(jnp.where(is_allowed[None], single_value, jnp.inf), axis=1), n, dtype=jnp.float32)
     weights = projected_gradient(begin, slope, projected, gap, step, tolerance * scale)
     return jnp.where(is_allowed.any(), weights, jnp.eye(n, dtype=jnp.float32))
+
+
+def onto_simplex(point: Array) -> Array:
+    """(n,) float32, the nearest point whose entries are not negative and have the sum 1."""
+    with jax.numpy_dtype_promotion("standard"):  # optax's projection needs it
+        return projection_simplex(point).astype(jnp.float32)

@@ -198,6 +198,15 @@ CASES = {
         by_order=True,
     ),
     "heterofl-own": _case("heterofl", choices={"deployed": "own", "scaler": False}, by_order=True),
+    "afl": _case("afl", P + 1, P, numbers={"lambda_lr": 0.05}),
+    "afl-domains": _case(
+        "afl",
+        P + 1,
+        P,
+        numbers={"lambda_lr": 0.05},
+        choices={"ascent": "exponentiated", "domain": (0, 2, 0, 1, 1, 0, 2, 0), "weighting": "size"},
+        by_order=True,  # a client's domain follows its id
+    ),
     "qffl": _case("qffl", P + 1, P, numbers={"q": 2.0}),
     "fednova-momentum": _case("fednova", P, numbers={"momentum": 0.5}, choices={"weighting": "uniform"}),
     "fedopt-momentum": _case("fedopt", P, numbers={"server_lr": 0.5}, choices={"server_optimizer": "momentum"}),

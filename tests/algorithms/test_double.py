@@ -18,7 +18,7 @@ from tests.algorithms.table import CASES
 from tests.algorithms.test_contract import ENGINE, FIRST, case, cohort, first_round, of, padded_federation  # noqa: F401
 from tests.algorithms.test_oracles import WORK, Reference
 
-INSIDE_OTHERS = ("adacfl", "fedma", "fedma-retrain", "fedpac", "fesem_ma")
+INSIDE_OTHERS = ("adacfl", "afl", "fedma", "fedma-retrain", "fedpac", "fesem_ma")
 """Where arrays of float64 are JAX's own, in a median, or Optax's, in an assignment or a projection."""
 
 

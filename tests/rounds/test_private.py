@@ -214,6 +214,7 @@ def test_private_gradients_without_limits_are_plain_and_their_noise_is_as_stated
         ("cfl+client_dp", "single updates"),
         ("cfl+banded_client_dp", "single updates"),
         ("feddbe+client_dp", "depends on more than one client"),
+        ("afl+client_dp", "depends on more than one client"),
         ("fedgen+client_dp", "depends on more than one client"),
         ("fedem+dp_sgd", "their examples' responsibilities, without noise"),
         ("fedrc+dp_sgd", "their examples' responsibilities, without noise"),

@@ -455,6 +455,7 @@ def test_every_transform_of_a_chain_draws_for_itself(values):
         ("group_pfl+dp_sgd", "grouped by their label counts"),
         ("group_pfl_dynamic+dp_sgd", "grouped by their label counts"),
         ("fedgwc+dp_sgd", "send losses of batches, which get no noise"),
+        ("afl+dp_sgd", "clients of AFL send their losses, which get no noise"),
         ("qffl+dp_sgd", "q-FFL are weighted by their losses, which get no noise"),
         ("fedas+dp_sgd", "FedAS align the body and compute their weights from examples, without noise"),
         ("fedpac+dp_sgd", "FedPAC send means of their features, which get no noise"),

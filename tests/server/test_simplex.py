@@ -5,6 +5,7 @@ import pytest
 from scipy.optimize import minimize
 
 from fljax.server import simplex_weights
+from fljax.server.simplex import onto_simplex
 from tests.slow import slow_rows
 
 
@@ -79,3 +80,20 @@ def test_names_what_does_not_fit():
         simplex_weights(jnp.ones((4, 2)), jnp.ones(3))
     with pytest.raises(ValueError, match=r"where has shape \(2,\)"):
         simplex_weights(jnp.ones((4, 2)), jnp.ones(4), jnp.ones(2, bool))
+
+
+@pytest.mark.parametrize("spread", [0.02, 0.3, 5.0])
+def test_the_nearest_point_of_the_simplex_as_scipy(spread):
+    """A quadratic programme by SLSQP: all entries positive, some 0, and mostly one alone."""
+    rng = np.random.default_rng(0)
+    point = rng.normal(0, spread, 7).astype(np.float32)
+    nearest = minimize(
+        lambda a: np.square(a - point).sum(),
+        np.full(7, 1 / 7),
+        method="SLSQP",
+        jac=lambda a: 2 * (a - point),
+        bounds=[(0, 1)] * 7,
+        constraints={"type": "eq", "fun": lambda a: a.sum() - 1},
+        options={"ftol": 1e-15, "maxiter": 1000},
+    ).x
+    np.testing.assert_allclose(onto_simplex(jnp.asarray(point)), nearest, atol=1e-6)
