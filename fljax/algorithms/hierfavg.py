@@ -107,6 +107,8 @@ def hierfavg(
 
     deploy = clouds_model if deployed == "cloud" else None
     rounds = clustered(model, work, Rule(begin), combine=combine, weighting=weighting, deploy=deploy)
+    if deployed == "cloud":  # new clients are at no edge
+        rounds = rounds._replace(join=lambda key, hyper, state, data, n_rounds: clouds_model(key, hyper, state, data))
     halves = halves_of(rounds)
 
     def receive(key: Key, hyper: HierFAVGHyper, state: State, cohort: Cohort, upload: Upload) -> tuple[State, Metrics]:

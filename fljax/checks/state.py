@@ -1,6 +1,8 @@
 """Checks of a method's first state, of a state that is passed to it, and of the models that it deploys."""
 
+import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -39,17 +41,32 @@ def check_state(
         ValueError: it does not.
     """
     check_kind("state", state, State, "give the first result of fljax.simulate, or fljax.train(...).state")
-    data = data if same_clients else _with_n_clients(data, _n_kept_clients(state) or data.n_clients)
-    expected = jax.eval_shape(algorithm.init, key, hyper, data)
-    doubled = expected
-    if not same_clients:  # twice as many clients show which axes are those of clients, whose lengths may differ
-        doubled = jax.eval_shape(algorithm.init, key, hyper, _with_n_clients(data, 2 * data.n_clients))
+    first = partial(jax.eval_shape, algorithm.init, key, hyper)
+    expected, doubled = (first(data),) * 2 if same_clients else _with_other_clients(first, state, data)
     has_same_structure = jax.tree.structure(expected) == jax.tree.structure(state)
     if not (has_same_structure and all(map(_fits, *map(jax.tree.leaves, (state, expected, doubled))))):
         what = "method, network or federation" if same_clients else "method or network"
         raise ValueError(
             f"state is of another {what}; give the state of a run of {algorithm.about.name or 'the method'}"
         )
+
+
+def _with_other_clients(first: Callable[[ClientData], Any], state: State, data: ClientData) -> tuple[Any, Any]:
+    """Shapes of the ``first`` state with some number of clients, and with twice as many.
+
+    They show which axes are those of clients, whose lengths may differ. A method may reject these numbers, as one that
+    is told each client's edge does; then both are with the number of clients that gives the lengths of ``state``.
+    """
+    n_clients = _n_kept_clients(state) or data.n_clients
+    try:
+        return first(_with_n_clients(data, n_clients)), first(_with_n_clients(data, 2 * n_clients))
+    except ValueError:
+        for length in sorted({jnp.shape(leaf)[0] for leaf in jax.tree.leaves(state) if jnp.ndim(leaf)}):
+            with contextlib.suppress(ValueError):
+                expected = first(_with_n_clients(data, length))
+                if [*map(jnp.shape, jax.tree.leaves(expected))] == [*map(jnp.shape, jax.tree.leaves(state))]:
+                    return expected, expected
+        raise
 
 
 def _fits(leaf: Any, expected: jax.ShapeDtypeStruct, doubled: jax.ShapeDtypeStruct) -> bool:

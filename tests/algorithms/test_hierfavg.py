@@ -10,6 +10,7 @@ import fljax
 from fljax.algorithms.hierfavg import edges_of, hierfavg
 from fljax.data.synthetic import linear_groups
 from fljax.results.comparison_settings import check_measure
+from fljax.run.newcomers import new_client_models
 from fljax.run.one_round import split_key
 from fljax.types import Work
 from tests import oracle
@@ -180,12 +181,11 @@ def test_new_clients_hold_an_edges_model_or_the_clouds(key, model, federation, c
     cloud = state.server.kept._replace(model=w)
     state = state._replace(server=state.server._replace(centers=centers, kept=cloud))
     newcomers = federation.train._replace(index=federation.train.index[:3], size=federation.train.size[:3])
+    # Fewer than there are edges, and not as many as `edge` has entries.
+    models = new_client_models(method, numbers(), state, federation._replace(train=newcomers, there=None), key)
     if choice == "cloud":
-        models = method.deploy(key, numbers(), state, newcomers)
-        assert method.join is None
         expected = [w] * 3
     else:
-        models = jax.jit(method.join)(key, numbers(), state, newcomers, jnp.int32(0))
         pool, index, size = federation.train.pool, np.asarray(newcomers.index), np.asarray(newcomers.size)
         own = [
             (np.asarray(pool.x)[rows[:n]], np.asarray(pool.y)[rows[:n]]) for rows, n in zip(index, size, strict=True)
