@@ -16,6 +16,7 @@ from tests.algorithms.round_by_round import jitted, simulate
 from tests.algorithms.test_drift import DIMENSION, quadratic
 from tests.algorithms.test_oracles import LR, MOMENTUM, WORK, assert_models, reference, run  # noqa: F401
 from tests.oracle import rows_of
+from tests.slow import slow, slow_rows
 
 GROUPS = (0, 2, 0, 1, 1, 0, 2, 0)
 
@@ -31,8 +32,10 @@ def exponentiated(lam, rise):
     return lam * np.exp(rise) / np.sum(lam * np.exp(rise))
 
 
-@pytest.mark.parametrize("domain", [None, GROUPS], ids=["own", "groups"])
-@pytest.mark.parametrize("ascent", ["projected", "exponentiated"])
+@pytest.mark.parametrize(
+    ("ascent", "domain"),
+    [("projected", None), ("exponentiated", GROUPS), *slow_rows(("projected", GROUPS), ("exponentiated", None))],
+)
 def test_afl_in_numpy(key, model, federation, reference, ascent, domain):  # noqa: F811
     theta, data, gamma = reference.start, federation.train, 0.25
     of = np.arange(8) if domain is None else np.array(domain)
@@ -63,7 +66,7 @@ def test_afl_in_numpy(key, model, federation, reference, ascent, domain):  # noq
     assert_models(deployed, [theta] * 8)
 
 
-@pytest.mark.parametrize("weighting", ["uniform", "size"])
+@pytest.mark.parametrize("weighting", ["uniform", *slow("size")])
 def test_without_a_step_of_lambda_it_is_fedavg(key, model, federation, weighting):
     def final(method, **numbers):
         algorithm = method(model, WORK, weighting=weighting)
@@ -119,7 +122,7 @@ def saddle_point(x, y):
     return w, lam
 
 
-@pytest.mark.parametrize("ascent", ["projected", "exponentiated"])
+@pytest.mark.parametrize("ascent", ["projected", *slow("exponentiated")])
 def test_lambda_and_the_model_go_to_the_saddle_point_of_a_game(key, ascent):
     federation, x, y = game()
     w, lam = saddle_point(x, y)

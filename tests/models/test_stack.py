@@ -45,6 +45,7 @@ CASES = {name: Case() for name in MODELS} | {
     "vgg16": Case(lr=0.5, dtype="float64"),
 }
 LARGE = (
+    "heterogeneous",
     "mlp",  # as logistic_regression
     "lstm",
     "resnet18",
