@@ -13,7 +13,7 @@ from fljax.models.linen import from_linen
 from fljax.models.lstm import lstm
 from fljax.models.mlp import logistic_regression, mlp
 from fljax.models.nnx import from_nnx
-from fljax.models.own_network import held_by_all, own_copies
+from fljax.models.own_network import own_copies, starting_models
 from fljax.models.resnet import resnet18
 from fljax.models.scaled import normalized
 from fljax.models.scored import scored, validated
@@ -57,7 +57,6 @@ __all__ = [
     "from_functions",
     "from_linen",
     "from_nnx",
-    "held_by_all",
     "heterogeneous",
     "lenet",
     "logistic_regression",
@@ -72,6 +71,7 @@ __all__ = [
     "regression",
     "resnet18",
     "scored",
+    "starting_models",
     "transformer",
     "validated",
     "variational",

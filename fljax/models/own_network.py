@@ -112,7 +112,7 @@ def first_network(model: Model, params: Params) -> Params:
     return params if model.n_networks == 1 else own_network(params, model.layers[0])
 
 
-def held_by_all(model: Model, params: Params, n_clients: int) -> ModelTable:
+def starting_models(model: Model, params: Params, n_clients: int) -> ModelTable:
     """Every client's first model, ``params``, of which one row serves all; or the part of it that clients keep.
 
     If there are different networks, client i has network i modulo their number.
@@ -127,5 +127,5 @@ def held_by_all(model: Model, params: Params, n_clients: int) -> ModelTable:
 
 
 def own_copies(model: Model, params: Params, n_clients: int) -> Stacked:
-    """Every client's first model, as `held_by_all`, with a row for each client, (clients, ...)."""
-    return broadcast(params, n_clients) if model.n_networks == 1 else stacked(held_by_all(model, params, n_clients))
+    """Every client's first model, as `starting_models`, with a row for each client, (clients, ...)."""
+    return broadcast(params, n_clients) if model.n_networks == 1 else stacked(starting_models(model, params, n_clients))

@@ -13,7 +13,7 @@ from fljax.client.freeze import frozen_loss, frozen_optimizer
 from fljax.client.local import train_clients
 from fljax.client.objectives import Loss, proximal, training_loss
 from fljax.client.optimizer import local_optimizer, without_loss
-from fljax.models.own_network import held_by_all
+from fljax.models.own_network import starting_models
 from fljax.rounds.cohort import everyone
 from fljax.rounds.wrapping import with_halves
 from fljax.types import Algorithm, Batch, ClientData, Cohort, Key, Model, ModelTable, Params, Stacked, Trained, Work
@@ -121,7 +121,7 @@ def trained_on(loss: Loss, work: Work, frozen: tuple[str, ...] = ()) -> Local:
 def train_beforehand(key: Key, hyper: Any, params: Params, data: ClientData, model: Model, work: Work) -> Trained:
     """Trains every client from ``params`` on ``model.loss`` before the first round, with round 0's learning rate."""
     cohort = everyone(key, jnp.int32(0), data)
-    return train(hyper, held_by_all(model, params, data.n_clients), cohort, training_loss(model), work)
+    return train(hyper, starting_models(model, params, data.n_clients), cohort, training_loss(model), work)
 
 
 def local_of(local: Local | Work, model: Model) -> Local:

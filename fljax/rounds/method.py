@@ -65,7 +65,8 @@ class Method(Generic[P, H]):
 
         Raises:
             ValueError: a static choice is unknown or out of its range, ``work`` has a number that is not a whole number
-                above 0, or the model's layers are not those of its parameters.
+                above 0, the model's layers are not those of its parameters, or clients would have different networks
+                (`fljax.models.heterogeneous`) in a method that combines whole ones.
         """
         signature = inspect.signature(self.factory)
         if unknown := [name for name in choices if name not in signature.parameters]:
@@ -276,7 +277,7 @@ def method(
         trains: whether bricks can add terms to its clients' loss, as `fljax.rounds.train` does; False: it trains more
             than one model at once, which a term does not support.
         heterogeneous: whether clients can have different networks (`fljax.models.heterogeneous`): nothing but their
-            last layer is combined, and clients start by ``fljax.models.held_by_all`` or ``own_copies``.
+            last layer is combined, and clients start by ``fljax.models.starting_models`` or ``own_copies``.
 
     Raises:
         ValueError: ``Hyper`` is not a class of hyperparameters, the function's first arguments are not ``model`` and

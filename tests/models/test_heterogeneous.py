@@ -11,7 +11,7 @@ import fljax
 from fljax import tree
 from fljax.client import training_loss
 from fljax.client.local import train_clients
-from fljax.models import from_functions, from_linen, held_by_all, heterogeneous, lora, mlp, own_copies
+from fljax.models import from_functions, from_linen, heterogeneous, lora, mlp, own_copies, starting_models
 from fljax.models.own_network import own_network
 from fljax.types import ClientData, Examples, Work
 from tests.algorithms.normalised import batch_normalised
@@ -119,7 +119,7 @@ def others(params, name):
 
 
 def test_one_table_holds_a_copy_for_each(models):
-    table = held_by_all(MODEL, jax.jit(MODEL.init)(jax.random.key(0)), 4)
+    table = starting_models(MODEL, jax.jit(MODEL.init)(jax.random.key(0)), 4)
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(tree.stacked(table)), models)
     assert {leaf.shape[0] for leaf in jax.tree.leaves(tree.trainable(table.params))} == {1}
     plain = NETWORKS[0].init(jax.random.key(0))
