@@ -78,6 +78,7 @@ def test_without_a_step_of_lambda_it_is_fedavg(key, model, federation, weighting
     np.testing.assert_allclose(agnostic.lam, np.full(8, 1 / 8) if weighting == "uniform" else n / n.sum(), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_domains_weighted_by_their_examples_are_fedavg_if_all_participate(key, model, federation):
     agnostic = afl(model, WORK, domain=GROUPS, weighting="size")
     server = simulate(agnostic, afl.Hyper(lr=LR, lambda_lr=0.0), federation, key, 2)[0].server
@@ -122,6 +123,7 @@ def saddle_point(x, y):
     return w, lam
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ascent", ["projected", *slow("exponentiated")])
 def test_lambda_and_the_model_go_to_the_saddle_point_of_a_game(key, ascent):
     federation, x, y = game()

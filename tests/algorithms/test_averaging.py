@@ -59,6 +59,7 @@ def test_feddws_all_the_way_is_fedavg(key, model, work, federation):
     chex.assert_trees_all_close(actual, expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_feddws_of_equal_sizes_is_feddist(key, model, work, federation):
     size = federation.train.size
     federation = federation._replace(train=federation.train._replace(size=jnp.full_like(size, size.min())))

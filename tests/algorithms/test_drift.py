@@ -262,6 +262,7 @@ def test_fedadmm_in_numpy(key, model, federation, reference, start, weighting, e
     assert_models(state.clients["y"], y)
 
 
+@pytest.mark.slow
 def test_fedadmm_of_everyone_is_feddyn(key, model, federation):
     """In full rounds the server's model is the mean of all w_i + y_i / rho, which is FedDyn's mean minus h / alpha."""
     (admm, _), (dyn, _) = (

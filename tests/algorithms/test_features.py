@@ -199,6 +199,7 @@ def test_fedrod_in_numpy(key, model, federation):
     np.testing.assert_allclose(logits, oracle.forward(both_heads, np.float64(x))[0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_moon_without_contrast_is_fedavg(key, model, work, federation):
     state = final(moon(model, work), moon.Hyper(lr=0.1, mu=0.0), federation, key)
     chex.assert_trees_all_close(state.server, fedavg_server(model, work, federation, key), rtol=1e-5, atol=1e-6)

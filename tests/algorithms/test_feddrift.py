@@ -143,6 +143,7 @@ def test_clients_whose_labels_are_swapped_part_from_the_others(key, model, work,
     assert float(metrics["accuracy_macro"][-1]) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("merge", "n_received"), [*slow_rows((1e9, 3)), (0.0, 2)])
 def test_who_is_in_a_merged_model_is_sent_it_beside_those_it_chose_among(
     key, model, work, federation, merge, n_received

@@ -328,6 +328,7 @@ def test_sampling_weights_by_hand():
     np.testing.assert_allclose(increased_weights(q, rows, 4, "uniform"), q)
 
 
+@pytest.mark.slow
 def test_weights_grow_only_when_the_test_fires(key, model, groups):
     for condition, growth in ((NEVER, 0.0), (ALWAYS, 3 * 40.0)):
         hyper = fedtsdp.Hyper(lr=0.1, momentum=0.5, **condition)

@@ -160,6 +160,7 @@ def test_robust_clusters_untrimmed_are_averaged_as_by_fedavg(key, model, work, f
     )
 
 
+@pytest.mark.slow
 def test_a_robust_cluster_begins_with_the_trimmed_mean_of_its_members_own_solutions(key, model, work, federation):
     algorithm, hyper = robust_cfl(model, work, 1, solve_epochs=2, n_init=1), as_traced(robust_cfl.Hyper(trim=0.3))
     centers = jitted(algorithm.init)(key, hyper, federation.train).server.centers
@@ -209,6 +210,7 @@ def test_group_pfl_without_threshold_is_fedavg(key, model, work, federation):
     chex.assert_trees_all_close(tree.take(server.centers, 0), expected, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_groups_of_one_are_everyone_alone(key, model, work, federation):
     server = final(group_pfl(model, work), group_pfl.Hyper(lr=0.1, gamma=0.0), federation, key).server
     expected = final(standalone(model, work), standalone.Hyper(lr=0.1), federation, key).clients

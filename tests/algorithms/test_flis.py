@@ -61,6 +61,7 @@ def test_flis_of_numpy(key, model, federation):
         assert {int(floats) for floats in np.broadcast_to(metrics["downlink"][r], there.shape)[there]} == {expected}
 
 
+@pytest.mark.slow
 def test_flis_of_clients_that_need_not_agree_is_fedavg(key, model, work, federation):
     algorithm, hyper = flis(model, work), flis.Hyper(lr=0.1, threshold=0.0)
     state, _ = simulate(algorithm, hyper, federation, key, 2, participation=0.5)

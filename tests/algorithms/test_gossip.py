@@ -185,6 +185,7 @@ def test_clients_draw_their_contacts_independently_and_equally_often(key):
         assert_share(~is_link[:, i, i + 1] & ~is_link[:, i + 2, (i + 3) % 4], 1 / 16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mixing", ["after", *slow("replace")])
 def test_dpsgd_by_contacts(key, model, federation, reference, mixing):  # noqa: F811
     """Of the links that the library draws, each of which carries two models."""

@@ -61,6 +61,7 @@ def test_flhc_cuts_scipys_tree(key, model, work, federation, distance, linkage, 
     assert len(set(expected)) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distance", ["cosine", "predictions"])
 def test_flhc_knows_the_updates_of_the_last_rounds_or_what_they_predict(key, model, federation, distance):
     """Those of absent clients stay as they were; the first ten of the server's examples are used."""
@@ -124,6 +125,7 @@ def test_fedclusts_clusters_are_scipys_of_last_layers_and_go_on_from_the_initial
     np.testing.assert_allclose(actual, means, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_fedclust_of_one_cluster_is_fedavg_whatever_clients_have_trained_alone(key, model, work, federation):
     algorithm, hyper = fedclust(model, work, n_clusters=1), fedclust.Hyper(lr=0.1)
     state, _ = rounds(algorithm, hyper, federation, key, 2, participation=0.5)
@@ -321,6 +323,7 @@ def test_stocfl_keeps_what_a_cluster_has_learnt_when_a_new_client_of_a_lower_id_
     assert change > 1e-2
 
 
+@pytest.mark.slow
 def test_a_stocfl_cluster_without_participants_is_tested_with_the_present_global_model(key, model):
     federation = linear_groups(6, 2, examples=24)
     algorithm, hyper = stocfl(model, Work(1, 8)), as_traced(stocfl.Hyper(lr=0.1, tau=0.99))

@@ -114,6 +114,7 @@ def whole_networks(model, work):
     return fljax.averaging(model, work)
 
 
+@pytest.mark.slow
 def test_clients_have_the_networks_in_turn(key, federation, work):
     model = heterogeneous(SHAPE, ("mlp", logistic_regression(SHAPE, FEATURES), "mlp"), FEATURES, CLASSES)
     assert model.layers == ("mlp", "mlp_2", "mlp_3", "head")

@@ -69,6 +69,7 @@ def test_a_matched_layer_is_held_while_those_above_are_trained_again(key, model,
     assert not np.allclose(retrained["fc2"]["kernel"], trained_once["fc2"]["kernel"], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_clients_count_by_the_weight_with_which_they_came(key, model, work, federation):
     algorithm, hyper = fedma(model, work, output="clients"), as_traced(fedavg.Hyper(lr=0.1))
 
@@ -106,6 +107,7 @@ def test_outputs_of_fedma_count_by_the_examples_of_their_class(key, model, feder
     assert np.ptp(share, axis=1).max() > 0.1  # or it would be FedAvg
 
 
+@pytest.mark.slow
 def test_an_output_whose_class_no_participant_has_counts_by_their_examples(key, model, federation):
     """It has been trained too, and its inputs have moved: neither is it dropped, nor does it stay as it was."""
     pool = federation.train.pool

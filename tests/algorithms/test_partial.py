@@ -45,6 +45,7 @@ def fedavg_server(model, work, federation, key, weighting="size"):
     return final(fedavg(model, work, weighting=weighting), fljax.fedavg.Hyper(lr=0.1), federation, key).server
 
 
+@pytest.mark.slow
 def test_ditto_without_pull_is_fedavg_beside_standalone_training(key, model, work, federation):
     """Each at a learning rate of its own, and both rates fall."""
     hyper = fljax.ditto.Hyper(lr=0.05, personal_lr=0.1, lr_decay=0.5, lam=0.0)

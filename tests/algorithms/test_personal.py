@@ -143,6 +143,7 @@ def canonical(label):
     return [order.index(k) for k in np.asarray(label).tolist()]
 
 
+@pytest.mark.slow
 def test_cgpfl_of_one_context_is_pfedme(key, model, federation):
     numbers = {"lr": LR, "lam": 2.0, "personal_lr": 0.1, "step": 0.6}
     actual = final(cgpfl(model, WORK, 1, personal_steps=2), cgpfl.Hyper(**numbers), federation, key)
@@ -249,6 +250,7 @@ def test_superfed_in_numpy(key, model, federation, reference, by_layer):  # noqa
     assert_models(deployed, tested)
 
 
+@pytest.mark.slow
 def test_superfed_that_never_mixes_is_fedprox(key, model, federation):
     """Bit for bit; local models rest, also under weight decay, and clients are tested with the server's model."""
     numbers = {"lr": LR, "momentum": 0.5, "weight_decay": 0.1, "mu": 0.3}
@@ -261,6 +263,7 @@ def test_superfed_that_never_mixes_is_fedprox(key, model, federation):
     chex.assert_trees_all_equal(deployed.params, jax.device_get(tree.broadcast(prox.server, 8)))
 
 
+@pytest.mark.slow
 def test_superfeds_clients_that_fail_and_new_ones_have_the_servers_model(key, model, federation):
     """Until they have trained a local model: new clients' begin as the server's, and train from their first round."""
     nan_rows = federation.train.index[2, :1]
@@ -349,6 +352,7 @@ def numpy_logits(params, x):
     return numpy_features(params, x) @ params["fc2"]["kernel"] + params["fc2"]["bias"]
 
 
+@pytest.mark.slow
 def test_fml_without_distillation_is_fedavg_beside_standalone_training(key, model, work, federation):
     state = final(fml(model, work), fml.Hyper(lr=0.1, alpha=1.0, beta=1.0), federation, key)
     chex.assert_trees_all_close(state.server, fedavg_server(model, work, federation, key), rtol=1e-5, atol=1e-6)
@@ -486,6 +490,7 @@ def test_fedala_fits_its_mixture_as_numpy_does(key, model, federation, is_first_
     assert is_fitted.all()
 
 
+@pytest.mark.slow
 def test_terms_of_bricks_change_what_ditto_sends_and_a_failed_training_sends_nothing(key, model, federation):
     """In the first round both pulls are to the same model: a proximal term changes what is sent, not what is kept."""
     method, numbers = fljax.compose("ditto+prox"), {"lr": 0.1, "lam": 0.5}

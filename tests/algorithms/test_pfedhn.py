@@ -84,6 +84,7 @@ def test_pfedhn_in_numpy(key, model, federation, reference):  # noqa: F811
     assert_models(deployed, [forward(phi, embedding)[0] for embedding in v])
 
 
+@pytest.mark.slow
 def test_generated_models_are_the_networks_own_shapes(key, federation):
     network = batch_normalised((4, 4, 1), 4, hidden=6)
     algorithm = pfedhn(network, WORK, **SMALL)
@@ -122,6 +123,7 @@ def test_equal_embeddings_have_equal_models(key, model, federation):
     assert all(np.any(a != b) for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(third), strict=True))
 
 
+@pytest.mark.slow
 def test_personal_layers_are_neither_generated_nor_sent(key, model, federation):
     """Two clients of one embedding then differ in their last layer alone, which each has trained for itself."""
     algorithm, hyper = pfedhn(model, WORK, **SMALL, n_personal=1), as_traced(pfedhn.Hyper(lr=LR))

@@ -44,6 +44,7 @@ def test_pflda_in_numpy(key, model, federation, reference, head_first):  # noqa:
     chex.assert_trees_all_close(state.server[SHARED], shared, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_bodies_and_the_shared_head_are_those_of_lg_fedavg(key, model, work, federation):
     """The own heads are beside them, and do not change them."""
     state = final(pflda(model, work), pflda.Hyper(lr=0.1, lam=3.0), federation, key)

@@ -53,6 +53,7 @@ def test_hypcluster_of_equal_sizes_is_ifca(key, model, work):
     )
 
 
+@pytest.mark.slow
 def test_hypcluster_of_one_cluster_is_fedavg(key, model, work, federation):
     algorithm, hyper = hypcluster(model, work, 1), hypcluster.Hyper(lr=0.1)
     start = first_model(jitted(algorithm.init)(split_key(key).init, hyper, federation.train).server.centers)

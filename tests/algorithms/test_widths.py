@@ -111,6 +111,7 @@ def test_of_whole_networks_it_is_fedavg(key, federation):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), actual[0], expected[0])
 
 
+@pytest.mark.slow
 def test_what_nobody_has_stays_and_everybody_sends_what_it_has(key, federation):
     wide, narrow = wide_and_narrow("convolutional")
     n_wide, n_narrow = (sum(w.size for w in jax.tree.leaves(jax.eval_shape(m.init, key))) for m in (wide, narrow))

@@ -59,6 +59,7 @@ def test_less_patience_than_a_run_was_made_with_is_refused(fljax, refused):
     assert fljax("run", "--folder", "x", "--patience", "30")[0] == 0
 
 
+@pytest.mark.slow
 def test_a_run_that_ended_between_tests_is_shown_again(fljax):
     """Its patience is over a round before the test that ends it."""
     arguments = ("run", *SMALL, "--rounds", "40", "--evaluate-every", "3", "--patience", "4", "--folder", "x")

@@ -150,6 +150,7 @@ def test_tests_of_clients_that_were_held_out_are_those_of_all_rounds(held_out_ru
             read_tests()
 
 
+@pytest.mark.slow
 def test_a_run_that_held_nobody_out_has_no_new_clients(tmp_path, capsys):
     options = ["--partition", "iid", "--partition.n-clients", "3", *FEW, "--algorithm", "fedavg"]
     assert main(["run", *options, "--folder", str(tmp_path / "r")]) == 0
@@ -183,6 +184,7 @@ def test_labels_of_arrays_and_images_are_read_where_they_must_be_there(tmp_path)
         read_new(tmp_path / "a.npz", known, labelled=True)
 
 
+@pytest.mark.slow
 def test_examples_of_several_that_join_say_whose_they_are(held_out_run, tmp_path, capsys):
     folder, _ = held_out_run
     rows = rows_of(folder, "train")

@@ -38,6 +38,7 @@ def rows_of(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_what_sweeps_do_not_have_alike_is_a_column(sweep_folder, fljax):
     status, out, _ = fljax("show", str(sweep_folder / "0.1"), str(sweep_folder / "1"), "--out", "both")
     assert status == 0

@@ -195,6 +195,7 @@ def test_black_is_added_before_pixels_are_scaled(key, image):
     np.testing.assert_array_equal(inputs[0], np.full((1, 4, 5, 2), -1, np.float32))
 
 
+@pytest.mark.slow
 def test_a_change_of_ones_own(model_and_federation):
     def brighter(key, x, hyper):
         return x * jax.random.uniform(key, (), minval=0.5, maxval=1.5)

@@ -33,6 +33,7 @@ def last_test(method, model, federation, key):
     return algorithm, hyper, state, {name: np.asarray(value[-1]) for name, value in metrics.items()}
 
 
+@pytest.mark.slow
 def test_each_model_is_with_common_test_all_examples(model, federation, key):
     federation_of_all = fljax.with_common_test(federation, EXAMPLES)
     algorithm, hyper, state, metrics = last_test(fljax.standalone, model, federation_of_all, key)
