@@ -55,7 +55,6 @@ def test_the_divergence_equals_quadrature():
     np.testing.assert_allclose(divergence(p, p), 0, atol=1e-6)
 
 
-@pytest.mark.slow
 def test_fedsr_without_terms_and_noise_is_fedavg(key, work, federation):
     actual = final(fedsr(CERTAIN, work), fedsr.Hyper(lr=0.1, l2r=0.0, cmi=0.0), federation, key).server
     expected = final(fedavg(CERTAIN, work), fedavg.Hyper(lr=0.1), federation, key).server

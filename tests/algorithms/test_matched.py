@@ -69,7 +69,6 @@ def test_a_matched_layer_is_held_while_those_above_are_trained_again(key, model,
     assert not np.allclose(retrained["fc2"]["kernel"], trained_once["fc2"]["kernel"], atol=1e-3)
 
 
-@pytest.mark.slow
 def test_clients_count_by_the_weight_with_which_they_came(key, model, work, federation):
     algorithm, hyper = fedma(model, work, output="clients"), as_traced(fedavg.Hyper(lr=0.1))
 
