@@ -2,7 +2,7 @@
 
 import inspect
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, update_wrapper
 from pathlib import Path
@@ -20,6 +20,7 @@ from fljax.models.calling import check_model
 from fljax.numbers import NO_HYPER, LocalHyper, hyper, is_hyper, joined, numbers_of
 from fljax.rounds.around import surrounded
 from fljax.rounds.documented import documented
+from fljax.rounds.fitting import check_distinct, check_fits
 from fljax.rounds.local import checking_terms
 from fljax.rounds.slots import Brick, Slot, check_brick
 from fljax.types import About, Algorithm, Model, Params, Work
@@ -28,9 +29,6 @@ Kind = Literal["baseline", "one model", "personalised", "clustered"]
 """What clients get from a method: training alone, one global model, personal models, or one model per cluster."""
 
 KINDS: tuple[Kind, ...] = ("baseline", "one model", "personalised", "clustered")
-
-_ONCE = ("loss", "augment", "schedule", "algorithm")
-"""Slots in which a brick that is written twice is a mistake, and would not be noticed otherwise."""
 
 P = ParamSpec("P")  # the arguments of a method's factory: model, work and static choices
 H = TypeVar("H")  # its class of hyperparameters
@@ -140,36 +138,9 @@ class Method(Generic[P, H]):
         if isinstance(brick, str):
             check_kind("brick", brick, Brick, f"give one, or write fljax.compose({f'{self.name}+{brick}'!r})")
         check_brick(brick)
-        self._check_fits(brick)
+        check_fits(self, brick)
         Hyper = self.Hyper if brick.Hyper is None else joined(self.Hyper, brick.Hyper)
         return replace(self, Hyper=Hyper, bricks=(*self.bricks, brick))
-
-    def _check_fits(self, brick: Brick) -> None:
-        name = f"{self.name}+{brick.name}"
-        if brick.slot not in self.slots:
-            slots = ", ".join(self.slots) or "none"
-            message = f"{name}: {self.title} has no slot {brick.slot!r} for {brick.name}; its slots: {slots}"
-            is_own = not self.factory.__module__.startswith("fljax.")
-            if is_own and brick.slot not in ("loss", "augment") and "combine" not in self.static:
-                message += "; the function of a method gets it by an argument combine=mean, which it passes on"
-            raise ValueError(message)
-        if misplaced := [one.name for one in self.bricks if one.name in brick.before]:
-            raise ValueError(f"{name}: write {brick.name} before {misplaced[0]}")
-        numbers = {} if brick.Hyper is None else numbers_of(brick.Hyper)
-        if shared := sorted(numbers.keys() & numbers_of(self.Hyper).keys()):
-            owners = [one.name for one in self.bricks if one.Hyper is not None and shared[0] in numbers_of(one.Hyper)]
-            owner = [*owners, self.factory.__name__][0]
-            raise ValueError(
-                f"{name}: {owner} and {brick.name} both have a hyperparameter {shared[0]!r}; use one of them"
-            )
-        if brick.slot in _ONCE and brick.name in [one.name for one in self.bricks]:
-            raise ValueError(f"{name}: {brick.name} is there already; leave one out, or give one another name")
-        _check_distinct(name, self.static, numbers)
-        combining = [one for one in self.bricks if one.slot in ("combine", "server")]
-        if brick.slot == "combine" and combining:
-            rule_names = [one.name for one in combining if one.slot == "combine"]
-            remedy = "leave one out" if rule_names else f"write {brick.name} first, or leave one out"
-            raise ValueError(f"{name}: {brick.name} would replace {(rule_names or [combining[-1].name])[-1]}; {remedy}")
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
@@ -293,18 +264,10 @@ def method(
             raise ValueError(f"{factory.__name__}({', '.join(first)}): the first arguments of a method are model, work")
         factory.__doc__ = documented(factory)
         new_method = Method(factory, Hyper, paper, link, kind, (), sends, trains, heterogeneous)
-        _check_distinct(new_method.name, new_method.static, numbers_of(Hyper))
+        check_distinct(new_method.name, new_method.static, numbers_of(Hyper))
         return new_method
 
     return made
-
-
-def _check_distinct(method: str, choices: Collection[str], numbers: Collection[str]) -> None:
-    """Raises ValueError if a setting of a method would be two: all of them are in one section of the command line."""
-    all_names = {"a static choice": choices, "a hyperparameter": numbers, "a field of Work": Work._fields}
-    for name in (*choices, *numbers):
-        if len(kinds := [kind for kind, names in all_names.items() if name in names]) > 1:
-            raise ValueError(f"{method}: {name!r} is both {' and '.join(kinds)}; give one another name")
 
 
 @dataclass(frozen=True)
