@@ -11,16 +11,18 @@ from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.figure import Figure
 
 from fljax.cli import main
+from fljax.devices import mesh
 
 
 @pytest.fixture(scope="package", autouse=True)
 def cache(tmp_path_factory) -> Iterator[str]:
     """A cache folder for the catalogue; the user's own is not touched. Compiled programs are not kept: not under
-    test."""
+    test. Small jobs have one device, as the user's have; of two `devices/test_device_count.py` has runs."""
     folder = str(tmp_path_factory.mktemp("cache"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", folder)
         patch.setattr("fljax.cli.run.cache_compilations", lambda: None)
+        patch.setattr(mesh, "_divided", True)
         yield folder
 
 

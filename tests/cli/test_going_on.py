@@ -4,12 +4,13 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
+import jax
 import numpy as np
+import platformdirs
 import pytest
 import tomli_w
 
@@ -17,6 +18,8 @@ import fljax
 from fljax.algorithms import ALGORITHMS
 from fljax.catalogue.job import WORK
 from fljax.cli import main
+from fljax.cli.run import cache_compilations
+from fljax.devices import mesh
 from fljax.folder import surroundings, writer
 from fljax.folder.checkpoint import read_rounds
 from fljax.folder.writer import LOCK
@@ -34,6 +37,14 @@ BEGUN = ("--algorithm", "fedprox", "--model", "logistic_regression", "--partitio
 BEGUN += ("--n-clients", "5", "--mu", "0.3")
 SMALL = ("--algorithm", "fedavg", "--rounds", "2", "--partition.n-clients", "4", "--epochs", "1")
 SMALL += ("--model", "logistic_regression")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def of_two_devices() -> Iterator[None]:
+    """Runs here have both, as those of many rounds have; the folder's other files test small ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mesh, "_divided", False)
+        yield
 
 
 def interrupted(*_, **__):
@@ -196,17 +207,22 @@ def test_a_sweep_that_is_refused_leaves_the_folder_as_it_is(fljax, refused, monk
     assert tomllib.loads(settings.decode())["rounds"] == 1
 
 
-CACHE = (
-    "import jax; from fljax.cli.run import cache_compilations as c; c(); print(jax.config.jax_compilation_cache_dir)"
-)
-
-
-@pytest.mark.parametrize("folder", ["/nowhere/mine", None])
-def test_the_cache_of_the_environment_stands(folder):
-    environment = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
-    environment |= {} if folder is None else {"JAX_COMPILATION_CACHE_DIR": folder}
-    out = subprocess.run([sys.executable, "-c", CACHE], env=environment, capture_output=True, text=True, check=True)
-    assert out.stdout.strip().endswith("mine" if folder else "compiled")
+def test_the_cache_of_the_environment_stands(monkeypatch):
+    """What the environment says is in JAX's configuration when it starts."""
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = [getattr(jax.config, name) for name in names]
+    try:
+        jax.config.update(names[0], "/nowhere/mine")
+        monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/nowhere/mine")
+        monkeypatch.delenv(names[1].upper(), raising=False)
+        cache_compilations()
+        assert [getattr(jax.config, name) for name in names] == ["/nowhere/mine", 0.0]
+        monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+        cache_compilations()
+        assert jax.config.jax_compilation_cache_dir == str(platformdirs.user_cache_path("fljax") / "compiled")
+    finally:
+        for name, value in zip(names, before, strict=True):
+            jax.config.update(name, value)
 
 
 def test_a_second_writer_is_told_who_holds_the_folder(refused):
