@@ -18,6 +18,8 @@ from fljax.folder.checkpoint import NAMES, read_rounds, rounds_done, standing_of
 from fljax.run.progress import SilentProgress
 from fljax.run.train import train
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 EVERY_ROUND = {"seconds_per_chunk": 1e-9, "seconds_per_checkpoint": 0.0}
 LAST, BEFORE = (f"checkpoints/{name}" for name in NAMES)
 
@@ -136,7 +138,7 @@ def test_chunks_that_changed_places_are_noticed(go_on, folder):
 def test_other_surroundings_are_named_and_can_be_forced(
     go_on, folder, finished_run, monkeypatch, no_programs, name, value
 ):
-    current = surroundings.surroundings(2)
+    current = surroundings.surroundings(1)
     monkeypatch.setattr("fljax.run.arguments.surroundings", lambda n_devices: current | {name: value})
     before = (folder / LAST).read_bytes()
     with (
@@ -158,11 +160,10 @@ def test_sigterm_ends_after_the_checkpoint(tmp_path, finished_run):
 import os, signal, sys
 from fljax.algorithms.fedavg import fedavg
 from fljax.data.synthetic import linear_groups
-from fljax.models import mlp
+from fljax.models import logistic_regression
 from fljax.numbers import LocalHyper
 from fljax.types import Work
 import jax
-jax.config.update("jax_num_cpu_devices", 2)
 from fljax.run.train import train
 class Ask:
     def prepare(self): ...
@@ -171,7 +172,7 @@ class Ask:
     def stop(self): print("stopped", flush=True)
     def chunk(self, done, metrics, rate):
         if done == 2: os.kill(os.getpid(), signal.SIGTERM)
-train(fedavg(mlp(input_shape=(4, 4, 1), hidden=(8,), n_classes=4), Work(epochs=1, batch_size=8)), LocalHyper(),
+train(fedavg(logistic_regression((4, 4, 1), 4), Work(epochs=1, batch_size=8)), LocalHyper(),
       linear_groups(9, 3, examples=30, ragged=0.5), jax.random.key(0), 4, folder=sys.argv[1], seconds_per_chunk=1e-9,
       seconds_per_checkpoint=1e9, progress=Ask())
 """

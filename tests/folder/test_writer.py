@@ -21,6 +21,8 @@ from fljax.folder.writer import new_folder, only_writer
 from fljax.run.sweep import search
 from fljax.run.train import train
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 HOLD = """
 import sys, time
 from pathlib import Path

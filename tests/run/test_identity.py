@@ -34,7 +34,9 @@ from fljax.run.sweep import search
 from fljax.run.train import train
 from fljax.types import Model, Work
 from tests.models.small import SMALL
-from tests.slow import slow
+from tests.slow import slow, slow_rows
+
+pytestmark = pytest.mark.usefixtures("one_device")
 
 WORK = Work(1, 8)
 CLOCK = 9 * (1.0,)
@@ -218,18 +220,20 @@ def mixed(rate):
             {"loss": weighted(np.arange(4, dtype=np.float32))},
             "program.rest",
         ),
-        ({"loss": weighted(jnp.ones(4))}, {"loss": weighted(jnp.arange(4.0))}, "program.rest"),
         ({"work": shrunk(1.0)}, {"work": shrunk(0.5)}, "program"),
         ({"work": Work(1, 8, optimizer=partial(shrunk(1.0).optimizer))}, {"work": shrunk(1.0)}, "work.optimizer"),
         ({}, {"work": pulled(0.1)}, "work.terms"),
         ({"work": pulled(0.1)}, {"work": pulled(0.2)}, "program"),
         ({"work": Work(1, 8, terms=(proximal_to_start,))}, {}, "work.terms"),
-        ({"model": net(1.0)}, {"model": net(2.0)}, "program"),
         ({"model": net(1.0, 1.0)}, {"model": net(1.0, 2.0)}, "program.rest"),
         ({"sampling": silent(0)}, {"sampling": silent(1)}, "program"),
-        ({"sampling": wait_for_all(silent(0), CLOCK)}, {"sampling": wait_for_all(silent(1), CLOCK)}, "program"),
         ({"sampling": silent(0)}, {"sampling": silent(0)._replace(timing=Timing(9 * (1.0,)))}, "sampling.timing"),
-        ({"combine": mixed(0.5)}, {"combine": mixed(0.25)}, "program"),
+        *slow_rows(  # other tests, or the cases above, say the same of quick ones
+            ({"loss": weighted(jnp.ones(4))}, {"loss": weighted(jnp.arange(4.0))}, "program.rest"),
+            ({"model": net(1.0)}, {"model": net(2.0)}, "program"),
+            ({"sampling": wait_for_all(silent(0), CLOCK)}, {"sampling": wait_for_all(silent(1), CLOCK)}, "program"),
+            ({"combine": mixed(0.5)}, {"combine": mixed(0.25)}, "program"),
+        ),
     ],
 )
 def test_functions_that_a_name_does_not_tell_are_known_by_what_they_compute(
@@ -294,7 +298,7 @@ def edited(**values):
     return module
 
 
-@pytest.mark.parametrize("part", ["method", "brick", "dataclass", "round", "apply", "draw"])
+@pytest.mark.parametrize("part", ["method", "dataclass", "round", "apply", "draw", *slow("brick")])
 def test_a_users_code_that_was_edited_is_another_run(key, federation, model, part):
     def identity_of(names):
         network = names["scaled"](model) if part == "apply" else model

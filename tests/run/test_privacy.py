@@ -22,6 +22,8 @@ from fljax.run.train import train
 from fljax.types import Work
 from tests.slow import slow_rows
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 WORK = Work(epochs=3, batch_size=8)
 
 

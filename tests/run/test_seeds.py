@@ -17,6 +17,8 @@ from fljax.run.together import Runs, train_together
 from fljax.run.train import train
 from tests.slow import slow
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 ALGORITHM = fljax.fedavg(fljax.MODELS["logistic_regression"]((8, 8, 1)), fljax.Work(1, 32))
 HYPER, ROUNDS = fljax.fedavg.Hyper(lr=0.1), 3
 KEYS = [jax.random.key(seed) for seed in range(3)]

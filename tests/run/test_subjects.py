@@ -18,6 +18,8 @@ from fljax.run.logging import LogProgress
 from fljax.run.sweep import draw, log_uniform, on_validation, search, uniform
 from tests.slow import slow
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 LINEAR = fljax.MODELS["logistic_regression"]((4, 4, 1), 4)
 IFCA = partial(fljax.ifca, LINEAR)
 HYPER = fljax.fedavg.Hyper(lr=0.1)
