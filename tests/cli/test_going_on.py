@@ -5,7 +5,6 @@ import re
 import shlex
 import shutil
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import jax
@@ -19,7 +18,6 @@ from fljax.algorithms import ALGORITHMS
 from fljax.catalogue.job import WORK
 from fljax.cli import main
 from fljax.cli.run import cache_compilations
-from fljax.devices import mesh
 from fljax.folder import surroundings, writer
 from fljax.folder.checkpoint import read_rounds
 from fljax.folder.writer import LOCK
@@ -33,18 +31,12 @@ from fljax.rounds.named_samplings import uniform
 from fljax.sealed import with_checksum
 from tests.cli.conftest import leave_figures_empty
 
+pytestmark = pytest.mark.xdist_group("small run")  # of the program of test_run.py
+
 BEGUN = ("--algorithm", "fedprox", "--model", "logistic_regression", "--partition", "dirichlet")
 BEGUN += ("--n-clients", "5", "--mu", "0.3")
 SMALL = ("--algorithm", "fedavg", "--rounds", "2", "--partition.n-clients", "4", "--epochs", "1")
 SMALL += ("--model", "logistic_regression")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def of_two_devices() -> Iterator[None]:
-    """Runs here have both, as those of many rounds have; the folder's other files test small ones."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mesh, "_divided", False)
-        yield
 
 
 def interrupted(*_, **__):
