@@ -1,5 +1,6 @@
 """Fixtures for all tests: a small federation and model, and runs that must not begin; conftest.py takes them up."""
 
+import importlib
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -37,8 +38,13 @@ def averaging() -> Algorithm:
 def one_device() -> Iterator[None]:
     """Runs have one device where none is asked for: a third less to compile. For files of another subject."""
     chosen = mesh.chosen
+
+    def first(devices: Any) -> Any:
+        return jax.devices()[:1] if devices is None else chosen(devices)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mesh, "chosen", lambda devices: jax.devices()[:1] if devices is None else chosen(devices))
+        for module in ("fljax.devices.mesh", "fljax.run.sweep.search"):
+            patch.setattr(importlib.import_module(module), "chosen", first)  # a function has that name, too
         yield
 
 

@@ -1,6 +1,7 @@
 """A damaged checkpoint, or damage before it: the one before is gone on from, bit for bit; and what is never noticed."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -155,7 +156,34 @@ def test_other_surroundings_are_named_and_can_be_forced(
     assert standing_of(folder).history == history
 
 
-def test_sigterm_ends_after_the_checkpoint(tmp_path, finished_run):
+def test_sigterm_is_sent_on_after_the_checkpoint(go_on, folder, averaging, federation, key, monkeypatch):
+    shutil.rmtree(folder)
+    sent, old_handler = [], signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    class Ask(SilentProgress):
+        def chunk(self, done, metrics, rounds_per_second):
+            if done == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    def end(number):
+        sent.append((number, signal.getsignal(number)))
+        raise SystemExit
+
+    monkeypatch.setattr(signal, "raise_signal", end)
+    rarely = {"seconds_per_chunk": 1e-9, "seconds_per_checkpoint": 1e9}
+    try:
+        with pytest.raises(SystemExit):
+            train(averaging, fljax.fedavg.Hyper(), federation, key, 4, folder=folder, progress=Ask(), **rarely)
+    finally:
+        signal.signal(signal.SIGTERM, old_handler)
+    assert sent == [(signal.SIGTERM, signal.SIG_DFL)]
+    assert rounds_done(folder) == 3  # asked after the second; the third was finished and kept
+    rows = [json.loads(line)["round"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert rows == [0, 1, 2]
+
+
+@pytest.mark.slow
+def test_sigterm_ends_a_process_after_the_checkpoint(tmp_path, finished_run):
     script = """
 import os, signal, sys
 from fljax.algorithms.fedavg import fedavg

@@ -22,7 +22,7 @@ from fljax.data.synthetic import linear_groups
 from fljax.devices.mesh import over_devices
 from fljax.folder.checkpoint import seal
 from fljax.folder.same_run import LATER, check_same_run
-from fljax.models import mlp, normalized
+from fljax.models import logistic_regression, mlp, normalized
 from fljax.models.task import Task
 from fljax.rounds.clock.waiting import tiers, wait_for_all, with_deadline
 from fljax.rounds.local import proximal_to_start
@@ -236,9 +236,9 @@ def mixed(rate):
         ),
     ],
 )
-def test_functions_that_a_name_does_not_tell_are_known_by_what_they_compute(
-    identity, model, first_parts, second_parts, field
-):
+def test_functions_that_a_name_does_not_tell_are_known_by_what_they_compute(identity, first_parts, second_parts, field):
+    model = logistic_regression((4, 4, 1), 4)
+
     def identity_of(parts):
         loss = {"loss": parts["loss"]} if "loss" in parts else {}
         other_parts = {name: value for name, value in parts.items() if name != "loss"}
@@ -299,7 +299,9 @@ def edited(**values):
 
 
 @pytest.mark.parametrize("part", ["method", "dataclass", "round", "apply", "draw", *slow("brick")])
-def test_a_users_code_that_was_edited_is_another_run(key, federation, model, part):
+def test_a_users_code_that_was_edited_is_another_run(key, federation, part):
+    model = logistic_regression((4, 4, 1), 4)
+
     def identity_of(names):
         network = names["scaled"](model) if part == "apply" else model
         sampling = names["drawn"](uniform()) if part == "draw" else uniform()
@@ -403,8 +405,9 @@ def test_keys_of_equal_numbers_differ_in_what_is_drawn_of_them(identity, model):
     assert differing(*(identity(model, key=key) for key in keys)) == {"key.impl"}
 
 
-@pytest.mark.parametrize("name", ["group", "triggered"])
-@pytest.mark.parametrize("n_rounds", [*slow(1), 2])
+@pytest.mark.parametrize(
+    ("name", "n_rounds"), [("group", 2), *slow_rows(("group", 1), ("triggered", 1), ("triggered", 2))]
+)
 def test_what_a_federation_gains_or_loses_is_named(key, federation, averaging, tmp_path, name, n_rounds):
     without_part = federation._replace(group=None)
     with_part = without_part._replace(**{name: {"group": federation.group, "triggered": federation.test}[name]})
