@@ -1,22 +1,12 @@
 """``--drift``: what is written of the changes, and drifts, and attacks over rounds, that do not fit the job."""
 
 import csv
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from fljax.devices import mesh
-
+pytestmark = pytest.mark.usefixtures("two_devices")
 TINY = ("--rounds", "3", "--model", "logistic_regression", "--partition.n-clients", "4", "--epochs", "1")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def of_two_devices() -> Iterator[None]:
-    """Runs here have both, as those of many rounds have; the folder's other files test small ones."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mesh, "_divided", False)
-        yield
 
 
 def test_changes_are_shown_and_written(fljax):
