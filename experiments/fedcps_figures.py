@@ -8,6 +8,8 @@ networks that are not described; here they are of the outputs of each client's m
 figures are in results/fedcps/.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -83,6 +85,11 @@ def honest_accuracy(result: Result, hostile_masks: dict[tuple[str, int], np.ndar
     return 100 * float(np.nanmean(accuracies[:, ~hostile_masks[result.setting, result.seed]]))
 
 
+def projection() -> Any:
+    """t-SNE; ``Any``, because a type checker takes ten seconds to infer what its untyped ``fit_transform`` returns."""
+    return TSNE(n_components=2, init="pca", random_state=0, perplexity=30)
+
+
 def outputs(scale: Scale) -> None:
     """t-SNE of the outputs of clients' models on their test images, FedAVG and FedCPS; how well classes part."""
     federation, planned = federations(DATASET, scale, "few_shot")[0], scale.pick(16, 250)
@@ -95,7 +102,7 @@ def outputs(scale: Scale) -> None:
         )
         models = algorithm.deploy(split_key(key).deploy, hyper, state, federation.train)
         client_outputs, classes = logits(models, federation, scale)
-        points = TSNE(n_components=2, init="pca", random_state=0, perplexity=30).fit_transform(client_outputs)
+        points = projection().fit_transform(client_outputs)
         score = float(silhouette_score(client_outputs, classes))
         rows.append({"method": name, "images": len(classes), "silhouette of the outputs": round(score, 3)})
         numbers[name, "non-iid_1", 0, "silhouette"] = score

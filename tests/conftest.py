@@ -24,10 +24,10 @@ import pytest
 from fljax.devices import programs
 from fljax.run.compile_ahead import NAME as COMPILES_AHEAD
 from tests.eager import move_by_numpy
-from tests.fixtures import averaging, federation, model, no_programs, no_rounds, with_ctrl_c
+from tests.fixtures import averaging, federation, model, no_programs, no_rounds, one_device, with_ctrl_c
 from tests.lowering import keep_what_is_lowered
 
-__all__ = ["averaging", "federation", "model", "no_programs", "no_rounds", "with_ctrl_c"]
+__all__ = ["averaging", "federation", "model", "no_programs", "no_rounds", "one_device", "with_ctrl_c"]
 
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_numpy_dtype_promotion", "strict")

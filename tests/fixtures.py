@@ -1,14 +1,17 @@
 """Fixtures for all tests: a small federation and model, and runs that must not begin; conftest.py takes them up."""
 
+import importlib
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NoReturn
 
+import jax
 import pytest
 
 from fljax.algorithms.fedavg import fedavg
 from fljax.data.synthetic import linear_groups
+from fljax.devices import mesh
 from fljax.devices.programs import Compiler, Program
 from fljax.models import logistic_regression, mlp
 from fljax.types import Algorithm, Federation, Model, Work
@@ -29,6 +32,20 @@ def model() -> Model:
 def averaging() -> Algorithm:
     """The plainest method with the plainest model, for tests of what is around it."""
     return fedavg(logistic_regression((4, 4, 1), 4), Work(epochs=1, batch_size=8))
+
+
+@pytest.fixture(scope="module")
+def one_device() -> Iterator[None]:
+    """Runs have one device where none is asked for: a third less to compile. For files of another subject."""
+    chosen = mesh.chosen
+
+    def first(devices: Any) -> Any:
+        return jax.devices()[:1] if devices is None else chosen(devices)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("fljax.devices.mesh", "fljax.run.sweep.search"):
+            patch.setattr(importlib.import_module(module), "chosen", first)  # a function has that name, too
+        yield
 
 
 @pytest.fixture

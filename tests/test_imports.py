@@ -183,12 +183,6 @@ def test_importing_starts_nothing():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
 
 
-def test_windows_is_refused_in_words_and_primitives_need_no_run():
-    code = "import fljax, sys; fljax.server.weighted_mean; sys.platform = 'win32'; fljax.simulate"
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert process.stderr.splitlines()[-1].startswith("ImportError: fljax runs on Linux and macOS; on Windows")
-
-
 def test_unknown_names_are_refused():
     with pytest.raises(AttributeError, match="fedarg"):
         fljax.fedarg  # noqa: B018

@@ -17,6 +17,8 @@ from fljax.data.datasets import NAMES
 from tests.cli.conftest import leave_figures_empty
 from tests.devices.test_hosts import free_port
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 DOCS = Path(__file__).parents[1] / "docs"
 
 

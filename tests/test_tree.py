@@ -9,8 +9,9 @@ import pytest
 
 from fljax import tree
 from fljax.devices.mesh import over_devices, replicated
+from tests.slow import slow_rows
 
-SIZES = [(12, 12), (12, 7), (12, 1), (400, 400), (400, 90), (400, 3)]
+SIZES = [(12, 7), (12, 1), (400, 400), (400, 3), *slow_rows((12, 12), (400, 90))]
 """Rows, and how many of them are put: all, most, few; compared in pairs and not; beside leaves small and large."""
 
 

@@ -144,8 +144,7 @@ def program(algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, 
         return test_round(algorithm, numbers, federation, key, state, jnp.int32(0), due, False)
 
     with _on_one_device(federation):
-        state = jax.eval_shape(begin, numbers, federation)
-        traced_begin = jax.make_jaxpr(begin)(numbers, federation)
+        traced_begin, state = jax.make_jaxpr(begin, return_shape=True)(numbers, federation)
         traced_round = jax.make_jaxpr(one_round)(numbers, federation, state)
         traced_test = jax.make_jaxpr(test)(numbers, federation, state, jax.ShapeDtypeStruct((), bool))
     round_parts = [_text(traced_round), _sums_of_constants(traced_round.consts)]

@@ -11,17 +11,27 @@ from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.figure import Figure
 
 from fljax.cli import main
+from fljax.devices import mesh
 
 
 @pytest.fixture(scope="package", autouse=True)
 def cache(tmp_path_factory) -> Iterator[str]:
     """A cache folder for the catalogue; the user's own is not touched. Compiled programs are not kept: not under
-    test."""
+    test. Small jobs have one device, as the user's have, but for files with `two_devices`."""
     folder = str(tmp_path_factory.mktemp("cache"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", folder)
         patch.setattr("fljax.cli.run.cache_compilations", lambda: None)
+        patch.setattr(mesh, "_divided", True)
         yield folder
+
+
+@pytest.fixture(scope="module")
+def two_devices() -> Iterator[None]:
+    """For files whose jobs have both, as those of many rounds have."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mesh, "_divided", False)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,8 @@ from fljax.results.finished import compare_runs, run_folders
 from fljax.results.groups import named_groups
 from fljax.sealed import with_checksum
 
+pytestmark = pytest.mark.usefixtures("one_device")  # as many as the commands' runs
+
 FEW = ("--partition", "dirichlet", "--partition.n-clients", "5", "--partition.beta", "0.5", "--rounds", "3")
 FEW += ("--model", "logistic_regression", "--epochs", "1", "--batch-size", "32", "--lr", "0.1")
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("two_devices")
 TINY = ("--rounds", "3", "--model", "logistic_regression", "--partition.n-clients", "4", "--epochs", "1")
 
 
@@ -12,6 +13,7 @@ def test_changes_are_shown_and_written(fljax):
     drift = ("--drift", "leave", "--drift.start", "2", "--drift.share", "0.5")
     status, out, err = fljax("run", *TINY, "--algorithm", "fedavg", *drift, "--folder", "a")
     assert (status, err) == (0, "")
+    assert "on 2 cpu devices" in out
     assert "Cost of the changes" in out
     with Path("a/changes.csv").open() as file:
         (row,) = csv.DictReader(file)

@@ -14,6 +14,7 @@ from fljax.jobs.own_data import read_data
 from fljax.jobs.parts import make_parts
 from fljax.results.predicted import predicted, predicted_of_new
 from tests.cli.test_predict_new import FEW, write
+from tests.slow import slow
 
 COLUMNS = ("--client-column", "who", "--label-column", "sick", "--category-column", "ward")
 
@@ -123,7 +124,7 @@ def test_what_other_programs_write_for_empty_cells_is_filled_too(table, tmp_path
         filled(tmp_path / "d.csv", None)
 
 
-@pytest.mark.parametrize("options", [(), ("--attack", "label_flip", "--attack.ids", "1")])
+@pytest.mark.parametrize("options", [*slow(()), ("--attack", "label_flip", "--attack.ids", "1")])
 def test_new_examples_are_filled_as_the_runs_own(table, tmp_path, options):
     """Where attackers add poisoned examples to the pool, too."""
     arguments = ["--data", str(table), *COLUMNS, "--fill", "median", *FEW, "--algorithm", "fedavg", *options]

@@ -4,12 +4,12 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
+import jax
 import numpy as np
+import platformdirs
 import pytest
 import tomli_w
 
@@ -17,6 +17,7 @@ import fljax
 from fljax.algorithms import ALGORITHMS
 from fljax.catalogue.job import WORK
 from fljax.cli import main
+from fljax.cli.run import cache_compilations
 from fljax.folder import surroundings, writer
 from fljax.folder.checkpoint import read_rounds
 from fljax.folder.writer import LOCK
@@ -29,6 +30,8 @@ from fljax.numbers import LocalHyper, numbers_of
 from fljax.rounds.named_samplings import uniform
 from fljax.sealed import with_checksum
 from tests.cli.conftest import leave_figures_empty
+
+pytestmark = pytest.mark.xdist_group("small run")  # of the program of test_run.py
 
 BEGUN = ("--algorithm", "fedprox", "--model", "logistic_regression", "--partition", "dirichlet")
 BEGUN += ("--n-clients", "5", "--mu", "0.3")
@@ -196,17 +199,22 @@ def test_a_sweep_that_is_refused_leaves_the_folder_as_it_is(fljax, refused, monk
     assert tomllib.loads(settings.decode())["rounds"] == 1
 
 
-CACHE = (
-    "import jax; from fljax.cli.run import cache_compilations as c; c(); print(jax.config.jax_compilation_cache_dir)"
-)
-
-
-@pytest.mark.parametrize("folder", ["/nowhere/mine", None])
-def test_the_cache_of_the_environment_stands(folder):
-    environment = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
-    environment |= {} if folder is None else {"JAX_COMPILATION_CACHE_DIR": folder}
-    out = subprocess.run([sys.executable, "-c", CACHE], env=environment, capture_output=True, text=True, check=True)
-    assert out.stdout.strip().endswith("mine" if folder else "compiled")
+def test_the_cache_of_the_environment_stands(monkeypatch):
+    """What the environment says is in JAX's configuration when it starts."""
+    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
+    before = [getattr(jax.config, name) for name in names]
+    try:
+        jax.config.update(names[0], "/nowhere/mine")
+        monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/nowhere/mine")
+        monkeypatch.delenv(names[1].upper(), raising=False)
+        cache_compilations()
+        assert [getattr(jax.config, name) for name in names] == ["/nowhere/mine", 0.0]
+        monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+        cache_compilations()
+        assert jax.config.jax_compilation_cache_dir == str(platformdirs.user_cache_path("fljax") / "compiled")
+    finally:
+        for name, value in zip(names, before, strict=True):
+            jax.config.update(name, value)
 
 
 def test_a_second_writer_is_told_who_holds_the_folder(refused):

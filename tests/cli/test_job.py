@@ -161,7 +161,7 @@ def test_what_a_file_says_in_vain_is_named(tmp_path, fljax):
     assert read_job(arguments).unused == message
     assert read_job([*arguments[:-2], "--algorithm", "ditto"]).unused == ""
     assert read_job(arguments[2:]).unused == ""
-    status, _, err = fljax("run", *arguments, "--rounds", "1", "--epochs", "1")
+    status, _, err = fljax("plan", *arguments, "--quick")  # as every command
     assert (status, err) == (0, f"fljax: {message}\n")
 
 

@@ -10,6 +10,7 @@ import pytest
 from fljax.results.load import load_run
 
 SMALL = ("--algorithm", "fedavg", "--epochs", "1", "--partition", "iid", "--n-clients", "3", "--lr", "0.5")
+SMALL += ("--model", "logistic_regression")
 VALIDATED = ("--partition.val-fraction", "0.2", "--validate")
 
 

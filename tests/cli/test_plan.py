@@ -1,10 +1,12 @@
 """`fljax plan`: the table, and what it refuses."""
 
 import numpy as np
+import pytest
 
 from fljax.devices.programs import Compiler
 from fljax.jobs import assemble
 
+pytestmark = pytest.mark.usefixtures("two_devices")  # each has one client, and no half of one is compiled
 SMALL = ("plan", "--algorithm", "fedavg", "ditto", "--partition", "iid", "--partition.n-clients", "2", "--epochs", "1")
 SMALL += ("--model", "logistic_regression", "--at-once", "1", "--compile", "fast")  # one program a method
 

@@ -11,6 +11,7 @@ import fljax
 from fljax.cli import main
 from tests.cli.conftest import leave_figures_empty
 
+pytestmark = pytest.mark.usefixtures("one_device")  # as many as the commands' runs
 FEW = ("--model", "logistic_regression", "--epochs", "1", "--batch-size", "8", "--lr", "0.1", "--rounds", "2")
 
 

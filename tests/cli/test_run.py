@@ -25,6 +25,8 @@ from fljax.report.comparison import COLUMNS, as_table, cell
 from fljax.results.run_figures import groups_of
 from tests.cli.conftest import leave_figures_empty
 
+pytestmark = pytest.mark.xdist_group("small run")  # of the program of test_going_on.py
+
 SMALL = ("--algorithm", "fedavg", "--rounds", "2", "--partition.n-clients", "4", "--epochs", "1")
 SMALL += ("--model", "logistic_regression")
 

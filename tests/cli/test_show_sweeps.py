@@ -21,14 +21,15 @@ LR = ("--lr", "0.1", "0.3")
 
 @pytest.fixture(scope="module")
 def sweep_folder(tmp_path_factory):
-    """Sweeps of three folders: of two values of mu, which is fixed in each, and of FedAvg by validation examples."""
+    """Sweeps of three folders: of two values of mu, which is fixed in each, and of both by validation examples."""
     folder = tmp_path_factory.mktemp("sweeps")
     with pytest.MonkeyPatch.context() as patch:
         leave_figures_empty(patch)
         for mu in ("0.1", "1"):
             arguments = ("--algorithm", "fedprox", *SMALL, *LR, "--mu", mu, "--seeds", "2", "--runs-at-once", "1")
             assert main(["sweep", *arguments, "--folder", str(folder / mu)]) == 0
-        arguments = (*SMALL, "--outer.epochs", "1", "2", *LR, "--judge", "val", "--metric", "f1_macro")
+        arguments = ("--algorithm", "fedprox", *SMALL, "--outer.mu", "0.1", "1", *LR)  # two folders of one program
+        arguments += ("--judge", "val", "--metric", "f1_macro")
         assert main(["sweep", *arguments, "--folder", str(folder / "val")]) == 0
     return folder
 
@@ -76,7 +77,7 @@ def test_a_sweep_alone_and_one_that_goes_on(sweep_folder, fljax):
     table = load_sweep(sweep_folder / "val").table
     assert "val_f1_macro" in out.splitlines()[0]
     assert f"val_f1_macro {best(table, 'val_f1_macro').mean:.4f}" in out
-    assert f"--fedavg.epochs {best(table, 'val_f1_macro').point['epochs']}" in out
+    assert f"--fedprox.mu {best(table, 'val_f1_macro').point['mu']}" in out
     shutil.copytree(sweep_folder / "1", "stopped")
     Path("stopped/table.csv").unlink()
     without_table = join_sweeps([Path("stopped")])

@@ -69,14 +69,26 @@ def test_version_1_without_a_limit(system):
     assert host_memory().limit == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-@pytest.mark.parametrize("kind", ["RLIMIT_AS", "RLIMIT_DATA"])
-def test_limits_of_the_process(kind):
-    limit_line = f"import resource; resource.setrlimit(resource.{kind}, ({8 * GB}, {8 * GB}))"
-    script = f"{limit_line}; from fljax.devices.memory import host_memory; print(*host_memory())"
-    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    limit_line, free_bytes = map(int, process.stdout.split())
-    assert limit_line <= 8 * GB
-    assert free_bytes < limit_line
+LIMITED = """
+import resource, sys
+from fljax.devices.memory import host_memory
+for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+    usual = resource.getrlimit(kind)
+    resource.setrlimit(kind, (int(sys.argv[1]), usual[1]))
+    print(*host_memory())
+    resource.setrlimit(kind, usual)
+"""
+
+
+def test_limits_of_the_process():
+    """Of its address space, and of its data alone."""
+    process = subprocess.run([sys.executable, "-c", LIMITED, str(8 * GB)], capture_output=True, text=True, check=True)
+    lines = process.stdout.splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        limit, free_bytes = map(int, line.split())
+        assert limit <= 8 * GB
+        assert free_bytes < limit
 
 
 def test_the_refusal_has_the_need_and_what_is_there(monkeypatch):

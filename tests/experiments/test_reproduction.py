@@ -3,8 +3,7 @@
 import ast
 import csv
 import re
-import subprocess
-import sys
+import runpy
 from collections import Counter
 
 import outcomes
@@ -225,11 +224,14 @@ def test_only_the_papers_size_to_the_end_is_whole():
     assert not is_complete("")
 
 
-def test_the_files_are_those_that_the_script_writes(tmp_path):
+def test_the_files_are_those_that_the_script_writes(tmp_path, monkeypatch, capsys):
     """As a user runs it; what README and docs show is what it writes from the results."""
     keep(tmp_path, *FEDAVG[:3], [line(FEDAVG, 88.0)])
-    command = [sys.executable, str(FOLDER / "reproduction.py"), "--results", str(tmp_path), "--write", "--rows"]
-    output = subprocess.run(command, check=True, capture_output=True, text=True, cwd=FOLDER.parent).stdout
+    script = str(FOLDER / "reproduction.py")
+    monkeypatch.chdir(FOLDER.parent)
+    monkeypatch.setattr("sys.argv", [script, "--results", str(tmp_path), "--write", "--rows"])
+    runpy.run_path(script, run_name="__main__")
+    output = capsys.readouterr().out
     assert output.endswith((tmp_path / "reproduction.md").read_text())
     assert len([text for text in output.splitlines() if re.match(r"[A-F T] \| ", text)]) == 363
     with (tmp_path / "reproduction.csv").open(newline="") as file:

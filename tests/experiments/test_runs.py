@@ -43,6 +43,8 @@ from fljax.types import Work
 
 from .conftest import FOLDER
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 MODEL, WORK, LR = mlp((4, 4, 1), (6,), 3), Work(2, 8), 0.05
 
 

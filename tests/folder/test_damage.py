@@ -16,6 +16,8 @@ from fljax.run.sweep import search
 from fljax.run.train import train
 from tests.slow import slow_rows
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 HYPERS = fljax.fedavg.Hyper(lr=[0.1, 0.2, 0.3])
 ONE_CHECKPOINT = {"seconds_per_chunk": 1e-9, "seconds_per_checkpoint": 1e9}
 CHECKPOINT = "checkpoints/last.msgpack"

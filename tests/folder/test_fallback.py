@@ -1,6 +1,7 @@
 """A damaged checkpoint, or damage before it: the one before is gone on from, bit for bit; and what is never noticed."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,8 @@ from fljax.folder import checkpoint, resume, rounds, surroundings
 from fljax.folder.checkpoint import NAMES, read_rounds, rounds_done, standing_of
 from fljax.run.progress import SilentProgress
 from fljax.run.train import train
+
+pytestmark = pytest.mark.usefixtures("one_device")
 
 EVERY_ROUND = {"seconds_per_chunk": 1e-9, "seconds_per_checkpoint": 0.0}
 LAST, BEFORE = (f"checkpoints/{name}" for name in NAMES)
@@ -136,7 +139,7 @@ def test_chunks_that_changed_places_are_noticed(go_on, folder):
 def test_other_surroundings_are_named_and_can_be_forced(
     go_on, folder, finished_run, monkeypatch, no_programs, name, value
 ):
-    current = surroundings.surroundings(2)
+    current = surroundings.surroundings(1)
     monkeypatch.setattr("fljax.run.arguments.surroundings", lambda n_devices: current | {name: value})
     before = (folder / LAST).read_bytes()
     with (
@@ -153,16 +156,42 @@ def test_other_surroundings_are_named_and_can_be_forced(
     assert standing_of(folder).history == history
 
 
-def test_sigterm_ends_after_the_checkpoint(tmp_path, finished_run):
+def test_sigterm_is_sent_on_after_the_checkpoint(go_on, folder, averaging, federation, key, monkeypatch):
+    shutil.rmtree(folder)
+    sent, old_handler = [], signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    class Ask(SilentProgress):
+        def chunk(self, done, metrics, rounds_per_second):
+            if done == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    def end(number):
+        sent.append((number, signal.getsignal(number)))
+        raise SystemExit
+
+    monkeypatch.setattr(signal, "raise_signal", end)
+    rarely = {"seconds_per_chunk": 1e-9, "seconds_per_checkpoint": 1e9}
+    try:
+        with pytest.raises(SystemExit):
+            train(averaging, fljax.fedavg.Hyper(), federation, key, 4, folder=folder, progress=Ask(), **rarely)
+    finally:
+        signal.signal(signal.SIGTERM, old_handler)
+    assert sent == [(signal.SIGTERM, signal.SIG_DFL)]
+    assert rounds_done(folder) == 3  # asked after the second; the third was finished and kept
+    rows = [json.loads(line)["round"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert rows == [0, 1, 2]
+
+
+@pytest.mark.slow
+def test_sigterm_ends_a_process_after_the_checkpoint(tmp_path, finished_run):
     script = """
 import os, signal, sys
 from fljax.algorithms.fedavg import fedavg
 from fljax.data.synthetic import linear_groups
-from fljax.models import mlp
+from fljax.models import logistic_regression
 from fljax.numbers import LocalHyper
 from fljax.types import Work
 import jax
-jax.config.update("jax_num_cpu_devices", 2)
 from fljax.run.train import train
 class Ask:
     def prepare(self): ...
@@ -171,7 +200,7 @@ class Ask:
     def stop(self): print("stopped", flush=True)
     def chunk(self, done, metrics, rate):
         if done == 2: os.kill(os.getpid(), signal.SIGTERM)
-train(fedavg(mlp(input_shape=(4, 4, 1), hidden=(8,), n_classes=4), Work(epochs=1, batch_size=8)), LocalHyper(),
+train(fedavg(logistic_regression((4, 4, 1), 4), Work(epochs=1, batch_size=8)), LocalHyper(),
       linear_groups(9, 3, examples=30, ragged=0.5), jax.random.key(0), 4, folder=sys.argv[1], seconds_per_chunk=1e-9,
       seconds_per_checkpoint=1e9, progress=Ask())
 """

@@ -12,6 +12,8 @@ import fljax
 from fljax.folder.surroundings import TRACED, continued, machine, settings, surroundings, versions
 from fljax.run.sweep.parts import FOLDER, IDENTITY, Part, Store
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 NOW, LATER = {"jax": "1", "cores": 2}, {"jax": "2", "cores": 2}
 PART = Part(np.arange(2), np.zeros(2, np.int32), None, {"loss": np.zeros((2, 3))})
 

@@ -21,6 +21,8 @@ from fljax.folder.writer import new_folder, only_writer
 from fljax.run.sweep import search
 from fljax.run.train import train
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 HOLD = """
 import sys, time
 from pathlib import Path
@@ -44,7 +46,7 @@ def files(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
-def test_the_second_writer_is_told_who_holds_it(holder, key, averaging, federation, tmp_path):
+def test_the_second_writer_is_told_who_holds_it_until_its_process_dies(holder, key, averaging, federation, tmp_path):
     before = files(tmp_path)
     message = rf"is being written by process {holder.pid} on \S+ since \d{{4}}.*choose another folder"
     with pytest.raises(ValueError, match=message) as error:
@@ -53,6 +55,10 @@ def test_the_second_writer_is_told_who_holds_it(holder, key, averaging, federati
     with pytest.raises(ValueError, match=message):
         search(averaging, fljax.fedavg.Hyper(lr=[0.1]), federation, key, 1, 1, folder=tmp_path)
     assert files(tmp_path) == before
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    with only_writer(tmp_path) as writable:
+        assert writable
 
 
 def test_a_holder_that_has_not_written_its_name_yet_is_waited_for(tmp_path):
@@ -64,13 +70,6 @@ def test_a_holder_that_has_not_written_its_name_yet_is_waited_for(tmp_path):
         with open(tmp_path / writer.LOCK) as lock:
             assert writer._holder(lock.fileno()) == f"process {os.getpid()} on here since 2026-11-23 12:00:00"
         timer.join()
-
-
-def test_the_lock_dies_with_its_process(holder, tmp_path):
-    holder.send_signal(signal.SIGKILL)
-    holder.wait()
-    with only_writer(tmp_path) as writable:
-        assert writable
 
 
 def test_two_threads_exclude_each_other_and_one_does_not_exclude_itself(tmp_path):

@@ -32,6 +32,8 @@ from fljax.run.logging import LogProgress, scalars, to_mlflow, to_tensorboard, t
 from fljax.run.models_on_disk import FILE, OF_NEW, read_models
 from tests.oracle import rows_of
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 
 class Net(nn.Module):
     @nn.compact

@@ -38,6 +38,11 @@ def test_a_coalition_is_the_run_without_the_others(averaging, federation, key):
     nobody = metrics["test_loss"][-1, 0]
     np.testing.assert_array_equal(nobody, nobody[0])  # the first model
     assert metrics["diverged"].sum() == 0
+
+
+@pytest.mark.slow
+def test_the_coalition_of_all_is_the_cell_of_a_sweep(averaging, federation, key):
+    metrics = coalitions_with(averaging, federation, key)
     whole = fljax.sweep(averaging, fljax.LocalHyper(lr=0.2), federation, key, 1, ROUNDS, compile="fast", **OPTIONS)
     chex.assert_trees_all_close({name: metrics[name][:1] for name in whole}, jax.device_get(whole), rtol=1e-5)
 
@@ -46,16 +51,17 @@ def test_the_data_of_clients_that_are_not_members_do_not_matter(averaging, feder
     pool, nan_client = federation.train.pool, 1
     rows = federation.train.index[nan_client, : int(federation.train.size[nan_client])]
     spoilt = federation._replace(train=federation.train._replace(pool=pool._replace(x=pool.x.at[rows].set(jnp.nan))))
-    members = MEMBERS[2:3]
-    assert members.sum() == N - 1
-    assert not members[0, nan_client]
-    metrics, expected = (coalitions_with(averaging, one, key, members) for one in (spoilt, federation))
+    without = 2  # the coalition of all others
+    assert MEMBERS[without].sum() == N - 1
+    assert not MEMBERS[without, nan_client]
+    metrics, expected = (coalitions_with(averaging, one, key) for one in (spoilt, federation))
     tests = [name for name in metrics if name.startswith(("client_", "test_", "accuracy_"))]
-    chex.assert_trees_all_equal({name: metrics[name] for name in tests}, {name: expected[name] for name in tests})
+    of_others, of_others_expected = ({name: one[name][without] for name in tests} for one in (metrics, expected))
+    chex.assert_trees_all_equal(of_others, of_others_expected)
 
 
-def test_what_a_client_keeps_stays_as_it_was(model, federation, key):
-    members = np.arange(N)[None] % 2 == 0
+def test_what_a_client_keeps_stays_as_it_was(federation, key):
+    members, model = np.arange(N)[None] % 2 == 0, fljax.MODELS["logistic_regression"]((4, 4, 1), 4)
     metrics = coalitions_with(fljax.standalone(model, fljax.Work(1, 8)), federation, key, members, participation=1.0)
     changed = (metrics["client_loss"][0, 0, 0] != metrics["client_loss"][0, 0, -1]).tolist()
     assert not any(changed[1::2])

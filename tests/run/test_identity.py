@@ -22,7 +22,7 @@ from fljax.data.synthetic import linear_groups
 from fljax.devices.mesh import over_devices
 from fljax.folder.checkpoint import seal
 from fljax.folder.same_run import LATER, check_same_run
-from fljax.models import mlp, normalized
+from fljax.models import logistic_regression, mlp, normalized
 from fljax.models.task import Task
 from fljax.rounds.clock.waiting import tiers, wait_for_all, with_deadline
 from fljax.rounds.local import proximal_to_start
@@ -34,7 +34,9 @@ from fljax.run.sweep import search
 from fljax.run.train import train
 from fljax.types import Model, Work
 from tests.models.small import SMALL
-from tests.slow import slow
+from tests.slow import slow, slow_rows
+
+pytestmark = pytest.mark.usefixtures("one_device")
 
 WORK = Work(1, 8)
 CLOCK = 9 * (1.0,)
@@ -218,23 +220,25 @@ def mixed(rate):
             {"loss": weighted(np.arange(4, dtype=np.float32))},
             "program.rest",
         ),
-        ({"loss": weighted(jnp.ones(4))}, {"loss": weighted(jnp.arange(4.0))}, "program.rest"),
         ({"work": shrunk(1.0)}, {"work": shrunk(0.5)}, "program"),
         ({"work": Work(1, 8, optimizer=partial(shrunk(1.0).optimizer))}, {"work": shrunk(1.0)}, "work.optimizer"),
         ({}, {"work": pulled(0.1)}, "work.terms"),
         ({"work": pulled(0.1)}, {"work": pulled(0.2)}, "program"),
         ({"work": Work(1, 8, terms=(proximal_to_start,))}, {}, "work.terms"),
-        ({"model": net(1.0)}, {"model": net(2.0)}, "program"),
         ({"model": net(1.0, 1.0)}, {"model": net(1.0, 2.0)}, "program.rest"),
         ({"sampling": silent(0)}, {"sampling": silent(1)}, "program"),
-        ({"sampling": wait_for_all(silent(0), CLOCK)}, {"sampling": wait_for_all(silent(1), CLOCK)}, "program"),
         ({"sampling": silent(0)}, {"sampling": silent(0)._replace(timing=Timing(9 * (1.0,)))}, "sampling.timing"),
-        ({"combine": mixed(0.5)}, {"combine": mixed(0.25)}, "program"),
+        *slow_rows(  # other tests, or the cases above, say the same of quick ones
+            ({"loss": weighted(jnp.ones(4))}, {"loss": weighted(jnp.arange(4.0))}, "program.rest"),
+            ({"model": net(1.0)}, {"model": net(2.0)}, "program"),
+            ({"sampling": wait_for_all(silent(0), CLOCK)}, {"sampling": wait_for_all(silent(1), CLOCK)}, "program"),
+            ({"combine": mixed(0.5)}, {"combine": mixed(0.25)}, "program"),
+        ),
     ],
 )
-def test_functions_that_a_name_does_not_tell_are_known_by_what_they_compute(
-    identity, model, first_parts, second_parts, field
-):
+def test_functions_that_a_name_does_not_tell_are_known_by_what_they_compute(identity, first_parts, second_parts, field):
+    model = logistic_regression((4, 4, 1), 4)
+
     def identity_of(parts):
         loss = {"loss": parts["loss"]} if "loss" in parts else {}
         other_parts = {name: value for name, value in parts.items() if name != "loss"}
@@ -294,8 +298,10 @@ def edited(**values):
     return module
 
 
-@pytest.mark.parametrize("part", ["method", "brick", "dataclass", "round", "apply", "draw"])
-def test_a_users_code_that_was_edited_is_another_run(key, federation, model, part):
+@pytest.mark.parametrize("part", ["method", "dataclass", "round", "apply", "draw", *slow("brick")])
+def test_a_users_code_that_was_edited_is_another_run(key, federation, part):
+    model = logistic_regression((4, 4, 1), 4)
+
     def identity_of(names):
         network = names["scaled"](model) if part == "apply" else model
         sampling = names["drawn"](uniform()) if part == "draw" else uniform()
@@ -399,8 +405,9 @@ def test_keys_of_equal_numbers_differ_in_what_is_drawn_of_them(identity, model):
     assert differing(*(identity(model, key=key) for key in keys)) == {"key.impl"}
 
 
-@pytest.mark.parametrize("name", ["group", "triggered"])
-@pytest.mark.parametrize("n_rounds", [*slow(1), 2])
+@pytest.mark.parametrize(
+    ("name", "n_rounds"), [("group", 2), *slow_rows(("group", 1), ("triggered", 1), ("triggered", 2))]
+)
 def test_what_a_federation_gains_or_loses_is_named(key, federation, averaging, tmp_path, name, n_rounds):
     without_part = federation._replace(group=None)
     with_part = without_part._replace(**{name: {"group": federation.group, "triggered": federation.test}[name]})

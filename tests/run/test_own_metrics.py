@@ -19,6 +19,8 @@ from fljax.run.one_round import round_metrics
 from fljax.run.progress import BarProgress
 from fljax.types import Cohort, Work
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 N, HYPER = 9, fljax.fedavg.Hyper(lr=0.1)
 DUE = {"uplink": 1.0, "downlink": 2, "loss": 0.5}
 

@@ -15,6 +15,8 @@ from fljax.report.summary import Outcome, final_table
 from fljax.run.patience import Patience, ends_after
 from fljax.run.sweep.search import on_validation
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 
 def end_of(tests, patience, every):
     """By the definition: the first test at least so many rounds after the best one of those so far; None: none is."""

@@ -37,7 +37,7 @@ def make_plan(key, model, federation):
 
 
 def test_what_is_held(key, make_plan, model, federation):
-    result = make_plan(participation=0.5)
+    result = make_plan(participation=0.5, compile="fast")
     n_parameters = sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(model.init, key)))
     assert result.parameters == n_parameters
     assert result.state == 4 * n_parameters  # FedAvg keeps one model and nothing per client
@@ -201,6 +201,7 @@ def test_flops_of_convolutions_are_those_of_their_definition(channels, kernel):
     assert flops == 2 * 5 * (2 * first_layer + 3 * second_layer + 3 * (2 * 2 * 32 * 24 + 24 * 10)) + 2 * 2 * 5
 
 
+@pytest.mark.slow
 def test_flops_of_a_resnet_are_those_that_people_know():
     forward = 2 * 0.5554e9  # ResNet18 on 32 x 32 images, fully counted
     assert step_flops(resnet18(), images(32, 32, 3), Work(1, 1)) == pytest.approx(3 * forward, rel=2e-3)

@@ -22,6 +22,8 @@ from fljax.run.train import train
 from fljax.types import Work
 from tests.slow import slow_rows
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 WORK = Work(epochs=3, batch_size=8)
 
 
@@ -109,7 +111,7 @@ def test_rounds_of_rest_cost_nothing(hyper, per_round):
     np.testing.assert_allclose(getattr(found, noise), 4.0, rtol=1e-4)
 
 
-def test_a_pass_costs_one_participation(key, federation, model):
+def test_a_pass_costs_one_participation(key, federation):
     """In passes of three rounds, as a run knows it, whose number of clients decides how long a pass is."""
     hyper, sampling = ClientDPHyper(noise_multiplier=4.0), shuffled(1 / 3)
     in_passes = epsilons(hyper, sampling.of(9).sampling, WORK, 7)
@@ -118,7 +120,7 @@ def test_a_pass_costs_one_participation(key, federation, model):
         assert mechanism(hyper, shuffled(participation).of(n_clients).sampling, WORK).once_in == length
     # Without a number of clients, the guarantee is that of each round.
     np.testing.assert_array_equal(epsilons(hyper, sampling, WORK, 7), epsilons(hyper, uniform(), WORK, 7))
-    method = fljax.compose("fedavg+client_dp")
+    method, model = fljax.compose("fedavg+client_dp"), fljax.MODELS["logistic_regression"]((4, 4, 1), 4)
     arguments = method(model, WORK), method.Hyper(target_epsilon=20.0), federation, key, 4
     _, metrics = fljax.simulate(*arguments, sampling=with_availability(sampling, np.full(9, 0.9)))
     epsilon = metrics["epsilon"]

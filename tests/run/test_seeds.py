@@ -17,6 +17,8 @@ from fljax.run.together import Runs, train_together
 from fljax.run.train import train
 from tests.slow import slow
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 ALGORITHM = fljax.fedavg(fljax.MODELS["logistic_regression"]((8, 8, 1)), fljax.Work(1, 32))
 HYPER, ROUNDS = fljax.fedavg.Hyper(lr=0.1), 3
 KEYS = [jax.random.key(seed) for seed in range(3)]
@@ -107,8 +109,9 @@ def test_a_run_beside_a_finished_one_ends_with_its_own_state(federations, tmp_pa
             starts.append((done, n_rounds))
 
     folders = [tmp_path / "a", tmp_path / "b"]
-    runs = Runs(ALGORITHM, HYPER, federations[:2], KEYS[:2], 2, folders, compile="fast")
-    train(ALGORITHM, HYPER, federations[0], KEYS[0], 2, folder=folders[0], compile="fast")
+    sampling = fljax.rounds.uniform(0.75)
+    runs = Runs(ALGORITHM, HYPER, federations[:2], KEYS[:2], 2, folders, sampling, compile="full")
+    train(ALGORITHM, HYPER, federations[0], KEYS[0], 2, folder=folders[0], sampling=sampling, compile="full")
     first, reopened = train_together(runs, Recorder()), train_together(runs, Recorder())
     for run, reopened_run in zip(first, reopened, strict=True):  # as read from its checkpoint
         jax.tree.map(np.testing.assert_array_equal, run.state, reopened_run.state)

@@ -69,6 +69,7 @@ def test_the_run_learns(metrics):
     assert metrics["accuracy_macro"][-1] > 0.9  # classes are Gaussians that a linear model separates
 
 
+@pytest.mark.slow  # `test_train.py` says which rounds are tested, and that `simulate` is that run
 def test_evaluation_is_every_so_often_and_last(run, metrics):
     _, every_third = run(evaluate_every=3)
     np.testing.assert_array_equal(np.isfinite(every_third["accuracy_macro"]), [0, 0, 1, 0, 0, 1, 0, 0, 1, 1])

@@ -18,6 +18,8 @@ from fljax.run.logging import LogProgress
 from fljax.run.sweep import draw, log_uniform, on_validation, search, uniform
 from tests.slow import slow
 
+pytestmark = pytest.mark.usefixtures("one_device")
+
 LINEAR = fljax.MODELS["logistic_regression"]((4, 4, 1), 4)
 IFCA = partial(fljax.ifca, LINEAR)
 HYPER = fljax.fedavg.Hyper(lr=0.1)
@@ -217,16 +219,16 @@ def clients_of(shape=(4,), classes=3, dtype=np.int32, n=3):
 
 
 @pytest.fixture(scope="module")
-def trained_ditto():
-    """A method, its numbers, and the state that a run of it ended in."""
+def begun_ditto():
+    """A method, its numbers, and a state of it."""
     model, work = fljax.MODELS["logistic_regression"]((4,), 3), fljax.Work(1, 8)
     algorithm, hyper = fljax.ditto(model, work), fljax.ditto.Hyper(lr=0.1)
-    return algorithm, hyper, fljax.simulate(algorithm, hyper, clients_of(), jax.random.key(0), 1)[0]
+    return algorithm, hyper, algorithm.init(jax.random.key(0), hyper, clients_of().train)
 
 
 @pytest.mark.parametrize("function", [*slow(fljax.evaluate_new_clients), fljax.deployed])
-def test_clients_after_a_run_are_checked_as_for_a_run(trained_ditto, function, key):
-    algorithm, hyper, state = trained_ditto
+def test_clients_after_a_run_are_checked_as_for_a_run(begun_ditto, function, key):
+    algorithm, hyper, state = begun_ditto
     changes = [
         ({"federation": clients_of(classes=5)}, "there is a label 4, but the network has 3 outputs; give it 5 or more"),
         (
@@ -260,8 +262,8 @@ def test_clients_after_a_run_are_checked_as_for_a_run(trained_ditto, function, k
             function(**arguments)
 
 
-def test_what_is_evaluated_is_checked(trained_ditto, key):
-    algorithm, _, state = trained_ditto
+def test_what_is_evaluated_is_checked(begun_ditto, key):
+    algorithm, _, state = begun_ditto
     models, nameless = (
         fljax.tree.everyone(state.server, 3),
         algorithm._replace(about=algorithm.about._replace(model=())),
@@ -276,7 +278,7 @@ def test_what_is_evaluated_is_checked(trained_ditto, key):
         with pytest.raises(ValueError, match=message):
             fljax.evaluate(algorithm.predict, models, data)
     with pytest.raises(ValueError, match="there is a label 4, but the network has 3 outputs"):
-        fljax.evaluate_new_clients(nameless, trained_ditto[1], state, clients_of(classes=5), key)
+        fljax.evaluate_new_clients(nameless, begun_ditto[1], state, clients_of(classes=5), key)
     with pytest.raises(ValueError, match="not a ClientData"):
         fljax.confusion_matrices(algorithm.predict, models, clients_of(), 3)
 
