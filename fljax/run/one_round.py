@@ -60,13 +60,12 @@ def run_round(
     round: Array,
     due: Array | None = None,
 ) -> tuple[State, Metrics]:
-    """One round of a run with ``key``: sample the cohort, gather its rows of the client state, run, put them back.
+    """One round of a run with ``key``: sample the cohort and run its `round_of_cohort`.
 
-    Only rows of active clients change. The metrics are those of the round and, unless ``due`` is None, of `test_round`.
+    The metrics are those of the round and, unless ``due`` is None, of `test_round`.
 
     Raises:
-        ValueError: a round's state differs in structure from the one before, its metrics are not as `Algorithm`
-            requires, or its clients ignore the effort that a straggler has.
+        ValueError: as in `round_of_cohort`.
     """
     current_federation = at(federation, round)
     keys = round_keys(key, round)
@@ -85,21 +84,7 @@ def run_round(
 
     with jax.named_scope("cohort"):  # `fljax.run.profile` finds the parts by these names
         cohort = cohort_of(keys.cohort, round, current_federation, draw, dropout, loss, memory)
-    rows = tree.take(state.clients, cohort.ids)
-    if cohort.effort is not None:
-        round_of_cohort = partial(algorithm.round, keys.server, hyper, State(state.server, rows))
-        check_effort(round_of_cohort, cohort)
-    with jax.named_scope("round"):
-        returned = algorithm.round(keys.server, hyper, State(state.server, rows), cohort)
-    if not isinstance(returned, tuple) or isinstance(returned, State) or len(returned) != 2:  # a State is a pair too
-        kind = f"{len(returned)} things" if type(returned) is tuple else f"a {type(returned).__name__}"
-        raise ValueError(f"a round returned {kind}; return a State and the metrics")
-    new_state, metrics = returned
-    check_like("a round returned a state", new_state, State(state.server, rows))
-    rows = tree.where(cohort.active, tree.as_before(new_state.clients, rows), rows)
-    clients = tree.put(state.clients, cohort.ids, rows)
-    next_state = State(tree.as_before(new_state.server, state.server), clients)
-    metrics = round_metrics(metrics, cohort, current_federation)
+    next_state, metrics = round_of_cohort(algorithm, hyper, current_federation, keys.server, state, cohort)
     sampling = None if isinstance(draw, int) else draw.sampling
     if sampling is not None and sampling.memory is not None:
         with jax.named_scope("cohort"):
@@ -114,6 +99,32 @@ def run_round(
     if duplicates := [name for name in metrics if name in test_metrics]:
         raise ValueError(f"a round returned a metric {duplicates[0]!r}, which its test has too; give it another name")
     return next_state if memory is None else with_memory(next_state, memory), metrics | test_metrics
+
+
+def round_of_cohort(
+    algorithm: Algorithm, hyper: Any, federation: Federation, key: Key, state: State, cohort: Cohort
+) -> tuple[State, Metrics]:
+    """The round of a cohort that was sampled: gather its rows of the client state, run, put them back.
+
+    Only rows of active clients change. ``key`` is the server's of the round, ``federation`` as it is in the round.
+
+    Raises:
+        ValueError: a round's state differs in structure from the one before, its metrics are not as `Algorithm`
+            requires, or its clients ignore the effort that a straggler has.
+    """
+    rows = tree.take(state.clients, cohort.ids)
+    if cohort.effort is not None:
+        check_effort(partial(algorithm.round, key, hyper, State(state.server, rows)), cohort)
+    with jax.named_scope("round"):
+        returned = algorithm.round(key, hyper, State(state.server, rows), cohort)
+    if not isinstance(returned, tuple) or isinstance(returned, State) or len(returned) != 2:  # a State is a pair too
+        kind = f"{len(returned)} things" if type(returned) is tuple else f"a {type(returned).__name__}"
+        raise ValueError(f"a round returned {kind}; return a State and the metrics")
+    new_state, metrics = returned
+    check_like("a round returned a state", new_state, State(state.server, rows))
+    rows = tree.where(cohort.active, tree.as_before(new_state.clients, rows), rows)
+    next_state = State(tree.as_before(new_state.server, state.server), tree.put(state.clients, cohort.ids, rows))
+    return next_state, round_metrics(metrics, cohort, federation)
 
 
 def seen_of(sampling: Sampling, round: Array, metrics: Metrics, data: ClientData, losses: Callable[..., Array]) -> Seen:
