@@ -2,8 +2,8 @@
 
 What a law compares is the method's rounds. The program of one round, of its deployed models' test and of the first
 state are compiled apart, so that runs of any length share them, and a test that looks at the final state alone compiles
-no test of models. The program that draws the cohort serves all methods. That `simulate` is these rounds, bit for bit,
-is a test of its own (`test_round_by_round.py`).
+no test of models. Those that draw the cohort and order its metrics serve all methods. That `simulate` is these rounds,
+bit for bit, is a test of its own (`test_round_by_round.py`).
 """
 
 from collections.abc import Callable
@@ -20,6 +20,7 @@ from fljax.metrics.evaluate import evaluate
 from fljax.numbers import check_numbers
 from fljax.rounds.cohort import cohort_of, sample_cohort
 from fljax.rounds.named_samplings import sampling_of
+from fljax.rounds.round_metrics import round_metrics
 from fljax.rounds.sampling import Sampling
 from fljax.run.one_round import as_traced, is_due, round_keys, round_of_cohort, run_round, split_key
 from fljax.types import Algorithm, Cohort, Federation, Key, State
@@ -68,8 +69,11 @@ def drawn_cohort(federation: Federation, key: Key, round: int, participation: fl
 
 
 @partial(jax.jit, static_argnums=0)
-def _of_cohort(method: _Round, hyper: Any, drawn: _Drawn, state: State):
-    return round_of_cohort(method, hyper, drawn.federation, drawn.key, state, drawn.cohort)
+def _of_cohort(method: _Round, hyper: Any, key: Key, state: State, cohort: Cohort):
+    return round_of_cohort(method, hyper, key, state, cohort)
+
+
+_metrics = jax.jit(round_metrics)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -80,7 +84,9 @@ def _in_one_program(method: _Round, draw: Any, hyper: Any, federation: Federatio
 def _one_round(method: _Round, draw: Any, hyper: Any, federation: Federation, key: Key, dropout, state: State, round):
     if not isinstance(draw, int) and (draw.sampling.by_loss or draw.sampling.memory is not None):
         return _in_one_program(method, draw, hyper, federation, key, dropout, state, round)
-    return _of_cohort(method, hyper, _drawn(draw, federation, key, dropout, round), state)
+    drawn = _drawn(draw, federation, key, dropout, round)
+    next_state, metrics = _of_cohort(method, hyper, drawn.key, state, drawn.cohort)
+    return next_state, _metrics(metrics, drawn.cohort, drawn.federation)
 
 
 @partial(jax.jit, static_argnums=0)

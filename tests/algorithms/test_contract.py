@@ -27,8 +27,9 @@ from fljax.data.synthetic import linear_groups
 from fljax.devices.mesh import over_devices, replicated
 from fljax.numbers import as_dict
 from fljax.rounds.cohort import sample_cohort
+from fljax.rounds.round_metrics import round_metrics
 from fljax.run.newcomers import evaluate_new_clients
-from fljax.run.one_round import as_traced, round_metrics, round_of_cohort, split_key
+from fljax.run.one_round import as_traced, round_of_cohort, split_key
 from fljax.run.train import run_chunk
 from fljax.types import ClientData, Examples, State
 from tests.algorithms.round_by_round import simulate
@@ -200,7 +201,7 @@ def test_parameters_of_bfloat16_stay_so(key, name, model, work, padded_federatio
     def after_a_round(hyper, federation, key, cohort):
         """The state before and after it, as runs keep it, and what is deployed."""
         state = algorithm.init(key, hyper, federation.train)
-        next_state, _ = round_of_cohort(algorithm, hyper, federation, key, state, cohort)
+        next_state, _ = round_of_cohort(algorithm, hyper, key, state, cohort)
         return state, next_state, algorithm.deploy(key, hyper, next_state, federation.train)
 
     with jax.numpy_dtype_promotion("standard"):  # a user's: our tests let no float32 number meet a bfloat16 array
