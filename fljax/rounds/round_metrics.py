@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from fljax.types import Cohort, Metrics
+from fljax.server.agreement import adjusted_rand
+from fljax.types import Cohort, Federation, Metrics
 
 RESERVED = (
     "round",
@@ -50,6 +51,35 @@ def check_clusters(metrics: Mapping[str, Any]) -> None:
             f"a rule put client {np.asarray(metrics['ids'])[is_unknown][0]} into a cluster that does not exist; give "
             "labels from 0 to one below the number of models, or -1 for a client in no cluster"
         )
+
+
+def round_metrics(metrics: Metrics, cohort: Cohort, federation: Federation) -> Metrics:
+    """A round's metrics in the order of client ids, with the ids and ``active``; `Algorithm` lists the required ones.
+
+    If the true groups are known, the labels' agreement with them is added.
+
+    Raises:
+        ValueError: a required metric is missing, or a metric is neither a number nor one number per participant.
+    """
+    metrics = checked_metrics(metrics, cohort) | {"ids": cohort.ids, "active": cohort.active}
+    for name in ("uplink", "downlink"):  # one per participant, though in most methods they are all equal
+        metrics[name] = jnp.broadcast_to(metrics[name], cohort.ids.shape)
+    if federation.group is not None and "label" in metrics:
+        is_counted = cohort.active if federation.there is None else cohort.active & federation.there[cohort.ids]
+        metrics["ari"] = adjusted_rand(metrics["label"], federation.group[cohort.ids], is_counted)
+    if cohort.n_missing is not None:
+        metrics["n_missing"] = cohort.n_missing
+    if cohort.effort is not None:
+        metrics["effort"] = cohort.effort
+    candidates = {}
+    if cohort.candidates is not None:
+        n_clients = federation.train.n_clients
+        rows = jnp.where(cohort.candidates < 0, n_clients, cohort.candidates)
+        is_asked = jnp.zeros(n_clients, bool).at[rows].set(True, mode="drop")
+        metrics["uplink"] = metrics["uplink"] + is_asked[cohort.ids].astype(jnp.float32)  # its loss
+        candidates["candidates"] = cohort.candidates
+    order = jnp.argsort(cohort.ids)
+    return {name: value if value.ndim == 0 else value[order] for name, value in metrics.items()} | candidates
 
 
 def checked_metrics(metrics: Any, cohort: Cohort) -> Metrics:

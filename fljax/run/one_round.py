@@ -24,9 +24,8 @@ from fljax.placement import on_device, whole
 from fljax.rounds.check_like import check_like
 from fljax.rounds.cohort import CohortKeys, cohort_of
 from fljax.rounds.memory import Seen, counted, memory_of, seconds_of, updated, with_memory, without_memory
-from fljax.rounds.round_metrics import ROW, checked_metrics
+from fljax.rounds.round_metrics import ROW, round_metrics
 from fljax.rounds.sampling import Draw, Sampling
-from fljax.server.agreement import adjusted_rand
 from fljax.types import Algorithm, ClientData, Cohort, Federation, Key, Metrics, ModelTable, State
 
 _EXAMPLES = 0x65786D70
@@ -60,13 +59,12 @@ def run_round(
     round: Array,
     due: Array | None = None,
 ) -> tuple[State, Metrics]:
-    """One round of a run with ``key``: sample the cohort, gather its rows of the client state, run, put them back.
+    """One round of a run with ``key``: sample the cohort and run its `round_of_cohort`.
 
-    Only rows of active clients change. The metrics are those of the round and, unless ``due`` is None, of `test_round`.
+    The metrics are those of the round and, unless ``due`` is None, of `test_round`.
 
     Raises:
-        ValueError: a round's state differs in structure from the one before, its metrics are not as `Algorithm`
-            requires, or its clients ignore the effort that a straggler has.
+        ValueError: as in `round_of_cohort` and `round_metrics`.
     """
     current_federation = at(federation, round)
     keys = round_keys(key, round)
@@ -85,20 +83,7 @@ def run_round(
 
     with jax.named_scope("cohort"):  # `fljax.run.profile` finds the parts by these names
         cohort = cohort_of(keys.cohort, round, current_federation, draw, dropout, loss, memory)
-    rows = tree.take(state.clients, cohort.ids)
-    if cohort.effort is not None:
-        round_of_cohort = partial(algorithm.round, keys.server, hyper, State(state.server, rows))
-        check_effort(round_of_cohort, cohort)
-    with jax.named_scope("round"):
-        returned = algorithm.round(keys.server, hyper, State(state.server, rows), cohort)
-    if not isinstance(returned, tuple) or isinstance(returned, State) or len(returned) != 2:  # a State is a pair too
-        kind = f"{len(returned)} things" if type(returned) is tuple else f"a {type(returned).__name__}"
-        raise ValueError(f"a round returned {kind}; return a State and the metrics")
-    new_state, metrics = returned
-    check_like("a round returned a state", new_state, State(state.server, rows))
-    rows = tree.where(cohort.active, tree.as_before(new_state.clients, rows), rows)
-    clients = tree.put(state.clients, cohort.ids, rows)
-    next_state = State(tree.as_before(new_state.server, state.server), clients)
+    next_state, metrics = round_of_cohort(algorithm, hyper, keys.server, state, cohort)
     metrics = round_metrics(metrics, cohort, current_federation)
     sampling = None if isinstance(draw, int) else draw.sampling
     if sampling is not None and sampling.memory is not None:
@@ -114,6 +99,31 @@ def run_round(
     if duplicates := [name for name in metrics if name in test_metrics]:
         raise ValueError(f"a round returned a metric {duplicates[0]!r}, which its test has too; give it another name")
     return next_state if memory is None else with_memory(next_state, memory), metrics | test_metrics
+
+
+def round_of_cohort(algorithm: Algorithm, hyper: Any, key: Key, state: State, cohort: Cohort) -> tuple[State, Metrics]:
+    """The round of a cohort that was sampled: gather its rows of the client state, run, put them back.
+
+    Only rows of active clients change. ``key`` is the server's of the round. The metrics are as the method returns
+    them.
+
+    Raises:
+        ValueError: the returned state differs in structure from the one before, or clients ignore the effort that a
+            straggler has.
+    """
+    rows = tree.take(state.clients, cohort.ids)
+    if cohort.effort is not None:
+        check_effort(partial(algorithm.round, key, hyper, State(state.server, rows)), cohort)
+    with jax.named_scope("round"):
+        returned = algorithm.round(key, hyper, State(state.server, rows), cohort)
+    if not isinstance(returned, tuple) or isinstance(returned, State) or len(returned) != 2:  # a State is a pair too
+        kind = f"{len(returned)} things" if type(returned) is tuple else f"a {type(returned).__name__}"
+        raise ValueError(f"a round returned {kind}; return a State and the metrics")
+    new_state, metrics = returned
+    check_like("a round returned a state", new_state, State(state.server, rows))
+    rows = tree.where(cohort.active, tree.as_before(new_state.clients, rows), rows)
+    next_state = State(tree.as_before(new_state.server, state.server), tree.put(state.clients, cohort.ids, rows))
+    return next_state, metrics
 
 
 def seen_of(sampling: Sampling, round: Array, metrics: Metrics, data: ClientData, losses: Callable[..., Array]) -> Seen:
@@ -227,32 +237,3 @@ def last_models(deploy: Callable[..., ModelTable], key: Key, hyper: Any, state: 
 def as_traced(numbers: Any) -> Any:
     """Every number as a strongly typed float32 array: `int`, `float` and NumPy scalars share one compilation."""
     return jax.tree.map(lambda value: on_device(value, jnp.float32), numbers)
-
-
-def round_metrics(metrics: Metrics, cohort: Cohort, federation: Federation) -> Metrics:
-    """A round's metrics in the order of client ids, with the ids and ``active``; `Algorithm` lists the required ones.
-
-    If the true groups are known, the labels' agreement with them is added.
-
-    Raises:
-        ValueError: a required metric is missing, or a metric is neither a number nor one number per participant.
-    """
-    metrics = checked_metrics(metrics, cohort) | {"ids": cohort.ids, "active": cohort.active}
-    for name in ("uplink", "downlink"):  # one per participant, though in most methods they are all equal
-        metrics[name] = jnp.broadcast_to(metrics[name], cohort.ids.shape)
-    if federation.group is not None and "label" in metrics:
-        is_counted = cohort.active if federation.there is None else cohort.active & federation.there[cohort.ids]
-        metrics["ari"] = adjusted_rand(metrics["label"], federation.group[cohort.ids], is_counted)
-    if cohort.n_missing is not None:
-        metrics["n_missing"] = cohort.n_missing
-    if cohort.effort is not None:
-        metrics["effort"] = cohort.effort
-    candidates = {}
-    if cohort.candidates is not None:
-        n_clients = federation.train.n_clients
-        rows = jnp.where(cohort.candidates < 0, n_clients, cohort.candidates)
-        is_asked = jnp.zeros(n_clients, bool).at[rows].set(True, mode="drop")
-        metrics["uplink"] = metrics["uplink"] + is_asked[cohort.ids].astype(jnp.float32)  # its loss
-        candidates["candidates"] = cohort.candidates
-    order = jnp.argsort(cohort.ids)
-    return {name: value if value.ndim == 0 else value[order] for name, value in metrics.items()} | candidates

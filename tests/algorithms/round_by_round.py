@@ -2,7 +2,8 @@
 
 What a law compares is the method's rounds. The program of one round, of its deployed models' test and of the first
 state are compiled apart, so that runs of any length share them, and a test that looks at the final state alone compiles
-no test of models. That `simulate` is these rounds, bit for bit, is a test of its own (`test_round_by_round.py`).
+no test of models. Those that draw the cohort and order its metrics serve all methods. That `simulate` is these rounds,
+bit for bit, is a test of its own (`test_round_by_round.py`).
 """
 
 from collections.abc import Callable
@@ -14,19 +15,29 @@ import numpy as np
 
 from fljax import tree
 from fljax.checks.arguments import fields_of
+from fljax.drift.stages import at
 from fljax.metrics.evaluate import evaluate
 from fljax.numbers import check_numbers
-from fljax.rounds.cohort import sample_cohort
+from fljax.rounds.cohort import cohort_of, sample_cohort
 from fljax.rounds.named_samplings import sampling_of
+from fljax.rounds.round_metrics import round_metrics
 from fljax.rounds.sampling import Sampling
-from fljax.run.one_round import as_traced, is_due, run_round, split_key
-from fljax.types import Algorithm, Federation, Key, State
+from fljax.run.one_round import as_traced, is_due, round_keys, round_of_cohort, run_round, split_key
+from fljax.types import Algorithm, Cohort, Federation, Key, State
 
 
 class _Round(NamedTuple):
     """All that a round needs of a method, so that methods that differ elsewhere share its program."""
 
     round: Callable
+
+
+class _Drawn(NamedTuple):
+    """What a method's round and `round_metrics` are given of a round, whoever the method is."""
+
+    federation: Federation
+    key: Key
+    cohort: Cohort
 
 
 class _Tested(NamedTuple):
@@ -44,9 +55,38 @@ def jitted(function: Callable) -> Callable:
     return lambda key, hyper, *arguments: compiled(key, as_traced(hyper), *arguments)
 
 
+@partial(jax.jit, static_argnums=0)
+def _drawn(draw: Any, federation: Federation, key: Key, dropout, round) -> _Drawn:
+    current_federation, keys = at(federation, round), round_keys(key, round)
+    cohort = cohort_of(keys.cohort, round, current_federation, draw, dropout)
+    return _Drawn(current_federation, keys.server, cohort)
+
+
+def drawn_cohort(federation: Federation, key: Key, round: int, participation: float, dropout: float | None) -> Cohort:
+    """The cohort of a round of `simulate` with the run's ``key``, by the program that draws it there."""
+    draw = sampling_of(None, participation).of(federation.train.n_clients)
+    return _drawn(draw, federation, key, as_traced(dropout), np.int32(round)).cohort
+
+
+@partial(jax.jit, static_argnums=0)
+def _of_cohort(method: _Round, hyper: Any, key: Key, state: State, cohort: Cohort):
+    return round_of_cohort(method, hyper, key, state, cohort)
+
+
+_metrics = jax.jit(round_metrics)
+
+
 @partial(jax.jit, static_argnums=(0, 1))
-def _one_round(method: _Round, draw: Any, hyper: Any, federation: Federation, key: Key, dropout, state: State, round):
+def _in_one_program(method: _Round, draw: Any, hyper: Any, federation: Federation, key: Key, dropout, state, round):
     return run_round(method, draw, hyper, federation, key, dropout, state, round)
+
+
+def _one_round(method: _Round, draw: Any, hyper: Any, federation: Federation, key: Key, dropout, state: State, round):
+    if not isinstance(draw, int) and (draw.sampling.by_loss or draw.sampling.memory is not None):
+        return _in_one_program(method, draw, hyper, federation, key, dropout, state, round)
+    drawn = _drawn(draw, federation, key, dropout, round)
+    next_state, metrics = _of_cohort(method, hyper, drawn.key, state, drawn.cohort)
+    return next_state, _metrics(metrics, drawn.cohort, drawn.federation)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -110,6 +110,7 @@ def test_feddane_equals_numpy(key, model, federation):
     chex.assert_trees_all_close(actual, theta, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_client_of_feddane_stays_where_everyones_gradient_is_zero(key, model, federation):
     theta = model.init(key)
     x, y = examples_of(federation.train, 0, np.float32)
@@ -315,16 +316,12 @@ def test_a_server_optimizer_leaves_alone_what_is_not_averaged(key, model, work, 
 
 
 STEPPING = [name for name in CASES if name in ALGORITHMS and "server" in ALGORITHMS[name].slots]
-QUICK = ("fedavg",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name not in QUICK else ())
-        for name in STEPPING
-        if not numbers_of(fljax.compose(name).Hyper).keys() & {"server_lr", "beta1"}
-    ],
+    [name for name in STEPPING if not numbers_of(fljax.compose(name).Hyper).keys() & {"server_lr", "beta1"}],
 )
 def test_a_server_that_steps_all_the_way_is_the_method_itself(key, name, model, work, federation):
     """Momentum without memory and lr 1: a law for every method that says it takes a server optimiser."""

@@ -47,6 +47,7 @@ def test_centralized_in_numpy(key, model, federation, reference):  # noqa: F811
     np.testing.assert_array_equal(metrics["downlink"], 0)
 
 
+@pytest.mark.slow
 def test_of_one_client_it_is_fedavg(key, model, federation):
     """In one batch an epoch, which has no order."""
     train, test = (select(split, jnp.arange(1)) for split in (federation.train, federation.test))
@@ -81,7 +82,7 @@ def test_examples_that_are_not_finite_are_left_out_and_sent_again(key, federatio
     state, metrics = run(3e38, x, others | True)
     assert not np.asarray(metrics["ok"]).any()
     np.testing.assert_array_equal(metrics["uplink"], [size * (16 + 1)] * 2)
-    chex.assert_trees_all_equal(state.server, model.init(split_key(key).init))
+    chex.assert_trees_all_equal(state.server, jax.jit(model.init)(split_key(key).init))
 
 
 def test_the_server_has_examples_in_the_order_of_ids(key):

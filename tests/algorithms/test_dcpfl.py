@@ -22,7 +22,7 @@ from fljax.server.curvature import new_curve, observe
 from fljax.server.discrepancy import model_discrepancy
 from fljax.types import State, Work
 from tests import oracle
-from tests.algorithms.round_by_round import jitted, one_round, simulate
+from tests.algorithms.round_by_round import drawn_cohort, jitted, one_round, simulate
 from tests.oracle import as_float64, examples_of
 from tests.slow import slow
 
@@ -247,9 +247,9 @@ def test_a_trial_starts_both_structures_from_the_same_uploads_and_batches(key, g
 
 def test_a_trial_in_numpy(key, model, federation):
     """Clients that count train from both models. One drops out; the training of another from one model overflows."""
-    cohort, absent, overflowing = sample_cohort(key, jnp.int32(0), federation, 8, None), 1, 3
+    cohort, absent, overflowing = drawn_cohort(federation, key, 0, 1.0, None), 1, 3
     cohort, data = (
-        cohort._replace(active=jnp.arange(8) != absent),
+        cohort._replace(active=np.arange(8) != absent),
         [examples_of(federation.train, i) for i in cohort.ids],
     )
     starts = jax.device_get(jax.vmap(model.init)(jax.random.split(key, 16)))

@@ -29,7 +29,7 @@ def promotion_of_a_user():
         yield
 
 
-SOME = of(("fedavg", "ditto", "group_pfl", "fedtsdp", "scaffold", "fedala"), FIRST)
+SOME = of(("fedavg", "fedtsdp", "scaffold"), FIRST)
 
 
 @SOME

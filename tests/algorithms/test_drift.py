@@ -20,8 +20,18 @@ from fljax.rounds.cohort import sample_cohort
 from fljax.run.one_round import as_traced
 from fljax.types import ClientData, Examples, Federation, Model, Work
 from tests import oracle
-from tests.algorithms.round_by_round import simulate
-from tests.algorithms.test_oracles import LR, WORK, Reference, assert_models, reference, run, without_a_class  # noqa: F401
+from tests.algorithms.round_by_round import drawn_cohort, simulate
+from tests.algorithms.test_oracles import (  # noqa: F401
+    DROPOUT,
+    LR,
+    PLACES,
+    WORK,
+    Reference,
+    assert_models,
+    reference,
+    run,
+    without_a_class,
+)
 from tests.oracle import rows_of
 from tests.slow import slow, slow_rows
 
@@ -100,6 +110,7 @@ def test_scaffold_of_unequal_steps_finds_the_optimum_too(key, quadratics):
     assert error_of_scaffold < 0.3 * error_of_fedavg
 
 
+@pytest.mark.slow
 def test_scaffold_of_equal_steps_with_everyone_in_numpy(key, quadratics):
     """Option II of the paper's algorithm, line by line: eight full-batch steps of every client, three rounds."""
     data, lr, steps = quadratics.federation.train, 0.1, FULL_BATCHES.epochs
@@ -121,7 +132,7 @@ def test_scaffold_of_equal_steps_with_everyone_in_numpy(key, quadratics):
     np.testing.assert_allclose(state.clients["fc"]["w"], controls, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("left_out", "drop_last"), [([1], False), ([0, 1, 2], True)])
+@pytest.mark.parametrize(("left_out", "drop_last"), [*slow_rows(([1], False)), ([0, 1, 2], True)])
 def test_scaffold_leaves_out_clients_without_a_batch(key, quadratics, left_out, drop_last):
     """In the first round, where all controls are 0 and clients take plain steps: those without examples or a batch."""
     federation = quadratics.federation
@@ -334,7 +345,7 @@ def test_steps_that_a_displacement_cannot_tell_are_refused(key, model, federatio
     adam = Work(1, 8, optimizer="adam")
     with pytest.raises(ValueError, match="optimizer='adam'"):
         fednova(model, adam)
-    cohort = sample_cohort(key, jnp.int32(0), federation, 8, None)
+    cohort = drawn_cohort(federation, key, 0, 1.0, None)
     for work, hyper in ((adam, scaffold.Hyper()), (Work(1, 8), scaffold.Hyper(momentum=0.9))):
         algorithm = scaffold(model, work)
         state = jax.eval_shape(algorithm.init, key, as_traced(hyper), federation.train)
@@ -401,13 +412,14 @@ def test_qffl_in_numpy(key, model, federation, reference, q):  # noqa: F811
 
 
 def test_qffls_large_powers_follow_the_worst_client(key, model, federation, reference):  # noqa: F811
-    theta, cohort = reference.start, next(iter(reference.rounds(4, None)))
+    theta, cohort = reference.start, next(iter(reference.rounds()))
     rows = {i: reference.index[i, : reference.size[i]] for i, *_ in cohort}
     losses = {i: oracle.training_loss(theta, reference.x[rows[i]], reference.y[rows[i]]) for i in rows}
     worst, key_of_worst = next((i, k) for i, k, _ in cohort if losses[i] == max(losses.values()))
     w = oracle.local_sgd(theta, reference.batches(worst, key_of_worst), LR)
-    hyper = fljax.qffl.Hyper(lr=LR, q=2000.0)  # the worst loss to this power leaves float32
-    theta_after = simulate(fljax.qffl(model, WORK), hyper, federation, key, 1, participation=0.5)[0].server
+    hyper = fljax.qffl.Hyper(lr=LR, lr_decay=1.0, q=2000.0)  # the worst loss to this power leaves float32
+    options = {"participation": PLACES / 8, "dropout": DROPOUT}
+    theta_after = simulate(fljax.qffl(model, WORK), hyper, federation, key, 1, **options)[0].server
     update, update_of_worst = (
         np.concatenate([leaf.ravel() for leaf in jax.tree.leaves(oracle.combine(np.subtract, other_theta, theta))])
         for other_theta in (jax.tree.map(np.float64, theta_after), w)

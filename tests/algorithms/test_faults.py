@@ -13,12 +13,11 @@ import pytest
 
 from fljax import tree
 from fljax.data.synthetic import linear_groups
-from fljax.rounds.cohort import sample_cohort
 from fljax.rounds.named_samplings import uniform
 from fljax.run.one_round import as_traced, split_key
 from fljax.run.train import run_chunk
 from fljax.types import Examples
-from tests.algorithms.round_by_round import jitted
+from tests.algorithms.round_by_round import drawn_cohort, jitted
 from tests.algorithms.table import CASES
 from tests.algorithms.test_contract import FIRST, jitted_init, of
 
@@ -193,7 +192,7 @@ def test_what_one_that_drops_out_has_moves_nobody(case, federation):
 def test_a_round_of_nobody_leaves_what_is_deployed(key, name, case, federation):
     """As Poisson sampling has them; the round before was of everyone. FlexCFL's groups draw each other in any round."""
     algorithm, hyper = case
-    cohort = sample_cohort(key, jnp.int32(0), federation, 8, None)
+    cohort = drawn_cohort(federation, key, 0, 1.0, None)
     round = jitted(algorithm.round)
     state = round(key, hyper, jitted_init(algorithm)(key, hyper, federation.train), cohort)[0]
     empty_cohort = cohort._replace(round=jnp.int32(1), active=jnp.zeros(8, bool))

@@ -250,8 +250,7 @@ def test_moons_contrast_in_numpy(key, model, federation):
     [
         partial(mlp, (8, 8, 1), (6,), 4),
         partial(cnn, (12, 12, 1), 4, (2, 3)),
-        partial(lenet, (16, 16, 1), 4),
-        partial(resnet18, (8, 8, 1), 4),
+        *slow(partial(lenet, (16, 16, 1), 4), partial(resnet18, (8, 8, 1), 4)),
     ],
 )
 def test_features_are_what_the_last_layer_is_given(key, make):
@@ -611,8 +610,8 @@ class Outer(nn.Module):
 
 def test_the_last_layer_is_not_one_of_its_name_inside_another():
     model, x = fljax.from_linen(Outer(), (6,)), jnp.ones((2, 6))
-    params = model.init(jax.random.key(0))
-    outputs = see(model, params, x, None, lambda h: h + 1)
+    params = jax.jit(model.init)(jax.random.key(0))
+    outputs = jax.jit(lambda params, x: see(model, params, x, None, lambda h: h + 1))(params, x)
     features = jax.nn.relu(linear(params["Inner_0"]["Dense_0"], x))
     chex.assert_trees_all_close(outputs.features, features, rtol=1e-6)
     chex.assert_trees_all_close(outputs.logits, linear(params["Dense_0"], features + 1), rtol=1e-5)
@@ -675,7 +674,7 @@ def test_a_network_without_a_dense_last_layer_is_refused_in_a_line(name, federat
 @pytest.mark.parametrize("name", [*OF_FEATURES, "fedphp", "moon", "fedrc"])
 def test_a_last_layer_that_is_not_trained_is_none(name, federation, key):
     network = mlp((4, 4, 1), (6, 5), 4)
-    method, body_only = fljax.ALGORITHMS[name], only_trained(network, network.init(key), ("fc1", "fc2"))
+    method, body_only = fljax.ALGORITHMS[name], only_trained(network, jax.jit(network.init)(key), ("fc1", "fc2"))
     with pytest.raises(ValueError, match="trained, 'fc2', has 5 outputs, but the network has 4; train its last"):
         jax.eval_shape(
             lambda key: fljax.simulate(method(body_only, Work(1, 8)), method.Hyper(), federation, key, 1), key
@@ -685,7 +684,7 @@ def test_a_last_layer_that_is_not_trained_is_none(name, federation, key):
 @pytest.mark.parametrize("name", [*OF_FEATURES, "fedma"])
 def test_adapters_are_no_dense_layer(name, federation, key):
     network = mlp((4, 4, 1), (6,), 4)
-    method, with_adapters = fljax.ALGORITHMS[name], lora(network, network.init(key), 2)
+    method, with_adapters = fljax.ALGORITHMS[name], lora(network, jax.jit(network.init)(key), 2)
     with pytest.raises(ValueError, match="dense"):
         jax.eval_shape(
             lambda key: fljax.simulate(method(with_adapters, Work(1, 8)), method.Hyper(), federation, key, 1), key

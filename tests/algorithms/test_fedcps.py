@@ -698,11 +698,11 @@ def test_a_client_that_never_took_part_is_sent_every_model(key, model, work, fed
     assert isinstance(next_state.server, FedCPSServer)
 
 
-def test_fresh_deployment_is_at_the_learning_rate_of_the_next_round(key, model, work, federation):
-    algorithm = fedcps(model, work, lambda_mode="fixed", deployed="fresh")
+def test_fresh_deployment_is_at_the_learning_rate_of_the_next_round(key, model, federation):
+    algorithm = fedcps(model, WORK, lambda_mode="adaptive", deployed="fresh")
 
     def deployed(lr, n_done):
-        hyper = fedcps.Hyper(lr=lr, lr_decay=0.5, strength=0.1)
+        hyper = fedcps.Hyper(lr=lr, lr_decay=0.5, max_norm=None)
         state = jitted(algorithm.init)(key, hyper, federation.train)
         state = state._replace(server=state.server._replace(round=jnp.int32(n_done)))
         return jitted(algorithm.deploy)(key, hyper, state, federation.train).params

@@ -52,6 +52,7 @@ def test_fedcross_in_numpy(key, model, federation, reference, collaborator):  # 
     assert_models(deployed, [oracle.average(models, [1.0] * N_MODELS)] * 8)
 
 
+@pytest.mark.slow
 def test_fedcross_with_one_model_is_fedavg(key, model, work, federation):
     state = final(fedcross(model, work, n_models=1), fedcross.Hyper(lr=0.1, alpha=0.6), federation, key)
     theta = fedavg_server(model, work, federation, key)

@@ -60,6 +60,7 @@ def test_fedgh_in_numpy(key, model, federation, reference, server_batch):  # noq
     assert_sent(metrics, "downlink", [{i: 6 * 4 + 4 for i in sent} for sent in uplink])
 
 
+@pytest.mark.slow
 def test_fedgh_without_steps_of_the_server_keeps_the_first_head(key, model, work, federation):
     algorithm, hyper = fedgh(model, work), fedgh.Hyper(lr=0.1, server_lr=0.0)
     first = jitted(algorithm.init)(split_key(key).init, hyper, federation.train)

@@ -11,6 +11,7 @@ from fljax.rounds.cohort import everyone
 from fljax.run.one_round import split_key
 from tests import oracle
 from tests.algorithms.test_oracles import LR, MOMENTUM, WORK, assert_models, epoch_orders, reference, run  # noqa: F401
+from tests.slow import slow
 
 N, EPOCHS, TEMPERATURE = 12, 2, 0.5
 
@@ -39,7 +40,7 @@ def digest(params, batches, shared):
     return params
 
 
-@pytest.mark.parametrize("shared", ["logits", "probabilities"])
+@pytest.mark.parametrize("shared", ["logits", *slow("probabilities")])
 def test_fedmd_in_numpy(key, model, federation, reference, shared):  # noqa: F811
     algorithm = fedmd(model, WORK, n_digested=N, digest_epochs=EPOCHS, shared=shared)
     hyper = fedmd.Hyper(lr=LR, momentum=MOMENTUM, temperature=TEMPERATURE)

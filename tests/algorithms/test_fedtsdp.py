@@ -23,7 +23,7 @@ from fljax.server.divergence import js_divergence
 from fljax.server.hopkins import hopkins
 from fljax.types import Examples, Federation, ModelTable, State, Work
 from tests import oracle
-from tests.algorithms.round_by_round import jitted, one_round, simulate
+from tests.algorithms.round_by_round import drawn_cohort, jitted, one_round, simulate
 from tests.algorithms.test_oracles import LR, Reference, assert_models
 from tests.algorithms.test_oracles import WORK as EFFORT
 from tests.oracle import rows_of
@@ -140,7 +140,8 @@ def test_clients_of_one_distribution_tend_to_cluster_less(model):
         assert statistic(1, seed).mean() + 0.1 < statistic(3, seed).mean()
 
 
-@pytest.mark.parametrize("stages", ["both", *slow("outputs", "weights")])
+@pytest.mark.slow
+@pytest.mark.parametrize("stages", ["both", "outputs", "weights"])
 def test_one_round_of_clustering_equals_scikit_learn(key, model, groups, stages):
     hyper = fedtsdp.Hyper(lr=0.3, eps_outputs=0.05, eps_weights=0.55, **ALWAYS)
     algorithm = in_stages(model, stages)
@@ -272,24 +273,26 @@ def test_clients_are_tested_with_what_they_would_train_from(key, model, groups):
     np.testing.assert_array_equal(metrics["downlink"], metrics["uplink"] - 4)
 
 
-def test_two_clients_and_a_statistic_above_the_threshold_are_clustered(key, model, groups):
+def test_two_clients_and_a_statistic_above_the_threshold_are_clustered(key, model, federation):
     """Clients whose outputs are all equal have the statistic 0.5; those whose training fails do not count."""
-    algorithm, hyper = in_stages(model, "both"), fedtsdp.Hyper(lr=0.1, psi=0.75, **ALWAYS)
-    state = jitted(algorithm.init)(key, hyper, groups.train)
+    algorithm, hyper = fedtsdp(model, EFFORT, public_batch=10), fedtsdp.Hyper(lr=0.1, psi=0.75, **ALWAYS)
+    train = federation.train
+    ids = np.asarray(drawn_cohort(federation, key, 0, 0.5, None).ids).tolist()
 
-    def metrics_of(hyper, n_fine=12):
-        """The metrics of a first round to whose end so many clients come."""
-        train, rows = groups.train, np.concatenate([[], *(rows_of(groups.train, i) for i in range(n_fine, 12))])
+    def metrics_of(hyper, n_fine=4):
+        """The metrics of a first round to whose end so many of its four clients come."""
         x = np.array(train.pool.x)
-        x[rows.astype(int)] = np.nan
-        faulty_federation = groups._replace(train=train._replace(pool=train.pool._replace(x=x)))
-        return one_round(algorithm, hyper, faulty_federation, key, state, 0)[1]
+        x[np.concatenate([[], *(rows_of(train, i) for i in ids[n_fine:])]).astype(int)] = np.nan
+        faulty_federation = federation._replace(train=train._replace(pool=train.pool._replace(x=x)))
+        metrics = simulate(algorithm, hyper, faulty_federation, key, 1, participation=0.5)[1]
+        assert metrics["ok"].sum() == n_fine
+        return metrics
 
     for n_fine, fired in ((1, False), (2, True), (3, True)):
-        assert bool(metrics_of(hyper, n_fine)["fired"]) is fired
+        assert bool(metrics_of(hyper, n_fine)["fired"][0]) is fired
     for threshold, fired in ((0.5, False), (0.49, True)):
-        metrics = metrics_of(hyper.replace(lr=0.0, threshold=threshold))
-        assert (float(metrics["hopkins"]), bool(metrics["fired"])) == (0.5, fired)
+        metrics = metrics_of(hyper.replace(lr=1e-30, threshold=threshold))
+        assert (float(metrics["hopkins"][0]), bool(metrics["fired"][0])) == (0.5, fired)
 
 
 def test_absent_clients_follow_their_former_co_members():
@@ -306,7 +309,7 @@ def test_absent_clients_follow_their_former_co_members():
 
 
 def test_absent_clients_follow_the_lowest_of_equal_clusters():
-    label = everyones_cluster(jnp.zeros(5, jnp.int32), jnp.asarray([0, 1, 1, 0]), jnp.asarray([1, 2, 3, 4]))
+    label = jax.jit(everyones_cluster)(np.zeros(5, np.int32), np.int32([0, 1, 1, 0]), np.int32([1, 2, 3, 4]))
     np.testing.assert_array_equal(label, [0, 0, 1, 1, 0])
 
 
@@ -339,18 +342,21 @@ def test_weights_grow_only_when_the_test_fires(key, model, groups):
 def test_clients_that_do_not_count_do_not_tend(key):
     outputs = jax.random.uniform(key, (9, 4, 3))
     is_counted = jnp.arange(9) < 6
-    statistic, _ = tendency(key, outputs, is_counted, 3, 5)
-    statistic_with_nan, spread = tendency(key, jnp.where(is_counted[:, None, None], outputs, jnp.nan), is_counted, 3, 5)
+    of_outputs = jax.jit(lambda outputs: tendency(key, outputs, is_counted, 3, 5))
+    statistic, _ = of_outputs(outputs)
+    statistic_with_nan, spread = of_outputs(np.where(is_counted[:, None, None], outputs, np.nan))
     assert statistic == statistic_with_nan
     assert spread > 0
 
 
 @pytest.mark.parametrize(("n_clients", "n_probes"), [(4, 2), (12, 3)])
 def test_a_quarter_of_the_participants_is_probed_and_at_least_two(key, n_clients, n_probes):
-    outputs, is_counted = jax.random.uniform(key, (n_clients, 4, 3)), jnp.ones(n_clients, bool)
-    np.testing.assert_array_equal(
-        tendency(key, outputs, is_counted, None, 5), tendency(key, outputs, is_counted, n_probes, 5)
-    )
+    outputs, is_counted = np.ones((n_clients, 4, 3), np.float32), np.ones(n_clients, bool)
+
+    def traced(n_probes):
+        return str(jax.make_jaxpr(lambda *arguments: tendency(*arguments, n_probes, 5))(key, outputs, is_counted))
+
+    assert traced(None) == traced(n_probes) != traced(n_probes + 1)
 
 
 @pytest.mark.parametrize(("min_samples", "n_whole"), [(2.0, 2), (2.5, 3), (3.0, 3)])

@@ -24,11 +24,10 @@ from fljax.algorithms.hypcluster import hypcluster
 from fljax.algorithms.ifca import ifca
 from fljax.algorithms.lg_fedavg import lg_fedavg
 from fljax.client.minibatches import shuffled
-from fljax.rounds.cohort import sample_cohort
-from fljax.run.one_round import as_traced, split_key
+from fljax.run.one_round import split_key
 from fljax.types import Work
 from tests import oracle
-from tests.algorithms.round_by_round import jitted, simulate
+from tests.algorithms.round_by_round import drawn_cohort, jitted, simulate
 from tests.slow import slow
 
 ROUNDS = 3
@@ -47,18 +46,11 @@ def epoch_orders(key, index, size, epochs):
     return jax.vmap(shuffled, (0, None, None))(keys, index, size)
 
 
-@partial(jax.jit, static_argnums=3)
-def participants(key, round, federation, size, dropout):
-    """(ids, keys, which of them are there) of a round."""
-    cohort = sample_cohort(key, round, federation, size, dropout)
-    return cohort.ids, cohort.key, cohort.active
-
-
 class Reference:
     """The same start, cohorts and batches as the library's run."""
 
     def __init__(self, key, model, federation):
-        self.keys, self.data, self.federation = split_key(key), federation.train, federation
+        self.key, self.keys, self.data, self.federation = key, split_key(key), federation.train, federation
         self.start = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), model.init(self.keys.init))
         self.index, self.size = np.asarray(self.data.index), np.asarray(self.data.size)
         self.x, self.y = np.asarray(self.data.pool.x, np.float64), np.asarray(self.data.pool.y)
@@ -66,9 +58,11 @@ class Reference:
     def rounds(self, size=PLACES, dropout=DROPOUT):
         """Each round's participants as (id, key, size): those of ``size`` drawn ones who do not drop out."""
         for round in range(ROUNDS):
-            cohort = participants(self.keys.cohort, np.int32(round), self.federation, size, as_traced(dropout))
-            ids, keys, is_active = np.asarray(cohort[0]).tolist(), cohort[1], np.asarray(cohort[2])
-            yield [(i, keys[position], float(self.size[i])) for position, i in enumerate(ids) if is_active[position]]
+            cohort = drawn_cohort(self.federation, self.key, round, size / self.data.n_clients, dropout)
+            ids, is_active = np.asarray(cohort.ids).tolist(), np.asarray(cohort.active)
+            yield [
+                (i, cohort.key[position], float(self.size[i])) for position, i in enumerate(ids) if is_active[position]
+            ]
 
     def batches(self, i, key, epochs=WORK.epochs):
         """Client i's minibatches of (x, y), in the order in which the library meets them."""

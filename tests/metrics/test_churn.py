@@ -12,7 +12,7 @@ import fljax
 from fljax.algorithms.ifca import ifca
 from fljax.metrics.churn import _most_kept, churn_of_rounds
 from fljax.report.summary import Outcome, final_table
-from fljax.run.one_round import round_metrics
+from fljax.rounds.round_metrics import round_metrics
 from fljax.run.simulate import simulate
 from fljax.run.train import train
 from fljax.server import churn

@@ -13,9 +13,9 @@ from fljax.files import read_arrays, save_arrays
 from fljax.folder.rounds import read_rounds
 from fljax.rounds import clustered
 from fljax.rounds.clustered import Clusters, Rule
+from fljax.rounds.round_metrics import round_metrics
 from fljax.rounds.uplink.chain import NOTHING, with_uplink
 from fljax.rounds.uplink.downlink import with_downlink
-from fljax.run.one_round import round_metrics
 from fljax.run.progress import BarProgress
 from fljax.types import Cohort, Work
 
