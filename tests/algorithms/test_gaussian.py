@@ -93,6 +93,7 @@ def numpy_fedsr(w, x, labels, eps, l2r, cmi):
     return cross_entropy + l2r * np.linalg.norm(z, axis=1).mean() + cmi * kl.sum(axis=1).mean()
 
 
+@pytest.mark.slow
 def test_a_scale_below_0_is_that_above_it_of_references_on_the_other_side(key):
     x, y, ones = jax.random.normal(key, (9, 4, 4, 1)), jnp.arange(9) % 4, jnp.ones(9)
     references = first_references(PROBABILISTIC) | {"mu": jax.random.normal(key, (4, 3)), "scale": jnp.float32(0.7)}

@@ -134,6 +134,7 @@ def test_dpsgd(key, model, federation, reference, order):  # noqa: F811
     assert_sent(rounds_of(algorithm, hyper, federation, key)[1], "uplink", sent)
 
 
+@pytest.mark.slow
 def test_a_graph_that_varies_pairs_others_in_every_round(key, model, federation):
     """Of clients that learn nothing, the two of each pair of neighbours have equal models after a round."""
     algorithm = dpsgd(model, Work(1, 64), graph="pairs", time_varying=True)

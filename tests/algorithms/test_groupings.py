@@ -40,8 +40,7 @@ from tests.slow import slow_rows
     ("distance", "linkage", "n_clusters"),
     [
         ("l2", "complete", 3),
-        ("predictions", "average", None),
-        *slow_rows(("cosine", "average", None), ("l2", "complete", 5)),
+        *slow_rows(("predictions", "average", None), ("cosine", "average", None), ("l2", "complete", 5)),
     ],
 )
 def test_flhc_cuts_scipys_tree(key, model, work, federation, distance, linkage, n_clusters):
@@ -133,6 +132,7 @@ def test_fedclust_of_one_cluster_is_fedavg_whatever_clients_have_trained_alone(k
     chex.assert_trees_all_close(tree.first(state.server.centers), expected.server, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_client_that_fails_alone_joins_the_largest_of_fedclusts_clusters(key, model, federation):
     """One of NaN, which agglomeration does not see, and one without examples."""
     data = federation.train

@@ -17,7 +17,7 @@ from tests.algorithms.table import CASES
 from tests.slow import slow
 
 METHODS = [name for name, method in ALGORITHMS.items() if method.heterogeneous]
-QUICK = ("standalone", "fedproto", "fml")
+QUICK = ("fedproto",)
 SHAPE, CLASSES, FEATURES = (4, 4, 1), 4, 5
 
 

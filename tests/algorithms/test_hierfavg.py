@@ -77,6 +77,7 @@ def test_hierfavg_in_numpy(key, model, federation, reference, weighting, deploye
     np.testing.assert_array_equal((metrics["uplink"], metrics["downlink"]), P)
 
 
+@pytest.mark.slow
 def test_a_cloud_in_every_round_is_fedavg_whoever_participates(key, model, federation, algorithm):
     everybody = with_only(federation)
     state = rounds_of(algorithm, numbers(cloud_every=1.0), everybody, key)[0]
@@ -86,6 +87,7 @@ def test_a_cloud_in_every_round_is_fedavg_whoever_participates(key, model, feder
         chex.assert_trees_all_equal(edge_model, state.server.kept.model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [2.0, *slow(1.0, 3.0, np.inf)])
 def test_one_edge_is_fedavg_to_the_last_bit(key, model, federation, every):
     everybody = with_only(federation)
@@ -196,6 +198,7 @@ def test_new_clients_hold_an_edges_model_or_the_clouds(key, model, federation, c
         chex.assert_trees_all_equal(actual, model_of_client)
 
 
+@pytest.mark.slow
 def test_what_edges_send_can_be_compared_and_what_no_edge_sends_cannot(key, model, federation, algorithm):
     run = dict(federation=federation, key=key, n_rounds=2)
     hierarchical = dict(algorithm=algorithm, hyper=numbers(), **run)

@@ -116,7 +116,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize(
-    "name", ["ditto", "cgpfl", "fedclust", *slow("fedtsdp", "fedsoft", "clusterfl", "fedpac", "apple")]
+    "name", ["ditto", *slow("cgpfl", "fedclust", "fedtsdp", "fedsoft", "clusterfl", "fedpac", "apple")]
 )
 def test_newcomers_in_numpy(key, model, federation, name):
     (expected, choices, numbers), method = WAYS[name], fljax.ALGORITHMS[name]

@@ -35,6 +35,7 @@ def server_of(algorithm, hyper, federation, key, n_rounds=ROUNDS, **options):
     return simulate(algorithm, hyper, federation, key, n_rounds, **options)[0].server
 
 
+@pytest.mark.slow
 def test_fedprox_without_pull_is_fedavg_exactly(key, model, work, federation):
     prox = server_of(fedprox(model, work), fedprox.Hyper(lr=0.1, mu=0.0), federation, key)
     chex.assert_trees_all_equal(prox, server_of(fedavg(model, work), fedavg.Hyper(lr=0.1), federation, key))
@@ -86,6 +87,7 @@ def test_fedsgd_on_everyone_is_gradient_descent_on_the_pooled_data(key, model, f
     )
 
 
+@pytest.mark.slow
 def test_ifca_with_one_cluster_is_uniform_fedavg(key, model, work, federation):
     actual = server_of(ifca(model, work, 1), ifca.Hyper(lr=0.1), federation, key, participation=0.5)
     # IFCA draws its model from a split of the initial key, so FedAvg starts from that model.
@@ -363,6 +365,7 @@ def test_identical_clients_average_to_a_single_run(key, model):
     chex.assert_trees_all_close(fedavg_theta, tree.take(standalone_models, 0), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "hyper"),
     [

@@ -108,6 +108,7 @@ def test_two_hidden_groups_have_better_models_than_one_for_all(name, seed, model
     assert metrics["accuracy_macro"][-1] > averaged["accuracy_macro"][-1] + 0.3
 
 
+@pytest.mark.slow
 def test_three_hidden_groups_are_found_by_splits_that_only_refine(key, model):
     metrics = simulate(cfl(model, WORK), LayerCFLHyper(lr=0.1, **EAGER), linear_groups(12, 3), key, 60)[1]
     label = np.asarray(metrics["label"])
@@ -117,6 +118,7 @@ def test_three_hidden_groups_are_found_by_splits_that_only_refine(key, model):
         assert len(set(zip(label_before, label_after, strict=True))) == len(set(label_after))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "change"),
     [

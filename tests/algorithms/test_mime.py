@@ -63,6 +63,7 @@ def test_both_gradients_of_a_step_draw_alike():
     np.testing.assert_allclose(step(theta, jax.random.key(3))["w"], c["w"], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_round_of_nobody_changes_neither_the_model_nor_the_moments(key, model, federation):
     """Otherwise momentum would fade."""
     algorithm, hyper = fljax.mime(model, WORK), fljax.mime.Hyper(lr=LR, momentum=BETA, step=STEP)

@@ -56,6 +56,7 @@ def test_ditto_without_pull_is_fedavg_beside_standalone_training(key, model, wor
     chex.assert_trees_all_close(state.clients, standalone_state.clients, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_the_global_model_of_ditto_does_not_know_the_pull(key, model, work, federation):
     state_without_pull, state_with_pull = (
         final(ditto(model, work), fljax.ditto.Hyper(lr=0.1, lam=pull), federation, key) for pull in (0.0, 3.0)
@@ -74,6 +75,7 @@ def test_a_strong_pull_lands_ditto_on_the_received_model_less_one_gradient(key, 
     assert float(jnp.abs(tree.flatten(difference)).max()) < 0.01 * 2.0  # eta times a bound on a gradient's entries
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_shared", ["lg_fedavg", *slow("fedper", "fedrep", "fedbabu")])
 def test_everything_shared_is_fedavg(key, model, work, federation, n_shared):
     algorithm, hyper = {

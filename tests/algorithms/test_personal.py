@@ -105,6 +105,7 @@ def test_cgpfl_in_numpy(key, model, federation, reference):  # noqa: F811
     assert_models(of_clients, [contexts[k] for k in label])
 
 
+@pytest.mark.slow
 def test_a_client_that_fails_keeps_its_personal_model_and_the_server_compares_the_others(key, model, federation):
     """Whatever the server has of it from before, here NaN."""
     data = federation.train
@@ -221,7 +222,7 @@ def slopes_of_mixture(w, v, theta, share, x, y, mu, nu):
     )
 
 
-@pytest.mark.parametrize("by_layer", [False, True])
+@pytest.mark.parametrize("by_layer", [*slow(False), True])
 def test_superfed_in_numpy(key, model, federation, reference, by_layer):  # noqa: F811
     """A round of FedProx, then two of mixtures."""
     mu, lam, theta = 0.3, 0.6, reference.start
@@ -394,7 +395,7 @@ def test_fml_needs_classes(key, federation):
         fljax.simulate(fml(model, WORK), fml.Hyper(), numbers, key, 1)
 
 
-@pytest.mark.parametrize("method", [fml, pfedme], ids=["fml", "pfedme"])
+@pytest.mark.parametrize("method", [*slow(fml), pfedme], ids=["fml", "pfedme"])
 def test_newcomers_begin_with_the_servers_model(key, model, federation, method):
     algorithm, hyper = method(model, WORK), method.Hyper(lr=0.1)
     state = final(algorithm, hyper, federation, key)

@@ -98,6 +98,7 @@ def test_generated_models_are_the_networks_own_shapes(key, federation):
     assert len(np.unique(means, axis=0)) == federation.train.n_clients
 
 
+@pytest.mark.slow
 def test_where_nobody_answers_nothing_moves(key, model, federation):
     """Neither by momentum nor by weight decay, which steps without gradients would have."""
     algorithm, hyper = pfedhn(model, WORK, **SMALL), as_traced(pfedhn.Hyper())

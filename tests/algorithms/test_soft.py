@@ -164,6 +164,7 @@ def test_an_absent_client_has_no_cluster_and_is_not_counted_as_not_finite(key, f
     np.testing.assert_array_equal(means_of_participants(metrics)["n_not_finite"], [1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who_fails", ["some", "all"])
 def test_a_fedsoft_round_has_a_loss_if_the_training_of_one_drawn_client_succeeds(key, model, federation, who_fails):
     rows = federation.train.index[2, :1] if who_fails == "some" else federation.train.index
