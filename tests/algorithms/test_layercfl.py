@@ -27,8 +27,8 @@ from fljax.run.pilot import layer_gaps
 from fljax.server.bipartition import best_bipartition
 from fljax.types import State, Work
 from tests import oracle
-from tests.algorithms.round_by_round import simulate, written_out
-from tests.algorithms.test_oracles import DROPOUT, LR, MOMENTUM, PLACES, Reference, assert_models, participants
+from tests.algorithms.round_by_round import drawn_cohort, simulate, written_out
+from tests.algorithms.test_oracles import DROPOUT, LR, MOMENTUM, PLACES, Reference, assert_models
 from tests.algorithms.test_oracles import WORK as EFFORT
 from tests.slow import slow
 
@@ -183,10 +183,9 @@ def test_layercfl_in_numpy(key, model, federation):
         return half != half[0], 1 - merges[-1, 2]
 
     for round in range(n_rounds):
-        ids, keys, is_active = participants(
-            reference.keys.cohort, np.int32(round), federation, PLACES, as_traced(DROPOUT)
-        )
-        key_of = {int(i): key for i, key, is_present in zip(ids, keys, is_active, strict=True) if is_present}
+        cohort = drawn_cohort(federation, key, round, PLACES / 8, DROPOUT)
+        there = zip(cohort.ids, cohort.key, cohort.active, strict=True)
+        key_of = {int(i): client_key for i, client_key, is_present in there if is_present}
         ids, trained = list(key_of), {i: reference.train(centers[label[i]], i, key) for i, key in key_of.items()}
         updates = {i: oracle.combine(np.subtract, w, centers[label[i]]) for i, w in trained.items()}
         in_second_half = np.zeros(8, bool)
