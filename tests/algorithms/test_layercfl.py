@@ -186,7 +186,8 @@ def test_layercfl_in_numpy(key, model, federation):
 
     for round in range(n_rounds):
         cohort = drawn_cohort(federation, key, round, PLACES / 8, DROPOUT)
-        key_of = {int(cohort.ids[p]): cohort.key[p] for p in np.flatnonzero(cohort.active)}
+        there = zip(cohort.ids, cohort.key, cohort.active, strict=True)
+        key_of = {int(i): client_key for i, client_key, is_present in there if is_present}
         ids, trained = list(key_of), {i: reference.train(centers[label[i]], i, key) for i, key in key_of.items()}
         updates = {i: oracle.combine(np.subtract, w, centers[label[i]]) for i, w in trained.items()}
         in_second_half = np.zeros(8, bool)
