@@ -45,7 +45,6 @@ def server_of(algorithm, hyper, federation, key, n_rounds=ROUNDS, participation=
     return simulate(algorithm, hyper, federation, key, n_rounds, participation=participation)[0].server
 
 
-@pytest.mark.slow
 def test_feddist_all_the_way_is_fedavg_of_equal_weights(key, model, work, federation):
     actual = server_of(feddist(model, work), fljax.feddist.Hyper(lr=0.1, step=1.0), federation, key)
     expected = server_of(fedavg(model, work, weighting="uniform"), fljax.fedavg.Hyper(lr=0.1), federation, key)
