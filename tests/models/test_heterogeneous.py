@@ -15,6 +15,7 @@ from fljax.models import from_functions, from_linen, heterogeneous, lora, mlp, o
 from fljax.models.own_network import own_network
 from fljax.types import ClientData, Examples, Work
 from tests.algorithms.normalised import batch_normalised
+from tests.slow import slow
 
 SHAPE, FEATURES, CLASSES = (6, 6, 1), 5, 3
 NETWORKS = (mlp(SHAPE, (7,), FEATURES), batch_normalised(SHAPE, FEATURES, 4), mlp(SHAPE, (), FEATURES))
@@ -99,7 +100,7 @@ def alone_trained(models):
     return [trained(alone(NETWORKS[i]), starts[i], rows[i], Work(2, 4)) for i in range(3)]
 
 
-@pytest.mark.parametrize("at_once", [1, 4])
+@pytest.mark.parametrize("at_once", [*slow(1), 4])
 def test_clients_train_their_own_network_and_nothing_else(models, alone_trained, at_once):
     result = trained(MODEL, models, slice(4), Work(2, 4, at_once=at_once))
     assert result.ok.all()

@@ -77,6 +77,7 @@ def test_the_losses_are_those_of_the_deployed_models(key, federation, averaging,
     np.testing.assert_allclose(losses, losses_by_numpy(run[0][-1].server, federation.train)[ids], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_client_without_a_model_comes_first_and_one_without_examples_last(key, federation, averaging):
     size = federation.train.size.at[2].set(0)
     data = federation.train._replace(size=size)
@@ -188,6 +189,7 @@ def test_candidates_may_ask_for_losses_of_some_examples():
     assert taken == [None, 7]
 
 
+@pytest.mark.slow
 def test_one_candidate_per_participant_is_sampling_by_size(key, federation, averaging):
     runs = [
         fljax.simulate(averaging, HYPER, federation, key, 2, sampling=sampling)
@@ -421,6 +423,7 @@ def test_epsilon_does_not_hold_for_clients_that_are_chosen_by_loss(key, federati
         )
 
 
+@pytest.mark.slow
 def test_a_resumed_run_in_a_folder_is_the_run(federation, averaging, run, tmp_path):
     for n_rounds in (1, 3):
         trained = fljax.train(

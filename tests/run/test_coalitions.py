@@ -60,6 +60,7 @@ def test_the_data_of_clients_that_are_not_members_do_not_matter(averaging, feder
     chex.assert_trees_all_equal(of_others, of_others_expected)
 
 
+@pytest.mark.slow
 def test_what_a_client_keeps_stays_as_it_was(federation, key):
     members, model = np.arange(N)[None] % 2 == 0, fljax.MODELS["logistic_regression"]((4, 4, 1), 4)
     metrics = coalitions_with(fljax.standalone(model, fljax.Work(1, 8)), federation, key, members, participation=1.0)

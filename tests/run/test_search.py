@@ -700,6 +700,7 @@ def test_what_is_tested_on_another_split_has_its_name_and_nothing_else_has():
     assert [*of_split(dict.fromkeys(names, 0), "test")] == [unnamed(name, "test") for name in names] == [*names]
 
 
+@pytest.mark.slow
 def test_halving_by_agreement_is_of_all_clients_and_runs_without_it_are_refused(run_search, federation):
     """After the second round the first two points are alike to those who take part in it, not to all so far."""
     model = fljax.MODELS["logistic_regression"]((4, 4, 1), 4)
