@@ -28,7 +28,8 @@ from tests.algorithms.test_personal import numpy_features
 from tests.oracle import as_float64, examples_of
 from tests.slow import slow_rows
 
-EPOCHS, BATCH, SERVER_LR, LAM = 3, 5, 0.3, 3.0
+EPOCHS, BATCH, LAM = 3, 5, 3.0
+SERVER_LR = 0.1  # at 0.3 the steps swing: they make differences of float32 fifty times as large
 PLACES_OF = jax.jit(lambda key, epoch: jax.random.uniform(jax.random.fold_in(jax.random.fold_in(key, ORDER), epoch), 4))
 LOST = 2
 """The client with an example of NaN, if one has it."""
