@@ -50,7 +50,9 @@ class _Tested(NamedTuple):
 
 @cache
 def jitted(function: Callable) -> Callable:
-    """A method's ``init``, ``round`` or ``deploy``, compiled once for all who ask: op by op is many small programs."""
+    """A method's ``round`` or ``deploy``, compiled once for all who ask: op by op is many small programs."""
+    if function.__name__ == "init":  # it mostly copies `model.init`, whose program all methods share
+        return lambda key, hyper, *arguments: function(key, as_traced(hyper), *arguments)
     compiled = jax.jit(function)
     return lambda key, hyper, *arguments: compiled(key, as_traced(hyper), *arguments)
 
