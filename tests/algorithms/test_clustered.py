@@ -40,7 +40,9 @@ METHODS = {
 }
 
 OTHER_BRICKS = ("median", "adam"), ("multi_krum",)
-"""In the slots of those that are quick in every method; quick in one."""
+"""In the slots of the other three; quick in one method."""
+TOGETHER = "ifca", "hypcluster", "fesem", "robust_cfl", "layercfl"
+"""The methods that are quick with three bricks at once: each with a rule of its own for who is in which cluster."""
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +54,8 @@ def cohort(federation):
 @pytest.mark.parametrize(
     ("name", "bricks"),
     [
-        *((name, ("prox", "krum", "momentum")) for name in METHODS),
+        *((name, ("prox", "krum", "momentum")) for name in TOGETHER),
+        *slow_rows(*((name, ("prox", "krum", "momentum")) for name in METHODS if name not in TOGETHER)),
         *(("ifca", bricks) for bricks in OTHER_BRICKS),
         *slow_rows(*itertools.product([name for name in METHODS if name != "ifca"], OTHER_BRICKS)),
     ],

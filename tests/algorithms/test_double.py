@@ -29,7 +29,7 @@ def promotion_of_a_user():
         yield
 
 
-SOME = of(("fedavg", "fedtsdp", "scaffold"), FIRST)
+SOME = of(("fedavg", "scaffold"), FIRST)
 
 
 @SOME
