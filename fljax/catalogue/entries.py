@@ -48,6 +48,7 @@ class Entry(NamedTuple):
     heterogeneous: bool = False  # of a method: whether clients can have different networks
 
 
+@cache
 def names(kind: str) -> tuple[str, ...]:
     """The library's names of a kind."""
     return tuple(_cached(f"{kind}s", lambda: list(own.table(kind))))
@@ -77,6 +78,12 @@ def entry(kind: str, word: str) -> Entry:
         nearest(base, [*names(kind), *own.installed(kind)], kind)
     if base not in names(kind) or not set(bricks) <= set(names("brick")):
         return describe(kind, own.find(kind, word))
+    return _of_fljax(kind, word)
+
+
+@cache
+def _of_fljax(kind: str, word: str) -> Entry:
+    """The entry of a word of the library, from the catalogue."""
     cached = _cached(f"{kind} {word}", lambda: _with_lists(describe(kind, own.find(kind, word))))
     title, summary, raw_section, *rest = _with_tuples(cached)
     section = {
@@ -174,6 +181,12 @@ def _catalogue(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         catalogue = {}
     return catalogue if catalogue.get(_STAMP) == stamp else {_STAMP: stamp}
+
+
+def forget() -> None:
+    """Lets go of what this process knows of the catalogue: the file, in whatever folder, is read again."""
+    for function in (names, _of_fljax, _catalogue):
+        function.cache_clear()
 
 
 def _stamp() -> str:

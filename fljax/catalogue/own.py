@@ -7,6 +7,7 @@ the entry points of installed packages, in the groups ``fljax.algorithms``, ``fl
 
 import importlib.util
 import inspect
+import os.path
 import re
 import sys
 import traceback
@@ -211,7 +212,7 @@ def _find_neighbours_in(folder: str) -> None:
     other_folders = [other_folder for other_folder in _folders if other_folder != folder]
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if file and str(Path(file).parent) in other_folders and Path(folder, Path(file).name).exists():
+        if file and os.path.dirname(file) in other_folders and Path(folder, os.path.basename(file)).exists():
             del sys.modules[name]  # modules that have imported it keep it
     if folder not in sys.path or folder in _folders:
         _folders[:] = [folder, *other_folders]

@@ -16,7 +16,7 @@ from fljax.folder import writer
 from fljax.folder.surroundings import machine, versions
 from fljax.jobs.job import Job
 from fljax.jobs.kinds import RESULTS, begun_by, made_by
-from fljax.jobs.main_job import MAIN_JOB, MAIN_NUMBERS
+from fljax.jobs.main_job import set_by_main_job
 from fljax.jobs.settings import NOT_KEPT, OUTER, RECORD, UNSET, Layer, last, of_text, of_toml, path
 from fljax.run.privacy import NOISES
 from fljax.sealed import DamagedError, check_text, with_checksum
@@ -113,12 +113,11 @@ def new_folder() -> Path:
 def as_toml(job: Job) -> dict[str, Any]:
     """The job's settings as a TOML document; settings that are None are left out, or listed as unset if None is not
     their default, or if the main job may set them."""
-    set_by_main_job = {name for name, _ in (*of_toml(MAIN_JOB), *of_toml(MAIN_NUMBERS))}
+    names_of_main_job = set_by_main_job()
 
     def is_set_elsewhere(section: str, name: str) -> bool:
-        return job.schema[section][name].default is not None or not {name, path(section, name)}.isdisjoint(
-            set_by_main_job
-        )
+        is_of_main_job = not {name, path(section, name)}.isdisjoint(names_of_main_job)
+        return job.schema[section][name].default is not None or is_of_main_job
 
     def table(section: str) -> dict[str, Any]:
         values = job.settings[section]

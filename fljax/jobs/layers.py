@@ -9,8 +9,8 @@ from fljax.catalogue.file_words import short_name
 from fljax.catalogue.job import RUN, STEPS, WORK
 from fljax.jobs.chains import spelled_out
 from fljax.jobs.kinds import KINDS, RESULTS, begun_by, check_kind, check_made, made_by
-from fljax.jobs.main_job import MAIN_JOB, numbers_of_main_job, own_defaults
-from fljax.jobs.settings import Layer, last, of_arguments, of_file, of_toml
+from fljax.jobs.main_job import main_job, numbers_of_main_job, own_defaults
+from fljax.jobs.settings import Layer, last, of_arguments, of_file
 from fljax.sealed import check_text, naming
 
 MAY_CHANGE = ("rounds", "patience", "algorithm", "data_folder", "new_client_rounds", "folder", "config", "force_resume")
@@ -27,7 +27,7 @@ def read_layers(arguments: Sequence[str], command: str, methods: Sequence[str] =
     Raises:
         ValueError: the folder holds results of another command than ``command``.
     """
-    main, arguments_layer = of_toml(MAIN_JOB), of_arguments(arguments)
+    main, arguments_layer = main_job(), of_arguments(arguments)
     layers = [main, _file_layer(arguments_layer, main, command), arguments_layer]
     main += numbers_of_main_job(layers)
     if methods:

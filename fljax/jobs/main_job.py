@@ -1,6 +1,7 @@
 """The default settings of a job: the main job, as far as it fits the chosen network and data."""
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from fljax.catalogue.datasets import OF_USERS
@@ -18,11 +19,26 @@ OF_PUBLIC_DATA = ("fedtsdp",)
 it has none."""
 
 
+@cache
+def _layer_of(file: Path) -> Layer:
+    return of_toml(file)
+
+
+def main_job() -> Layer:
+    """The settings of the main job but for hyperparameters; a new list."""
+    return [*_layer_of(MAIN_JOB)]
+
+
+def set_by_main_job() -> set[str]:
+    """The names of all its settings."""
+    return {name for name, _ in (*_layer_of(MAIN_JOB), *_layer_of(MAIN_NUMBERS))}
+
+
 def numbers_of_main_job(layers: Sequence[Layer]) -> Layer:
     """The hyperparameters that suit the main job: those of all methods suit its groups, those of one its network."""
     same_data = (last(layers, "data") or ["None"]) == ["None"]
     same_network = last(layers, "model") == last(layers[:1], "model")
-    return [entry for entry in of_toml(MAIN_NUMBERS) if (same_network if "." in entry[0] else same_data)]
+    return [entry for entry in _layer_of(MAIN_NUMBERS) if (same_network if "." in entry[0] else same_data)]
 
 
 def own_defaults(layers: Sequence[Layer]) -> list[Layer]:

@@ -152,8 +152,10 @@ def full_names(name: str, schema: Schema) -> list[str]:
     """
     if not name:
         raise ValueError("a setting has no name; write settings as --name value, see --help")
-    settings = [path(section, field) for section, parameters in schema.items() for field in parameters]
-    matches = [name] if name in settings else [full for full in settings if full.partition(".")[2] == name]
+    section, _, field = name.rpartition(".")
+    if field in schema.get(section, ()):
+        return [name]
+    matches = [path(section, name) for section, parameters in schema.items() if section and name in parameters]
     if len(matches) > 1 and any(full.partition(".")[0] in PARTS for full in matches):
         full = " or ".join("--" + written(match) for match in matches)
         raise ValueError(f"--{written(name)} is the name of several settings; write {full}")
@@ -164,6 +166,7 @@ def full_names(name: str, schema: Schema) -> list[str]:
             raise ValueError(f"no setting --{written(name[:100])}{text}")
         if name in OF_A_RUN_ALONE:
             raise ValueError(f"no setting --{written(name)} here: {OF_A_RUN_ALONE[name]}; leave it out")
+        settings = [path(section, field) for section, parameters in schema.items() for field in parameters]
         short = [full.partition(".")[2] for full in settings if "." in full]
         if (here := name_here("setting", name)) and (here[:2] != "--" or _named_by(here) in (*settings, *short)):
             raise ValueError(f"no setting --{written(name)}; here it is {here}")
