@@ -30,6 +30,7 @@ SIDES = (1, 2, 4, 8, 16, 28, 32)
 SMALLEST = {"cnn": 6, "fedbabu_cnn": 16, "fedcr_cnn": 16, "femnist_cnn": 4, "lenet": 4, "mnist_cnn": 4, "vgg16": 32}
 SMALLEST["heterogeneous"] = SMALLEST["cnn"]  # the second of its networks
 READS_TOKENS = {"fasttext", "transformer"}  # and no images
+LARGE_TOO = {"cnn", "heterogeneous", "lenet", "mlp", "variational_cnn"}
 OTHER_IN_COLOUR = {"fedcr_cnn": 16, "lenet": 16, "variational_cnn": 1}
 
 
@@ -39,8 +40,9 @@ def images():
         smallest_sides | {(name, 3): smallest_side for name, smallest_side in OTHER_IN_COLOUR.items()}
     ).items():
         for side in sorted({*SIDES, smallest_side, max(1, smallest_side - 1)}):
-            # What costs is tracing: too small, just large enough and large are the three sides of the law.
-            is_slow = side not in (smallest_side - 1, smallest_side, max(SIDES))
+            # What costs is tracing: of large images some, beside those that are too small and just large enough.
+            is_large = side == max(SIDES) and name in LARGE_TOO
+            is_slow = side not in (smallest_side - 1, smallest_side) and not is_large
             yield pytest.param(name, side, channels, smallest_side, marks=[pytest.mark.slow] * is_slow)
 
 
