@@ -17,11 +17,13 @@ from fljax.devices import mesh
 @pytest.fixture(scope="package", autouse=True)
 def cache(tmp_path_factory) -> Iterator[str]:
     """A cache folder for the catalogue; the user's own is not touched. Compiled programs are not kept: not under
-    test. Small jobs have one device, as the user's have, but for files with `two_devices`."""
+    test, nor is a machine that stops: files are not waited for until they are on its disk. Small jobs have one device,
+    as the user's have, but for files with `two_devices`."""
     folder = str(tmp_path_factory.mktemp("cache"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", folder)
         patch.setattr("fljax.cli.run.cache_compilations", lambda: None)
+        patch.setattr("os.fsync", lambda descriptor: None)
         patch.setattr(mesh, "_divided", True)
         yield folder
 
