@@ -156,6 +156,7 @@ def test_lambda_stays_on_the_simplex_whatever_the_losses(ascent):
     np.testing.assert_allclose(new, lam, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_participants_whose_lambda_is_small_or_0(key, model, federation):
     tiny, n = jnp.array([1.0, 1e-36, 2e-36]), jnp.array([0.0, 5.0, 3.0])
     weight, losses = jax.jit(by_domain)(tiny, jnp.arange(3), n, jnp.array([0.0, 0.7, 0.9]))

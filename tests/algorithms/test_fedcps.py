@@ -272,6 +272,7 @@ def test_initial_models_are_redrawn_until_each_wins_its_share(deep_model, work, 
     assert min(n_won) < 4  # the premise: some first draws are uneven
 
 
+@pytest.mark.slow
 def test_a_share_that_no_draw_can_reach_counts_as_half_of_an_equal_one(deep_model, federation):
     """Of seven clients and two models: a quarter are two clients; half are four, and the most even draw is kept."""
     data = federation.train

@@ -17,6 +17,7 @@ from fljax.jobs.sweep import read_sweep
 from fljax.jobs.sweep_settings import as_words, may_grow
 from fljax.jobs.sweep_values import BRICKS, OF_THE_WHOLE, check_different
 from fljax.run.sweep import best
+from tests.slow import slow
 
 SMALL = ("--rounds", "2", "--model", "logistic_regression", "--partition.n-clients", "4", "--epochs", "1")
 
@@ -223,7 +224,7 @@ def test_what_a_sweep_does_not_have_may_be_named_with_its_default(name):
         read_sweep([option, "true" if name == "validate" else "1"])
 
 
-@pytest.mark.parametrize("options", [("--lr", "1e37", "1e38"), ("--outer.lr", "1e38", "--seeds", "2")])
+@pytest.mark.parametrize("options", [("--lr", "1e37", "1e38"), *slow(("--outer.lr", "1e38", "--seeds", "2"))])
 def test_a_sweep_whose_points_all_diverged_is_written_too(fljax, drawn, options):
     status, out, err = fljax("sweep", *SMALL, *options, "--folder", "x")
     assert (status, err) == (2, "fljax: every point diverged on some seed; try lower learning rates\n")
@@ -360,6 +361,7 @@ def test_a_sweep_goes_on_with_more_seeds(fljax, refused):
         load_sweep("x")
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_with_more_points_and_static_settings(fljax, refused):
     options = ("--lr", "0.1", "0.2", "--momentum", "0", "--outer.epochs", "1", "--folder", "x")
     resume = ("sweep", "--folder", "x", "--resume")

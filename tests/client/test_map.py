@@ -71,6 +71,7 @@ def test_many_small_clients_go_side_by_side(ragged, n_clients, weights, capacity
     assert _chunk(data, (keys, models), 3) == 3
 
 
+@pytest.mark.slow
 def test_many_small_clients_train_as_they_do_one_by_one(key):
     rng, sizes = np.random.default_rng(0), np.arange(MANY, dtype=np.int32) % 7
     pool = Examples(*map(jnp.asarray, (rng.normal(size=(90, 3)).astype(np.float32), rng.integers(2, size=90))))

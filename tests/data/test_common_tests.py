@@ -19,7 +19,7 @@ from fljax.metrics.confusion import confusion_matrices
 from fljax.metrics.evaluate import evaluate
 from fljax.metrics.predictions import predictions
 from fljax.types import ClientData, ModelTable
-from tests.slow import slow
+from tests.slow import slow, slow_rows
 
 WORK = fljax.Work(epochs=1, batch_size=8)
 EXAMPLES = fljax.Examples(
@@ -46,6 +46,7 @@ def test_each_model_is_with_common_test_all_examples(model, federation, key):
     chex.assert_trees_all_equal(untouched, state)  # training is the same
 
 
+@pytest.mark.slow
 def test_one_client_is_enough_for_one_model(model, federation, key):
     *_, of_all = last_test(fljax.fedavg, model, fljax.with_common_test(federation, EXAMPLES), key)
     *_, of_one = last_test(fljax.fedavg, model, fljax.with_common_test(federation, EXAMPLES, [4]), key)
@@ -156,7 +157,7 @@ def test_a_regression_on_one_row_of_all_is_numpys(key):
     np.testing.assert_allclose(test["mse_micro"], np.delete(mse, 1).mean(), rtol=1e-5)
 
 
-@pytest.mark.parametrize(("n_models", "n_calls"), [(1, 1), (3, 3), (9, 9)])
+@pytest.mark.parametrize(("n_models", "n_calls"), [(3, 3), *slow_rows((1, 1), (9, 9))])
 def test_each_model_sees_the_examples_once(model, federation, key, n_models, n_calls):
     """Not once for each client that holds it."""
     calls = []
@@ -209,6 +210,7 @@ def test_a_single_model_is_that_of_all_whatever_their_row_numbers(model, federat
     np.testing.assert_allclose(losses, np.full(9, expected), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_personal_models_do_not_copy_the_row(key):
     """Of 400 clients with 2,000 examples, copies would be 3.2 MB."""
     pool = fljax.Examples(jnp.zeros((2000, 1)), jnp.zeros(2000, jnp.int32))

@@ -14,6 +14,7 @@ import fljax
 from fljax import tree
 from fljax.models import lstm
 from fljax.models.lapack_init import LAPACK
+from tests.slow import slow
 
 SQUARE = nn.initializers.orthogonal()
 
@@ -64,7 +65,7 @@ def test_lapack_is_given_one_matrix_at_a_time(kind):
     assert set(axes) == {2}
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", ["linen", "functions", *slow("lstm", "nnx")])
 def test_each_is_as_by_itself(kind):
     model, keys = MODELS[kind](), jax.random.split(jax.random.key(0), 3)
     stacked = jax.jit(jax.vmap(model.init))(keys)

@@ -94,6 +94,7 @@ def in_plain_flax(name, folder, client, x):
     return nnx.jit(lambda module, x: module(x))(module, x)  # compiled as ours: one by one, operations round otherwise
 
 
+@pytest.mark.slow
 def test_an_exported_nnx_model_is_the_same_in_plain_flax(key, tmp_path):
     @jax.jit
     def train_once(key):

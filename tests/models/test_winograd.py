@@ -112,6 +112,7 @@ def test_clients_with_one_kernel_are_one_batch():
     assert_close(np.asarray(actual), np.stack([jax.jit(conv)(client_x, w) for client_x in x]), 1e-6)
 
 
+@pytest.mark.slow
 def test_a_networks_gradient_is_the_same_with_it_and_without(switch):
     rng = np.random.default_rng(4)
     x, y = rng.integers(256, size=(10, 16, 16, 1), dtype=np.uint8), rng.integers(3, size=10, dtype=np.int32)

@@ -240,6 +240,7 @@ def test_clients_that_are_not_there_are_not_asked(key, federation, averaging):
     )
 
 
+@pytest.mark.slow
 def test_who_is_late_is_missing(key, federation, averaging, run):
     one_round = jax.jit(partial(run_round, averaging, with_deadline(SAMPLING, [*range(1, 10)], 8).of(9)))
     for r in range(3):
@@ -314,6 +315,7 @@ def loss_of_each(key, round, size, n, loss):
     return jnp.sort(jax.lax.top_k(-loss(jnp.arange(size.shape[0])), n)[1]), jnp.ones(n, bool)
 
 
+@pytest.mark.slow
 def test_who_participates_unasked_sends_no_loss(key, federation, averaging):
     def draw(key, round, size, n, loss):
         loss([2, 3])

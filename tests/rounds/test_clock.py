@@ -99,6 +99,7 @@ def test_rounds_wait_until_a_deadline_or_for_the_first_few():
         over_selection(uniform(), SECONDS, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", [poisson(0.4), *slow(table([[1], [0, 1, 2], [5]]))], ids=["poisson", "table"])
 @pytest.mark.parametrize("dropout", [*slow(None), 0.3])
 def test_a_round_waits_for_those_who_were_asked_alone(averaging, federation, key, sampling, dropout):

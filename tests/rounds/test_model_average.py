@@ -9,6 +9,7 @@ import fljax
 from fljax.run.one_round import split_key
 from fljax.types import Work
 from tests.algorithms.round_by_round import jitted, simulate
+from tests.slow import slow
 
 WORK, N_ROUNDS = Work(1, 8), 4
 
@@ -21,7 +22,7 @@ def models_by_round(model, federation):
     return [jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params) for params in runs]
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("decay", [0.6, *slow(0.0, 1.0)])
 def test_the_deployed_model_is_the_weighted_mean_over_rounds(decay, model, federation, models_by_round):
     """0 is the last model, 1 the plain mean; the initial model has no weight."""
     method, key = fljax.compose("fedavg+ema"), jax.random.key(5)

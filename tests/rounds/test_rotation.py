@@ -45,6 +45,7 @@ def lost_share(transform, values, **numbers):
     return np.mean([np.square(rows - values).sum(axis=1) / np.square(values).sum(axis=1) for rows in arrived])
 
 
+@pytest.mark.slow
 def test_rotated_signs_lose_the_same_share_of_any_update_and_few_levels_less():
     """1 - 2/pi, of 620 numbers by a few percent; 2 bits, three levels: less than the mean square of a uniform error."""
     for values in (uneven(), np.random.default_rng(1).normal(size=(N, D)).astype(np.float32)):

@@ -18,7 +18,7 @@ from fljax.rounds.sampling import Sampling, cohort_size
 from fljax.run.one_round import split_key
 from tests.algorithms.round_by_round import jitted, simulate
 from tests.rounds.drawn import draw_cohort
-from tests.slow import slow
+from tests.slow import slow, slow_rows
 
 
 @pytest.mark.parametrize(("share", "n", "size"), [(1.0, 20, 20), (0.1, 100, 10), (0.001, 100, 1), (0.25, 10, 2)])
@@ -260,7 +260,9 @@ def test_a_sampling_that_cannot_be_is_refused(make, message):
         make()
 
 
-@pytest.mark.parametrize(("n_clients", "share", "n_rounds"), [(9, 0.34, 3), (10, 0.4, 3), (7, 1.0, 1), (5, 0.1, 5)])
+@pytest.mark.parametrize(
+    ("n_clients", "share", "n_rounds"), [(9, 0.34, 3), *slow_rows((10, 0.4, 3), (7, 1.0, 1), (5, 0.1, 5))]
+)
 def test_in_a_pass_every_client_participates_once(n_clients, share, n_rounds):
     """By counting; cohorts differ by one at most, and what follows a pass is another order."""
     sampling = shuffled(share, seed=3)
@@ -337,8 +339,8 @@ def test_what_a_sampling_of_ones_own_draws_is_checked(key, federation, averaging
 @pytest.mark.parametrize(
     ("ids_in_round", "message"),
     [
-        (lambda round: jnp.array([0, 8]) + round, "client 9 of 9; give ids from 0 to 8"),
         (lambda round: jnp.array([0, 2]) + jnp.array([2, 0]) * jnp.where(round > 1, 1, 0), "client 2 twice"),
+        *slow_rows((lambda round: jnp.array([0, 8]) + round, "client 9 of 9; give ids from 0 to 8")),
     ],
 )
 def test_draws_in_later_rounds_are_checked_too(key, federation, averaging, run, ids_in_round, message):

@@ -221,14 +221,14 @@ def mixed(rate):
             "program.rest",
         ),
         ({"work": shrunk(1.0)}, {"work": shrunk(0.5)}, "program"),
-        ({"work": Work(1, 8, optimizer=partial(shrunk(1.0).optimizer))}, {"work": shrunk(1.0)}, "work.optimizer"),
         ({}, {"work": pulled(0.1)}, "work.terms"),
-        ({"work": pulled(0.1)}, {"work": pulled(0.2)}, "program"),
-        ({"work": Work(1, 8, terms=(proximal_to_start,))}, {}, "work.terms"),
         ({"model": net(1.0, 1.0)}, {"model": net(1.0, 2.0)}, "program.rest"),
         ({"sampling": silent(0)}, {"sampling": silent(1)}, "program"),
         ({"sampling": silent(0)}, {"sampling": silent(0)._replace(timing=Timing(9 * (1.0,)))}, "sampling.timing"),
         *slow_rows(  # other tests, or the cases above, say the same of quick ones
+            ({"work": pulled(0.1)}, {"work": pulled(0.2)}, "program"),
+            ({"work": Work(1, 8, optimizer=partial(shrunk(1.0).optimizer))}, {"work": shrunk(1.0)}, "work.optimizer"),
+            ({"work": Work(1, 8, terms=(proximal_to_start,))}, {}, "work.terms"),
             ({"loss": weighted(jnp.ones(4))}, {"loss": weighted(jnp.arange(4.0))}, "program.rest"),
             ({"model": net(1.0)}, {"model": net(2.0)}, "program"),
             ({"sampling": wait_for_all(silent(0), CLOCK)}, {"sampling": wait_for_all(silent(1), CLOCK)}, "program"),
@@ -298,7 +298,7 @@ def edited(**values):
     return module
 
 
-@pytest.mark.parametrize("part", ["method", "dataclass", "round", "apply", "draw", *slow("brick")])
+@pytest.mark.parametrize("part", ["method", "dataclass", "round", *slow("apply", "draw", "brick")])
 def test_a_users_code_that_was_edited_is_another_run(key, federation, part):
     model = logistic_regression((4, 4, 1), 4)
 
@@ -325,7 +325,11 @@ def test_runs_that_are_described_in_full_are_not_traced(model):
     assert not tells_all(fedavg(own_loss, work), uniform().of(9))
 
 
-@pytest.mark.parametrize("name", SMALL)
+DEEP = "celeba_cnn", "fedbabu_cnn", "resnet18", "vgg16"
+"""Networks of many layers, each of which is traced."""
+
+
+@pytest.mark.parametrize("name", [*sorted(SMALL.keys() - set(DEEP)), *slow(*DEEP)])
 def test_our_networks_are_described_in_full(name):
     shape, sizes = SMALL[name]
     network = fljax.MODELS[name](input_shape=shape, n_classes=4, **sizes)

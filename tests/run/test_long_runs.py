@@ -31,6 +31,7 @@ def bytes_held(array):
     return array.nbytes
 
 
+@pytest.mark.slow
 def test_the_rounds_of_a_chunk_hold_no_more_than_themselves(averaging, federation, key):
     """A view of one round of a chunk would hold what the program has room for, 64 rounds."""
     progress = Recorder()

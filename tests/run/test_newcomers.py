@@ -46,6 +46,7 @@ def test_the_one_model_of_all_is_tested_as_it_is(key, averaging, parts):
     chex.assert_trees_all_close(evaluate_new_clients(averaging, hyper, state, new, key), expected, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make", [*slow(standalone), lambda m, w: fedper(m, w, n_personal=2)], ids=["standalone", "fedper"]
 )

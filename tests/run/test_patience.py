@@ -14,6 +14,7 @@ from fljax.metrics.best_round import at_best_validation, best_round
 from fljax.report.summary import Outcome, final_table
 from fljax.run.patience import Patience, ends_after
 from fljax.run.sweep.search import on_validation
+from tests.slow import slow
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -75,7 +76,7 @@ def whole_run(small_federation):
     return run.state, run.metrics
 
 
-@pytest.mark.parametrize("seconds", [0.0, 5.0])
+@pytest.mark.parametrize("seconds", [5.0, *slow(0.0)])
 def test_a_run_that_ends_early_is_the_beginning_of_the_whole_one(small_federation, full_run, tmp_path, seconds):
     n_expected = where_it_ends(full_run[1]["val_accuracy_macro"], PATIENCE, 1)
     assert PATIENCE < n_expected < 30

@@ -229,6 +229,7 @@ def test_noise_of_nothing_is_the_method_itself_and_epsilon_stands_beside_accurac
     np.testing.assert_array_equal(run.metrics["epsilon"], noisy["epsilon"])
 
 
+@pytest.mark.slow
 def test_private_gradients_train(federation):
     method, model = fljax.compose("fedavg+dp_sgd"), fljax.MODELS["logistic_regression"]((4, 4, 1), 4)
     hyper = method.Hyper(lr=0.2, example_noise=0.05, example_clip=2.0)

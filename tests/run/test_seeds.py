@@ -100,6 +100,7 @@ def test_each_run_goes_on_from_where_it_stands(federations, single_runs, tmp_pat
     assert len((folders[1] / "metrics.jsonl").read_text().splitlines()) == ROUNDS
 
 
+@pytest.mark.slow
 def test_a_run_beside_a_finished_one_ends_with_its_own_state(federations, tmp_path):
     """It reaches the round at which the other stood from the beginning. Of the two only one has a bar."""
     starts = []

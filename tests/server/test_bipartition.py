@@ -11,7 +11,7 @@ from sklearn.cluster import AgglomerativeClustering
 
 from fljax.server.bipartition import best_bipartition, bipartition, split
 from fljax.server.labels import canonical
-from tests.slow import slow_rows
+from tests.slow import slow, slow_rows
 
 
 def cosines(rng, cases, n, d=3):
@@ -44,7 +44,7 @@ N, CASES = 7, 200
 """Of most tests, which share their programs."""
 
 
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("tied", [True, *slow(False)])
 @pytest.mark.parametrize(("n", "cases"), [(N, CASES), *slow_rows((2, 50), (5, 300))])
 def test_single_linkage_finds_the_optimum(n, cases, tied):
     similarity = cosines(np.random.default_rng(n), cases, n)

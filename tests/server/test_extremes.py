@@ -194,7 +194,7 @@ def test_davies_bouldin_of_as_many_points_as_the_type_does_not_count(dtype):
     np.testing.assert_allclose(score, davies_bouldin_score(x.astype(float), label), rtol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [jnp.int32, jnp.uint8, jnp.bfloat16])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, *slow(jnp.int32, jnp.uint8)])
 def test_a_geometric_median_of_narrow_types_is_that_of_float32(dtype):
     x = np.random.default_rng(7).integers(0, 20, (9, 3)).astype(np.float32)
     x[4] = 250
@@ -336,6 +336,7 @@ OP_BY_OP = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["dbscan", *slow("trimmed", "silhouette", "median", "cluster_median", "robust_kmeans", "linkage", "spectral")],

@@ -54,6 +54,7 @@ def partitions(n, k):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [*slow(2), 9])  # fewer and more dimensions than points: the two ways to compute
 @pytest.mark.parametrize(("n", "k"), [(6, 3), *slow_rows((1, 1), (2, 2), (5, 2))])
 def test_reaches_the_optimum_of_nearly_all_problems(n, k, d):
@@ -176,6 +177,7 @@ def test_masked_points_never_matter(d):
             )  # well separated: both are optimal
 
 
+@pytest.mark.slow
 def test_models_cluster_as_their_flat_parameters():
     x = blobs(1, 12, 50, 3)[0]
     stacked = {"a": {"w": x[:, :48].reshape(12, 6, 8)}, "b": {"w": x[:, 48:]}, "batch_stats": {"a": {"m": x[:, :1]}}}
