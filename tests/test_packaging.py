@@ -22,9 +22,12 @@ ROOT = Path(fljax.__file__).parents[1]
 IMPORTS = """
 import sys
 
+refused = []
+
 class Refuse:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in ("tensorflow_datasets", "tensorflow", "array_record", "matplotlib", "pandas"):
+            refused.append(name)
             raise ImportError(name)
 
 sys.meta_path.insert(0, Refuse())
@@ -40,6 +43,7 @@ for name in sys.argv[1:]:
     eval(name)
 import fljax.server, fljax.client, fljax.rounds, fljax.algorithms, fljax.models, fljax.data.datasets
 import fljax.run.simulate, fljax.run.train, fljax.results.load, fljax.data.own.files
+assert not {"tensorflow_datasets", "tensorflow"} & {*refused}, refused  # not even where it could do without
 print(fljax.__version__)
 """
 

@@ -51,6 +51,7 @@ PREFIX = "--xla_cpu_collective_call"
 SECOND = f"{PREFIX}_warn_stuck_timeout_seconds=1 {PREFIX}_terminate_timeout_seconds=1"
 
 
+@pytest.mark.slow
 def test_a_device_that_is_late_is_waited_for_as_the_user_says():
     process = sum_of_two(6, SECOND)
     assert process.returncode < 0

@@ -349,6 +349,7 @@ print(kept is not None, [round(float(value), 4) for value in program(x)])
 """
 
 
+@pytest.mark.slow
 def test_a_kept_program_calls_lapack_in_a_process_that_has_lowered_no_such_call(tmp_path):
     """Without the functions that JAX looks up on lowering it would end the process."""
     for is_kept in (False, True):
