@@ -36,6 +36,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("fljax")
+    if name.startswith("__"):  # tools ask for them, often: nobody has mistyped a name
+        raise AttributeError(f"module 'fljax' has no attribute {name!r}")
     if name in _methods():
         from fljax.algorithms import ALGORITHMS
 
