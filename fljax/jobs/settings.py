@@ -152,8 +152,8 @@ def full_names(name: str, schema: Schema) -> list[str]:
     """
     if not name:
         raise ValueError("a setting has no name; write settings as --name value, see --help")
-    section, _, field = name.rpartition(".")
-    if field in schema.get(section, ()):
+    section, dot, field = name.rpartition(".")
+    if field in schema.get(section, ()) and (section or not dot):
         return [name]
     matches = [path(section, name) for section, parameters in schema.items() if section and name in parameters]
     if len(matches) > 1 and any(full.partition(".")[0] in PARTS for full in matches):

@@ -106,6 +106,7 @@ def test_what_another_setting_overrides_is_read_too(words):
     [
         ("round", "no setting --round; the nearest is --rounds"),
         ("model.hiden", "no setting --model.hiden; the nearest is --model.hidden"),
+        (".rounds", "no setting --.rounds; the nearest is --rounds"),
         ("n_client", "no setting --n-client; the nearest is --n-clients"),
         ("", "a setting has no name; write settings as --name value, see --help"),
         ("alpha", "--alpha is the name of several settings; write --partition.alpha or --ifca.alpha"),
