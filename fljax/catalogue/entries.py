@@ -183,12 +183,6 @@ def _catalogue(path: Path) -> dict[str, Any]:
     return catalogue if catalogue.get(_STAMP) == stamp else {_STAMP: stamp}
 
 
-def forget() -> None:
-    """Lets go of what this process knows of the catalogue: the file, in whatever folder, is read again."""
-    for function in (names, _of_fljax, _catalogue):
-        function.cache_clear()
-
-
 def _stamp() -> str:
     """A checksum of the package's source files (times and sizes) and of the Python version."""
     files = sorted(Path(fljax.__path__[0]).rglob("*.py"))

@@ -105,11 +105,8 @@ def kind_of(word: str) -> str:
     if is_file(word):
         return kind_of_file(word)
     kinds = ("brick", "attack", "drift", "clock", "sampling", "score", "model", "partition", "dataset", "algorithm")
-    name, ours = word.partition("+")[0], {name: kind for kind in kinds for name in names(kind)}
-    if name in ours:
-        return ours[name]
-    everything = {name: kind for kind in kinds for name in installed(kind)} | ours
-    return everything[nearest(name, [*everything, *KINDS], "kind or name")]
+    everything = {name: kind for of_kind in (installed, names) for kind in kinds for name in of_kind(kind)}
+    return everything[nearest(word.partition("+")[0], [*everything, *KINDS], "kind or name")]
 
 
 def _line(details: Entry) -> str:

@@ -88,10 +88,16 @@ def test_module_is_the_command():
     assert process.stdout == ""
 
 
+def forget():
+    """The catalogue, in whatever folder, is read again."""
+    for function in (entries.names, entries._of_fljax, entries._catalogue):
+        function.cache_clear()
+
+
 @pytest.fixture(scope="package")
 def full_catalogue(cache) -> str:
     """A catalogue that has everything on disk."""
-    entries.forget()  # of another folder
+    forget()  # of another folder
     for words in ("list", "list fedcps", "run --help", "plan --algorithm fedavg+krum --help"):
         assert main(words.split()) == 0
     return cache
@@ -132,7 +138,7 @@ def test_what_runs_nothing_starts_nothing(full_catalogue):
 
 def test_the_catalogue_is_read_again_when_it_is_damaged_or_old(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    entries.forget()
+    forget()
     first = entries.entry("algorithm", "fedavg")
     entries.save()
     (path,) = tmp_path.rglob("catalogue-*.json")
@@ -145,27 +151,27 @@ def test_the_catalogue_is_read_again_when_it_is_damaged_or_old(tmp_path, monkeyp
         b"00000000" + content[8:],
     ):
         path.write_bytes(damaged)
-        entries.forget()
+        forget()
         assert list(entries._catalogue(path)) == ["stamp"]
         assert entries.entry("algorithm", "fedavg") == first
     path.write_bytes(content)
-    entries.forget()
+    forget()
     assert "algorithm fedavg" in entries._catalogue(path)
     monkeypatch.setattr(entries, "_stamp", lambda: "another")
-    entries.forget()
+    forget()
     assert list(entries._catalogue(path)) == ["stamp"]
     path.parent.rename(tmp_path / "gone")
     path.parent.write_text("no folder")
     entries.entry("algorithm", "fedavg")
     entries.save()  # cannot be kept: nobody's business
-    entries.forget()
+    forget()
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedprox+adam", "fedper"])
 def test_what_is_read_from_disk_is_what_the_library_says(name, full_catalogue):
     entries.entry("algorithm", name)
     entries.save()
-    entries.forget()
+    forget()
     from fljax.algorithms import compose
 
     assert entries.entry("algorithm", name) == entries.describe("algorithm", compose(name))

@@ -361,7 +361,6 @@ def test_a_sweep_goes_on_with_more_seeds(fljax, refused):
         load_sweep("x")
 
 
-@pytest.mark.slow
 def test_a_sweep_goes_on_with_more_points_and_static_settings(fljax, refused):
     options = ("--lr", "0.1", "0.2", "--momentum", "0", "--outer.epochs", "1", "--folder", "x")
     resume = ("sweep", "--folder", "x", "--resume")

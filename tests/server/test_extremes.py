@@ -336,7 +336,6 @@ OP_BY_OP = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["dbscan", *slow("trimmed", "silhouette", "median", "cluster_median", "robust_kmeans", "linkage", "spectral")],
