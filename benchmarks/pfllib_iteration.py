@@ -43,7 +43,7 @@ class Loop:
         self.model = nn.Sequential(
             *(nn.Conv2d(1, 32, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 5), nn.ReLU(), nn.MaxPool2d(2)),
             *(nn.Flatten(), nn.Linear(1024, 512), nn.ReLU(), nn.Linear(512, pfllib.N_CLASSES)),
-        ).to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        ).to(memory_format=torch.channels_last)
         self.accuracy = 0.0
 
     @staticmethod

@@ -27,7 +27,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -71,7 +71,7 @@ def fashion_mnist() -> tuple[Examples, Examples]:
     """(some of the training images, all test images)."""
     from fljax.data.datasets import load  # here, for an accelerator's machine may have nothing that reads files
 
-    train, test = cast(tuple[Examples, Examples], load("fashion_mnist"))
+    train, test = load("fashion_mnist")
     rows = np.random.default_rng(0).permutation(len(train.y))[:N_EXAMPLES]
     return on_host(train.x[rows], train.y[rows]), test
 

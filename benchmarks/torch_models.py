@@ -24,7 +24,7 @@ def network(name: str, channels: int = 1, side: int = 28, n_classes: int = 10) -
         "vgg16": lambda: _vgg16(channels),
         "resnet18": lambda: [_ResNet18(channels)],
     }
-    return nn.Sequential(*layers[name]()).to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    return nn.Sequential(*layers[name]()).to(memory_format=torch.channels_last)
 
 
 def images(x: np.ndarray) -> torch.Tensor:

@@ -39,10 +39,11 @@ def by_kind(result: Result, few_shot_clients: np.ndarray, relative: bool = False
     lambdas, is_few_shot = np.asarray(result.metrics["lambda"]), few_shot_clients[np.asarray(result.metrics["ids"])]
     if relative:  # the first round has no tau^2 yet, and no pull
         lambdas = lambdas / np.where(lambdas.any(axis=1), lambdas.mean(axis=1), np.nan)[:, None]
-    return tuple(
+    few_shot, others = (
         np.array([np.median(v[k]) if k.any() else np.nan for v, k in zip(lambdas, mask, strict=True)])
         for mask in (is_few_shot, ~is_few_shot)
-    )  # pyright: ignore[reportReturnType]
+    )
+    return few_shot, others
 
 
 def thirds(curve: np.ndarray) -> tuple[float, float]:

@@ -158,7 +158,7 @@ def cps(
     model: Model, scale: Scale, n_clusters: int = K, epochs: int | None = None, **options: Any
 ) -> tuple[Algorithm, FedCPSHyper]:
     """FedCPS; clients are tested with what they train in one more round of everyone, where nothing else is said."""
-    choices = {"identity_examples": COMPARED, "deployed": "fresh"} | options
+    choices: dict[str, Any] = {"identity_examples": COMPARED, "deployed": "fresh"} | options
     return fedcps(model, effort(scale, epochs), n_clusters, **choices), FedCPSHyper(lr=LR, max_norm=10.0)
 
 

@@ -106,7 +106,7 @@ def systems(scale: Scale, model: Model, local_work: Work, lr: float) -> Methods:
         "FedProx": (fedprox(model, local_work), fljax.fedprox.Hyper(lr=lr)),
     }
     centers = {f"FeSEM({k})": centered(model, local_work, lr, k) for k in SIZES}
-    return methods | centers | {"FeSEM-MA(4)": (fesem_ma(model, local_work, 4), fljax.fesem.Hyper(lr=lr))}
+    return {**methods, **centers, "FeSEM-MA(4)": (fesem_ma(model, local_work, 4), fljax.fesem.Hyper(lr=lr))}
 
 
 def centered(model: Model, local_work: Work, lr: float, k: int) -> tuple[Algorithm, Any]:

@@ -150,7 +150,7 @@ def permuted(drawn: Federation, seed: int) -> Federation:
         pool = as_arrays(on_host(np.concatenate([x] * N_GROUPS), y))
         return data._replace(pool=pool, index=jnp.asarray(shifted))
 
-    splits = {name: renamed(getattr(drawn, name)) for name in ("train", "val", "test")}
+    splits: dict[str, Any] = {name: renamed(getattr(drawn, name)) for name in ("train", "val", "test")}
     return drawn._replace(**splits, group=jnp.asarray(group, jnp.int32))
 
 
@@ -164,7 +164,8 @@ def method_and_hyper(entry: Entry, value: float) -> tuple[Any, Any]:
 def federations(setting: str, n_seeds: int, scale: Scale) -> tuple[Federation, list[Federation]]:
     """The one that numbers are chosen on, tested on its validation data, and those of the table, all of one shape."""
     drawn = [federation(setting, seed, scale) for seed in (TUNING_SEED, *range(n_seeds))]
-    on_val, *of_table = same_shapes([drawn[0]._replace(test=drawn[0].val), *drawn[1:]])
+    for_tuning: dict[str, Any] = {"test": drawn[0].val}
+    on_val, *of_table = same_shapes([drawn[0]._replace(**for_tuning), *drawn[1:]])
     return on_val, of_table
 
 

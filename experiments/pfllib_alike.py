@@ -36,7 +36,7 @@ def in_order(data: Any, batch_size: int, drop_last: bool = False, *, may_drop: b
 
     Unless it ``may_drop`` the last batch, as PFLlib wants it to, it keeps all.
     """
-    from torch.utils.data import DataLoader  # pyright: ignore[reportMissingImports]
+    from torch.utils.data import DataLoader
 
     return DataLoader(data, len(data) if isinstance(data, Tests) else batch_size, drop_last=may_drop and drop_last)
 
@@ -67,8 +67,8 @@ def squared_distance(server: Any, state: State) -> None:
 
 def own_counts(server: Any, state: State) -> None:
     """FedLC's margins are of all clients' counts together, and of examples in whole batches."""
-    import torch  # pyright: ignore[reportMissingImports]
-    from flcore.clients import clientbase  # pyright: ignore[reportMissingImports]
+    import torch
+    from flcore.clients import clientbase  # pyrefly: ignore[missing-import]
 
     for client in server.clients:
         labels = torch.stack([y for _, y in clientbase.read_client_data(client.dataset, client.id, is_train=True)])
@@ -102,7 +102,7 @@ def distance_of_each(server: Any, state: State) -> None:
 @contextlib.contextmanager
 def without_gumbel() -> Iterator[None]:
     """Inside it neither side's gates draw noise."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     def expectation(scores: Any, dim: int, tau: float, hard: bool) -> Any:
         return torch.softmax(scores / tau, dim)
@@ -181,7 +181,7 @@ def absent_as_they_are(server: Any, state: State) -> None:
 def models_of_those_that_came(server: Any, state: State) -> None:
     """FedFomo's clients are sent models of the absent too; 1e-5 is added to its distances; and it has a loader of its
     own."""
-    from flcore.clients import clientbase, clientfomo  # pyright: ignore[reportMissingImports]
+    from flcore.clients import clientbase, clientfomo  # pyrefly: ignore[missing-import]
 
     clientfomo.DataLoader = clientbase.DataLoader
     patched("flcore.clients.clientfomo", norm=lambda difference: difference.norm().clamp(min=2e-5) - 1e-5)
@@ -240,7 +240,7 @@ def inherited_models(server: Any, state: State) -> None:
 def low_rank_updates(server: Any, state: State) -> None:
     """FedKD's clients send their mentees by the largest singular values, and the server the mean of these, not of their
     updates; its matrix between features starts at random; and its share of the energy rises over all rounds."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     server.T_end = server.T_start + (server.T_end - server.T_start) * server.global_rounds / KD_RISE
     for client in server.clients:
@@ -298,7 +298,7 @@ def prototypes_of_trained(server: Any, state: State) -> None:
 
 def same_consensus(server: Any, state: State) -> None:
     """FedDBE's consensus is of running means."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     for client in server.clients:
         client.global_mean = torch.tensor(np.array(shared_part(state.server)["consensus"]))
@@ -356,7 +356,7 @@ def mean_of_models(server: Any, state: State) -> None:
     """FedCross's similarity is a sum of cosines over growing parts of the models; its clients are tested with what they
     trained last; it has as many models as a round has participants; and the number of its last participant stands for
     the round's."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     server.w_locals_num = len(server.clients)
     server.w_locals = [copy.deepcopy(server.global_model) for _ in server.clients]
@@ -388,7 +388,7 @@ def dispatched_in_order() -> Iterator[None]:
 def own_columns(server: Any, state: State) -> None:
     """FedGC's heads start from PyTorch's draws, here from the columns of ours; and its tests have no outputs for the
     classes that a client lacks, which here come last."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     kernels = np.asarray(state.server["heads"]["fc2"]["kernel"])
     for client, head_of_server in zip(server.clients, server.client_heads, strict=True):
@@ -417,8 +417,8 @@ def own_classes_held() -> Iterator[None]:
 
 def head_of_its_own(server: Any, state: State) -> None:
     """FedGH's server trains the first client's head, which that client trains too; and its batches are shuffled."""
-    import torch  # pyright: ignore[reportMissingImports]
-    from flcore.servers import servergh  # pyright: ignore[reportMissingImports]
+    import torch
+    from flcore.servers import servergh  # pyrefly: ignore[missing-import]
 
     servergh.DataLoader = in_order
     server.batch_size, server.head = SERVER_BATCH, copy.deepcopy(server.head)
@@ -457,4 +457,4 @@ def patched(module: str, **functions: Any) -> None:
     """Puts functions in the place of PyTorch's in one module of PFLlib."""
     stand_in = ModuleType("torch")
     stand_in.__dict__.update(sys.modules["torch"].__dict__ | functions)
-    sys.modules[module].torch = stand_in  # pyright: ignore[reportAttributeAccessIssue]
+    sys.modules[module].torch = stand_in  # pyrefly: ignore[missing-attribute]

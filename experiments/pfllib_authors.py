@@ -46,8 +46,8 @@ class EnoughError(Exception):
 
 def feddbe(arguments: Arguments) -> Any:
     """The server of github.com/TsingZ0/DBE, at 193f435."""
-    from flcore.servers.serverDBE import FedDBE  # pyright: ignore[reportMissingImports]
-    from flcore.trainmodel.models import BaseHeadSplit  # pyright: ignore[reportMissingImports]
+    from flcore.servers.serverDBE import FedDBE  # pyrefly: ignore[missing-import]
+    from flcore.trainmodel.models import BaseHeadSplit  # pyrefly: ignore[missing-import]
 
     arguments.kl_weight, arguments.momentum = KAPPA, RATE
     arguments.model = parted(arguments.model, BaseHeadSplit)
@@ -56,8 +56,8 @@ def feddbe(arguments: Arguments) -> Any:
 
 def gpfl(arguments: Arguments) -> Any:
     """The server of github.com/TsingZ0/GPFL."""
-    from flcore.servers.servergp import GPFL  # pyright: ignore[reportMissingImports]
-    from flcore.trainmodel.models import LocalModel  # pyright: ignore[reportMissingImports]
+    from flcore.servers.servergp import GPFL  # pyrefly: ignore[missing-import]
+    from flcore.trainmodel.models import LocalModel  # pyrefly: ignore[missing-import]
 
     arguments.lamda, arguments.mu = LAM, MU
     arguments.model = parted(arguments.model, LocalModel)
@@ -66,7 +66,7 @@ def gpfl(arguments: Arguments) -> Any:
 
 def parted(network: Any, join: Callable[[Any, Any], Any]) -> Any:
     """A network as its body and its head, as main.py parts it."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     head = copy.deepcopy(network.fc)
     network.fc = torch.nn.Identity()
@@ -75,7 +75,7 @@ def parted(network: Any, join: Callable[[Any, Any], Any]) -> Any:
 
 def examples_of(checkout: Path, files: str | None, setting: str) -> Callable[..., list[Any]]:
     """The checkout's ``read_client_data(dataset, client, is_train)``, from its files or from `pfllib.federation`."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     clients = None if files else pfllib.federation(setting)
 
@@ -119,9 +119,9 @@ def main() -> None:
     (method, make), read = methods_found[0], examples_of(checkout, options.files, options.setting)
     sys.path.insert(0, str(checkout / "system"))
     sys.modules.setdefault("h5py", ModuleType("h5py"))  # the server would save results with it
-    import torch  # pyright: ignore[reportMissingImports]
-    from flcore.trainmodel.models import FedAvgCNN  # pyright: ignore[reportMissingImports]
-    from utils import data_utils  # pyright: ignore[reportMissingImports]
+    import torch
+    from flcore.trainmodel.models import FedAvgCNN  # pyrefly: ignore[missing-import]
+    from utils import data_utils  # pyrefly: ignore[missing-import]
 
     data_utils.read_client_data = read
     torch.set_num_threads(1)

@@ -90,8 +90,8 @@ def theirs(
     case: Case, first_state: State, first: Mapping[str, Any], federation: Federation, setting: Setting = PLAIN
 ) -> list[Outputs]:
     """PFLlib's outputs after 0, 1, ... rounds: it tests at the beginning of each."""
-    import torch  # pyright: ignore[reportMissingImports]
-    from flcore.clients import clientbase  # pyright: ignore[reportMissingImports]
+    import torch
+    from flcore.clients import clientbase  # pyrefly: ignore[missing-import]
 
     def read(dataset: str, client: int, is_train: bool = True, few_shot: int = 0) -> list[Any]:
         x, y = examples(federation, client, is_train)
@@ -101,8 +101,8 @@ def theirs(
     module = importlib.import_module(f"flcore.servers.{file}")
     for loaded_module in list(sys.modules.values()):
         if loaded_module.__name__.startswith(("flcore", "utils")) and hasattr(loaded_module, "read_client_data"):
-            loaded_module.read_client_data = read  # pyright: ignore[reportAttributeAccessIssue]
-    from flcore.trainmodel.models import BaseHeadSplit  # pyright: ignore[reportMissingImports]
+            loaded_module.read_client_data = read  # pyrefly: ignore[missing-attribute]
+    from flcore.trainmodel.models import BaseHeadSplit  # pyrefly: ignore[missing-import]
 
     network = load_network(torch_network()(), first)
     defaults = {

@@ -139,9 +139,12 @@ def same_shapes(federations: Sequence[Federation]) -> list[Federation]:
         for split in ("train", "val", "test")
         if all(getattr(federation, split) is not None for federation in federations)
     }
-    return [
-        f._replace(**{split: widened(getattr(f, split), width) for split, width in widest.items()}) for f in federations
-    ]
+
+    def in_one_shape(federation: Federation) -> Federation:
+        splits: dict[str, Any] = {split: widened(getattr(federation, split), width) for split, width in widest.items()}
+        return federation._replace(**splits)
+
+    return [in_one_shape(federation) for federation in federations]
 
 
 def random_examples(examples: Any, n: int, seed: int = 0, skip: int = 0) -> Examples:

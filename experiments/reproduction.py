@@ -165,7 +165,7 @@ def summary(rows: Iterable[Row], depth: int = 2) -> str:
     for row in rows:
         counts.setdefault(row.cell[:depth], Counter())[row.state] += 1
     total, names = sum(counts.values(), Counter()), ("paper", "table")[:depth]
-    lines = [" | ".join(("| " + names[0], *names[1:], *STATES, "rows |"))]
+    lines: list[str] = [" | ".join(("| " + names[0], *names[1:], *STATES, "rows |"))]
     lines.append("|".join(("", *["---"] * depth, *["--:"] * (len(STATES) + 1), "")))
     for cell, row_counts in [*counts.items(), (("all", "")[:depth], total)]:
         numbers = [str(row_counts[letter] or "") for letter in STATES]

@@ -80,7 +80,7 @@ def small_network() -> Model:
 
 def torch_network() -> Any:
     """The class of `small_network` in PyTorch, with layers ``fc1`` and ``fc``."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     class Network(torch.nn.Module):
         def __init__(self) -> None:
@@ -150,7 +150,7 @@ def lines(
 
 def load(layer: Any, **parameters: Any) -> None:
     """Puts our parameters into a layer of PyTorch."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     with torch.no_grad():
         for name, value in parameters.items():
@@ -164,7 +164,7 @@ def load_dense(layer: Any, parameters: Mapping[str, Any]) -> None:
 
 def torch_outputs(models: Sequence[Any], federation: Federation) -> Outputs:
     """What each client's model says of its test examples."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     with torch.no_grad():
         return np.stack([model(torch.tensor(x)).numpy() for model, x in zip(models, tests(federation), strict=True)])

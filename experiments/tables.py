@@ -35,7 +35,7 @@ def table(results: Sequence[Result], columns: Mapping[str, Callable[[Result], fl
     rows = []
     for setting, method in cells:
         runs = [result for result in results if (result.setting, result.method) == (setting, method)]
-        rows.append({"setting": setting, "method": method} | {n: spread(map(f, runs)) for n, f in columns.items()})
+        rows.append({"setting": setting, "method": method, **{n: spread(map(f, runs)) for n, f in columns.items()}})
     return rows
 
 

@@ -66,7 +66,7 @@ def checked_kinds(function: F) -> F:
         check_choices(function, given)
         return function(*args, **kwargs)
 
-    return call  # pyright: ignore[reportReturnType]
+    return call  # pyrefly: ignore[bad-return]
 
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -175,7 +175,7 @@ def replace(hyper: T, **numbers: Any) -> T:
     if not dataclasses.is_dataclass(hyper):
         raise _no_hyper_error(hyper)
     _check_names(type(hyper), numbers)
-    return dataclasses.replace(hyper, **numbers)  # pyright: ignore[reportArgumentType]
+    return dataclasses.replace(hyper, **numbers)  # pyrefly: ignore[bad-specialization]
 
 
 @cache

@@ -51,7 +51,7 @@ def main() -> None:
     clients, test = data(workload)
     # It flattens parameters with `view`, which channels_last does not allow.
     network = torch_network(workload, first_models(workload)[0])
-    network.to(memory_format=torch.contiguous_format)  # pyright: ignore[reportCallIssue]
+    network.to(memory_format=torch.contiguous_format)
     handler = SyncServerHandler(network, task.n_rounds, workload.cohort / workload.n_clients)
     trainer = FedAvgSerialClientTrainer(network, workload.n_clients, cuda=False)
     trainer.setup_dataset(Clients(clients))

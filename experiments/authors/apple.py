@@ -28,7 +28,7 @@ ROUNDS, EPOCHS, LR, P_LR, MU, FADES, N_CLIENTS = 3, 3, 0.3, 0.05, 0.4, 4, 4
 
 def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outputs]:
     """Runs `train_one_round`, and gives every client the cores that the next round begins with."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     with modules_of(clone, "syft", "torchvision", "torchvision.datasets") as module:
         training, models = module("train_APPLE"), module("utils.models")
@@ -68,7 +68,7 @@ ARGUMENTS = {
 
 def networks(models: Any) -> tuple[Any, Any]:
     """Classes of a core and of a client's mixture: theirs, with two dense layers in place of all theirs."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     class Core(torch_network()):
         def __init__(self, **_: Any) -> None:

@@ -18,7 +18,7 @@ NOTEBOOK = "clustered_federated_learning.ipynb"
 
 def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outputs]:
     """Runs the notebook's cell of rounds; it splits whatever has more than two members from the second round on."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
     from sklearn.cluster import AgglomerativeClustering
 
     def made(i: int) -> Any:

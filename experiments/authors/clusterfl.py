@@ -157,7 +157,7 @@ def data_of(federation: Federation) -> Namespace:
 
 def indicator(models: np.ndarray) -> np.ndarray:
     """(clients, K) F of k-means' clusters: 1 over the root of their size for members."""
-    label = KMeans(K, n_init=20, random_state=0).fit_predict(models)  # pyright: ignore[reportArgumentType]
+    label = KMeans(K, n_init=20, random_state=0).fit_predict(models)
     member = (label[:, None] == np.arange(K)).astype(float)
     return member / np.sqrt(member.sum(0))
 

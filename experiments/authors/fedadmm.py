@@ -31,7 +31,7 @@ def theirs(
     changes: Mapping[str, str], eta: float, clone: Path, first_state: State, federation: Federation
 ) -> list[Outputs]:
     """Runs the rounds of the script, which tests the server's model after each of them."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     outputs: list[Outputs] = []
 

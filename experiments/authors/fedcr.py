@@ -85,7 +85,7 @@ def outcomes(run: Run, clone: Path, first_state: State, federation: Federation, 
 @contextlib.contextmanager
 def repository(clone: Path) -> Iterator[Callable[[str], ModuleType]]:
     """Its modules, which clip gradients by the norm itself; Python's checks of certificates stay what they are."""
-    from torch.nn import utils  # pyright: ignore[reportMissingImports]
+    from torch.nn import utils
 
     def clip(parameters: Iterable[Any], max_norm: float) -> None:
         # PyTorch adds up 1.9 million squares in float32, and 1e-6 to the norm
@@ -163,7 +163,7 @@ def their_dense(module: Callable[[str], ModuleType], args: Any) -> Any:
 
 def their_gaussian(module: Callable[[str], ModuleType], args: Any, file: str, name: str) -> Any:
     """Their network with a Gaussian, which draws our noise; FedSR's has each example's length of z."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     networks, stand_in = module(f"models.{file}"), ModuleType("torch")
     stand_in.__dict__.update(vars(torch) | {"norm": lambda z: z.norm(dim=-1).sum(dim=-1).mean()})

@@ -90,7 +90,7 @@ def with_losses(soft: ModuleType) -> Any:
 
 def less_loss(self: Any, model: Any, data: list[Any], *_: Any) -> tuple[float, int, float]:
     """In the place of how many examples are right: less the sum of losses; and how many there are."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     with torch.no_grad():
         loss = sum(float(torch.nn.functional.cross_entropy(model(x), y, reduction="sum")) for x, y in data)
@@ -99,7 +99,7 @@ def less_loss(self: Any, model: Any, data: list[Any], *_: Any) -> tuple[float, i
 
 def batches(federation: Federation, client: int, time: int) -> list[list[Any]]:
     """A client's batches of each time step so far: one of the present, none of the past."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     x, y = examples(drift.at(federation, time * EVERY), client, is_train=True)
     return [[] for _ in range(time)] + [[(torch.tensor(x), torch.tensor(y).long())]]

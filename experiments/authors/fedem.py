@@ -19,7 +19,7 @@ ROUNDS, EPOCHS, LR, M = 4, 3, 0.5, 3
 
 def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outputs]:
     """Runs `CentralizedAggregator` with `MixtureClient`s; outputs are what their tests score."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     def ensemble() -> Any:
         networks = [load_network(torch_network()(), tree.take(shared_part(first_state.server), m)) for m in range(M)]
@@ -49,7 +49,7 @@ class Whole:
     """A loader of one batch, which is all examples (x, y) with their places, of a data set with ``targets``."""
 
     def __init__(self, x: np.ndarray, y: np.ndarray) -> None:
-        import torch  # pyright: ignore[reportMissingImports]
+        import torch
 
         self.dataset = torch.utils.data.TensorDataset(torch.tensor(x), torch.tensor(y).long(), torch.arange(len(y)))
         self.dataset.targets = y.tolist()

@@ -95,7 +95,7 @@ def unlogged() -> Iterator[None]:
 
 def loaders(federation: Federation, client: int) -> tuple[Any, Any]:
     """All training examples of a client as one batch, and nothing to test on."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     x, y = examples(federation, client, is_train=True)
     return [(torch.tensor(x), torch.tensor(y))], []
@@ -115,7 +115,7 @@ def shuffled(theta: Params, rng: np.random.Generator) -> Params:
 
 def network_of(theta: Params) -> Any:
     """The same network in PyTorch."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     sizes = (N_INPUTS, *WIDTHS, N_CLASSES)
     layers = [torch.nn.Linear(*size_pair) for size_pair in pairwise(sizes)]

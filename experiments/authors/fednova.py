@@ -19,7 +19,7 @@ ROUNDS, EPOCHS, BATCH, LR, MOMENTUM, N_CLIENTS = 3, 2, 6, 0.05, 0.9, 6
 
 def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outputs]:
     """Every client in a thread of its own: steps of `FedNova`, then its `average`."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     data = [examples(federation, i, is_train=True) for i in range(N_CLIENTS)]
     n_examples, outputs, summed = sum(len(y) for _, y in data), [], Sum(N_CLIENTS)
@@ -67,7 +67,7 @@ class Sum:
 
 def batches(x: np.ndarray, y: np.ndarray) -> Iterator[tuple[Any, Any]]:
     """Of all epochs; a client with fewer examples takes fewer steps."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     for _ in range(EPOCHS):
         for i in range(0, len(y), BATCH):

@@ -26,7 +26,7 @@ STUBS = (
 
 def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outputs]:
     """Runs `run_experiment` of the script on given clients, in a folder for the files that it writes."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     def ensemble(*_: Any, **__: Any) -> Any:
         networks = [load_network(torch_network()(), tree.take(first_state.server.learners, k)) for k in range(K)]

@@ -55,7 +55,7 @@ def server_of(servers: ModuleType, first_state: State, federation: Federation) -
 
 def members_of(module: Callable[[str], ModuleType], federation: Federation) -> list[Any]:
     """Their clients on given examples, with importances that sum to 1, and plain steps on all examples."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     class SumsToOne(module("clients").Client):
         def estimate_importance_weights(self, _: str) -> None:

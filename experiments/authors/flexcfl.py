@@ -48,7 +48,7 @@ class KerasLike:
 
     def set_weights(self, weights: list[np.ndarray]) -> None:
         """Puts them in."""
-        import torch  # pyright: ignore[reportMissingImports]
+        import torch
 
         with torch.no_grad():
             for parameter, weight in zip(self.network.parameters(), weights, strict=True):
@@ -56,7 +56,7 @@ class KerasLike:
 
     def train_on_batch(self, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
         """A step of SGD; nobody reads loss and accuracy."""
-        import torch  # pyright: ignore[reportMissingImports]
+        import torch
 
         loss = torch.nn.functional.cross_entropy(self.network(torch.tensor(x)), torch.tensor(y).long())
         gradients = torch.autograd.grad(loss, list(self.network.parameters()))
@@ -82,7 +82,7 @@ def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outp
     with modules_of(clone, "tensorflow", "termcolor") as module, mock.patch.object(np, "float", float, create=True):
         trainer = module("flearn.trainer.fedgroup")
         given_clients(module("flearn.trainer.groupbase"), federation)
-        trainer.KMeans = partial(KMeans, n_init=20)  # pyright: ignore[reportArgumentType]
+        trainer.KMeans = partial(KMeans, n_init=20)
 
         class Recording(trainer.FedGroup):
             def group_cold_start(self, **more: Any) -> None:

@@ -35,7 +35,7 @@ def theirs(
     script: str, changes: Mapping[str, str], clone: Path, first_state: State, federation: Federation
 ) -> list[Outputs]:
     """Runs a script from its clients on, with a round more, in which clients begin with what the last one gave them."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     names = names_before(script, first_state, federation)
     first_models: list[Any] = []
@@ -65,7 +65,7 @@ def theirs(
 
 def names_before(script: str, first_state: State, federation: Federation) -> dict[str, Any]:
     """What a script has before its clients: as that of PACFL, options of its own and the server's examples."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     names = pacfl.script_names(first_state, federation)
     shared = np.concatenate(tests(federation))

@@ -50,7 +50,7 @@ def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outp
 
 def step(part: Any, rate: float, classes: list[int], data: tuple[np.ndarray, np.ndarray], scaler: Any) -> Any:
     """A client's epochs, each one step on all its examples: scaler, masked logits and clipped gradients."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     width = int(np.ceil(rate * N_HIDDEN))
     first, last = torch.nn.Linear(N_INPUTS, width), torch.nn.Linear(width, N_CLASSES)

@@ -17,7 +17,7 @@ ROUNDS, STEPS, LR, K = 4, 3, 0.1, 2
 
 def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outputs]:
     """Runs the rounds of `TrainMNISTCluster` on given clients."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     n_clients, outputs = federation.train.n_clients, []
     with (

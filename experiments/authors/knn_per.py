@@ -18,7 +18,7 @@ ROUNDS, EPOCHS, LR, LAM, SCALE, NEIGHBOURS = 4, 3, 0.5, 0.6, 0.1, 5
 
 def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outputs]:
     """Runs FedAvg by `CentralizedAggregator`, and after a round `KNNPerClient`s of its model."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     def learner() -> Any:
         network = load_network(with_features()(), shared_part(first_state.server))
@@ -50,7 +50,7 @@ def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outp
 
 def with_features() -> Any:
     """The class of networks whose features are found where the authors' code looks for those of MobileNet."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     class Network(torch_network()):
         def __init__(self) -> None:

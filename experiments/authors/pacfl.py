@@ -23,7 +23,7 @@ MODULES = ("src.clustering", "src.fedavg.fedavg", "src.client.client_cluster_fl"
 
 def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outputs]:
     """Runs the part of the script from clients' directions to the last round."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     def after_a_round() -> None:
         """The script collects garbage then. Clients get their cluster's model when the next round begins."""
@@ -77,7 +77,7 @@ def rows(data: ClientData, client: int) -> np.ndarray:
 
 def loader(data: ClientData, indices: np.ndarray) -> Any:
     """One batch with these rows of the pool."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     x, y = torch.tensor(np.asarray(data.pool.x)[indices]), torch.tensor(np.asarray(data.pool.y)[indices]).long()
     return torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=len(indices))

@@ -47,9 +47,9 @@ def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outp
 
 def trainer_of(trainer: ModuleType, federation: Federation) -> Any:
     """Their trainer on given examples, whose clients all begin with the server's global model."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
-    trainer.tqdm = iter  # pyright: ignore[reportAttributeAccessIssue]
+    trainer.tqdm = iter
 
     class EachFromTheServers(trainer.RotatedMNISTTrainer):
         def __init__(self, model: Any, args: Namespace) -> None:
@@ -95,14 +95,14 @@ class Serialization:
     @staticmethod
     def serialize_model(model: Any) -> Any:
         """The vector, a copy."""
-        import torch  # pyright: ignore[reportMissingImports]
+        import torch
 
         return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
 
     @staticmethod
     def deserialize_model(model: Any, vector: Any) -> None:
         """Puts a copy of it into the model, which changes it in place."""
-        import torch  # pyright: ignore[reportMissingImports]
+        import torch
 
         torch.nn.utils.vector_to_parameters(vector.clone(), model.parameters())
 
@@ -121,7 +121,7 @@ class Holder:
 
 def stand_in_for_fedlab(module: Callable[[str], ModuleType]) -> None:
     """Puts into its empty modules what the server and the trainer use."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     def put(name: str, **parts: Any) -> None:
         vars(module(name)).update(parts)

@@ -53,7 +53,7 @@ def theirs(mixing: str, clone: Path, first_state: State, federation: Federation)
 
 def server_of(module: Callable[[str], ModuleType], mixing: str, first_state: State, federation: Federation) -> Any:
     """Their server and its clients, with our first models."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     data = [[tensors(*examples(federation, i, is_train)) for is_train in (True, False)] for i in range(N_CLIENTS)]
     servers = module("src.server")
@@ -83,7 +83,7 @@ def options(mixing: str) -> SimpleNamespace:
 
 def network() -> type:
     """Two layers of theirs, which have no biases: these are weights of an input of 1."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     def and_one(x: Any) -> Any:
         return torch.cat([x, torch.ones(len(x), 1)], dim=1)
@@ -102,14 +102,14 @@ def network() -> type:
 
 def weight_of(layer: Any) -> Any:
     """(out, in + 1) our kernel and bias as a weight of `network`."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     return torch.tensor(np.concatenate([np.asarray(layer["kernel"]), np.asarray(layer["bias"])[None]]).T)
 
 
 def tensors(x: np.ndarray, y: np.ndarray) -> Any:
     """A data set of PyTorch."""
-    import torch  # pyright: ignore[reportMissingImports]
+    import torch
 
     return torch.utils.data.TensorDataset(torch.tensor(x), torch.tensor(y).long())
 

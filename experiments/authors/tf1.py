@@ -18,7 +18,7 @@ NEEDS = ("tensorflow",)
 def tensorflow_1() -> Iterator[Any]:
     """Inside it ``import tensorflow`` gives code what TensorFlow 2 has kept of TensorFlow 1; that module."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # or it tells of its build
-    import tensorflow  # pyright: ignore[reportMissingModuleSource]
+    import tensorflow
 
     old = tensorflow.compat.v1
     old.logging.set_verbosity(old.logging.ERROR)

@@ -199,7 +199,7 @@ def _module(path: Path, changed: int) -> ModuleType:
     sys.modules[spec.name] = module
     _find_neighbours_in(str(path.parent))
     _modules.append(module)
-    _guarded(str(path), lambda: spec.loader.exec_module(module))  # pyright: ignore[reportOptionalMemberAccess]
+    _guarded(str(path), lambda: spec.loader.exec_module(module))
     return module
 
 

@@ -3,10 +3,11 @@
 import contextlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from fljax.choices import check_kind
 from fljax.client.map import check_table
@@ -83,8 +84,9 @@ def _n_kept_clients(state: State) -> int:
 
 def _with_n_clients(data: ClientData, n_clients: int) -> ClientData:
     """Shapes of ``data`` for another number of clients; a method may reject a small number."""
-    shapes = [jax.ShapeDtypeStruct((n_clients, *leaf.shape[1:]), leaf.dtype) for leaf in (data.index, data.size)]
-    return data._replace(index=shapes[0], size=shapes[1])
+    leaves = (data.index, data.size)
+    index, size = (cast(Array, jax.ShapeDtypeStruct((n_clients, *leaf.shape[1:]), leaf.dtype)) for leaf in leaves)
+    return data._replace(index=index, size=size)
 
 
 def deployed(deploy: Callable[..., ModelTable], key: Key, hyper: Any, state: State, data: ClientData) -> ModelTable:

@@ -99,12 +99,12 @@ def _status_of(arguments: Sequence[str]) -> int:
 
 
 def in_one_line(
-    message: Warning | str, category: type[Warning], file: str, number: int, line: str | None = None
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
     """A warning as it is shown: a warning of fljax is one line like an error, without its place in the code."""
-    if Path(file).is_relative_to(Path(__file__).parents[1]):
+    if Path(filename).is_relative_to(Path(__file__).parents[1]):
         return f"fljax: {message}\n"
-    return f"{file}:{number}: {category.__name__}: {message}\n"
+    return f"{filename}:{lineno}: {category.__name__}: {message}\n"
 
 
 def _user_message(error: Exception) -> str | None:

@@ -36,7 +36,7 @@ class Output:
         except BrokenPipeError:  # the reader has stopped reading
             raise
         except OSError as error:
-            self.error = error
+            self.error = error  # pyrefly: ignore[bad-assignment] - None before
             self.drop()
 
     def drop(self) -> None:

@@ -62,7 +62,7 @@ def local_optimizer(hyper: Any, work: Work, round: ArrayLike) -> optax.GradientT
             optimizer = _after_decay(decay, _widened(optax.adam(lr, eps_root=EPS_ROOT)))
         else:
             decay = 0.0 if decay is None else decay
-            adamw = optax.adamw(lr, eps_root=EPS_ROOT, weight_decay=decay)  # pyright: ignore[reportArgumentType]
+            adamw = optax.adamw(lr, eps_root=EPS_ROOT, weight_decay=decay)
             optimizer = _widened(adamw)
     elif isinstance(work.optimizer, optax.GradientTransformation):
         raise ValueError(

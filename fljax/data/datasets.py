@@ -142,7 +142,7 @@ def load(name: str, folder: str | Path | None = None) -> Splits:
     if train.x.shape[1:] != test.x.shape[1:]:
         sizes = f"{train.x.shape[1:]} and test images {test.x.shape[1:]}"
         raise ValueError(f"{path} has training images {sizes} (height, width, channels); get {name} again")
-    return train, test  # pyright: ignore[reportReturnType] - both of one kind
+    return train, test  # pyrefly: ignore[bad-return] - both of one kind
 
 
 def available() -> list[tuple[str, str]]:

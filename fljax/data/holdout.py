@@ -94,5 +94,5 @@ def clients_of(federation: Federation, ids: np.ndarray | Array) -> Federation:
 def _stages_of(stages: Stages | None, clients: Array) -> Stages | None:
     if stages is None:
         return None
-    tables: Any = stages._replace(begins=None)  # pyright: ignore[reportArgumentType]
+    tables: Any = stages._replace(begins=None)  # pyrefly: ignore[bad-argument-type]
     return jax.tree.map(lambda rows: rows[:, clients], tables)._replace(begins=stages.begins)

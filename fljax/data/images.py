@@ -43,7 +43,7 @@ def affine(x: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     centre = np.array([0, (shape[2] - 1) / 2, (shape[3] - 1) / 2])
     flat = stack.reshape(-1, *shape[2:]).astype(np.float32)
     offset = centre - full @ centre
-    out = scipy.ndimage.affine_transform(flat, full, offset, order=1)  # pyright: ignore[reportArgumentType]
+    out = scipy.ndimage.affine_transform(flat, full, offset, order=1)
     return np.moveaxis(_in_dtype_of(x, out).reshape(shape), 1, 3)
 
 

@@ -44,7 +44,7 @@ def same_shapes(federations: Sequence[Federation]) -> list[Federation]:
     result = []
     for federation, split_pools in zip(federations, pools, strict=True):
         padded = {name: _padded_pool(pool, longest[name], padded_pools) for name, pool in split_pools.items()}
-        splits = {
+        splits: dict[str, Any] = {
             name: ClientData(padded[name], _padded_index(data, _capacity(federations, name)), data.size)
             for name in ("train", "val", "test")
             if (data := getattr(federation, name)) is not None

@@ -73,7 +73,7 @@ def at_home(federation: Federation, mesh: Mesh, images: Any = None) -> Federatio
 
     moved_splits = {name: moved(getattr(federation, name)) for name in ("train", "val", "test")}
     public, group, triggered = on_all_devices((federation.public, federation.group, federation.triggered), mesh)
-    return federation._replace(**moved_splits, public=public, group=group, triggered=triggered)  # pyright: ignore[reportArgumentType]
+    return federation._replace(**moved_splits, public=public, group=group, triggered=triggered)  # pyrefly: ignore[bad-argument-type]
 
 
 def _at_home(data: ClientData, mesh: Mesh, images: Any) -> ClientData:
@@ -99,7 +99,7 @@ def _at_home(data: ClientData, mesh: Mesh, images: Any) -> ClientData:
 
     x = jax.make_array_from_callback(shape, NamedSharding(mesh, PartitionSpec(CLIENTS)), read)
     y, new_index, size = on_all_devices((y, new_index, size), mesh)
-    return ClientData(AtHome(x, y), new_index, size)  # pyright: ignore[reportArgumentType]
+    return ClientData(AtHome(x, y), new_index, size)  # pyrefly: ignore[bad-argument-type]
 
 
 def on_all_devices(value: Any, mesh: Mesh) -> Any:

@@ -131,7 +131,7 @@ def use_all_cores() -> None:
     flags = os.environ.get("XLA_FLAGS", "")
     if "terminate_timeout" not in flags and jaxlib.version.__version_info__ < (0, 13):
         os.environ["XLA_FLAGS"] = f"{flags} {_PATIENCE}".strip()  # XLA ends the process if it does not know a flag
-    if "xla_force_host_platform_device_count" in flags or jax.config.jax_num_cpu_devices > 0:
+    if "xla_force_host_platform_device_count" in flags or jax.config.jax_num_cpu_devices > 0:  # pyrefly: ignore[missing-attribute]
         return
     global _divided
     with contextlib.suppress(RuntimeError):

@@ -18,7 +18,7 @@ class Cost(NamedTuple):
     elements: float  # written by operations other than matrix products and convolutions
     flops: float  # of matrix products and convolutions
 
-    def __add__(self, other: "Cost") -> "Cost":  # pyright: ignore[reportIncompatibleMethodOverride]
+    def __add__(self, other: "Cost") -> "Cost":  # pyrefly: ignore[bad-override]
         return Cost(*(a + b for a, b in zip(self, other, strict=True)))
 
     def repeated(self, times: float) -> "Cost":

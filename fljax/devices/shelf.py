@@ -97,7 +97,7 @@ def shelf_for(text: str, *arguments: Any) -> Shelf | None:
         text: names everything that is static: equal texts promise equal programs.
         arguments: pytrees of arrays; their structure, shapes, types and shardings count, their values do not.
     """
-    folder = jax.config.jax_compilation_cache_dir
+    folder = jax.config.jax_compilation_cache_dir  # pyrefly: ignore[missing-attribute]
     if not folder or jax.process_count() > 1:
         return None
     leaves, structure = jax.tree.flatten(arguments)

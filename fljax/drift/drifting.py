@@ -51,7 +51,7 @@ def drifting(federation: Federation, drift: Drift) -> Federation:
     rows = dict.fromkeys(SPLITS) | {
         name: _rows(drift.name, data, timeline, pools, name == "test") for name, data in splits.items()
     }
-    stages = Stages(begins, **rows, group=group, there=jnp.asarray(timeline.there))  # pyright: ignore[reportArgumentType]
+    stages = Stages(begins, **rows, group=group, there=jnp.asarray(timeline.there))  # pyrefly: ignore[bad-argument-type]
     grown_splits: Any = {name: data._replace(pool=pools[id(data.pool.x)]) for name, data in splits.items()}
     return at(federation._replace(**grown_splits, stages=stages), 0)._replace(stages=stages)
 

@@ -132,7 +132,7 @@ def move(*, share: Share = 0.5, start: Positive = 10, changes: Positive = 1, eve
         line, group = Timeline.of(changes + 1, n), _group(federation)
         for change in range(1, changes + 1):
             owner_before = line.owner[change - 1]
-            ids = _drawn_clients(federation._replace(group=group[owner_before]), max(share, 2 / n), seed + change)  # pyright: ignore[reportArgumentType]
+            ids = _drawn_clients(federation._replace(group=group[owner_before]), max(share, 2 / n), seed + change)
             ids = ids[np.argsort(group[owner_before[ids]], kind="stable")]
             largest_group = np.unique(group[owner_before[ids]], return_counts=True)[1].max()
             line.owner[change] = owner_before

@@ -20,7 +20,7 @@ def at(federation: Federation, round: Array | int) -> Federation:
         return federation
     stage: Any = _stage(stages, round)
     splits = {name: _split(getattr(federation, name), getattr(stage, name)) for name in ("train", "val", "test")}
-    return federation._replace(**splits, group=stage.group, there=stage.there, stages=None)  # pyright: ignore[reportArgumentType]
+    return federation._replace(**splits, group=stage.group, there=stage.there, stages=None)  # pyrefly: ignore[bad-argument-type]
 
 
 @partial(jax.jit, inline=True)

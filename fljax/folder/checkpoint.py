@@ -14,7 +14,7 @@ import contextlib
 import json
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -57,7 +57,8 @@ class Saver:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._pool, self._settling = folder, ThreadPoolExecutor(1), None
+        self._folder, self._pool = folder, ThreadPoolExecutor(1)
+        self._settling: Future[None] | None = None
 
     def save(self, checkpoint: Checkpoint, spent: Spent | None = None) -> None:
         """Begins to write a checkpoint, and keeps the one before; its arrays may be changed after this call.

@@ -109,7 +109,8 @@ def job_of(layers: Sequence[Layer], own: Section, reader: Reader | None = None) 
     with naming_file(layers, -2):
         if "algorithm" in own:
             _check_not_run(layers, schema)
-    if (dataset := last(layers[-1:], "dataset")) and (data := last(layers[-1:], "data")) not in (None, ["None"]):
+    dataset, data = (last(layers[-1:], name) for name in ("dataset", "data"))
+    if dataset and data and data != ["None"]:
         raise ValueError(f"--dataset {dataset[0]} and --data {data[0]} are two data sets; leave one out")
     values: dict[str, Any] = {}
     field_names = {field for section in schema.values() for field in section}

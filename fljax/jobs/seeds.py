@@ -120,14 +120,14 @@ def run_seeds(seeds: Sequence[Seed], writable: bool) -> None:
 
 def together(name: str, plan: dict[str, Any], seeds: Sequence[Seed], scales: Sequence[Scaling]) -> Runs:
     """One method's runs; ``plan`` is that of the first seed."""
-    by_seed = {
+    by_seed: dict[str, Any] = {
         "federations": [seed.federation for seed in seeds],
         "keys": [jax.random.key(seed.job.run.seed) for seed in seeds],
         "folders": [seed.folder / name for seed in seeds],
     }
-    shared = {field: value for field, value in plan.items() if field not in ("federation", "key")}
-    varied = {} if len(set(scales)) == 1 else _varied(name, seeds[0], scales)
-    return Runs(**shared | varied, **by_seed, compile=seeds[0].job.run.compile)
+    shared: dict[str, Any] = {field: value for field, value in plan.items() if field not in ("federation", "key")}
+    varied: dict[str, Any] = {} if len(set(scales)) == 1 else _varied(name, seeds[0], scales)
+    return Runs(**shared, **varied, **by_seed, compile=seeds[0].job.run.compile)
 
 
 def _varied(name: str, first: Seed, scales: Sequence[Scaling]) -> dict[str, Any]:
@@ -137,7 +137,8 @@ def _varied(name: str, first: Seed, scales: Sequence[Scaling]) -> dict[str, Any]
     plain, n_clients = plain_model(job, federation), len(federation.train.size)
 
     def make(numbers: dict[str, Any]) -> Algorithm:
-        model = scaled(plain, scales[0]._replace(**{field: tuple(pair) for field, pair in numbers.items()}))
+        scale: dict[str, Any] = {field: tuple(pair) for field, pair in numbers.items()}
+        model = scaled(plain, scales[0]._replace(**scale))
         with jax.ensure_compile_time_eval():  # a factory may compute constants
             return make_algorithm(name, job, model, n_clients).algorithm
 

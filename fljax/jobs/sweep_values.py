@@ -97,7 +97,7 @@ def _range(setting: str, name: str, words: list[str], parameter: Parameter) -> A
     if count and count[0] > MOST_RUNS:
         raise ValueError(f"{setting}: choose at most {MOST_RUNS} values")
     for end in (low, high):
-        check_number(name, end, parameter.number)  # pyright: ignore[reportArgumentType] - an axis is a number's
+        check_number(name, end, parameter.number)  # pyrefly: ignore[bad-argument-type] - an axis is a number's
     if not count and low == high:
         raise ValueError(f"{setting}: every draw is the same; give low < high")
     makers = {"lin": (uniform, spaced), "log": (log_uniform, log_spaced)}[kind]

@@ -139,7 +139,7 @@ def section_of(config: Config, part: str) -> dict[str, Any]:
     section = config.get(part)
     if not isinstance(section, Mapping):
         return {}
-    is_known = (word := section.get("name")) in names(part)
+    is_known = (word := section.get("name", "")) in names(part)
     defaults = {name: field.default for name, field in entry(part, word).section.items()} if is_known else {}
     unset = dict.fromkeys(section.get(UNSET, ()))
     return defaults | unset | {name: value for name, value in section.items() if name != UNSET}

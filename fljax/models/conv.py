@@ -127,7 +127,7 @@ def _over_clients(direct: Callable, stacked: Callable, images: int | None) -> Ca
     op = custom_vmap(direct)
 
     @op.def_vmap
-    def _(axis_size, in_batched, *operands):  # pyright: ignore[reportUnusedFunction]
+    def _(axis_size, in_batched, *operands):
         if images is not None and not in_batched[1 - images]:
             folded = [
                 a.reshape(-1, *a.shape[2:]) if batched else a for batched, a in zip(in_batched, operands, strict=True)

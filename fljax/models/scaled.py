@@ -121,4 +121,4 @@ def _channels(numbers: object) -> Channels:
         if not numbers:
             raise ValueError("no channel")
         return tuple(float(number) for number in numbers)
-    return float(numbers)  # pyright: ignore[reportArgumentType]
+    return float(numbers)  # pyrefly: ignore[bad-argument-type]

@@ -96,7 +96,7 @@ def regression(
         text = "choose 'squared', 'absolute' or a function (outputs, targets) -> (batch,)"
         raise ValueError(f"loss={loss!r} is unknown; {text}")
     if isinstance(mean, Tracer) or isinstance(deviation, Tracer):
-        return _regressing(model, loss, mean, deviation)  # pyright: ignore[reportArgumentType]
+        return _regressing(model, loss, mean, deviation)  # pyrefly: ignore[bad-argument-type]
     shift, scale = _plain("mean", mean), _plain("deviation", deviation)
     for name, part in (("mean", shift), ("deviation", scale)):
         values = as_float32(part)

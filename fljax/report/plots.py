@@ -238,7 +238,7 @@ def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _marks(axes: Axes, points: np.ndarray, style: Mapping[str, str], name: str) -> None:
+def _marks(axes: Axes, points: np.ndarray, style: Mapping[str, Any], name: str) -> None:
     places, count = np.unique(points, axis=0, return_counts=True)
     axes.scatter(*places.T, s=60 * np.sqrt(count), alpha=0.8, linewidths=0.6, edgecolors="white", label=name, **style)
     for place, n in zip(places, count, strict=True):

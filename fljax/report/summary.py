@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import scipy  # its parts are imported when they are first used
 
@@ -207,7 +208,7 @@ def principal_components(models: ModelTable) -> tuple[np.ndarray, np.ndarray]:
     row_of_client = np.asarray(models.row) * (n_rows > 1)  # a single row is shared by all
     has_model = (row_of_client >= 0) & (row_of_client < n_rows)
     if not has_model.all():  # some clients have no model
-        known_coordinates, share = principal_components(models._replace(row=row_of_client[has_model]))
+        known_coordinates, share = principal_components(models._replace(row=jnp.asarray(row_of_client[has_model])))
         coordinates = np.full((len(row_of_client), 2), np.nan)
         coordinates[has_model] = known_coordinates
         return coordinates, share
@@ -232,8 +233,8 @@ def _two_components(centred: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     for part in np.array_split(tall, 1 + tall.size // _AT_ONCE):
         part = part.astype(np.float64)
         products += part.T @ part
-    eigenvalues, eigenvectors = scipy.linalg.eigh(products, subset_by_index=(max(n - 2, 0), n - 1))
-    singular_values, eigenvectors = np.sqrt(np.maximum(eigenvalues[::-1], 0)), eigenvectors[:, ::-1]
+    largest_two: Any = scipy.linalg.eigh(products, subset_by_index=(max(n - 2, 0), n - 1))
+    singular_values, eigenvectors = np.sqrt(np.maximum(largest_two[0][::-1], 0)), largest_two[1][:, ::-1]
     directions = centred.T @ eigenvectors if is_wide else eigenvectors
     coordinates = eigenvectors * singular_values if is_wide else centred @ eigenvectors
     # A direction and its opposite are equivalent: choose the sign so that the largest entry is positive.

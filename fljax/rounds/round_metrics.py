@@ -136,6 +136,6 @@ def _as_metric(name: Any, value: Any, n: int) -> Array:
         dtype = jax.dtypes.canonicalize_dtype(value.dtype)
         if is_whole and (value.astype(dtype) != value).any():  # JAX would silently keep the last bits
             raise ValueError(f"{subject} is {value}, which {dtype} does not hold; give floating-point numbers")
-        value = jnp.asarray(value)
+    value = jnp.asarray(value)
     # bfloat16, float8 and int4 are not NumPy types: its files would store them as plain bytes.
     return value if value.dtype.isbuiltin == 1 else value.astype(jnp.int32 if is_whole else jnp.float32)

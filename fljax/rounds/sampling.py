@@ -73,7 +73,7 @@ class Sampling(NamedTuple):
             first_memory = None if self.memory is None else self.memory.init
             check_draw(self.draw, n_clients, n_places, self.by_loss, first_memory)
         lengths = {name: _n_rounds(name, getattr(self, name), n_clients) for name in ("once_in", "separation")}
-        known = {name: length for name, length in lengths.items() if callable(getattr(self, name))}
+        known: dict[str, Any] = {name: length for name, length in lengths.items() if callable(getattr(self, name))}
         return Draw(self._replace(**known) if known else self, n_places)
 
     @property

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from rich.console import Console
@@ -100,7 +100,7 @@ class BarProgress:
 
     def chunk(self, done: int, metrics: dict[str, np.ndarray], rounds_per_second: float) -> None:
         """Moves the bar; warns once per chunk about results that are not finite."""
-        fields = {}
+        fields: dict[str, Any] = {}
         if np.isfinite(rounds_per_second):
             fields["state"] = f"{rounds_per_second:.1f} rounds/s"
         measures = measures_of(metrics)

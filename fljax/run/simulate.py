@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache, partial
+from inspect import unwrap
 from typing import Any
 
 import jax
@@ -106,7 +107,7 @@ def simulate(
 @cache
 def _simulated_at(level: Level) -> Callable[..., tuple[State, Metrics]]:
     """`_simulate`, compiled at another level."""
-    return jax.jit(_simulate.__wrapped__, static_argnums=(0, 1, 2, 3), compiler_options=options_of(level))
+    return jax.jit(unwrap(_simulate), static_argnums=(0, 1, 2, 3), compiler_options=options_of(level))
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2, 3))

@@ -33,7 +33,7 @@ POSITIVE = Number(meaning="a positive number", above=0, infinite=True)
 
 def compiled(function: F, *, static_argnames: str | tuple[str, ...] = ()) -> F:
     """`jax.jit`; for type checkers and editors the result has the signature of ``function``."""
-    return jax.jit(function, static_argnames=static_argnames)  # pyright: ignore[reportReturnType]
+    return jax.jit(function, static_argnames=static_argnames)  # pyrefly: ignore[bad-return]
 
 
 def checked(**ranges: Number) -> Callable[[F], F]:
@@ -72,6 +72,6 @@ def checked(**ranges: Number) -> Callable[[F], F]:
                 bound.arguments["layers"] = tuple(bound.arguments["layers"])
             return function(*bound.args, **bound.kwargs)
 
-        return call  # pyright: ignore[reportReturnType]
+        return call  # pyrefly: ignore[bad-return]
 
     return wrap

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -179,7 +180,8 @@ def _squared_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     """``d |x_i - x_j|^2 = 2 <x_i - x_j, dx_i - dx_j>``, so that no gradient passes through the loop."""
     matrices, where = primals
     directions = [jnp.where(where[:, None], direction, 0) for direction in tangents[0]]
-    product = sum(tree.product(centred(matrix, where), d.T) for matrix, d in zip(matrices, directions, strict=True))
+    changes = zip(matrices, directions, strict=True)
+    product: Any = sum(tree.product(centred(matrix, where), direction.T) for matrix, direction in changes)
     diagonal = jnp.diagonal(product)
     pairs = where[:, None] & where[None, :]
     return squared(matrices, where), jnp.where(

@@ -56,10 +56,10 @@ def server_optimizer(name: str, numbers: ServerNumbers) -> optax.GradientTransfo
     if name == "momentum":
         return optax.sgd(lr, momentum=beta1)
     if name == "adagrad":
-        return optax.adagrad(lr, initial_accumulator_value=tau**2, eps=0.0)  # pyright: ignore[reportArgumentType]
+        return optax.adagrad(lr, initial_accumulator_value=tau**2, eps=0.0)
     if name == "adam":
-        return optax.adam(lr, b1=beta1, b2=beta2, eps=tau, eps_root=EPS_ROOT)  # pyright: ignore[reportArgumentType]
-    return optax.yogi(lr, b1=beta1, b2=beta2, eps=tau)  # pyright: ignore[reportArgumentType]
+        return optax.adam(lr, b1=beta1, b2=beta2, eps=tau, eps_root=EPS_ROOT)
+    return optax.yogi(lr, b1=beta1, b2=beta2, eps=tau)
 
 
 def check_server_optimizer(name: str) -> None:

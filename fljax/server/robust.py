@@ -7,6 +7,7 @@ returns ``empty`` (one model) if given, else zeros. Bad input is a ValueError: l
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -106,7 +107,7 @@ def clip_norm(stacked: Stacked, max_norm: ArrayLike) -> Stacked:
     if max_norm.ndim:
         check_vector("max_norm", max_norm, n, "stacked")
     trainable, statistics = tree.split_statistics(stacked)
-    square = sum(jnp.square(tree.at_least_float32(mat)).sum(axis=1) for mat in blocks.matrices(trainable))
+    square: Any = sum(jnp.square(tree.at_least_float32(mat)).sum(axis=1) for mat in blocks.matrices(trainable))
     limit = jnp.broadcast_to(jnp.asarray(max_norm, square.dtype), square.shape)
     is_over = square > jnp.square(limit)
     scale = jnp.where(is_over, limit / jnp.sqrt(jnp.where(is_over, square, 1)), 1)

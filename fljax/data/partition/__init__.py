@@ -39,7 +39,7 @@ PARTITIONS: dict[str, Callable[..., Federation]] = Named(
 )
 """Name -> partition, each ``f(train, test, n_clients, *, seed, ...) -> Federation``."""
 
-__all__ = ["PARTITIONS", *PARTITIONS]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = ["PARTITIONS", *PARTITIONS]
 
 
 def __dir__() -> list[str]:  # without the modules that the names come from

@@ -35,4 +35,4 @@ def _rows() -> tuple[np.ndarray, np.ndarray]:
         return rows[:, :-1], rows[:, -1]
     from sklearn.datasets import load_digits
 
-    return load_digits(return_X_y=True)  # pyright: ignore[reportReturnType] - not a Bunch, because of return_X_y
+    return load_digits(return_X_y=True)  # pyrefly: ignore[bad-return] - not a Bunch, because of return_X_y

@@ -16,7 +16,7 @@ DRAWN: dict[str, dict[str, float | bool]] = {
 
 def read(name: str) -> tuple[UserExamples, UserExamples]:
     """30 users with x (n, 60) float32, 10 classes; the last tenth of each user's examples is for test, as there."""
-    x, y, user = logistic_users(**DRAWN[name], seed=0)  # pyright: ignore[reportArgumentType] - by their names
+    x, y, user = logistic_users(**DRAWN[name], seed=0)  # pyrefly: ignore[bad-argument-type] - by their names
     size = np.bincount(user)
     position = np.arange(len(user)) - (np.cumsum(size) - size)[user]
     is_test = position >= (0.9 * size).astype(np.int64)[user]

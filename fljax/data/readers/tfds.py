@@ -126,7 +126,7 @@ def _chunks(path: Path, name: str, splits: tuple[str, ...], n_classes: int, size
             builder = tfds.builder_from_directory(path)
             # Images are decoded by `_image`: the data set's own decoder takes twice as long.
             as_stored = {"image": tfds.decode.SkipDecoding()}
-            source = builder.as_data_source(split, decoders=as_stored)  # pyright: ignore[reportCallIssue]
+            source = builder.as_data_source(split, decoders=as_stored)
             for start in range(0, sizes[split], _ROWS):
                 records = source.__getitems__(list(range(start, min(start + _ROWS, sizes[split]))))
                 yield _celeb_a(records) if name == "celeb_a" else _labelled(records, name, n_classes, path)

@@ -94,8 +94,9 @@ def _noisy(message: Message, trip: Trip, draw: Any, scale: Any) -> Message:
     d = message.values.shape[1]
     noise = jax.vmap(lambda key: draw(key, (d,)))(trip.key)
     values = message.values + scale * noise
-    dense_message, names = dense(message, values), ("n_values", "n_places", "bits", "extra", "scales")
-    fields = {name: jnp.where(scale > 0, getattr(dense_message, name), getattr(message, name)) for name in names}
+    as_dense, fields = dense(message, values), {}
+    for name in ("n_values", "n_places", "bits", "extra", "scales"):
+        fields[name] = jnp.where(scale > 0, getattr(as_dense, name), getattr(message, name))
     return message._replace(values=values, **fields)
 
 

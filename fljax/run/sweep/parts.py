@@ -283,9 +283,10 @@ def put(cells: Cell, part: Part) -> Cell:
         all_rows[part.cells] = rows
         return all_rows
 
-    state: Any = cells.state or [np.zeros((n_cells, *leaf.shape[1:]), leaf.dtype) for leaf in part.state or ()]
-    state = [placed(all_rows, rows) for all_rows, rows in zip(state, part.state or (), strict=True)]
-    return cells._replace(state=state, diverged=placed(np.asarray(cells.diverged), part.diverged))
+    state = cells.state or [np.zeros((n_cells, *leaf.shape[1:]), leaf.dtype) for leaf in part.state or ()]
+    diverged: Any = placed(np.asarray(cells.diverged), part.diverged)
+    leaves: Any = [placed(all_rows, rows) for all_rows, rows in zip(state, part.state or (), strict=True)]
+    return cells._replace(state=leaves, diverged=diverged)
 
 
 def plain(value: Any) -> Any:

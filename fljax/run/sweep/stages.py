@@ -94,13 +94,13 @@ class Stage(NamedTuple):
         places = places_of(len(chosen), self.batch)
         rows[places], is_run[places] = np.arange(len(chosen)), True
         batch_cells: Cell = jax.tree.map(lambda leaf: leaf[chosen[rows]], cells)
+        diverged, state = batch_cells.diverged, batch_cells.state
         if begun is not None:
-            state: Any = [leaf[rows] for leaf in begun.state or ()]
-            batch_cells = batch_cells._replace(diverged=begun.diverged[rows], state=state)
+            diverged, state = begun.diverged[rows], [leaf[rows] for leaf in begun.state or ()]
         key = jax.random.wrap_key_data(batch_cells.key, impl=self.implementation)
-        diverged = np.where(is_run, batch_cells.diverged, 0).astype(np.int32)
-        state = None if batch_cells.state is None else self._from_leaves(list(batch_cells.state), cells)
-        return batch_cells._replace(key=key, diverged=diverged, state=state)
+        diverged = np.where(is_run, diverged, 0).astype(np.int32)
+        state = None if state is None else self._from_leaves(list(state), cells)
+        return batch_cells._replace(key=key, diverged=diverged, state=state)  # pyrefly: ignore[bad-argument-type]
 
     def _from_leaves(self, leaves: Sequence[np.ndarray], cells: Cell) -> Any:
         like = self.shapes(cells)
