@@ -39,17 +39,13 @@ add_module_names = False
 viewcode_line_numbers = False
 
 html_title = "fljax"
-if tags.has("plain"):  # noqa: F821, of Sphinx: `.ci/docs -t plain` makes the same pages without the theme's sidebars
-    html_theme = "basic"
-    extensions.remove("sphinx.ext.viewcode")
-else:
-    html_theme = "sphinx_book_theme"
-    html_theme_options = {
-        "show_navbar_depth": 1,
-        "home_page_in_toc": True,
-        "use_download_button": False,
-        "navbar_persistent": [],  # the search is in the sidebar, and need not be above the page too
-    }
+html_theme = "sphinx_book_theme"
+html_theme_options = {
+    "show_navbar_depth": 1,
+    "home_page_in_toc": True,
+    "use_download_button": False,
+    "navbar_persistent": [],  # the search is in the sidebar, and need not be above the page too
+}
 html_static_path = ["static"]
 html_js_files = ["sort.js"]
 html_css_files = ["fit.css"]
