@@ -20,6 +20,7 @@ os.environ.setdefault("FLJAX_WINOGRAD", "0")
 
 import jax
 import pytest
+from jaxlib import _jax
 
 from fljax.devices import programs
 from fljax.run.compile_ahead import NAME as COMPILES_AHEAD
@@ -33,6 +34,7 @@ jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_traceback_in_locations_limit", 0)  # where each operation was written: a twentieth of the time
+getattr(_jax, "set_tracebacks_enabled", bool)(False)  # nor is that noted
 if cache := os.environ.get("FLJAX_TEST_CACHE"):
     jax.config.update("jax_compilation_cache_dir", cache)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.05)
@@ -59,6 +61,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_sessionfinish() -> None:
     """Waits for threads in the compiler, of jobs that tests have ended: they abort a process whose interpreter ends."""
+    gc.freeze()  # pytest now searches what stays five times
     for thread in threading.enumerate():
         if thread.name == COMPILES_AHEAD:
             thread.join(timeout=60)

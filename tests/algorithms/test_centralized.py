@@ -60,6 +60,7 @@ def test_of_one_client_it_is_fedavg(key, model, federation):
     np.testing.assert_allclose(metrics["loss"], expected_metrics["loss"], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_examples_that_are_not_finite_are_left_out_and_sent_again(key, federation):
     """Those of client 0, at which the others' padding points."""
     (x, y), index, size = jax.device_get(tuple(federation.train))

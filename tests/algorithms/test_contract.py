@@ -288,7 +288,7 @@ PER_PARTICIPANT |= {("fedcps", "downlink"), ("fedcps-personal", "downlink"), ("f
 """Counts of which each participant has its own; the others were one number a round when the digests were made."""
 
 
-@of(ENGINE, list(GOLDEN))
+@of(("fedavg", "group_pfl"), list(GOLDEN))  # both skeletons
 def test_runs_are_those_of_methods_written_out(key, name, case, padded_federation):
     _, metrics = run(case, padded_federation, key)
     for metric, expected in GOLDEN[name].items():

@@ -16,11 +16,12 @@ from tests import oracle
 from tests.algorithms.round_by_round import simulate
 from tests.algorithms.test_oracles import LR, WORK, assert_models, reference, run  # noqa: F401
 from tests.oracle import examples_of
+from tests.slow import slow_rows
 
 BETA, STEP = 0.8, 0.7
 
 
-@pytest.mark.parametrize(("variant", "weighting"), [("mime", "uniform"), ("lite", "size")])
+@pytest.mark.parametrize(("variant", "weighting"), [("mime", "uniform"), *slow_rows(("lite", "size"))])
 def test_mime_in_numpy(variant, weighting, key, model, federation, reference):  # noqa: F811
     """Momentum by hand: m stays while clients train, and its update is that of the mean full gradient."""
     theta = reference.start

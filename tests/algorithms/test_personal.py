@@ -395,7 +395,7 @@ def test_fml_needs_classes(key, federation):
         fljax.simulate(fml(model, WORK), fml.Hyper(), numbers, key, 1)
 
 
-@pytest.mark.parametrize("method", [*slow(fml), pfedme], ids=["fml", "pfedme"])
+@pytest.mark.parametrize("method", slow(fml, pfedme), ids=["fml", "pfedme"])
 def test_newcomers_begin_with_the_servers_model(key, model, federation, method):
     algorithm, hyper = method(model, WORK), method.Hyper(lr=0.1)
     state = final(algorithm, hyper, federation, key)

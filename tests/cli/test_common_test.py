@@ -97,6 +97,7 @@ def check_predictions(fljax, test, run):
         assert share == pytest.approx(run["standalone"].metrics["client_accuracy"][-1, int(client)], abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_folder_keeps_its_tests(fljax, refused, monkeypatch):
     arguments, labels = ("run", "--algorithm", "fedavg", *SMALL), {}
     monkeypatch.setattr(

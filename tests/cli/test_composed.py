@@ -15,7 +15,7 @@ from tests.slow import slow
 TINY = ("--rounds", "1", "--model", "logistic_regression", "--partition.n-clients", "4", "--epochs", "1")
 
 
-@pytest.mark.parametrize("methods", [("fedprox+adam",), *slow(("fedprox", "fedprox+adam"))])
+@pytest.mark.parametrize("methods", slow(("fedprox+adam",), ("fedprox", "fedprox+adam")))
 def test_a_composed_method_runs_and_is_repeated(fljax, methods):
     options = ("--algorithm", *methods, "--server-lr", "0.02", "--fedprox+adam.mu", "0.3")
     status, _, err = fljax("run", *TINY, *options, "--folder", "a")

@@ -681,6 +681,7 @@ def test_what_code_of_ones_own_does_is_not_known_by_its_name(federation):
         assert program_text("fedavg", job.with_setting(name, value), federation) is None, name
 
 
+@pytest.mark.slow
 def test_a_brick_of_ones_own_runs_and_a_changed_one_is_another_method(fljax, own_file, refused):
     method = "fedavg+./mine.py:fainter"
     options = ("--algorithm", method, "--faint", "0.25", "--partition", "iid", "--model", "logistic_regression")

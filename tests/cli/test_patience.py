@@ -14,6 +14,7 @@ SMALL += ("--model", "logistic_regression")
 VALIDATED = ("--partition.val-fraction", "0.2", "--validate")
 
 
+@pytest.mark.slow
 def test_a_run_ends_early_says_so_and_goes_on_with_more_patience(fljax, tmp_path):
     status, out, err = fljax("run", *SMALL, *VALIDATED, "--rounds", "60", "--patience", "2", "--folder", "x")
     assert (status, err) == (0, "")

@@ -65,6 +65,7 @@ def test_what_sweeps_do_not_have_alike_is_a_column(sweep_folder, fljax):
     assert r"\toprule" in Path("both/table.tex").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_that_two_sweeps_have_is_there_once(sweep_folder, tmp_path):
     shutil.copytree(sweep_folder / "1", tmp_path / "copy")
     result = join_sweeps([sweep_folder / "1", tmp_path / "copy"])

@@ -16,6 +16,7 @@ from fljax.devices.mesh import over_devices
 from fljax.metrics.confusion import confusion_matrices
 from fljax.models.norm import ConvNorm
 from fljax.types import ModelTable
+from tests.slow import slow
 
 
 class BlockNet(nn.Module):
@@ -57,7 +58,7 @@ def losses(network, data, make=lambda params, n: tree.own(tree.broadcast(params,
     return jax.jit(lambda: client_loss(network, make(params, data.n_clients), data))()
 
 
-@pytest.mark.parametrize("network", BY_BATCH)
+@pytest.mark.parametrize("network", [*slow("ours"), "a user's"])
 def test_what_a_client_gets_is_its_own_whoever_else_has_the_model(ragged, network):
     network = BY_BATCH[network]
     expected = losses(network, ragged)

@@ -143,6 +143,7 @@ def test_outputs_and_confusion_matrices_on_one_row_are_those_on_a_row_for_each(m
     np.testing.assert_array_equal(*matrices)
 
 
+@pytest.mark.slow
 def test_a_regression_on_one_row_of_all_is_numpys(key):
     rng = np.random.default_rng(1)
     pool = fljax.Examples(jnp.asarray(rng.normal(size=(20, 3)), jnp.float32), jnp.asarray(rng.normal(size=20) + 3))
@@ -201,6 +202,7 @@ def test_what_each_client_has_besides_its_model_counts(model, federation, key):
     np.testing.assert_allclose(sums, np.tile(of_model, 3) + 100 * offset, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_single_model_is_that_of_all_whatever_their_row_numbers(model, federation, key):
     data, models = fljax.with_common_test(federation, EXAMPLES).test, table_of(model, 1, key)
     other_rows = models._replace(row=jnp.arange(9, dtype=jnp.int32) - 1)

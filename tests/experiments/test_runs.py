@@ -280,6 +280,7 @@ class Stopped(SilentProgress):
         raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_the_seconds_of_a_call_that_was_stopped_count(federation, tmp_path):
     arguments = fedavg(MODEL, WORK), fljax.fedavg.Hyper(lr=LR), federation, jax.random.key(0)
     with pytest.raises(KeyboardInterrupt):

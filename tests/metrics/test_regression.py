@@ -89,6 +89,7 @@ def diabetes():
     return fljax.federation_from_arrays((x - x.mean(0)) / x.std(0), y, np.arange(len(y)) % 4)
 
 
+@pytest.mark.slow
 def test_federated_regression_is_as_good_as_pooled(key, diabetes):
     y = np.asarray(diabetes.train.pool.y)
     network = fljax.MODELS["logistic_regression"]((10,), 1)

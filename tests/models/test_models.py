@@ -37,7 +37,7 @@ from fljax.models.recurrence import LSTM
 from fljax.types import Work
 from tests.models.small import SMALL, examples
 from tests.oracle import as_float64
-from tests.slow import slow
+from tests.slow import slow, slow_rows
 
 GREY, COLOUR, LETTERS = (28, 28, 1), (32, 32, 3), {"input_shape": (32, 32, 1), "n_classes": 26}
 
@@ -68,14 +68,16 @@ def count(model):
         (partial(fedcr_cnn, GREY), 1_258_798),
         (resnet18, 11_173_962),
         (partial(resnet18, norm="batch"), 11_173_962),
-        (partial(resnet18, n_classes=100), 11_220_132),
         (vgg16, 15_245_130),
-        (partial(vgg16, head="4096"), 33_638_218),
-        (partial(vgg16, head="linear"), 14_719_818),
-        (partial(vgg16, norm="batch"), 15_253_578),
-        (partial(vgg16, **LETTERS), 15_252_186),
-        (partial(vgg16, **LETTERS, head="4096"), 33_702_618),
         (partial(vgg16, **LETTERS, head="linear", norm="batch"), 14_735_322),
+        *slow_rows(
+            (partial(resnet18, n_classes=100), 11_220_132),
+            (partial(vgg16, head="4096"), 33_638_218),
+            (partial(vgg16, head="linear"), 14_719_818),
+            (partial(vgg16, norm="batch"), 15_253_578),
+            (partial(vgg16, **LETTERS), 15_252_186),
+            (partial(vgg16, **LETTERS, head="4096"), 33_702_618),
+        ),
         # 80 x 8; 4 gates of (8 + 256 + 1) x 256 and of (256 + 256 + 1) x 256; (256 + 1) x 80.
         (lstm, 640 + 271_360 + 525_312 + 20_560),
         (partial(lstm, (28, 28, 1), 10, (128,)), 4 * (28 + 128 + 1) * 128 + 1_290),
@@ -155,8 +157,11 @@ def test_bfloat16_computation_keeps_float32_parameters(key, name):
     assert 1e-4 < error < 0.04
 
 
-# Two that are made like celeba_cnn, and twice as deep, are slow.
-@pytest.mark.parametrize("name", [*sorted(MODELS.keys() - {"fedbabu_cnn", "vgg16"}), *slow("fedbabu_cnn", "vgg16")])
+LIKE_OTHERS = ("fedbabu_cnn", "fedcr_cnn", "femnist_cnn", "lenet", "mnist_cnn", "resnet18", "vgg16")
+"""Made of the layers of cnn or celeba_cnn."""
+
+
+@pytest.mark.parametrize("name", [*sorted(MODELS.keys() - {*LIKE_OTHERS}), *slow(*LIKE_OTHERS)])
 def test_with_64_bit_types_parameters_and_logits_are_as_wide_as_the_computation(key, name):
     shape, arguments = SMALL[name]
     for dtype in ("float32", "float64"):

@@ -227,6 +227,7 @@ def test_no_client_is_twice_in_a_buffer_and_as_many_train_as_may():
     np.testing.assert_allclose(equal_clients.ends, np.arange(1, 7))
 
 
+@pytest.mark.slow
 def test_equal_speeds_and_a_buffer_of_all_that_train_are_the_synchronous_run(model, federation, key):
     """Bit for bit, as far as XLA sums in one order in both programs: of a network of one layer it does not."""
     schedule, averaging = asynchronous(np.ones(9), concurrency=4, buffer=4, n_rounds=3), fljax.fedavg(model, Work(1, 8))

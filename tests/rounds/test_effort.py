@@ -211,6 +211,7 @@ def clock_of(**options):
     return clock.named.CLOCKS["deadline"](spread=1.0, in_time=0.3, **options)
 
 
+@pytest.mark.slow
 def test_all_clients_do_the_share_of_the_round(key, model, federation):
     """Half of four epochs are the first two; a share above 1 is all."""
     sampling = partial_work(uniform(), lambda round: jnp.where(round < 1, 0.5, 2.0))
