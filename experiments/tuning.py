@@ -141,7 +141,7 @@ def by_grid(scale: Scale) -> None:
 
 def by_optuna(scale: Scale) -> None:
     """Optuna's tree-structured Parzen estimator, asked for a batch of points at a time."""
-    import optuna  # pyright: ignore[reportMissingImports]  # the extra 'tune'
+    import optuna  # the extra 'tune'
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     n_batches, batch = scale.pick((3, 4), (6, 7))
