@@ -5,7 +5,7 @@
 
 FLJAX_DATA names the folder with fashion_mnist and cifar10; CIFAR-10 there may be recompressed with loss. What came out
 is in results/dc-pfl/, and beside the published numbers in the table that reproduction.py prints. Hidden groups and IID
-clients: hidden_groups.py. Smoke: 12 clients, a dense network, 40 rounds, the bands Mid and High; CIFAR-10 by name only.
+clients: hidden_groups.py. Smoke: 12 clients, a dense network, 40 rounds; CIFAR-10 by name only.
 
 "DC-PFL" judges a trial by training losses, as the paper does. "DC-PFL, validation loss" holds a tenth of each client's
 data back for it, so that it trains on less. The paper does not say when a run has converged; `converged` is ours, and
@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 from dcpfl_methods import (
+    BANDS,
     LR,
     MOMENTUM,
     N_ROUNDS,
     PUBLISHED_NAME,
-    band_names,
     communication,
     converged,
     effort,
@@ -286,5 +286,5 @@ if __name__ == "__main__":
         {f.__name__: f for f in functions},
         n_seeds=(3, 3),
         if_named=("table1", "settings", "ablation_cifar10"),
-        only=lambda scale: (*names("fashion_mnist", scale), *STEPS, BY_TENSORS, *PARTS, *band_names(scale)),
+        only=lambda scale: (*names("fashion_mnist", scale), *STEPS, BY_TENSORS, *PARTS, *BANDS),
     )

@@ -9,7 +9,7 @@ clients, of which two have the same labels, are not described beyond that. Lines
 import jax
 import jax.numpy as jnp
 import numpy as np
-from dcpfl_methods import LR, MOMENTUM, band_names, divergence, effort, network, paper_bands
+from dcpfl_methods import BANDS, LR, MOMENTUM, divergence, effort, network, paper_bands
 from lines import keep_curves, keep_numbers, keep_runs, over_participants
 from matplotlib.figure import Figure
 from reporting import Result, Scale, compare, main
@@ -137,5 +137,5 @@ def by_threshold(rows: list[Row]) -> Figure:
 
 if __name__ == "__main__":
     functions = (period, discrepancy, thresholds)
-    names = lambda scale: (*CUTS, "DC-PFL", *band_names(scale))  # noqa: E731
+    names = lambda scale: (*CUTS, "DC-PFL", *BANDS)  # noqa: E731
     main(__doc__ or "", {f.__name__: f for f in functions}, n_seeds=(3, 1), only=names)

@@ -22,6 +22,8 @@ from fljax.models import lenet, mlp
 from fljax.types import Examples, Federation, Model, Work
 
 LR, MOMENTUM = 0.01, 0.9
+BANDS = ("Low", "Mid", "High")
+"""Of heterogeneity."""
 PUBLISHED_NAME = {"cifar10": "CIFAR10", "fashion_mnist": "FMNIST"}
 N_ROUNDS = {"cifar10": 400, "fashion_mnist": 100}
 EXAMPLES = {"cifar10": 1000, "fashion_mnist": 1200}
@@ -36,7 +38,7 @@ def data(name: str, scale: Scale, n_train: int, n_test: int) -> tuple[Examples, 
 def bands(
     name: str, scale: Scale, n_clients: int, examples: int, val_fraction: float = 0.0
 ) -> dict[str, list[Federation]]:
-    """The paper's settings: primary and secondary classes, in three bands of heterogeneity; at smoke two of them.
+    """The paper's settings: primary and secondary classes, in three bands of heterogeneity.
 
     The bands hold tables whose two shares are drawn once for all clients (`fljax.data.partition.primary_secondary`).
     """
@@ -46,13 +48,8 @@ def bands(
             PARTITIONS["primary_secondary"](*sets, n_clients, seed=s, band=band, **options)
             for s in range(scale.n_seeds)
         ]
-        for band in map(str.lower, scale.chosen(dict.fromkeys(band_names(scale))))
+        for band in map(str.lower, scale.chosen(dict.fromkeys(BANDS)))
     }
-
-
-def band_names(scale: Scale) -> tuple[str, ...]:
-    """The bands of heterogeneity that are run at a scale."""
-    return scale.pick(("Mid", "High"), ("Low", "Mid", "High"))
 
 
 def paper_bands(dataset: str, scale: Scale, val_fraction: float = 0.0) -> dict[str, list[Federation]]:
