@@ -224,7 +224,7 @@ def test_what_a_sweep_does_not_have_may_be_named_with_its_default(name):
         read_sweep([option, "true" if name == "validate" else "1"])
 
 
-@pytest.mark.parametrize("options", [("--lr", "1e37", "1e38"), *slow(("--outer.lr", "1e38", "--seeds", "2"))])
+@pytest.mark.parametrize("options", slow(("--lr", "1e37", "1e38"), ("--outer.lr", "1e38", "--seeds", "2")))
 def test_a_sweep_whose_points_all_diverged_is_written_too(fljax, drawn, options):
     status, out, err = fljax("sweep", *SMALL, *options, "--folder", "x")
     assert (status, err) == (2, "fljax: every point diverged on some seed; try lower learning rates\n")

@@ -100,7 +100,7 @@ def alone_trained(models):
     return [trained(alone(NETWORKS[i]), starts[i], rows[i], Work(2, 4)) for i in range(3)]
 
 
-@pytest.mark.parametrize("at_once", [*slow(1), 4])
+@pytest.mark.parametrize("at_once", slow(1, 4))  # a quick one is in tests/algorithms
 def test_clients_train_their_own_network_and_nothing_else(models, alone_trained, at_once):
     result = trained(MODEL, models, slice(4), Work(2, 4, at_once=at_once))
     assert result.ok.all()

@@ -433,6 +433,7 @@ def test_stale_updates_are_damped_and_added_to_the_present_model_as_numpy_does(a
     assert (choices["share"], choices["damping"]) == (1.0, 0.5)  # FedBuff's
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", [*slow(None), label_flip(ids=(8,), start=2)], ids=["nobody", "later"])
 def test_what_is_done_to_an_update_on_its_way_is_done_before_it_is_discounted(federation, model, key, attack):
     schedule = asynchronous([1.0] * 8 + [4.5], concurrency=9, buffer=1, n_rounds=12)
