@@ -180,8 +180,8 @@ def processor(
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        text = process.stdout.read()
-        process.stdout.close()
+        text = process.stdout.read()  # pyrefly: ignore[missing-attribute]
+        process.stdout.close()  # pyrefly: ignore[missing-attribute]
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode != (REFUSED if refused else 0):

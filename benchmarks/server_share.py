@@ -138,7 +138,7 @@ def left_out(sent: Any) -> Iterator[None]:
         for module in [module for name, module in sys.modules.items() if name.partition(".")[0] == "fljax"]:
             replacements = {do.__name__: stand_ins[do] for do in stand_ins if vars(module).get(do.__name__) is do}
             if replacements:
-                stack.enter_context(mock.patch.multiple(module, **replacements))
+                stack.enter_context(mock.patch.multiple(module, **replacements))  # pyrefly: ignore[no-matching-overload]
         # One that has it by another name, or in a partial, is not found by that.
         stack.callback(sys.setprofile, sys.getprofile())
         sys.setprofile(watch)

@@ -51,7 +51,7 @@ def theirs(
         mock.patch.object(np.random, "choice", mock.Mock(side_effect=[np.array(row) for row in PRESENT])),
     ):
         names["average_weights"] = module("utils").average_weights
-        names["local_model"] = members(update["LocalUpdate"], names["args"], network, federation)
+        names["local_model"] = members(update["LocalUpdate"], names["args"], network, federation)  # pyrefly: ignore[bad-argument-type]
         exec(part_of_rounds(clone), names)
     return outputs
 

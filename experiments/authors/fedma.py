@@ -149,7 +149,7 @@ def make(_: Model) -> Algorithm:
         return permute_units(first, orders, model.layers)
 
     choices = {"retrain_epochs": RETRAIN_EPOCHS, "weighting": "uniform"}
-    return fljax.fedma(model._replace(init=init), fljax.Work(EPOCHS, 1000), **choices)
+    return fljax.fedma(model._replace(init=init), fljax.Work(EPOCHS, 1000), **choices)  # pyrefly: ignore[bad-argument-type]
 
 
 CASES = {

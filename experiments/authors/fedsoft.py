@@ -57,7 +57,7 @@ def members_of(module: Callable[[str], ModuleType], federation: Federation) -> l
     """Their clients on given examples, with importances that sum to 1, and plain steps on all examples."""
     import torch
 
-    class SumsToOne(module("clients").Client):
+    class SumsToOne(module("clients").Client):  # pyrefly: ignore[invalid-inheritance]
         def estimate_importance_weights(self, _: str) -> None:
             super().estimate_importance_weights()  # their server gives it a word, which it does not take
             self.importance_estimated = self.importance_estimated / np.sum(self.importance_estimated)

@@ -104,7 +104,7 @@ def network_of(tf: Any, module: Callable[[str], ModuleType], mu: float) -> Any:
         with tf.variable_scope(name):
             return tf.nn.xw_plus_b(x, tf.get_variable("kernel", (n_in, n_out)), tf.get_variable("bias", (n_out,)))
 
-    class Network(module("model").Model):
+    class Network(module("model").Model):  # pyrefly: ignore[invalid-inheritance]
         def __init__(self, seed: int, lr: float, n_classes: int) -> None:
             pulled = module("fedprox_optimizer").PerturbedGradientDescent(lr, mu) if mu else None
             super().__init__(seed, lr, pulled)

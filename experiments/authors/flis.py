@@ -48,7 +48,7 @@ def theirs(
         for name in MODULES:
             names |= {key: value for key, value in vars(module(name)).items() if not key.startswith("__")}
 
-        class OfLeastTrainingLoss(names["Client_FLIS"]):
+        class OfLeastTrainingLoss(names["Client_FLIS"]):  # pyrefly: ignore[invalid-inheritance, unknown-name]
             def eval_test(self) -> tuple[float, float]:
                 loss, _ = self.eval_train()
                 return loss, -loss

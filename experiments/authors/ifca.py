@@ -25,7 +25,7 @@ def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outp
         tempfile.TemporaryDirectory() as folder,
     ):
 
-        class OnGivenClients(module("train_cluster_mnist").TrainMNISTCluster):
+        class OnGivenClients(module("train_cluster_mnist").TrainMNISTCluster):  # pyrefly: ignore[invalid-inheritance]
             def setup_datasets(self) -> None:
                 self.dataset = {part: {"cluster_assign": [0] * n_clients} for part in ("train", "test")}
 

@@ -27,9 +27,9 @@ def theirs(clone: Path, first_state: State, federation: Federation) -> list[Outp
 
     def after_a_round() -> None:
         """The script collects garbage then. Clients get their cluster's model when the next round begins."""
-        for i, model in enumerate(models):
-            model.load_state_dict(names["w_glob_per_cluster"][names["clients_clust_id"][i]])
-        outputs.append(torch_outputs(models, federation))
+        for i, model in enumerate(models):  # pyrefly: ignore[not-iterable]
+            model.load_state_dict(names["w_glob_per_cluster"][names["clients_clust_id"][i]])  # pyrefly: ignore[unsupported-operation]
+        outputs.append(torch_outputs(models, federation))  # pyrefly: ignore[bad-argument-type]
 
     outputs: list[Outputs] = []
     names = {"np": np, "torch": torch, "copy": copy, "gc": SimpleNamespace(collect=after_a_round)}
